@@ -63,7 +63,7 @@ _STEPS = metrics.Counter(
 )
 _PIECES = metrics.Counter(
     "candlewright_spark_compaction_pieces_total",
-    "Groups of small files: merged, changed by a writer meanwhile, or left because writers kept the table busy.",
+    "Groups of small files: merged, changed by a writer meanwhile, left because writers kept the table busy, or failed.",
     ["table", "result"],
     registry=metrics.REGISTRY,
 )
@@ -97,7 +97,7 @@ class Maintenance:
         """The maintenance thread's loop."""
         self.stopping = stopping
         while not stopping.wait(_LOOK_SECONDS):
-            self._guarded("trim", self.trim_snapshots)
+            self.trim_all()
             if self.minutes and time.monotonic() - self.last_run_at > self.minutes * 60:
                 self.run_all(stopping)
 
@@ -128,11 +128,14 @@ class Maintenance:
             self.problems.pop((name, table), None)
             _STEPS.labels(table, name, "done").inc()
 
-    def trim_snapshots(self) -> None:
+    def trim_all(self) -> None:
         """Forget snapshots of tables that have very many, between the full runs."""
         for definition in TABLES:
-            if len(load_table(self.catalog, definition).metadata.snapshots) > MANY_SNAPSHOTS:
-                self._forget(definition, KEPT_SNAPSHOTS, TRIMMED_AGE_SECONDS)
+            self._guarded("trim", partial(self._trim, definition), definition.name)
+
+    def _trim(self, definition: TableDefinition) -> None:
+        if len(load_table(self.catalog, definition).metadata.snapshots) > MANY_SNAPSHOTS:
+            self._forget(definition, KEPT_SNAPSHOTS, TRIMMED_AGE_SECONDS)
 
     def drop_old_ticks(self) -> None:
         """Delete the days (UTC) of `market.ticks` whose last trade is older than the retention.
@@ -150,25 +153,41 @@ class Maintenance:
                 load_table(self.catalog, TICKS).delete(old, snapshot_properties=summary)
 
     def compact(self, definition: TableDefinition) -> None:
-        """Merge small files into few sorted ones. Pieces that writers changed meanwhile are left to the next round."""
+        """Merge small files into few sorted ones. Pieces that writers changed meanwhile are left to the next round, as
+        are those that fail; the last failure is raised once the others are merged.
+        """
         table = load_table(self.catalog, definition)
+        failure: Exception | None = None
         for piece in plan_pieces(table, self.piece_rows) if table.current_snapshot() else ():
             if self.stopping.is_set():
                 return
-            result = self._compact_piece(definition, table, piece)
+            try:
+                result = self._compact_piece(definition, table, piece)
+            except Exception as error:  # A file that cannot be read must not keep the others from being merged.
+                result, failure = "failed", error
             _PIECES.labels(definition.name, result).inc()
+        if failure is not None:
+            raise failure
 
     def _compact_piece(self, definition: TableDefinition, table: Table, piece: Piece) -> str:
         try:
             written = rewrite(table, definition, piece)
         except FileNotFoundError:
             return "changed"
-        replacement = Replacement(self.session, self.spark_catalog, definition, table, piece, written)
-        with self.locks.maintaining(definition, PATIENCE_SECONDS) as is_held:
-            if is_held and replacement.commit(self.locks.sign({})):
-                return "merged"
-        discard(table, written)
-        return "changed" if is_held else "gave_way"
+        # A commit whose outcome is unknown may name the files.
+        is_ours = True
+        try:
+            replacement = Replacement(self.session, self.spark_catalog, definition, table, piece, written)
+            with self.locks.maintaining(definition, PATIENCE_SECONDS) as is_held:
+                if not is_held:
+                    return "gave_way"
+                summary = self.locks.sign({})
+                is_ours = False
+                is_ours = not replacement.commit(summary)
+        finally:
+            if is_ours:
+                discard(table, written)
+        return "changed" if is_ours else "merged"
 
     def expire(self, definition: TableDefinition) -> None:
         """Drop old snapshots, and delete the files that only those name which were dropped a while ago."""

@@ -7,18 +7,20 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
+from candlewright.wire.errors import RoleLost
 from core.background import start_thread
 from core.settings import Settings
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
-from iceberg import TICKS, append_or_find, create_tables, load_table, open_catalog
+from iceberg import OHLC, TICKS, append_or_find, create_tables, load_table, open_catalog
 from tests.flink_replacement_spark.driver import Platform
 
 pytestmark = pytest.mark.timeout(300)
@@ -166,3 +168,74 @@ def test_a_catalog_that_is_locked_for_long_is_seen_and_ends_no_maintenance(
         finally:
             stopping.set()
             thread.join(30)
+
+
+def _with_files(data_dir: Path, days: int, files: int) -> Catalog:
+    """A lake whose ticks have so many small files a day."""
+    catalog = open_catalog(Settings(data_dir=data_dir))
+    create_tables(catalog)
+    for day in range(days):
+        for number in range(files):
+            rows = _rows([datetime(2026, 1, 1 + day, tzinfo=UTC)])
+            append_or_find(load_table(catalog, TICKS), rows, {"candlewright.batch-id": f"{day} {number}"})
+    return catalog
+
+
+def test_a_table_that_cannot_be_read_keeps_no_other_from_being_trimmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("MANY_SNAPSHOTS", 2), ("KEPT_SNAPSHOTS", 1), ("TRIMMED_AGE_SECONDS", 0.0)):
+        monkeypatch.setattr(f"flink_replacement_spark.tables.maintenance.{name}", value)
+    catalog = _with_files(tmp_path, days=1, files=3)
+    Path(load_table(catalog, OHLC).metadata_location.removeprefix("file://")).write_text("{")
+    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(), minutes=0)
+    maintenance.trim_all()
+    assert maintenance.last_problem.startswith("maintenance (trim ohlc)")
+    assert len(load_table(catalog, TICKS).metadata.snapshots) < 3
+
+
+class _Commits:
+    """In the place of Iceberg's own library: what would be committed."""
+
+    merged: ClassVar[list[int]] = []
+
+    def __init__(self, *arguments: Any) -> None:
+        self._rows = arguments[4].rows
+
+    def commit(self, summary: dict[str, str]) -> bool:
+        self.merged.append(self._rows)
+        return True
+
+
+def _data_files(data_dir: Path) -> set[Path]:
+    return set((data_dir / "warehouse" / "market" / "ticks").rglob("*.parquet"))
+
+
+def test_a_piece_that_cannot_be_read_keeps_no_other_from_being_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flink_replacement_spark.tables.maintenance.Replacement", _Commits)
+    monkeypatch.setattr(_Commits, "merged", [])
+    catalog = _with_files(tmp_path, days=2, files=5)
+    table = load_table(catalog, TICKS)
+    broken = next(iter(table.scan().plan_files())).file.file_path
+    Path(broken.removeprefix("file://")).write_bytes(b"not a data file")
+    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(), minutes=0)
+    with pytest.raises(Exception, match="Parquet"):
+        maintenance.compact(TICKS)
+    assert _Commits.merged == [5, 5, 5]
+
+
+def test_a_piece_that_may_not_be_committed_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each round writes it again: a driver that lost its role would fill the disk until its orphans are found."""
+    monkeypatch.setattr("flink_replacement_spark.tables.maintenance.Replacement", _Commits)
+    catalog = _with_files(tmp_path, days=1, files=5)
+    before = _data_files(tmp_path)
+
+    def refuse(summary: object) -> dict[str, str]:
+        raise RoleLost("driver", 1, 2)
+
+    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(refuse), minutes=0)
+    with pytest.raises(RoleLost):
+        maintenance.compact(TICKS)
+    assert _data_files(tmp_path) == before
