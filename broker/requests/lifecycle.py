@@ -7,8 +7,8 @@ from broker.commands import AskProof, DropState, PublishPieceDone, PublishReques
 from broker.desk import Desk
 from broker.events import AcceptedPiece, Final, FinalSeen, HistoricalAccepted, ProofFound, SnapshotAccepted
 from broker.ranges import describe_ranges, merge
+from broker.requests.asking import Asking
 from broker.slots.dispatching import Dispatching
-from broker.slots.fair_queue import FairQueue
 from broker.slots.venue_book import VenueBook
 from broker.work import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest, joined
 from candlewright.wire import grid
@@ -17,22 +17,6 @@ from candlewright.wire import grid
 _MANY_DEADLINES = 10_000
 #: Questions that may wait for the driver's answer; beyond, clients take turns.
 MAX_QUESTIONS = 256
-#: A sender and a venue.
-_Asker = tuple[str, str]
-#: Requests of one sender to one venue that have asked and have not been dispatched. More would not be dispatched
-#: sooner, and the answers take the driver's time from other requests.
-MAX_ASKED = 128
-
-
-class _Question:
-    """That a request is to ask, in the turn of its client."""
-
-    __slots__ = ("is_queued", "lane", "request")
-
-    def __init__(self, request: HistoricalRequest) -> None:
-        self.request = request
-        self.lane = request.lane
-        self.is_queued = False
 
 
 class Lifecycle:
@@ -43,10 +27,8 @@ class Lifecycle:
         #: Historical requests whose RequestDone is out and whose final notification was not seen yet -> offset.
         self.decided: dict[str, int] = {}
         self.deadlines: list[tuple[int, str]] = []
-        #: Requests that are to ask what the table proves of them, by sender and venue, which take turns.
-        self._to_ask: dict[_Asker, FairQueue[_Question]] = {}
-        #: Those that have asked, and some that were dispatched since.
-        self._asked: dict[_Asker, list[HistoricalRequest]] = {}
+        #: Requests that are to ask what the table proves of them.
+        self._to_ask = Asking(self._is_open)
         #: Those that have asked, and until when they wait for the answer.
         self._asking: deque[tuple[float, str]] = deque()
         self._unanswered: set[str] = set()
@@ -125,32 +107,14 @@ class Lifecycle:
             self.unasked += 1
             return
         request.awaits_proof = True
-        asker = request.lane[0], request.venue
-        self._to_ask.setdefault(asker, FairQueue[_Question]()).add(_Question(request))
+        self._to_ask.add(request, desk.at)
         self._ask_next()
 
     def _ask_next(self) -> None:
         """Few questions at a time: the driver answers them in their order, and clients take turns only here."""
-        while len(self._unanswered) < MAX_QUESTIONS and (asker := self._next_asker()) is not None:
-            questions = self._to_ask.pop(asker)
-            question = questions.head()
-            assert question is not None
-            questions.advance(keep=False)
-            if questions:
-                self._to_ask[asker] = questions
-            if self._is_open(question.request):
-                self._asked.setdefault(asker, []).append(question.request)
-                self._ask(question.request)
-
-    def _next_asker(self) -> _Asker | None:
-        """The one that has waited longest of those that may ask."""
-        for asker in self._to_ask:
-            asked = self._asked.get(asker, [])
-            if len(asked) >= MAX_ASKED:
-                asked[:] = [each for each in asked if not each.was_dispatched and self._is_open(each)]
-            if len(asked) < MAX_ASKED:
-                return asker
-        return None
+        at = self._desk.at
+        while len(self._unanswered) < MAX_QUESTIONS and (request := self._to_ask.next(at)) is not None:
+            self._ask(request)
 
     def _is_open(self, request: HistoricalRequest) -> bool:
         return self._desk.requests.get(request.request_id) is request
@@ -206,14 +170,10 @@ class Lifecycle:
                 desk.note("proof_unanswered", request_id=request_id)
                 self.proceed(request)
         if not desk.has_prover:
-            waiting, self._to_ask = self._to_ask, {}
-            for questions in waiting.values():
-                while (question := questions.head()) is not None:
-                    questions.advance(keep=False)
-                    if self._is_open(question.request):
-                        self.unasked += 1
-                        question.request.awaits_proof = False
-                        self.proceed(question.request)
+            for request in self._to_ask.take_all():
+                self.unasked += 1
+                request.awaits_proof = False
+                self.proceed(request)
         self._ask_next()
 
     # ---- on
@@ -308,6 +268,9 @@ class Lifecycle:
             desk.end(request)
             del desk.requests[event.request_id]
         self.decided.pop(event.request_id, None)
+        self._to_ask.ended(event.request_id, desk.at)
+        if self._to_ask:
+            self._ask_next()
         last_state = self._cut_short.pop(event.request_id, None)
         if last_state is not None:
             desk.shown.discard(event.request_id)

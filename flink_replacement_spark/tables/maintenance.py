@@ -63,7 +63,7 @@ _STEPS = metrics.Counter(
 )
 _PIECES = metrics.Counter(
     "candlewright_spark_compaction_pieces_total",
-    "Groups of small files: merged, changed by a writer meanwhile, left because writers kept the table busy, or failed.",
+    "Groups of small files: merged, changed by a writer meanwhile, left as writers kept the table busy, or failed.",
     ["table", "result"],
     registry=metrics.REGISTRY,
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.instruments import NOTES, UNASKED
-from broker.requests import lifecycle
+from broker.requests import asking, lifecycle
 from bus import topics
 from bus.api import Record
 from bus.dead_letters import kept
@@ -293,7 +293,7 @@ def test_clients_take_turns_with_their_questions(stage: Stage, monkeypatch: pyte
 
 def test_a_crowd_asks_only_for_what_can_be_dispatched_soon(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers cost the driver's time, which another client's request waits for. One venue's wait is not another's."""
-    monkeypatch.setattr(lifecycle, "MAX_ASKED", 3)
+    monkeypatch.setattr(asking, "MAX_ASKED", 3)
     broker, prover = with_prover(stage)
     crowd = [stage.client.submit(10) for _ in range(10)]
     eventually(lambda: len(broker.server.state.requests) == 10)
