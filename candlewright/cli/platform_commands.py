@@ -19,7 +19,7 @@ COMMANDS = (
     "language-server",
     "bench",
 )
-GROUPED_COMMANDS = {"trigger": ("check", "explain", "format", "language", "try")}
+GROUPED_COMMANDS = {"trigger": ("check", "explain", "format", "language", "plan", "try")}
 
 
 def join(app: typer.Typer) -> None:

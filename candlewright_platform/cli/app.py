@@ -486,6 +486,31 @@ def trigger_language(
     trigger_text.show_language(name, output)
 
 
+@trigger_app.command("plan")
+def trigger_plan(
+    trigger: Annotated[
+        str | None, typer.Argument(metavar="[TEXT|ID]", help="A text, or the id of a registered trigger.")
+    ] = None,
+    file: SqlFileOption = None,
+    ticker: Annotated[
+        list[str] | None, typer.Option("--ticker", help="Measure over its last stored hour; may be repeated.")
+    ] = None,
+    param: ParamOption = None,
+    view: ViewOption = None,
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+    timeout: Timeout = 10,
+) -> None:
+    """Show what a trigger keeps, when it fires, and what it costs. Measured over the last stored hour of its tickers.
+
+    Example: candlewright trigger plan "price > 70000 AND size > 2" --ticker BTC/USDT.BINANCE
+    """
+    from candlewright_platform.cli import trigger_plan
+
+    trigger_plan.plan(trigger, file, ticker or [], param or [], view or [], output, data_dir, config, timeout)
+
+
 @trigger_app.command("explain")
 def trigger_explain(
     trigger_id: Annotated[str, typer.Argument(metavar="ID", help="A registered trigger.")],

@@ -19,7 +19,7 @@ from core.settings import Settings
 from triggers.alerts import engine_parameters
 from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
 
-__all__ = ["ATTEMPTS", "Explained", "run"]
+__all__ = ["ATTEMPTS", "Explained", "newest_trades", "run"]
 
 ATTEMPTS = 3
 #: The newest rows of a ticker that are looked at: bars of each period, trades.
@@ -60,7 +60,7 @@ def run(
     periods = sorted({period or DEFAULT_PERIOD_SECONDS for period in compiled.periods}) if _reads_bars(compiled) else []
     tables = {name: source.schema.empty_table() for name, source in INPUTS.items()}
     if compiled.reads_trades:
-        tables["ticks"] = pa.concat_tables(_trades(settings, each, at) for each in wanted)
+        tables["ticks"] = pa.concat_tables(newest_trades(settings, each, at) for each in wanted)
     if periods:
         tables["ohlc"] = pa.concat_tables(_bars(settings, each, period, at) for each in wanted for period in periods)
     what = " and ".join(
@@ -116,7 +116,7 @@ def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Ta
     return found.filter(pc.less_equal(opened, now - length))
 
 
-def _trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
+def newest_trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
     """The newest ones, from as far back as it takes."""
     from iceberg.read import read_ticks, tick_bounds
 

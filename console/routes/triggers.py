@@ -133,6 +133,43 @@ class EventList(Shape):
     next_sequence: int
 
 
+class PlanStepBody(Shape):
+    """`keeps`: its state; `bound`: what bounds that; `fires`: when its rows come."""
+
+    kind: str
+    text: str
+    keeps: str
+    bound: str
+    fires: str
+
+
+class MeasuredBody(Shape):
+    """Over stored rows; the state is that at their end."""
+
+    tickers: list[str]
+    rows: int
+    span_seconds: float
+    events: int
+    cpu_seconds: float
+    state_bytes: int
+    partitions: int
+    kept_rows: int
+    rows_per_second: float = Field(description="How fast the rows came.")
+    rows_per_cpu_second: float = Field(description="How fast the engine takes them.")
+    core_share: float = Field(description="Of one core, at the speed at which the rows came.")
+
+
+class PlanBody(Shape):
+    reads: list[str]
+    together: str
+    steps: list[PlanStepBody]
+    fires: list[str]
+    measured: MeasuredBody | None
+    over: str = Field(description="What it was measured over.")
+    note: str = Field(description="Why nothing was measured.")
+    warnings: list[str]
+
+
 class ExplainQuery(Query):
     """`ticker`: where the trigger has several."""
 
@@ -275,6 +312,19 @@ async def try_trigger(call: Call) -> Response:
     )
 
 
+async def plan_trigger_text(call: Call) -> Response:
+    body: TriggerText = call.body
+    tickers = [str(Ticker.parse(ticker)) for ticker in body.tickers]
+    return await _planned(call, body.sql, _texts(body), tickers, {})
+
+
+async def plan_trigger(call: Call) -> Response:
+    client = await call.services.client()
+    info = await client.triggers.get(call.path["trigger_id"])
+    views = {name: (await client.views.show(name)).sql for name in info.views}
+    return await _planned(call, info.sql, dict(info.parameters), list(info.tickers), views)
+
+
 async def explain_trigger(call: Call) -> Response:
     query: ExplainQuery = call.query
     ticker = str(Ticker.parse(query.ticker)) if query.ticker is not None else None
@@ -316,6 +366,20 @@ async def list_trigger_events(call: Call) -> Response:
 
 
 # ---- inside
+async def _planned(
+    call: Call, sql: str, parameters: dict[str, str], tickers: list[str], views: dict[str, str]
+) -> Response:
+    run = extension("plan")
+    settings = call.services.settings
+
+    def work(_: object) -> Any:
+        return run(settings, sql, parameters, tickers, views)
+
+    async with _TRIES:
+        found = await call.services.tables.read(_translated(work))
+    return json_response(found.to_dict())
+
+
 async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[str, Any]:
     from candlewright_cep.types import flink_name
     from triggers.check import TriggerRules, compile_trigger, diagnose_trigger
@@ -442,6 +506,25 @@ OPERATIONS = (
         {204: Answer("It runs no more.")},
         problems=(404, 409, 503),
         role=Role.operator,
+        tag="triggers",
+    ),
+    Operation(
+        "POST",
+        "/triggers/plan",
+        plan_trigger_text,
+        "What a text keeps, when it fires, and what it costs over the last stored hour of its tickers",
+        {200: Answer("Its plan.", PlanBody)},
+        body=TriggerText,
+        problems=(503,),
+        tag="triggers",
+    ),
+    Operation(
+        "GET",
+        "/triggers/{trigger_id}/plan",
+        plan_trigger,
+        "What a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers",
+        {200: Answer("Its plan.", PlanBody)},
+        problems=(404, 409, 503),
         tag="triggers",
     ),
     Operation(

@@ -321,6 +321,24 @@ export interface Markets {
   total: number;
 }
 
+/** Over stored rows; the state is that at their end. */
+export interface MeasuredBody {
+  tickers: string[];
+  rows: number;
+  span_seconds: number;
+  events: number;
+  cpu_seconds: number;
+  state_bytes: number;
+  partitions: number;
+  kept_rows: number;
+  /** How fast the rows came. */
+  rows_per_second: number;
+  /** How fast the engine takes them. */
+  rows_per_cpu_second: number;
+  /** Of one core, at the speed at which the rows came. */
+  core_share: number;
+}
+
 export interface NamedText {
   name: string;
   text: string;
@@ -357,6 +375,28 @@ export interface OperandBody {
   value: string | number | boolean | null;
   /** False where it depends on a row that has not come. */
   is_known: boolean;
+}
+
+export interface PlanBody {
+  reads: string[];
+  together: string;
+  steps: PlanStepBody[];
+  fires: string[];
+  measured: MeasuredBody | null;
+  /** What it was measured over. */
+  over: string;
+  /** Why nothing was measured. */
+  note: string;
+  warnings: string[];
+}
+
+/** `keeps`: its state; `bound`: what bounds that; `fires`: when its rows come. */
+export interface PlanStepBody {
+  kind: string;
+  text: string;
+  keeps: string;
+  bound: string;
+  fires: string;
 }
 
 /** What is wrong, as RFC 9457 writes it. */
@@ -677,6 +717,10 @@ export interface Calls {
   get_trigger: { given: { trigger_id: string }; answer: TriggerBody };
   /** Remove a trigger. */
   remove_trigger: { given: { trigger_id: string }; answer: void };
+  /** What a text keeps, when it fires, and what it costs over the last stored hour of its tickers. */
+  plan_trigger_text: { given: TriggerText; answer: PlanBody };
+  /** What a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers. */
+  plan_trigger: { given: { trigger_id: string }; answer: PlanBody };
   /** How near a trigger came to firing, over what is stored. */
   explain_trigger: { given: { trigger_id: string; at?: string | null; ticker?: string | null; attempts?: number }; answer: Explained };
   /** Events of a trigger, as far as they are kept on the bus. */
@@ -714,6 +758,8 @@ export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
   try_trigger: { method: "POST", path: "/triggers/try" },
   get_trigger: { method: "GET", path: "/triggers/{trigger_id}" },
   remove_trigger: { method: "DELETE", path: "/triggers/{trigger_id}" },
+  plan_trigger_text: { method: "POST", path: "/triggers/plan" },
+  plan_trigger: { method: "GET", path: "/triggers/{trigger_id}/plan" },
   explain_trigger: { method: "GET", path: "/triggers/{trigger_id}/explain" },
   list_trigger_events: { method: "GET", path: "/triggers/{trigger_id}/events" },
   list_alerts: { method: "GET", path: "/alerts" },
