@@ -7,6 +7,8 @@ from typing import Any
 
 from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts, walk
+from candlewright_cep.matching.recognize import SortKey
+from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project
 
 __all__ = ["doubts"]
@@ -21,6 +23,7 @@ def doubts(plan: Plan) -> Iterator[str]:
         if isinstance(node, Filter):
             yield from _of_condition(node.condition, node.inner.fields, "the condition")
         elif isinstance(node, Match):
+            yield from _of_partitions(node.recognize.partition, node.recognize.order, node.inner.fields)
             for name, condition in node.recognize.definitions:
                 yield from _of_condition(condition, node.inner.fields, f"DEFINE {name}")
             for measure in node.recognize.measures:
@@ -30,9 +33,20 @@ def doubts(plan: Plan) -> Iterator[str]:
         elif isinstance(node, Project):
             for part in node.expressions:
                 yield from _of_values(part, node.inner.fields)
+        elif isinstance(node, Over):
+            yield from _of_partitions(node.window.partition, node.window.order, node.inner.fields)
         elif isinstance(node, Group):
             for aggregate in node.aggregates:
                 yield from _of_values(aggregate, node.inner.fields)
+
+
+def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: Sequence[Field]) -> Iterator[str]:
+    for key in order:
+        if isinstance(key.expression, Column) and key.expression.index in partition:
+            name = columns[key.expression.index].name
+            # The engine orders windows by their own times, and columns without a name are its own.
+            if name and not name.startswith("window_"):
+                yield f"PARTITION BY has {name}, which ORDER BY has as well: rows of different {name} never meet"
 
 
 def _nodes(plan: Any) -> Iterator[Any]:
@@ -61,6 +75,9 @@ def _of_condition(condition: Expression, columns: Sequence[Field], what: str) ->
         elif (said := _of_itself(part)) is not None:
             yield f"{what} compares {_shown(part, columns)} with itself, which is {'always' if said else 'never'} true"
     yield from _contradictions(parts, columns, what)
+    for part in parts:
+        if isinstance(part, Apply) and part.function == "OR":
+            yield from _tautologies(part.arguments, columns, what)
 
 
 def _of_itself(part: Expression) -> bool | None:
@@ -115,6 +132,43 @@ def _contradictions(parts: Sequence[Expression], columns: Sequence[Field], what:
     for value, span in spans.items():
         if span.is_empty:
             yield f"{what} is never true: no {_shown(value, columns)} is between its bounds"
+    allowed: dict[Expression, frozenset[Any]] = {}
+    for part in parts:
+        for value, constants in _choices(part):
+            before = allowed.get(value)
+            allowed[value] = constants if before is None else before & constants
+            if before and not allowed[value]:
+                yield f"{what} is never true: {_shown(value, columns)} cannot be all of these values"
+
+
+def _choices(part: Expression) -> Iterator[tuple[Expression, frozenset[Any]]]:
+    """The texts that = and IN leave of a value."""
+    if isinstance(part, Apply) and part.function in ("=", "IN"):
+        value, *others = part.arguments
+        if part.function == "=" and isinstance(value, Constant):
+            value, others = others[0], [value]
+        texts = [each.text for each in others if isinstance(each, Constant) and each.type.is_text]
+        if not isinstance(value, Constant) and value.type.is_text and len(texts) == len(others):
+            yield value, frozenset(text for text in texts if text is not None)
+
+
+def _tautologies(parts: Sequence[Expression], columns: Sequence[Field], what: str) -> Iterator[str]:
+    """`x < a OR x > b` where every number is one of the two."""
+    below: dict[Expression, tuple[float, bool]] = {}
+    above: dict[Expression, tuple[float, bool]] = {}
+    for part in parts:
+        if isinstance(part, Apply) and part.function in ("<", "<=", ">", ">="):
+            for symbol, value, bound in _bounds(part):
+                edge = (bound, symbol in ("<=", ">="))
+                if symbol in ("<", "<="):
+                    below[value] = max(below.get(value, edge), edge)
+                else:
+                    known = above.get(value, edge)
+                    above[value] = min(known, edge, key=lambda each: (each[0], not each[1]))
+    for value in below.keys() & above.keys():
+        (most, with_most), (least, with_least) = below[value], above[value]
+        if least < most or (least == most and (with_most or with_least)):
+            yield f"{what} has a part that is always true: every {_shown(value, columns)} that is not NULL meets it"
 
 
 def _bounds(part: Expression) -> Iterator[tuple[str, Expression, float]]:

@@ -1,6 +1,7 @@
 """What an editor shows of a text, without an editor."""
 
 import random
+import re
 import time
 
 import pytest
@@ -13,6 +14,8 @@ from candlewright_platform.language_server.assistance import (
     given_beside,
     help_at,
 )
+from documentation.trigger_text import Text, read
+from tests.conftest import ROOT
 from tests.triggers.guide import texts
 from triggers.check import INPUTS, TriggerRules
 
@@ -54,10 +57,15 @@ def test_a_doubt_is_a_warning_on_the_first_line_of_the_text() -> None:
     assert (found.line, found.column, found.is_error) == (1, 1, False)
 
 
-@pytest.mark.parametrize("text", texts(), ids=lambda text: text.sql[:40])
-def test_examples_of_the_guide_have_no_errors(text) -> None:  # type: ignore[no-untyped-def]
-    views = {} if "large" not in text.sql else {"large": "SELECT * FROM ticks WHERE size >= 2"}
-    assert [each for each in findings(text.sql, RULES, views).found if each.is_error] == []
+def cookbook() -> list[Text]:
+    pages = (ROOT / "docs" / "cookbook").glob("*.md")
+    blocks = (re.findall(r"^```sql\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL) for page in sorted(pages))
+    return [read(block) for page in blocks for block in page]
+
+
+@pytest.mark.parametrize("text", [*texts(), *cookbook()], ids=lambda text: text.sql[:40])
+def test_texts_of_the_documents_have_neither_errors_nor_warnings(text: Text) -> None:
+    assert findings(text.sql, TriggerRules(idle_ns=1), {}).found == ()
 
 
 def test_completions_are_what_the_place_takes() -> None:
