@@ -10,8 +10,8 @@ from collections.abc import Iterable
 #: Messages that follow each other without a pause of a second, after which they are a flood.
 FLOOD_MESSAGES = 2_000
 _PAUSE_SECONDS = 1.0
-#: A client counts as waiting for so long after its last message.
-_WAITING_SECONDS = 10.0
+#: A client counts as waiting for this long after its last message, as its request may take on a busy machine.
+_WAITING_SECONDS = 30.0
 #: Of the time that the round took, up to a bound that no client notices.
 _SHARE, MAX_REST_SECONDS = 2.0, 0.2
 

@@ -25,7 +25,7 @@ def test_a_flood_rests_while_another_client_waits() -> None:
     at = flood(pace)
     assert pace.rest([*ROUND, OTHER], 0.01, at) == 0.02
     assert pace.rest(ROUND, 10.0, at) == MAX_REST_SECONDS
-    for later in range(1, 20):
+    for later in range(1, 40):
         rest = pace.rest(ROUND, 0.01, at + later * 0.9)
     assert rest == 0, "the other one has been silent for long"
 
@@ -42,4 +42,4 @@ def test_many_clients_with_few_messages_are_no_flood() -> None:
         assert pace.rest([b"%d" % number], 0.01, number / 1_000) == 0
     for number in range(100):
         assert pace.rest([b"%d" % number], 0.01, 10 + 2.0 * number) == 0
-    assert len(pace._seen) < 10
+    assert len(pace._seen) < 20
