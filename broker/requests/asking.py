@@ -1,4 +1,4 @@
-"""Whose turn it is to ask what the tables prove. Pure.
+"""Whose turn it is to ask what the tables prove, or to begin without a question. Pure.
 
 The driver answers questions in their order and writes what comes of them in batches, so clients take turns only here.
 A client that is alone may have any number of requests under way, from the question to the final. While several clients

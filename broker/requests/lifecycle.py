@@ -29,6 +29,8 @@ class Lifecycle:
         self.deadlines: list[tuple[int, str]] = []
         #: Requests that are to ask what the table proves of them.
         self._to_ask = Asking(self._is_open)
+        #: Those of them that ask nothing.
+        self._refreshing: set[str] = set()
         #: Those that have asked, and until when they wait for the answer.
         self._asking: deque[tuple[float, str]] = deque()
         self._unanswered: set[str] = set()
@@ -92,21 +94,25 @@ class Lifecycle:
             heapq.heapify(self.deadlines)
         else:
             heapq.heappush(self.deadlines, (request.deadline_ns, request.request_id))
-        if isinstance(request, HistoricalRequest) and isinstance(event, HistoricalAccepted) and not event.refresh:
-            self._await_proof(request)
+        if isinstance(request, HistoricalRequest) and isinstance(event, HistoricalAccepted):
+            self._await_proof(request, refresh=event.refresh)
         self.proceed(request)
 
     # ---- what is stored
 
-    def _await_proof(self, request: HistoricalRequest) -> None:
-        """Nothing of `request` is dispatched until it is known what the table proves, for a bounded time."""
+    def _await_proof(self, request: HistoricalRequest, *, refresh: bool) -> None:
+        """Nothing of `request` is dispatched until it is known what the table proves, for a bounded time. A refresh
+        asks nothing, but waits for its turn too.
+        """
         desk = self._desk
         if not desk.settings.proof_seconds or not request.has_more(desk.wall_ns):
             return
         if not desk.has_prover:
-            self.unasked += 1
+            self.unasked += not refresh
             return
         request.awaits_proof = True
+        if refresh:
+            self._refreshing.add(request.request_id)
         self._to_ask.add(request, desk.at)
         self._ask_next()
 
@@ -114,7 +120,16 @@ class Lifecycle:
         """Few questions at a time: the driver answers them in their order, and clients take turns only here."""
         at = self._desk.at
         while len(self._unanswered) < MAX_QUESTIONS and (request := self._to_ask.next(at)) is not None:
-            self._ask(request)
+            if request.request_id in self._refreshing:
+                self._begin(request)
+            else:
+                self._ask(request)
+
+    def _begin(self, request: HistoricalRequest) -> None:
+        """Without a question."""
+        self._refreshing.discard(request.request_id)
+        request.awaits_proof = False
+        self.proceed(request)
 
     def _is_open(self, request: HistoricalRequest) -> bool:
         return self._desk.requests.get(request.request_id) is request
@@ -171,9 +186,8 @@ class Lifecycle:
                 self.proceed(request)
         if not desk.has_prover:
             for request in self._to_ask.take_all():
-                self.unasked += 1
-                request.awaits_proof = False
-                self.proceed(request)
+                self.unasked += request.request_id not in self._refreshing
+                self._begin(request)
         self._ask_next()
 
     # ---- on
@@ -208,6 +222,7 @@ class Lifecycle:
         """Publish the end of a historical or snapshot request, and stop what still runs for it."""
         desk = self._desk
         del desk.requests[request.request_id]
+        self._refreshing.discard(request.request_id)
         if isinstance(request, HistoricalRequest):
             # What an unsettled request has not asked for says nothing of what has closed.
             closed_until = request.closed_until if status in (Final.OK, Final.NOT_FOUND) else 0
@@ -267,6 +282,7 @@ class Lifecycle:
             desk.note("final_of_running", request_id=event.request_id)
             desk.end(request)
             del desk.requests[event.request_id]
+            self._refreshing.discard(event.request_id)
         self.decided.pop(event.request_id, None)
         self._to_ask.ended(event.request_id, desk.at)
         if self._to_ask:

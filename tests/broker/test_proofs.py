@@ -311,6 +311,29 @@ def test_a_crowd_asks_only_for_what_can_be_dispatched_soon(stage: Stage, monkeyp
     assert [prover.question().request_id for _ in range(2)] == crowd[3:5]
 
 
+def test_a_crowd_of_refreshes_waits_for_its_turn_as_well(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "MAX_ASKED", 3)
+    broker, _ = with_prover(stage)
+    for number in range(10):
+        historical = ing.SubmitHistoricalRequest(
+            request_id=f"again-{number}",
+            ticker="BTC/USDT.TEST",
+            start_time=START,
+            end_time=START + 10 * MINUTE,
+            period_seconds=60,
+        )
+        stage.client._put(rec.Request(historical=historical, refresh=True), f"again-{number}", 600.0)
+    eventually(lambda: len(broker.server.state.requests) == 10)
+    assert broker.server.state.matching.queued() == 3
+    stage.client.cancel("again-9")
+    stage.client.end("again-9")
+    peer = stage.peer(broker)
+    peer.offer(slots=9)
+    assert {peer.job().request_id for _ in range(9)} == {f"again-{number}" for number in range(9)}
+    assert stage.bus.state(topics.PROOF_QUESTIONS)[0].end == 0
+    assert not broker.server.state.lifecycle._refreshing
+
+
 def test_a_driver_that_leaves_holds_up_none_of_those_that_were_to_ask(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
