@@ -17,12 +17,12 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from benchmarks import live_floor
+from benchmarks.spark_master import TWO_CORES, add_master, spark_of
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
 from candlewright.wire import tick_columns
-from candlewright_platform.supervisor.ports import free_port
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.engine.session import start_session
@@ -35,14 +35,14 @@ MINUTE_NS = 60_000_000_000
 TICKER = "BTC/USDT.BENCH"
 
 
-def run(rounds: int = 30) -> dict[str, Any]:
+def run(rounds: int = 30, master: str = TWO_CORES) -> dict[str, Any]:
     """`rows`: bars; `ratio`: median latency of a bar over that of a bare micro-batch (lower is better)."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", fsync="always") as redis:
         settings = Settings.model_validate(
             {
                 "data_dir": folder,
                 "bus": {"url": redis.url},
-                "spark": {"connect_bind": f"127.0.0.1:{free_port()}", "master": "local[2]"},
+                "spark": spark_of(master),
             }
         )
         bus = connect(settings.bus)
@@ -132,10 +132,11 @@ class _Trades:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
+    add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
     configure_logging("bench", "warning")
-    print(json.dumps(run(arguments.rounds)))
+    print(json.dumps(run(arguments.rounds, arguments.master)))
 
 
 if __name__ == "__main__":

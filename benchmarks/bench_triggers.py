@@ -22,6 +22,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from benchmarks.process_tree import ProcessTree
+from benchmarks.spark_master import TWO_CORES, add_master
 from benchmarks.tick_feed import MAX_BYTES
 from benchmarks.trigger_engine import Ticks, registrations
 from benchmarks.trigger_stage import HeldQuery, events_on_topic, register, settings_of, start_floor, start_triggers
@@ -49,11 +50,13 @@ def run(
     counts: Sequence[int] = COUNTS,
     setting: str = "distinct",
     rounds: int = 1,
+    *,
+    master: str = TWO_CORES,
 ) -> dict[str, Any]:
     """`rows`: ticks of each round; `result_rows`: events of the last round of each count."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        session = start_session(settings_of(folder, ""))
+        session = start_session(settings_of(folder, "", master))
         stack.callback(session.stop)
         session.dataSource.register(TriggerSource)
         costs = [
@@ -156,10 +159,11 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="+", default=list(COUNTS))
     parser.add_argument("--setting", choices=["shared", "distinct"], default="distinct")
     parser.add_argument("--rounds", type=int, default=1)
+    add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
     configure_logging("bench", "warning")
-    print(json.dumps(run(asked.rows, asked.symbols, asked.counts, asked.setting, asked.rounds)))
+    print(json.dumps(run(asked.rows, asked.symbols, asked.counts, asked.setting, asked.rounds, master=asked.master)))
 
 
 if __name__ == "__main__":

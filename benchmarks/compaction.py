@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from benchmarks.process_tree import ProcessTree
-from candlewright_platform.supervisor.ports import free_port
+from benchmarks.spark_master import TWO_CORES, add_master, spark_of
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.engine.session import start_session
@@ -32,11 +32,9 @@ PAUSE_SECONDS = 0.25
 MINUTE_US = 60_000_000
 
 
-def run(rows: int) -> dict[str, Any]:
+def run(rows: int, master: str = TWO_CORES) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings.model_validate(
-            {"data_dir": folder, "spark": {"connect_bind": f"127.0.0.1:{free_port()}", "master": "local[2]"}}
-        )
+        settings = Settings.model_validate({"data_dir": folder, "spark": spark_of(master)})
         catalog = open_catalog(settings)
         create_tables(catalog)
         each = rows // APPENDS // TICKERS
@@ -143,10 +141,11 @@ def _count(catalog: Catalog) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the table before; 10000000 for the full form")
+    add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
     configure_logging("bench", "warning")
-    print(json.dumps(run(arguments.rows)))
+    print(json.dumps(run(arguments.rows, arguments.master)))
 
 
 if __name__ == "__main__":

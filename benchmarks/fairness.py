@@ -21,6 +21,7 @@ from typing import Any
 
 import zmq
 
+from benchmarks.spark_master import ALL_CORES, add_master
 from candlewright.client import Client, Outcome, connect
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
@@ -83,12 +84,12 @@ def request(number: int) -> ing.SubmitHistoricalRequest:
     )
 
 
-def run(requests: int = 200_000, rounds: int = 7) -> dict[str, Any]:
+def run(requests: int = 200_000, rounds: int = 7, master: str = ALL_CORES) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="candlewright-bench-") as folder:
         platform = PrivatePlatform(
             Path(folder),
             ("--sandbox",),
-            {"INGESTOR__RATE_LIMIT": "false", "SANDBOX__RATE_LIMIT": "false"},
+            {"INGESTOR__RATE_LIMIT": "false", "SANDBOX__RATE_LIMIT": "false", "SPARK__MASTER": master},
             hear=lambda line: print(line, file=sys.stderr),
         )
         with platform, connect(settings=platform.settings, timeout=120.0) as client:
@@ -139,9 +140,10 @@ def main() -> None:
     parser.add_argument(
         "--rounds", type=int, default=7, help="requests of the second client in each phase (default: 7)"
     )
+    add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=["json"], default="json", help="one line of JSON")
     arguments = parser.parse_args()
-    print(json.dumps(run(arguments.requests, arguments.rounds)), flush=True)
+    print(json.dumps(run(arguments.requests, arguments.rounds, arguments.master)), flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Any
 
 import ccxt.async_support
 
+from benchmarks.spark_master import ALL_CORES, add_master
 from candlewright.client import Client, Outcome, connect
 from candlewright.client.history.spark_connect import open_session
 from candlewright_platform.supervisor.private import PrivatePlatform
@@ -37,7 +38,7 @@ LATENCY_ROUNDS = 7
 SEED = "5"
 
 
-def run(rows: int = 1_000_000, ingestors: int = 1) -> dict[str, Any]:
+def run(rows: int = 1_000_000, ingestors: int = 1, master: str = ALL_CORES) -> dict[str, Any]:
     """`rows`: requested candles; `result_rows`: rows that Spark SQL finds in the table afterwards."""
     with _sandbox() as url:
         floor_seconds = asyncio.run(_fetch_with_ccxt(url, rows))
@@ -45,7 +46,12 @@ def run(rows: int = 1_000_000, ingestors: int = 1) -> dict[str, Any]:
         platform = PrivatePlatform(
             Path(folder),
             ("--sandbox", "--ingestors", str(ingestors)),
-            {"INGESTOR__RATE_LIMIT": "false", "SANDBOX__RATE_LIMIT": "false", "SANDBOX__SEED": SEED},
+            {
+                "INGESTOR__RATE_LIMIT": "false",
+                "SANDBOX__RATE_LIMIT": "false",
+                "SANDBOX__SEED": SEED,
+                "SPARK__MASTER": master,
+            },
             hear=lambda line: print(line, file=sys.stderr),
         )
         with platform, connect(settings=platform.settings) as client:
@@ -151,9 +157,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--ingestors", type=int, default=1)
+    add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=("json", "table"), default="table")
     asked = parser.parse_args()
-    result = run(asked.rows, asked.ingestors)
+    result = run(asked.rows, asked.ingestors, asked.master)
     if asked.output == "json":
         print(json.dumps(result))
     else:

@@ -8,7 +8,6 @@ bare pyiceberg append of 1,000 rows, both warm, in the same session.
 import argparse
 import json
 import queue
-import socket
 import statistics
 import tempfile
 import threading
@@ -22,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from benchmarks.spark_master import ALL_CORES, add_master, spark_of
 from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.connect import connect
@@ -41,9 +41,15 @@ PAGE = 1_000
 FLOOR_TOPIC = "floor"
 
 
-def run(sizes: Sequence[int] = (10_000, 100_000, 1_000_000), rounds: int = 15, piece: int = 10_000) -> dict[str, Any]:
+def run(
+    sizes: Sequence[int] = (10_000, 100_000, 1_000_000),
+    rounds: int = 15,
+    piece: int = 10_000,
+    *,
+    master: str = ALL_CORES,
+) -> dict[str, Any]:
     """`latency_ratio`: 1,000 candles over the floor; `cost_ratio`: cost per candle, largest size over smallest."""
-    with _driver() as (driver, settings):
+    with _driver(master) as (driver, settings):
         bus = connect(settings.bus)
         request = _Requests(bus)
         for _ in range(3):
@@ -70,14 +76,9 @@ def run(sizes: Sequence[int] = (10_000, 100_000, 1_000_000), rounds: int = 15, p
 
 
 @contextmanager
-def _driver() -> Iterator[tuple[Driver, Settings]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+def _driver(master: str) -> Iterator[tuple[Driver, Settings]]:
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis") as redis:
-        settings = Settings.model_validate(
-            {"data_dir": folder, "bus": {"url": redis.url}, "spark": {"connect_bind": f"127.0.0.1:{port}"}}
-        )
+        settings = Settings.model_validate({"data_dir": folder, "bus": {"url": redis.url}, "spark": spark_of(master)})
         driver = Driver(settings)
         driver.start()
         loop = threading.Thread(target=driver.run)
@@ -205,11 +206,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=15)
+    add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
     configure_logging("bench", "warning")
     sizes = sorted({10_000, min(100_000, arguments.rows), arguments.rows})
-    print(json.dumps(run(sizes, arguments.rounds)))
+    print(json.dumps(run(sizes, arguments.rounds, master=arguments.master)))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ import numpy as np
 import redis as redis_client
 import zmq
 
+from benchmarks.spark_master import ALL_CORES, add_master
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect
@@ -335,16 +336,19 @@ def run(
     mode: str = _MODE,
     *,
     hops: bool = False,
+    master: str = ALL_CORES,
 ) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
         redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync=fsync))  # type: ignore[arg-type]
         platform = stack.enter_context(
             PrivatePlatform(
-                folder / "data", ("--ingestors", "0"), {"BUS__URL": redis.url, "SPARK__MODE": mode},
+                folder / "data",
+                ("--ingestors", "0"),
+                {"BUS__URL": redis.url, "SPARK__MODE": mode, "SPARK__MASTER": master},
                 hear=lambda line: print(line, file=sys.stderr),
             )
-        )  # fmt: skip
+        )
         relay = platform.settings.relay
         client: Client = stack.enter_context(
             connect_client(relay.requests_bind, relay.notifications_bind, timeout=TIMEOUT_SECONDS)
@@ -399,11 +403,19 @@ def main() -> None:
     parser.add_argument("--fsync", choices=["always", "everysec", "no"], default="always")
     parser.add_argument("--mode", choices=["continuous", "batch"], default=_MODE, help="as spark.mode")
     parser.add_argument("--hops", action="store_true", help="also the parts of each way")
+    add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
     configure_logging("bench", "warning")
     for line in run(
-        asked.rows, asked.pause, asked.load_rate, asked.idle_seconds, asked.fsync, asked.mode, hops=asked.hops
+        asked.rows,
+        asked.pause,
+        asked.load_rate,
+        asked.idle_seconds,
+        asked.fsync,
+        asked.mode,
+        hops=asked.hops,
+        master=asked.master,
     ):
         print(json.dumps(line), flush=True)
 

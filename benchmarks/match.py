@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.cep_match import ENDED, LOCAL, query
 from benchmarks.process_tree import ProcessTree
+from benchmarks.spark_master import TWO_CORES, add_master
 from benchmarks.tick_feed import publish_apart
 from benchmarks.trigger_stage import (
     HeldQuery,
@@ -57,13 +58,13 @@ _SCHEMA = pa.schema(
 )
 
 
-def run(input_file: Path, rows_file: Path | None = None) -> dict[str, Any]:
+def run(input_file: Path, rows_file: Path | None = None, master: str = TWO_CORES) -> dict[str, Any]:
     """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the matches."""
     rows = pq.read_metadata(input_file).num_rows
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
-        settings = settings_of(folder, redis.url)
+        settings = settings_of(folder, redis.url, master)
         bus = connect(settings.bus)
         stack.callback(bus.close)
         prepare_topics(bus)
@@ -171,10 +172,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", type=Path, required=True, help="parquet: ts_ns, symbol, price, size, side")
     parser.add_argument("--rows", type=Path, help="write the matches to this parquet file")
+    add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
     configure_logging("bench", "warning")
-    print(json.dumps(run(arguments.input, arguments.rows)))
+    print(json.dumps(run(arguments.input, arguments.rows, arguments.master)))
 
 
 if __name__ == "__main__":

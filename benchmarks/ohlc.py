@@ -37,12 +37,12 @@ from benchmarks import live_floor
 from benchmarks.gate import Gate
 from benchmarks.ohlc_check import wrong_rows
 from benchmarks.process_tree import ProcessTree
+from benchmarks.spark_master import TWO_CORES, add_master, spark_of
 from benchmarks.tick_feed import MAX_BYTES, publish_apart
 from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
-from candlewright_platform.supervisor.ports import free_port
 from candlewright_platform.supervisor.processes import MEMORY
 from core.log import configure_logging
 from core.settings import Settings
@@ -62,7 +62,9 @@ WARM_ROWS = 100_000
 TIMEOUT_SECONDS = 1_800.0
 
 
-def run(input_file: Path, rows_file: Path | None = None, first: int | None = None) -> dict[str, Any]:
+def run(
+    input_file: Path, rows_file: Path | None = None, first: int | None = None, *, master: str = TWO_CORES
+) -> dict[str, Any]:
     """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the bars. `first`: how
     many of the input's rows to use, all by default.
     """
@@ -72,7 +74,7 @@ def run(input_file: Path, rows_file: Path | None = None, first: int | None = Non
             {
                 "data_dir": folder,
                 "bus": {"url": redis.url, "max_bytes": MAX_BYTES},
-                "spark": {"connect_bind": f"127.0.0.1:{free_port()}", "master": "local[2]"},
+                "spark": spark_of(master),
             }
         )
         bus = connect(settings.bus)
@@ -258,13 +260,14 @@ def main() -> None:
     parser.add_argument("--rows", type=Path, help="write the bars to this parquet file")
     parser.add_argument("--first", type=int, help="use only this many of the input's rows (default: all)")
     parser.add_argument("--sizes", type=int, nargs="+", help="one run for each of these numbers of rows")
+    add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
     # One process per run: Spark's memory and this process's do not shrink again. It allocates like a part.
     os.environ.update({**MEMORY, **os.environ})
     for first in arguments.sizes or [arguments.first]:
         run_apart = multiprocessing.get_context("spawn").Process(
-            target=_print_run, args=(arguments.input, arguments.rows, first)
+            target=_print_run, args=(arguments.input, arguments.rows, first, arguments.master)
         )
         run_apart.start()
         run_apart.join()
@@ -272,9 +275,9 @@ def main() -> None:
             sys.exit(1)
 
 
-def _print_run(input_file: Path, rows_file: Path | None, first: int | None) -> None:
+def _print_run(input_file: Path, rows_file: Path | None, first: int | None, master: str) -> None:
     configure_logging("bench", "warning")
-    print(json.dumps(run(input_file, rows_file, first)), flush=True)
+    print(json.dumps(run(input_file, rows_file, first, master=master)), flush=True)
 
 
 if __name__ == "__main__":

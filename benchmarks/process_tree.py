@@ -4,6 +4,9 @@ Memory is anonymous memory: allocations, without mapped files. Python workers ar
 modules loaded, and share its pages; each is charged its share of a page (PSS), so that the sum counts the page once.
 Reading PSS takes milliseconds per process, so it is skipped for workers whose resident memory has not changed, and for
 the other parts, which have no forks.
+
+The executors of a cluster are children of its workers. Those of this machine that serve a driver in this tree are found
+by the driver's port, which they have among their arguments, and counted with their Python workers.
 """
 
 import os
@@ -11,6 +14,8 @@ import re
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,11 +25,15 @@ __all__ = ["ProcessTree"]
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAUSE_SECONDS = 0.25
 _PARTS = {"java": "jvm", "redis-server": "redis"}
+#: Of the driver, among the arguments of an executor.
+_DRIVER_PORT = re.compile(rb"CoarseGrainedExecutorBackend\x00.*--driver-url\x00[^\x00]*:(\d+)\x00", re.DOTALL)
+#: The state of a listening socket in /proc/net/tcp.
+_LISTENING = "0A"
 _ANONYMOUS = re.compile(r"^(?:RssAnon|Pss_Anon):\s+(\d+) kB$", re.MULTILINE)
 
 
 class ProcessTree:
-    """This process (`driver`) and its descendants: `jvm`, `redis`, and `workers`, which stand for all others.
+    """This process (`driver`) and its descendants: `jvm`, `redis`, `executors` (JVMs), and `workers`: all others.
 
     Within `with`, `peak_bytes` is the largest anonymous memory of each part, and `cpu_seconds` the CPU time that each
     has used since, excluding the cost of measuring.
@@ -68,16 +77,17 @@ class ProcessTree:
 
     def _look(self) -> None:
         processes = dict(_processes())
-        children = defaultdict(list)
+        children: dict[int, list[int]] = defaultdict(list)
         for pid, (parent, *_) in processes.items():
             children[parent].append(pid)
         used: dict[str, int] = defaultdict(int)
-        waiting = [os.getpid()]
-        while waiting:
-            pid = waiting.pop()
-            waiting += children[pid]
+        own = _below([os.getpid()], children)
+        executors = _executors_of([pid for pid in own if processes[pid][1] == "java"], processes)
+        for pid in {*own, *_below(executors, children)}:
             _, name, cpu_seconds, pages = processes[pid]
             part = "driver" if pid == os.getpid() else _PARTS.get(name, "workers")
+            if pid in executors:
+                part = "executors"
             if pid not in self._found or self._found[pid][0] != pages:
                 self._found[pid] = pages, _anonymous_bytes(pid, is_forked=part == "workers")
             used[part] += self._found[pid][1]
@@ -94,6 +104,45 @@ def _anonymous_bytes(pid: int, *, is_forked: bool) -> int:
         return 0
     found = _ANONYMOUS.search(text)
     return 0 if found is None else int(found[1]) << 10
+
+
+def _below(pids: Iterable[int], children: Mapping[int, Sequence[int]]) -> list[int]:
+    """These processes and their descendants."""
+    found = list(pids)
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def _executors_of(jvms: Sequence[int], processes: Mapping[int, tuple[int, str, float, int]]) -> set[int]:
+    """The JVMs that run tasks for one of `jvms`."""
+    drivers = {}
+    for pid, (_, name, *_) in processes.items():
+        if name == "java":
+            with suppress(OSError):
+                found = _DRIVER_PORT.search((Path("/proc") / str(pid) / "cmdline").read_bytes())
+                if found is not None:
+                    drivers[pid] = int(found[1])
+    if not drivers:
+        return set()
+    ports = set().union(*map(_ports_of, jvms))
+    return {pid for pid, port in drivers.items() if port in ports}
+
+
+def _ports_of(pid: int) -> set[int]:
+    """On which a process listens."""
+    process = Path("/proc") / str(pid)
+    sockets, ports = set(), set()
+    with suppress(OSError):
+        for entry in (process / "fd").iterdir():
+            with suppress(OSError):
+                sockets.add(str(entry.readlink()).removeprefix("socket:[").removesuffix("]"))
+        for table in ("tcp", "tcp6"):
+            for line in (process / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTENING and fields[9] in sockets:
+                    ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
 
 
 def _processes() -> list[tuple[int, tuple[int, str, float, int]]]:

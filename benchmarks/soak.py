@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.spark_master import ALL_CORES, add_master
 from candlewright.client import Outcome, connect
 from candlewright_platform.supervisor.private import PrivatePlatform
 
@@ -34,7 +35,7 @@ _SAMPLE = re.compile(r'^candlewright_supervisor_(resident_bytes|open_files)\{nam
 Samples = list[tuple[float, dict[str, float]]]
 
 
-def run(minutes: float = 10.0) -> dict[str, Any]:
+def run(minutes: float = 10.0, master: str = ALL_CORES) -> dict[str, Any]:
     """One JSON-able result; slopes are per hour, sizes in MiB, `by_part` holds the slope of each part's memory."""
     with tempfile.TemporaryDirectory(prefix="candlewright-soak-") as folder:
         platform = PrivatePlatform(
@@ -42,6 +43,7 @@ def run(minutes: float = 10.0) -> dict[str, Any]:
             environment={
                 "INGESTOR__RATE_LIMIT": "false",
                 "SANDBOX__RATE_LIMIT": "false",
+                "SPARK__MASTER": master,
                 "ICEBERG__MAINTENANCE_MINUTES": str(minutes / MAINTENANCE_RUNS),
             },
             hear=lambda line: print(line, file=sys.stderr),
@@ -120,9 +122,10 @@ def _sample(page: str) -> tuple[dict[str, float], dict[str, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
+    add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=("json", "table"), default="table")
     asked = parser.parse_args()
-    result = run(asked.minutes)
+    result = run(asked.minutes, asked.master)
     if asked.output == "json":
         print(json.dumps(result))
     else:

@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.bench_relay import free_ports, relay_process
 from benchmarks.gate import Gate
+from benchmarks.spark_master import TWO_CORES, add_master
 from benchmarks.trigger_floor import batches_of, plans_of
 from benchmarks.trigger_stage import HeldQuery, events_on_topic, settings_of, start_over_plans, start_triggers
 from bus import Bus, Record, SequenceStamp
@@ -57,14 +58,14 @@ TURNS = 4
 _STATE = "bare_state"
 
 
-def run(rows: int = 100, pause_seconds: float = 0.2) -> dict[str, Any]:
+def run(rows: int = 100, pause_seconds: float = 0.2, master: str = TWO_CORES) -> dict[str, Any]:
     """`rows`: timed ticks of each query. Times in milliseconds; `ratio` is of the medians, `p99_ratio` of the p99s."""
     ours: list[float] = []
     bare: list[float] = []
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
-        settings = settings_of(folder, redis.url)
+        settings = settings_of(folder, redis.url, master)
         bus = connect(settings.bus)
         stack.callback(bus.close)
         prepare_topics(bus)
@@ -231,10 +232,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between an answer and the next tick")
+    add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
     configure_logging("bench", "warning")
-    print(json.dumps(run(asked.rows, asked.pause)))
+    print(json.dumps(run(asked.rows, asked.pause, asked.master)))
 
 
 if __name__ == "__main__":

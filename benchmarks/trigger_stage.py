@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.gate import Gate
+from benchmarks.spark_master import TWO_CORES, spark_of
 from benchmarks.tick_feed import MAX_BYTES
 from benchmarks.trigger_floor import pass_over
 from bus import Bus, Record
 from bus import topics as bus_topics
-from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings
 from flink_replacement_spark.triggers.query import TriggerHealth, start_trigger_query
 from flink_replacement_spark.triggers.source import SOURCE
@@ -38,13 +38,13 @@ _PAUSE_SECONDS = 0.02
 _READ = (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS)
 
 
-def settings_of(folder: Path, bus_url: str) -> Settings:
-    """Two cores, with all files below `folder`."""
+def settings_of(folder: Path, bus_url: str, master: str = TWO_CORES) -> Settings:
+    """With all files below `folder`."""
     return Settings.model_validate(
         {
             "data_dir": folder,
             "bus": {"url": bus_url, "max_bytes": MAX_BYTES},
-            "spark": {"connect_bind": f"127.0.0.1:{free_port()}", "master": "local[2]"},
+            "spark": spark_of(master),
         }
     )
 
