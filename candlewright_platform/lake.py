@@ -1,5 +1,7 @@
 """Rows straight from the Iceberg tables, without Spark: what the client reads where the platform is installed."""
 
+from collections.abc import Sequence
+
 from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history.history import History
 from candlewright.client.history.promised import as_promised
@@ -32,6 +34,34 @@ class LakeRows:
         except (CandlewrightError, OSError) as error:
             raise RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}") from error
         return as_promised(table, covered.holes, covered.closed_until, wanted, final)
+
+    def histories(self, wanted: Sequence[Range], finals: Sequence[Notification]) -> list[History | RowsUnavailable]:
+        from iceberg.coverage import read_requests
+        from iceberg.read import read_ohlc_of
+
+        first = wanted[0]
+        try:
+            tables = read_ohlc_of(
+                self._settings,
+                [each.ticker for each in wanted],
+                first.period_seconds,
+                start_ns=first.start,
+                end_ns=first.end,
+            )
+            covered = read_requests(self._settings, [final.request_id for final in finals])
+        except (CandlewrightError, OSError) as error:
+            unreadable = RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}")
+            return [unreadable for _ in wanted]
+        found: list[History | RowsUnavailable] = []
+        for each, final in zip(wanted, finals, strict=True):
+            about = covered[final.request_id]
+            try:
+                found.append(
+                    as_promised(tables[each.ticker].slice(0, each.limit), about.holes, about.closed_until, each, final)
+                )
+            except RowsUnavailable as error:
+                found.append(error)
+        return found
 
     def stored(self, wanted: Range, as_of: int | None) -> Stored:
         from iceberg.coverage import read_holes

@@ -1,5 +1,6 @@
 """What is known of finished requests, read without Spark."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -41,9 +42,23 @@ def read_coverage(settings: Settings) -> list[dict[str, Any]]:
 
 def read_request(settings: Settings, request_id: str) -> Covered:
     """What the coverage row of a finished request says; nothing where it has none."""
+    return read_requests(settings, [request_id])[request_id]
+
+
+def read_requests(settings: Settings, request_ids: Sequence[str]) -> dict[str, Covered]:
+    """What the coverage rows of finished requests say, in one scan."""
     table = open_catalog(settings).load_table(COVERAGE.identifier)
     columns = [name for name in ("holes", "closed_until") if name in table.schema().column_names]
-    rows = table.scan(row_filter=equal("request_id", request_id), selected_fields=tuple(columns)).to_arrow().to_pylist()
+    found = table.scan(
+        row_filter=one_of("request_id", request_ids), selected_fields=("request_id", *columns)
+    ).to_arrow()
+    rows: dict[str, list[dict[str, Any]]] = {request_id: [] for request_id in request_ids}
+    for row in found.to_pylist():
+        rows[row["request_id"]].append(row)
+    return {request_id: _covered(own) for request_id, own in rows.items()}
+
+
+def _covered(rows: Sequence[dict[str, Any]]) -> Covered:
     # A request that was written twice after a crash has two equal rows.
     holes = {(_nanoseconds(hole["start"]), _nanoseconds(hole["end"])) for row in rows for hole in row["holes"] or ()}
     closed = next((row["closed_until"] for row in rows if row.get("closed_until")), None)

@@ -36,6 +36,26 @@ def read_ohlc(
     return found if limit is None else found.slice(0, limit)
 
 
+def read_ohlc_of(
+    settings: Settings, tickers: Sequence[str], period_seconds: int, *, start_ns: int, end_ns: int
+) -> dict[str, pa.Table]:
+    """What `read_ohlc` gives of each ticker, in one scan for every 200 of them."""
+    table = open_catalog(settings).load_table(OHLC.identifier)
+    of_period = And(equal("period_seconds", period_seconds), _opening_in(start_ns, end_ns))
+    found: dict[str, pa.Table] = {}
+    for first in range(0, len(tickers), _MAX_LISTED):
+        listed = tickers[first : first + _MAX_LISTED]
+        rows = _collect(table, And(one_of("ticker", listed), of_period), OHLC.arrow_schema)
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[("ticker", "ascending"), ("open_time", "ascending")]))
+        counts = {each["values"]: each["counts"] for each in pc.value_counts(rows["ticker"]).to_pylist()}
+        begin = 0
+        # As Arrow sorts texts: by their bytes.
+        for ticker in sorted(listed, key=str.encode):
+            found[ticker] = rows.slice(begin, counts.get(ticker, 0))
+            begin += counts.get(ticker, 0)
+    return found
+
+
 def read_ticks(settings: Settings, ticker: str, *, start_ns: int, end_ns: int, limit: int | None = None) -> pa.Table:
     """Trades of `market.ticks` with start_ns <= ts_ns < end_ns, ordered by ts_ns; `limit` = the first N."""
     table = open_catalog(settings).load_table(TICKS.identifier)
@@ -189,12 +209,11 @@ def scan_trade_ids(table: Table, tickers: Sequence[str], *, start_ns: int, end_n
 
 
 def range_filter(ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> BooleanExpression:
-    return And(
-        equal("ticker", ticker),
-        equal("period_seconds", period_seconds),
-        at_least("open_time", iso(-(-start_ns // _MICRO))),
-        below("open_time", iso(-(-end_ns // _MICRO))),
-    )
+    return And(equal("ticker", ticker), equal("period_seconds", period_seconds), _opening_in(start_ns, end_ns))
+
+
+def _opening_in(start_ns: int, end_ns: int) -> BooleanExpression:
+    return And(at_least("open_time", iso(-(-start_ns // _MICRO))), below("open_time", iso(-(-end_ns // _MICRO))))
 
 
 def _collect(table: Table, wanted: BooleanExpression, schema: pa.Schema) -> pa.Table:

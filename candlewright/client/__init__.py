@@ -29,6 +29,7 @@ from candlewright.client.errors import (
     TriggerSuspended,
     ViewNotFound,
 )
+from candlewright.client.history.histories import Histories, TickersFailed
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.rows import Rows
 from candlewright.client.history.spark_connect import SparkRows
@@ -64,6 +65,7 @@ __all__ = [
     "Client",
     "Events",
     "GapError",
+    "Histories",
     "History",
     "InvalidRequest",
     "InvalidTrigger",
@@ -85,6 +87,7 @@ __all__ = [
     "Submission",
     "Tick",
     "TickerNotFound",
+    "TickersFailed",
     "Trigger",
     "TriggerEvent",
     "TriggerInfo",

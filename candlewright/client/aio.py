@@ -5,13 +5,14 @@ import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import zmq
 from google.protobuf.message import Message
 
 from candlewright.client.connection import Connection, range_of
 from candlewright.client.errors import Interruption
+from candlewright.client.history.histories import AT_ONCE, Histories, Several, Start
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.progress import Progress
 from candlewright.client.history.rows import legacy_table
@@ -28,6 +29,7 @@ from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.triggers.triggers import AsyncTriggers
 from candlewright.client.triggers.views import AsyncViews
+from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.times import Time
 
 if TYPE_CHECKING:
@@ -112,9 +114,24 @@ class AsyncClient(AsyncClosing):
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None, as_of: Time
     ) -> Stored: ...
 
+    @overload
     async def history(
         self,
-        ticker: str,
+        ticker: list[str] | tuple[str, ...],
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        refresh: bool = False,
+        progress: Progress | None = None,
+        timeout: float | None = None,
+        errors: Literal["raise", "keep"] = "raise",
+    ) -> Histories: ...
+
+    async def history(
+        self,
+        ticker: str | list[str] | tuple[str, ...],
         period: str | int = "1m",
         *,
         start: Time,
@@ -125,14 +142,27 @@ class AsyncClient(AsyncClosing):
         timeout: float | None = None,
         request_id: str | None = None,
         as_of: Time | None = None,
-    ) -> History | Stored:
+        errors: Literal["raise", "keep"] = "raise",
+    ) -> History | Stored | Histories:
         """See `Client.history`; `progress` is a plain function called in the event loop."""
+        if not isinstance(ticker, str):
+            if as_of is not None or request_id is not None:
+                raise InvalidRequest("as_of and request_id are for one ticker alone")
+            ranges = [self._connection.range(each, period, start, end, limit, refresh) for each in ticker]
+            return await self._histories(Several(ranges, errors, progress), timeout)
         wanted = self._connection.range(ticker, period, start, end, limit, refresh)
         if as_of is not None:
             return await self._read_stored(wanted, as_of)
         identity = request_id or self._connection.new_request_id()
         final = await self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return await self._read_history(wanted, final)
+
+    async def _histories(self, several: Several, timeout: float | None) -> Histories:
+        several.ended(await self._run_all(several.requests(self._connection.new_request_id, timeout)))
+        near = await asyncio.to_thread(lambda: self._connection.near)
+        if near is not None:
+            return several.gathered(await asyncio.to_thread(several.near_rows, near))
+        return several.gathered(await self._run_all(several.row_queries()))
 
     async def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
         """See `Client.load`."""
@@ -315,6 +345,21 @@ class AsyncClient(AsyncClosing):
             self._calls.discard(done)
             session.abandon(ticket)
             self._turn()
+
+    async def _run_all(self, starts: Sequence[Start[T]]) -> list[T | CandlewrightError]:
+        """Results, or what was raised instead, in order; AT_ONCE of them are in work at a time."""
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def outcome(start: Start[T]) -> T | CandlewrightError:
+            async with room:
+                try:
+                    return await self.run(start)
+                except CandlewrightError as error:
+                    return error
+
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(outcome(start)) for start in starts]
+        return [each.result() for each in running]
 
     # ---- the sockets
     def _check_open(self) -> None:

@@ -11,6 +11,7 @@ CandlewrightError
 ├── TickerNotFound           no venue lists the ticker of a live stream; the stream stays, should that change
 ├── TriggerSuspended         a trigger whose events are read runs no more, until it is registered again
 ├── GapError                 a live stream continues after numbers that the platform no longer keeps
+├── TickersFailed            (history) some tickers of a call for several failed; carries the histories of the others
 ├── RowsUnavailable          the final arrived, the rows could not be read from here
 └── RequestFailed            a request ended without rows; carries the notification
     ├── RequestNotFound      NOT_FOUND: the venue has nothing there

@@ -5,13 +5,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import zmq
 from google.protobuf.message import Message
 
 from candlewright.client.connection import Connection, range_of
 from candlewright.client.errors import Interruption
+from candlewright.client.history.histories import AT_ONCE, Histories, Several, Start
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.progress import Progress
 from candlewright.client.history.rows import legacy_table
@@ -28,6 +29,7 @@ from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
 from candlewright.client.triggers.triggers import Triggers
 from candlewright.client.triggers.views import Views
+from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from candlewright.wire.ticker import Ticker
 from candlewright.wire.times import Time
 
@@ -99,9 +101,24 @@ class Client(Closing):
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None, as_of: Time
     ) -> Stored: ...
 
+    @overload
     def history(
         self,
-        ticker: str,
+        ticker: list[str] | tuple[str, ...],
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time,
+        limit: int | None = None,
+        refresh: bool = False,
+        progress: Progress | None = None,
+        timeout: float | None = None,
+        errors: Literal["raise", "keep"] = "raise",
+    ) -> Histories: ...
+
+    def history(
+        self,
+        ticker: str | list[str] | tuple[str, ...],
         period: str | int = "1m",
         *,
         start: Time,
@@ -112,7 +129,8 @@ class Client(Closing):
         timeout: float | None = None,
         request_id: str | None = None,
         as_of: Time | None = None,
-    ) -> History | Stored:
+        errors: Literal["raise", "keep"] = "raise",
+    ) -> History | Stored | Histories:
         """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`).
 
         `progress(done, expected)` is called in this thread each time the platform has said how far it is (a few seconds
@@ -123,15 +141,29 @@ class Client(Closing):
         of the venue again, unless `refresh`. Raises RequestNotFound, RequestTimedOut or RequestFailed where the request
         ended so, RowsUnavailable where the tables cannot be reached from here.
 
+        A list of tickers gives one table of all of them, read in one scan where the tables can be reached from here.
+        Where some fail, TickersFailed names them once all have ended, and has what the others gave; with
+        `errors="keep"` the result has both.
+
         With `as_of` nothing is fetched: the candles are read as they were known at that time, and what was not known
         yet is `unknown` in the result.
         """
+        if not isinstance(ticker, str):
+            if as_of is not None or request_id is not None:
+                raise InvalidRequest("as_of and request_id are for one ticker alone")
+            ranges = [self._connection.range(each, period, start, end, limit, refresh) for each in ticker]
+            return self._histories(Several(ranges, errors, progress), timeout)
         wanted = self._connection.range(ticker, period, start, end, limit, refresh)
         if as_of is not None:
             return self._read_stored(wanted, as_of)
         identity = request_id or self._connection.new_request_id()
         final = self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
         return self._read_history(wanted, final)
+
+    def _histories(self, several: Several, timeout: float | None) -> Histories:
+        several.ended(self._run_all(several.requests(self._connection.new_request_id, timeout)))
+        near = self._connection.near
+        return several.gathered(several.near_rows(near) if near is not None else self._run_all(several.row_queries()))
 
     def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
         """Read the candles that are stored, without a request: the exchange is not asked, and the platform only where
@@ -357,6 +389,33 @@ class Client(Closing):
             with self._lock:
                 session.abandon(ticket)
                 self._carry_out()
+
+    def _run_all(self, starts: Sequence[Start[T]]) -> list[T | CandlewrightError]:
+        """Results, or what was raised instead, in order; AT_ONCE of them are in work at a time."""
+        session = self._connection.session
+        waiting = deque(enumerate(starts))
+        running: dict[int, Ticket[T]] = {}
+        outcomes: dict[int, T | CandlewrightError] = {}
+        try:
+            while waiting or running:
+                with self._lock:
+                    self._check_open()
+                    while waiting and len(running) < AT_ONCE:
+                        number, start = waiting.popleft()
+                        running[number] = session.begin(start(self._connection.operations), time.monotonic())
+                    self._carry_out()
+                    self._pump()
+                for number in [number for number, ticket in running.items() if ticket.is_done]:
+                    try:
+                        outcomes[number] = running.pop(number).result()
+                    except CandlewrightError as error:
+                        outcomes[number] = error
+        finally:
+            with self._lock:
+                for ticket in running.values():
+                    session.abandon(ticket)
+                self._carry_out()
+        return [outcomes[number] for number in range(len(starts))]
 
     # ---- the sockets
     def _check_open(self) -> None:

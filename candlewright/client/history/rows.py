@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from candlewright.client.errors import RowsUnavailable
 from candlewright.client.history.history import History
 from candlewright.client.history.stored import Stored
 from candlewright.client.records import Notification, Range
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 class Rows(Protocol):
     def history(self, wanted: Range, final: Notification) -> History:
         """The first `wanted.limit` rows of the range; raises RowsUnavailable."""
+        ...
+
+    def histories(self, wanted: Sequence[Range], finals: Sequence[Notification]) -> list[History | RowsUnavailable]:
+        """The same of several tickers, of one period and range; an error in the place of one without its rows."""
         ...
 
     def stored(self, wanted: Range, as_of: int | None) -> Stored:

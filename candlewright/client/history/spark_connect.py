@@ -1,7 +1,7 @@
 """Rows through Spark Connect, for a platform whose tables are on another machine."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,15 @@ class SparkRows:
             except PySparkException as error:
                 raise RowsUnavailable(f"Spark Connect at {self._settings.connect_bind}: {error}") from error
         return as_promised(table, holes, closed_until, wanted, final)
+
+    def histories(self, wanted: Sequence[Range], finals: Sequence[Notification]) -> list[History | RowsUnavailable]:
+        found: list[History | RowsUnavailable] = []
+        for each, final in zip(wanted, finals, strict=True):
+            try:
+                found.append(self.history(each, final))
+            except RowsUnavailable as error:
+                found.append(error)
+        return found
 
     def stored(self, wanted: Range, as_of: int | None) -> Stored:
         with session_of(self._settings) as session:
