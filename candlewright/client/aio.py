@@ -386,7 +386,8 @@ class AsyncClient(AsyncClosing):
             session.receive_reply(parts, time.monotonic())
         for parts in sockets.drain(self._notifications):
             session.receive_publication(parts, time.monotonic())
-        self._relays.follow(session, time.monotonic())
+        if self._relays.follow(session, time.monotonic()):
+            session.moved(time.monotonic())
         session.advance(time.monotonic())
         sockets.carry_out(session.take_commands(), self._requests, self._notifications)
         loop = asyncio.get_running_loop()

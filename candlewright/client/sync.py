@@ -432,7 +432,8 @@ class Client(Closing):
             session.receive_reply(parts, time.monotonic())
         for parts in sockets.drain(self._notifications):
             session.receive_publication(parts, time.monotonic())
-        self._relays.follow(session, time.monotonic())
+        if self._relays.follow(session, time.monotonic()):
+            session.moved(time.monotonic())
         session.advance(time.monotonic())
         self._carry_out()
 

@@ -111,6 +111,23 @@ def test_the_settings_have_the_last_word_on_spark(tmp_path: Path) -> None:
     assert found["spark.sql.catalog.lake.cache-enabled"] == "false"
 
 
+@pytest.mark.usefixtures("no_jars")
+def test_a_cluster_gets_the_product_and_gives_the_cores_asked_for_with_short_logs(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"master": "spark://host:7077", "max_cores": 6}})
+    found = session.spark_conf(settings)
+    assert found["spark.cores.max"] == "6"
+    # Executors log at the driver's level, into files that are rolled.
+    assert (found["spark.log.level"], found["spark.executor.syncLogLevel.enabled"]) == ("ERROR", "true")
+    kept = int(found["spark.executor.logs.rolling.maxSize"]) * int(
+        found["spark.executor.logs.rolling.maxRetainedFiles"]
+    )
+    assert found["spark.executor.logs.rolling.strategy"] == "size" and kept <= 64 << 20
+    archive = Path(found["spark.archives"].partition("#")[0])
+    assert archive.is_file()
+    local = session.spark_conf(Settings.model_validate({"data_dir": tmp_path, "spark": {"max_cores": 6}}))
+    assert "spark.cores.max" not in local and "spark.archives" not in local
+
+
 def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,12 @@ from threading import Thread
 from typing import ClassVar
 
 import pytest
+from pyiceberg.table.metadata import MetadataLogEntry
 
 from candlewright.wire.errors import ConfigurationError
 from candlewright_platform.cli.services import Trial, try_services
 from core.settings import Settings
-from iceberg import open_catalog
+from iceberg import OHLC, create_tables, load_table, open_catalog
 from iceberg.trial import try_objects, try_table
 
 
@@ -64,6 +65,22 @@ def settings_for(folder: Path, url: str, path: str = "") -> Settings:
     }
     lake = {"catalog": "rest", "uri": url + path, "warehouse": "s3://lake/", "properties": properties}
     return Settings.model_validate({"data_dir": folder, "iceberg": lake})
+
+
+def test_old_metadata_is_deleted_once_by_the_server_of_a_catalog_where_there_is_one(
+    tmp_path: Path, server: str
+) -> None:
+    """With two deleters there were a thousand lines "Failed to delete metadata file" in a session."""
+    own = open_catalog(Settings.model_validate({"data_dir": tmp_path}))
+    create_tables(own)
+    table = load_table(own, OHLC)
+    old = tmp_path / "00000-old.metadata.json"
+    log = [MetadataLogEntry(metadata_file=f"file://{old}", timestamp_ms=1)]
+    before = table.metadata.model_copy(update={"metadata_log": log})
+    for catalog, is_left in ((open_catalog(settings_for(tmp_path, server)), True), (own, False)):
+        old.touch()
+        catalog._delete_old_metadata(table.io, before, table.metadata)
+        assert old.exists() is is_left
 
 
 @pytest.mark.parametrize(

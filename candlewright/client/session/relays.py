@@ -20,7 +20,7 @@ class Relays:
     """`pairs`: addresses for requests and for notifications. Both sockets are on the same relay.
 
     The sockets themselves stay when the relay changes. What a socket subscribes to, it subscribes to there as well;
-    questions without an answer are asked again by their operations, and gaps in topics are asked for.
+    questions without an answer are asked again at once (`Session.moved`), and gaps in topics are asked for.
     """
 
     def __init__(

@@ -213,6 +213,13 @@ class Session:
             if not ticket.is_done:
                 self._resume(ticket, TimedOut())
 
+    def moved(self, now: float) -> None:
+        """The sockets are on another relay: what waits for an answer of the one before asks again."""
+        self.now = max(self.now, now)
+        for ticket in [each for each in self._running if each.keys]:
+            if not ticket.is_done:
+                self._resume(ticket, TimedOut())
+
     def next_deadline(self) -> float | None:
         return min((ticket.until for ticket in self._running), default=None)
 

@@ -1,5 +1,6 @@
 """Rows of a finished request, read from real tables."""
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -152,6 +153,23 @@ def test_the_token_of_the_settings_is_shown_to_spark_connect(tmp_path: Path) -> 
         finally:
             server.stop(None).wait()
     assert set(seen) == {"Bearer a/b="}
+
+
+def test_stock_pyspark_sends_a_token_in_the_clear_to_localhost_alone() -> None:
+    """It wants TLS for any other name, 127.0.0.1 too, as docs/threats.md says."""
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool)
+        port = server.add_secure_port("localhost:0", grpc.local_server_credentials())
+        server.start()
+        try:
+            with DefaultChannelBuilder(f"sc://localhost:{port}/;token=t").toChannel() as channel:
+                grpc.channel_ready_future(channel).result(10)
+            socket.create_connection(("127.0.0.1", port)).close()
+            by_number = DefaultChannelBuilder(f"sc://127.0.0.1:{port}/;token=t")
+            with by_number.toChannel() as channel, pytest.raises(grpc.FutureTimeoutError):
+                grpc.channel_ready_future(channel).result(0.3)
+        finally:
+            server.stop(None).wait()
 
 
 def test_legacy_candles_become_columns() -> None:

@@ -200,7 +200,8 @@ def test_a_relay_that_is_cut_off_is_left_and_the_next_one_is_asked(refusal: Mess
     talk.look()
     talk.reply(refusal)
     assert talk.session.wants_another_relay and not ticket.is_done
-    talk.pass_time(0.5)
+    talk.session.moved(talk.now)
+    talk.look()
     assert [type(each) for each in talk.sent] == [ing.SubmitHistoricalRequest] * 2
     talk.queued()
     assert ticket.result().request_id == "r1"

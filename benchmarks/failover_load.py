@@ -1,0 +1,197 @@
+"""What a client sees of a take-over: two of every role, live trades of a sandbox, histories one by one, 50 triggers.
+
+The client reads trades, one-second bars and a trigger's events by their numbers: one that is missing or comes twice
+ends the run.
+"""
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.failover_pair import FAULTS, PATIENCE_SECONDS, Pair, Process, until
+from bus.embedded import EmbeddedRedis
+from bus.roles import BROKER, DRIVER, REGISTRY, Roles
+from candlewright.client import Client, Outcome, Stream, connect
+from core.background import start_thread
+from sandbox import SandboxThread
+
+TICKER = "BTC/USDT.BINANCE"
+#: The exchange's clock runs so much faster: some sixty trades and twenty bars a second.
+SPEED = 20.0
+TRIGGERS = 50
+_DAY_ROWS = 1_440
+
+
+class Heard:
+    """When each item of a stream came, and whether all came once."""
+
+    def __init__(self, stream: Stream[Any], sequence_of: Callable[[Any], int] | None) -> None:
+        self.at: list[float] = []
+        self.failure: Exception | None = None
+        self._stream, self._sequence_of = stream, sequence_of
+        self._stopping = threading.Event()
+        self._thread = start_thread("subscriber", self._run)
+
+    def _run(self) -> None:
+        try:
+            for number in itertools.count(1):
+                item = self._next()
+                if item is None:
+                    return
+                if self._sequence_of is not None and self._sequence_of(item) != number:
+                    raise RuntimeError(f"number {self._sequence_of(item)} came in the place of {number}")
+                self.at.append(time.monotonic())
+        except Exception as error:  # Raised again where the figures are taken.
+            self.failure = error
+
+    def _next(self) -> Any:
+        while not self._stopping.is_set():
+            try:
+                return self._stream.next(timeout=1.0)
+            except TimeoutError:
+                continue
+        return None
+
+    def silence(self, since: float) -> float:
+        """The longest pause from `since` to now."""
+        if self.failure is not None:
+            raise self.failure
+        return max(
+            after - before for before, after in itertools.pairwise([since, *self._since(since), time.monotonic()])
+        )
+
+    def first_after(self, moment: float) -> float:
+        """How long after `moment` the next item came."""
+        until(lambda: self.failure or self.at[-1:] > [moment], "an item of a stream")
+        return self.silence(moment) if self.failure else self._since(moment)[0] - moment
+
+    def _since(self, moment: float) -> list[float]:
+        return [at for at in self.at if at >= moment]
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+
+class Histories:
+    """One request after the other, each of a day that was not asked for before."""
+
+    def __init__(self, client: Client) -> None:
+        self.done = 0
+        self.failure: Exception | None = None
+        self._client = client
+        self._stopping = threading.Event()
+        self._thread = start_thread("histories", self._run)
+
+    def _run(self) -> None:
+        try:
+            for day in range(1, 365):
+                if self._stopping.is_set():
+                    return
+                start = (_YEAR + day * _DAY_SECONDS) * 1_000_000_000
+                asked = self._client.submit(TICKER, "1m", start=start, end=start + _DAY_SECONDS * 1_000_000_000)
+                final = self._client.wait(asked.request_id, timeout=PATIENCE_SECONDS)
+                if (final.status, final.row_count) != (Outcome.OK, _DAY_ROWS):
+                    raise RuntimeError(f"a history ended as {final}")
+                self.done += 1
+        except Exception as error:  # Raised again where the figures are taken.
+            self.failure = error
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+
+_YEAR, _DAY_SECONDS = 1_672_531_200, 86_400
+
+
+def run(roles: Sequence[str], rounds: int, lease_seconds: float) -> Iterator[dict[str, Any]]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
+        redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
+        exchange = stack.enter_context(SandboxThread(seed=11, speed=SPEED, rate_limit=False))
+        states = Roles(redis.url)
+        stack.callback(states.close)
+        lease = {"ROLES__LEASE_SECONDS": str(lease_seconds)}
+        pairs = {role: Pair(role, stack, folder, redis.url, **lease) for role in (BROKER, REGISTRY, DRIVER)}
+        ingestor = Process(
+            "ingestor",
+            folder / "ingestor",
+            redis.url,
+            folder,
+            INGESTOR__BROKER=json.dumps([each.settings["BROKER__BIND"] for each in pairs[BROKER].processes]),
+            INGESTOR__VENUES='["BINANCE"]',
+            EXCHANGE=json.dumps({"BINANCE": {"url": exchange.url}}),
+        )
+        stack.callback(ingestor.end)
+        until(ingestor.is_ready, "the ingestor")
+        relays = [
+            (each.settings["RELAY__REQUESTS_BIND"], each.settings["RELAY__NOTIFICATIONS_BIND"])
+            for each in pairs[REGISTRY].processes
+        ]
+        client, asking = (stack.enter_context(connect(relays, timeout=PATIENCE_SECONDS)) for _ in range(2))
+        for number in range(1, TRIGGERS):
+            client.triggers.add(f"price > {1e9 + number}", trigger_id=f"silent-{number}", tickers=[TICKER])
+        client.triggers.add("price > 0", trigger_id="every-trade", tickers=[TICKER])
+        heard = {
+            "ticks": Heard(client.ticks(TICKER, from_sequence=1), None),
+            "bars": Heard(client.bars(TICKER, 1, from_sequence=1), lambda bar: int(bar.sequence)),
+            "events": Heard(client.triggers.events("every-trade", from_sequence=1), lambda event: int(event.sequence)),
+        }
+        for each in heard.values():
+            stack.callback(each.stop)
+            each.first_after(time.monotonic())
+        histories = Histories(asking)
+        stack.callback(histories.stop)
+        until(lambda: histories.done or histories.failure, "a history")
+        for role in roles:
+            for fault in FAULTS:
+                yield _row(pairs[role], fault, rounds, states, heard, lease_seconds)
+
+
+def _row(
+    pair: Pair, fault: str, rounds: int, states: Roles, heard: dict[str, Heard], lease_seconds: float
+) -> dict[str, Any]:
+    detected: list[float] = []
+    after: list[float] = []
+    silence: dict[str, list[float]] = {name: [] for name in heard}
+    took: list[float] = []
+    for _ in range(rounds):
+        epoch = states.all()[pair.role].epoch
+        taken: list[float] = []
+
+        def watch(epoch: int = epoch, taken: list[float] = taken) -> None:
+            until(lambda: states.all()[pair.role].epoch > epoch, "the next term")
+            taken.append(time.monotonic())
+
+        watching = start_thread("terms", watch)
+
+        def look(began: float, watching: threading.Thread = watching, taken: list[float] = taken) -> None:
+            watching.join()
+            detected.append(taken[0] - began)
+            after.append(max(each.first_after(taken[0]) for each in heard.values()))
+            for name, each in heard.items():
+                silence[name].append(each.silence(began))
+
+        took.append(pair.take_over(fault, look))
+    return {
+        "name": pair.role,
+        "fault": fault,
+        "load": "live",
+        "rows": rounds,
+        "seconds": round(sum(took), 3),
+        "rows_per_second": round(rounds / sum(took), 4),
+        "result_rows": len(detected),
+        "detection_seconds": round(max(detected), 3),
+        "after_detection_seconds": round(max(after), 3),
+        **{f"silence_{name}_seconds": round(max(found), 3) for name, found in silence.items()},
+        "floor_seconds": lease_seconds,
+    }

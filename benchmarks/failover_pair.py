@@ -1,0 +1,120 @@
+"""Two processes of one part over one Redis, of which one has the role and the other stands by."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bus.roles import BROKER, DRIVER, REGISTRY
+
+PATIENCE_SECONDS = 300.0
+#: The process that has each role.
+PARTS = {BROKER: "broker", REGISTRY: "relay", DRIVER: "flink_replacement_spark"}
+FAULTS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """Its data directory is `folder`; tables are in `shared`. `settings` by their names in the environment."""
+
+    def __init__(self, part: str, folder: Path, bus_url: str, shared: Path, **settings: str) -> None:
+        folder.mkdir()
+        self._part, self._port_file = part, folder / "http.port"
+        self.settings = {
+            "BUS__URL": bus_url,
+            "DATA_DIR": str(folder),
+            "HTTP__BIND": "127.0.0.1:0",
+            "HTTP_PORT_FILE": str(self._port_file),
+            "LOG__LEVEL": "error",
+            "BROKER__BIND": f"tcp://127.0.0.1:{free_port()}",
+            "RELAY__REQUESTS_BIND": f"tcp://127.0.0.1:{free_port()}",
+            "RELAY__NOTIFICATIONS_BIND": f"tcp://127.0.0.1:{free_port()}",
+            "SPARK__CONNECT_BIND": f"127.0.0.1:{free_port()}",
+            "SPARK__MASTER": "local[2]",
+            "ICEBERG__URI": str(shared / "catalog.db"),
+            "ICEBERG__WAREHOUSE": f"file://{shared / 'warehouse'}",
+        } | settings
+        self._environment = os.environ | {f"CANDLEWRIGHT_{name}": value for name, value in self.settings.items()}
+        self.start()
+
+    def start(self) -> None:
+        self._port_file.unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", self._part],
+            env=self._environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def status(self) -> dict[str, Any]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port_file.read_text()}/status", timeout=5) as page:
+                return dict(json.load(page))
+        except (OSError, ValueError):
+            return {}
+
+    def is_ready(self) -> bool:
+        return bool(self.status().get("ready"))
+
+    def has_role(self) -> bool:
+        status = self.status()
+        return bool(status.get("ready")) and status["role"]["epoch"] is not None
+
+    def stands_by(self) -> bool:
+        return bool(self.status().get("role", {}).get("standby"))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class Pair:
+    def __init__(self, role: str, stack: ExitStack, folder: Path, bus_url: str, **settings: str) -> None:
+        self.role = role
+        self.processes: list[Process] = []
+        for name in ("one", "two"):
+            self.processes.append(Process(PARTS[role], folder / f"{role}-{name}", bus_url, folder, **settings))
+            stack.callback(self.processes[-1].end)
+            newest = self.processes[-1]
+            until(newest.has_role if name == "one" else newest.stands_by, f"{role} {name}")
+
+    def take_over(self, fault: str, meanwhile: Callable[[float], Any] = lambda _: None) -> float:
+        """Seconds from the fault until the standby is ready. `meanwhile` gets the time of the fault, and is called
+        before the one that was stopped wakes, and ends; afterwards both are there again.
+        """
+        holder = next(each for each in self.processes if each.has_role())
+        (standby,) = (each for each in self.processes if each is not holder)
+        began = time.monotonic()
+        holder.process.send_signal(FAULTS[fault])
+        until(standby.has_role, "take-over")
+        took = time.monotonic() - began
+        meanwhile(began)
+        if FAULTS[fault] == signal.SIGSTOP:
+            holder.process.send_signal(signal.SIGCONT)
+        if holder.process.wait(PATIENCE_SECONDS) == 0:
+            raise RuntimeError("a process whose term was over ended as if all were well")
+        holder.start()
+        until(holder.stands_by, "standby")
+        return took
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > give_up:
+            raise TimeoutError(what)
+        threading.Event().wait(0.02)
