@@ -207,6 +207,16 @@ class SendHeartbeats:
 
 
 @dataclass(frozen=True, slots=True)
+class AskHolder:
+    """Write to the holder of a job that `connection` names: HolderAsked follows, after ConnectionLost if it is gone."""
+
+    holder: Connection
+    connection: Connection
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Refuse:
     """Answer a peer with an Error frame."""
 
@@ -247,6 +257,7 @@ Command = (
     | PutServed
     | SendControl
     | SendHeartbeats
+    | AskHolder
     | Refuse
     | Note
 )

@@ -297,6 +297,15 @@ class JobRejected:
 
 
 @dataclass(frozen=True, slots=True)
+class HolderAsked:
+    """The holder of a job that `connection` named, too, was written to."""
+
+    connection: Connection
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class ConnectionLost:
     """A frame could not be delivered; `job_id` names the dispatch in it, if that is what it was."""
 
@@ -386,6 +395,7 @@ Event = (
     | JobCompleted
     | JobFailed
     | JobRejected
+    | HolderAsked
     | ConnectionLost
     | PagesPublished
     | SnapshotPublished

@@ -19,7 +19,7 @@ _NOTES = {
     "candlewright_broker_job_failed_total": "jobs that ended without a result",
     "candlewright_broker_job_rejected_total": "jobs that an ingestor did not take or lost",
     "candlewright_broker_job_retried_total": "pieces queued again",
-    "candlewright_broker_job_taken_over_total": "adopted jobs that an ingestor named again",
+    "candlewright_broker_job_taken_over_total": "jobs without a connection that an ingestor named again",
     "candlewright_broker_job_without_room_total": "jobs taken back because their pages found no room on the bus",
     "candlewright_broker_late_frame_total": "frames dropped because they came after their job was called complete",
     "candlewright_broker_lease_lost_total": "jobs whose ingestor fell silent",

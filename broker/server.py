@@ -14,8 +14,16 @@ from pathlib import Path
 import zmq
 
 from broker import door
-from broker.commands import Command, Note, Refuse, SendHeartbeats
-from broker.events import JOB_ID_LENGTH, ClockTicked, Connection, ConnectionLost, Event, OutcomesWritten
+from broker.commands import AskHolder, Command, Note, Refuse, SendHeartbeats
+from broker.events import (
+    JOB_ID_LENGTH,
+    ClockTicked,
+    Connection,
+    ConnectionLost,
+    Event,
+    HolderAsked,
+    OutcomesWritten,
+)
 from broker.guard import Guard
 from broker.instruments import ENDED, NOTES, PROVEN_CANDLES, REFUSED, SIZES, UNASKED
 from broker.journal.batch import Gatherer, Leases, Outgoing, Results
@@ -410,6 +418,9 @@ class BrokerServer:
             log.info(command.what, **command.fields)
         elif isinstance(command, SendHeartbeats):
             self._send_all([(connection, door.HEARTBEAT_BODY, "") for connection in command.connections])
+        elif isinstance(command, AskHolder):
+            self._send_all([(command.holder, door.HEARTBEAT_BODY, "")])
+            self._handle([HolderAsked(command.connection, command.job_id, command.at)])
         elif isinstance(command, Refuse):
             REFUSED.labels(command.code).inc()
             self._refuse(command.connection, command.code, command.text, command.request_id)

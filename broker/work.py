@@ -88,10 +88,10 @@ class Piece:
 class Job:
     """A piece in the hands of an ingestor since `dispatched_ns` (wall clock).
 
-    `connection` None: taken over from an earlier run of the broker, and not named by an ingestor since. `is_adopted`:
-    frames of this job may have been lost with that earlier run. `is_publishing`: the ingestor is done, the bus is not
-    yet. `newest_trade`: the latest time (ns) of trades that came over the socket, 0 before the first; `trades_at`: when
-    they came (monotonic).
+    `connection` None: taken over from an earlier run of the broker, or from a connection that is gone, and not named by
+    an ingestor since. `is_adopted`: frames of this job may have been lost with the one before. `is_publishing`: the
+    ingestor is done, the bus is not yet. `newest_trade`: the latest time (ns) of trades that came over the socket, 0
+    before the first; `trades_at`: when they came (monotonic).
     """
 
     job_id: str

@@ -182,14 +182,17 @@ class IngestorServer:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _follow_broker(self) -> None:
-        """Leave a broker that is there and serves no more: cut off from the bus, it does not know of its successor."""
+        """Leave a broker that is there and serves no more: cut off from the bus, it does not know of its successor. A
+        connection that was begun since the last look leads to the successor, or breaks by itself.
+        """
         serving: bytes | None = None
+        seen_on = 0
         while True:
             with contextlib.suppress(BusUnavailable):
                 (found,) = await self._threads.run(lambda: self._bus.get(TABLE_BROKER, [SERVING_KEY]))
-                if serving is not None and found != serving:
+                if serving is not None and found != serving and self._state.connection == seen_on:
                     self._apply(ConnectionLost(self._state.connection, time.monotonic()))
-                serving = found
+                serving, seen_on = found, self._state.connection
             await asyncio.sleep(FOLLOW_SECONDS)
 
     async def _close(self, tasks: Sequence["asyncio.Task[object]"]) -> None:

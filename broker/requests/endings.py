@@ -158,6 +158,7 @@ class Endings:
             self._desk.revoke_job(job)
             self._desk.note("dispatch_undeliverable", job_id=event.job_id)
             self._dispatching.requeue(piece)
+        self._holding.release(event.connection)
 
     def expire_leases(self) -> None:
         for job in self._holding.expired():

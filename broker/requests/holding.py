@@ -1,8 +1,16 @@
 """Who may speak for a job: the connection that holds it, as long as its lease lasts."""
 
-from broker.commands import Refuse, Revoke, StopWork
+from broker.commands import AskHolder, Refuse, Revoke, StopWork
 from broker.desk import Desk
-from broker.events import Connection, HeartbeatHeard, HistoryEnded, JobProgressed, LeaseFound, LeaseNote
+from broker.events import (
+    Connection,
+    HeartbeatHeard,
+    HistoryEnded,
+    HolderAsked,
+    JobProgressed,
+    LeaseFound,
+    LeaseNote,
+)
 from broker.requests.completion import problem_with
 from broker.requests.realtime import Realtime
 from broker.slots.dispatching import Dispatching
@@ -42,7 +50,22 @@ class Holding:
             return None
         return job
 
+    def release(self, connection: Connection) -> None:
+        """It is gone: its jobs are those of the connection that names them next, which their ingestor moved to."""
+        for job in self._desk.jobs.values():
+            if job.connection == connection and not job.is_publishing:
+                # Frames may have been lost with it.
+                job.connection, job.is_adopted = None, True
+
     def on_heartbeat(self, event: HeartbeatHeard) -> None:
+        held = self._desk.jobs.get(event.job_id)
+        if held is not None and held.connection not in (None, event.connection):
+            # Its ingestor may have moved: whether the connection before is gone shows when it is written to.
+            self._desk.say(AskHolder(held.connection, event.connection, event.job_id, event.at))
+        else:
+            self.on_holder_asked(event)
+
+    def on_holder_asked(self, event: HeartbeatHeard | HolderAsked) -> None:
         job = self.holder(event.connection, event.job_id, event.at, frame="WorkHeartbeat")
         if job is None:
             # Also after a mere cut of its connection: the ingestor must learn that its slots are gone with it.

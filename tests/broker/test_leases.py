@@ -4,8 +4,17 @@ from itertools import count
 
 import pytest
 
-from broker.commands import Command, Dispatch, StopWork
-from broker.events import ClockTicked, HeartbeatHeard, HistoricalAccepted, Kind, SlotOffered, VenueLearned
+from broker.commands import AskHolder, Command, Dispatch, StopWork
+from broker.events import (
+    ClockTicked,
+    ConnectionLost,
+    HeartbeatHeard,
+    HistoricalAccepted,
+    HolderAsked,
+    Kind,
+    SlotOffered,
+    VenueLearned,
+)
 from broker.state import BrokerState
 from core.settings import BrokerSettings
 
@@ -74,3 +83,22 @@ def test_a_connection_silent_for_a_whole_lease_gets_nothing_until_it_is_heard() 
     commands = clock.state.handle(HeartbeatHeard(b"a", "job-0", 6.0))
     [dispatch] = [command for command in commands if isinstance(command, Dispatch)]
     assert (dispatch.connection, dispatch.note.request_id) == (b"a", "other")
+
+
+def test_a_job_that_another_connection_names_follows_its_ingestor_once_the_holder_is_gone() -> None:
+    """It was stopped, and nothing came until the lease of the connection before had run out: 20 s without trades."""
+    clock = Clock()
+    clock.offer(b"b", 0.0)
+    (asked,) = clock.state.handle(HeartbeatHeard(b"b", "job-0", 1.0))
+    assert asked == AskHolder(b"a", b"b", "job-0", 1.0)
+    clock.state.handle(ConnectionLost(b"a"))
+    assert not any(isinstance(each, StopWork) for each in clock.state.handle(HolderAsked(b"b", "job-0", 1.0)))
+    assert clock.state.handle(HeartbeatHeard(b"b", "job-0", 4.0)) == []
+    assert clock.lost_at(20) == 9
+
+
+def test_a_stranger_is_stopped_while_the_holder_of_a_job_is_there() -> None:
+    clock = Clock()
+    clock.state.handle(HeartbeatHeard(b"b", "job-0", 1.0))
+    assert StopWork(b"b", "job-0") in clock.state.handle(HolderAsked(b"b", "job-0", 1.0))
+    assert clock.lost_at(20) == 5
