@@ -608,9 +608,9 @@ def console(
 
 @app.command("language-server")
 def language_server(view: ViewOption = None, config: Config = None) -> None:
-    """Serve completion, help, errors and fixes for trigger texts to an editor, over stdio.
+    """Help an editor with trigger texts, over stdio.
 
-    The editor starts this command itself: docs/how-to/editor.md has the lines for its settings.
+    Completion, errors and fixes, by the Language Server Protocol. The editor starts this command itself: docs/how-to/editor.md has the lines for its settings.
     """
     from candlewright_platform.cli.language_server import serve
 

@@ -105,6 +105,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 RANGE = ("--start", "2024-01-01", "--end", "2024-01-02")
 
 
+@pytest.mark.parametrize("group", [(), *((group.name,) for group in app.registered_groups)])
+def test_no_summary_is_cut_at_80_columns(group: tuple[str, ...]) -> None:
+    text = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "80"}).stdout
+    usage, *lines = text.splitlines()
+    assert "Usage:" in usage
+    assert [line for line in lines if line.endswith("...") or len(line) > 80] == []
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
