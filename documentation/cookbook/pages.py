@@ -30,6 +30,7 @@ _NOTES = """## How to read the figures
 - ± is one standard error, as if matches were independent. Matches that are close together share their future, so the
   true error is larger. A difference of less than two errors is noise, and of thirty recipes with three changes each,
   four or five exceed that by chance.
+- A picture shows one match: the middle one, or one in which the shape can be seen well. The table counts all of them.
 - Each recording is one market at one time. The figures describe it; they are not a forecast.
 
 `python -m documentation.cookbook --data DIR` computes figures and pictures from the recordings. The recordings
