@@ -610,7 +610,8 @@ def console(
 def language_server(view: ViewOption = None, config: Config = None) -> None:
     """Help an editor with trigger texts, over stdio.
 
-    Completion, errors and fixes, by the Language Server Protocol. The editor starts this command itself: docs/how-to/editor.md has the lines for its settings.
+    Completion, errors and fixes, by the Language Server Protocol. The editor starts this command itself:
+    docs/how-to/editor.md has the lines for its settings.
     """
     from candlewright_platform.cli.language_server import serve
 
