@@ -53,6 +53,9 @@ def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, 
         return f"{result.rows} rows, {result.expected} expected, in a range of {opens} candles"
     if piece.limit is not None and result.rows > piece.limit:
         return f"{result.rows} rows where {piece.limit} were asked for"
+    if result.expected < opens and result.rows != piece.limit:
+        # What it does not count would be missing unseen: only a limit ends a range before its end.
+        return f"{result.expected} candles were expected in a range of {opens}"
     latest = piece.end + request.period_seconds * grid.SECOND
     if any(start < piece.start or start >= piece.end or end > latest for start, end in result.holes):
         return "a hole outside of the range"

@@ -54,6 +54,13 @@ def test_candles_that_are_missing_and_in_no_hole_are_a_bad_reply(result: PieceRe
     assert "were expected" in problem(result)
 
 
+@pytest.mark.parametrize("limit", [None, 8])
+def test_candles_of_the_range_that_are_not_even_expected_are_a_bad_reply(limit: int | None) -> None:
+    assert "in a range of 10" in problem(PieceResult(0, SPANS, 7, 7, ()), limit)
+    assert "in a range of 10" in problem(PieceResult(0, (), 0, 0, ()), limit)
+    assert "in a range of 4" in problem(PieceResult(0, SPANS, 3, 3, (), closed_until=4 * MINUTE), limit)
+
+
 def test_up_to_a_limit_it_adds_up_as_well() -> None:
     assert problem(PieceResult(0, SPANS, 3, 5, ((MINUTE, 3 * MINUTE),)), limit=3) == ""
     assert problem(PieceResult(0, SPANS, 3, 5, ()), limit=3) != ""
