@@ -120,6 +120,8 @@ def _nodes(query: StreamQuery) -> Iterator[Plan]:
 
 def _steps(node: Plan, rules: TriggerRules) -> Iterator[PlanStep]:
     match node:
+        case Filter(is_of_changes=True):
+            yield PlanStep("changes", "EMIT CHANGES: rows that change their group", _NOTHING)
         case Filter():
             yield PlanStep("filter", text_of(node.condition, column_names(node.inner)))
         case WindowTable():

@@ -49,7 +49,7 @@ def changes(
         changed = Apply("IS DISTINCT", (result, Column(before + place, result.type)), BOOLEAN)
         differs = Apply("OR", (differs, changed), BOOLEAN)
     shown = (*(Column(width + place, key.type) for place, key in enumerate(keys)), *results)
-    return Project(Filter(plan, differs), shown, fields)
+    return Project(Filter(plan, differs, is_of_changes=True), shown, fields)
 
 
 def _over(plan: Plan, window: Window, functions: Sequence[WindowFunction], limits: Limits, at: Position) -> Plan:

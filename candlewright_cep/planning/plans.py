@@ -67,8 +67,11 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
+    """`is_of_changes`: not of the text, but how EMIT CHANGES leaves out rows that change nothing."""
+
     inner: Plan
     condition: Expression
+    is_of_changes: bool = field(default=False, compare=False)
 
     @property
     def fields(self) -> tuple[Field, ...]:

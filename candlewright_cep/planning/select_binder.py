@@ -407,21 +407,26 @@ class GroupBinder(SelectBinder):
 
     def _grouping(self, node: CallNode) -> Expression:
         """GROUPING(a, b): for each key a bit that is 1 where the row's set has it not, the last key's the lowest."""
-        found: Expression = Constant(0, BIGINT)
+        found: Expression | None = None
         for argument in node.arguments:
             key = self.source.bind(argument)
             if key not in self.keys:
                 raise argument.at.reject("GROUPING takes what is in GROUP BY")
             if not self.sets:
                 continue
-            bit = 1 << self.keys.index(key)
+            place = self.keys.index(key)
+            bit = 1 << place
             lowest = Apply("%", (Column(len(self.keys) - 1, BIGINT), Constant(2 * bit, BIGINT)), BIGINT)
             is_missing = Apply(">=", (lowest, Constant(bit, BIGINT)), BOOLEAN)
-            own = Apply("IF", (is_missing, Constant(1, BIGINT), Constant(0, BIGINT)), BIGINT)
-            found = Apply("+", (Apply("*", (found, Constant(2, BIGINT)), BIGINT), own), BIGINT)
+            # The key's place is what it is called by in explanations.
+            own = Apply("IF", (is_missing, Constant(1, BIGINT), Constant(0, BIGINT)), BIGINT, str(place))
+            if found is None:
+                found = own
+            else:
+                found = Apply("+", (Apply("*", (found, Constant(2, BIGINT)), BIGINT), own), BIGINT)
         if not node.arguments or len(node.arguments) > 32:
             raise node.at.reject("GROUPING takes one column of GROUP BY, or up to 32 of them")
-        return found
+        return found or Constant(0, BIGINT)
 
 
 def _has_over(node: Node) -> bool:

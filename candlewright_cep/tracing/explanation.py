@@ -15,7 +15,7 @@ from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.matching.search import SkipFailed
 from candlewright_cep.planning.over import Over
-from candlewright_cep.planning.plans import Filter, Group, Inputs, Match, Plan
+from candlewright_cep.planning.plans import Filter, Group, Inputs, Match, Plan, Project
 from candlewright_cep.planning.relation import Relation, arranged, from_table
 from candlewright_cep.tracing.attempts import Attempt, Row, Tested, columns_of, trace
 from candlewright_cep.tracing.conditions import described, distances
@@ -155,7 +155,8 @@ def _stages(plan: Plan) -> list[Filter | Match]:
     def visit(node: Plan) -> None:
         for inner in _inner(node):
             visit(inner)
-        if isinstance(node, Filter | Match) and len(found) < _MOST_STAGES and node not in found:
+        is_written = not (isinstance(node, Filter) and node.is_of_changes)
+        if isinstance(node, Filter | Match) and is_written and len(found) < _MOST_STAGES and node not in found:
             found.append(node)
 
     visit(plan)
@@ -199,7 +200,7 @@ def _stage(plan: Filter | Match, inputs: Inputs, most: int, last: int | None) ->
 
 
 def _filtered(plan: Filter, rows: Relation, names: Sequence[str], most: int, last: int | None) -> Stage:
-    kind = "HAVING" if isinstance(plan.inner, Group) else "QUALIFY" if isinstance(plan.inner, Over) else "WHERE"
+    kind = "HAVING" if _is_grouped(plan.inner) else "QUALIFY" if isinstance(plan.inner, Over) else "WHERE"
     values = rows.values()
     far = distances(plan.condition, values, rows.length)
     work.spend(rows.length * 4)
@@ -217,6 +218,11 @@ def _filtered(plan: Filter, rows: Relation, names: Sequence[str], most: int, las
     outcomes = np.where(is_open, "waiting", np.where(far == 0, "matched", "failed"))
     attempts = tuple(_tested(plan.condition, rows, names, row, times[row], str(outcomes[row])) for row in chosen)
     return Stage(kind, text_of(plan.condition, names), rows.length, len(passed), len(failed), len(failed), attempts)
+
+
+def _is_grouped(plan: Plan) -> bool:
+    is_of_changes = isinstance(plan, Project) and isinstance(plan.inner, Filter) and plan.inner.is_of_changes
+    return isinstance(plan, Group) or is_of_changes
 
 
 def _tested(

@@ -15,13 +15,14 @@ from candlewright_cep.binding.expressions import (
     WindowFunction,
 )
 from candlewright_cep.planning.over import Over
-from candlewright_cep.planning.plans import Group, Join, Plan, Project, Renamed
+from candlewright_cep.planning.plans import Filter, Group, Join, Plan, Project, Renamed
 from candlewright_cep.tracing.values import shown
 
 _INFIX = {
     "OR": 1, "AND": 2, "=": 4, "<>": 4, "<": 4, "<=": 4, ">": 4, ">=": 4, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6,
 }  # fmt: skip
 _NOT, _COMPARED, _WHOLE = 3, 4, 9
+_OVER = " OVER (…)"
 
 
 def column_names(plan: Plan) -> tuple[str, ...]:
@@ -36,6 +37,9 @@ def column_names(plan: Plan) -> tuple[str, ...]:
         case Project(inner=inner, expressions=expressions):
             names = column_names(inner)
             made = [text_of(each, names) for each in expressions]
+        case Filter(inner=inner, is_of_changes=is_of_changes):
+            # Running values of a group are called what the text calls them.
+            made = [name.removesuffix(_OVER) if is_of_changes else name for name in column_names(inner)]
         case Renamed(inner=inner):
             made = list(column_names(inner))
         case Join(left=left, right=right):
@@ -102,6 +106,8 @@ def _applied(node: Apply, names: Sequence[str], variable: str, prefix: str) -> t
     parts = [_text(each, names, variable, prefix) for each in node.arguments]
     texts = [text for text, _ in parts]
     name = node.function
+    if name == "IF" and node.extra:
+        return f"GROUPING({names[int(node.extra)]})", _WHOLE
     if name in _INFIX:
         binds = _INFIX[name]
         # Of equal operators the right one needs its parentheses: a - (b - c).
@@ -136,7 +142,7 @@ def _windowed(function: WindowFunction, names: Sequence[str]) -> str:
     arguments = [text_of(each, names) for each in function.arguments] or (["*"] if function.name == "COUNT" else [])
     offset = [str(function.offset)] if function.offset != 1 else []
     numbers = [f"{each:g}" for each in function.numbers]
-    return f"{_called(function.name, [*arguments, *offset, *numbers])} OVER (…)"
+    return f"{_called(function.name, [*arguments, *offset, *numbers])}{_OVER}"
 
 
 def _called(name: str, arguments: Sequence[str]) -> str:

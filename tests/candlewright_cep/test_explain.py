@@ -219,3 +219,15 @@ def test_what_died_did_not_hold(case: Case) -> None:
             assert attempt.taken >= len(attempt.rows)
             assert all(test.condition is not None and test.condition.holds is not True for test in attempt.nearest)
             assert all(test.row is None for test in attempt.awaits)
+
+
+def test_groups_are_called_what_the_text_calls_them() -> None:
+    times = pa.array([1, 2, 3, 4], pa.timestamp("s"))
+    table = pa.table({"ticker": ["a"] * 4, "ts": times, "price": [1.0, 3.0, 2.0, 5.0], "side": ["b", "s", "b", "s"]})
+    changing = "SELECT ticker, MAX(price) AS top FROM ticks GROUP BY ticker HAVING MAX(price) > 3 EMIT CHANGES"
+    (stage,) = explain(changing, {"ticks": table}).stages
+    assert (stage.kind, stage.text, stage.rows, stage.passed) == ("HAVING", "MAX(price) > 3", 3, 1)
+    totals = "SELECT side, SUM(price) AS total FROM ticks GROUP BY ROLLUP(ticker, side)"
+    (stage,) = explain(f"{totals} HAVING GROUPING(side) = 1 AND GROUPING(ticker, side) < 3", {"ticks": table}).stages
+    assert stage.text == "GROUPING(side) = 1 AND GROUPING(ticker) * 2 + GROUPING(side) < 3"
+    assert (stage.rows, stage.passed) == (4, 1)
