@@ -32,7 +32,7 @@ _TIMEOUT_SECONDS = 1_800
 
 
 def packages_of(settings: Settings) -> tuple[str, ...]:
-    """Maven coordinates `group:artifact:version` that these settings need."""
+    """Maven coordinates `group:artifact:version[:classifier]` that these settings need."""
     needed = [ICEBERG_RUNTIME, SQLITE]
     if is_object_store(settings):
         needed.append(ICEBERG_AWS)
@@ -101,18 +101,34 @@ def _forward_progress(resolution: "subprocess.Popen[str]") -> Iterator[str]:
 
 def _ivy_file(packages: Sequence[str]) -> str:
     wanted = []
-    for package in packages:
-        parts = package.split(":")
-        if len(parts) != 3:
-            raise ConfigurationError(f"spark.packages: {package!r} is not group:artifact:version")
-        group, artifact, version = map(quoteattr, parts)
-        wanted.append(f'<dependency org={group} name={artifact} rev={version} conf="default->default"/>')
+    for (group, artifact, version), classifiers in _modules(packages).items():
+        name = quoteattr(artifact)
+        files = [f"<artifact name={name} type='jar' m:classifier={quoteattr(each)}/>" for each in classifiers if each]
+        if files and "" in classifiers:
+            files.append(f"<artifact name={name} type='jar'/>")
+        wanted.append(
+            f'<dependency org={quoteattr(group)} name={name} rev={quoteattr(version)} conf="default->default">'
+            f"{''.join(files)}</dependency>"
+        )
     wanted += [f"<exclude org={quoteattr(group)}/>" for group in _PROVIDED]
     return (
-        '<ivy-module version="2.0"><info organisation="candlewright" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">'
+        '<info organisation="candlewright" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(wanted)}</dependencies></ivy-module>"
     )
+
+
+def _modules(packages: Sequence[str]) -> dict[tuple[str, str, str], list[str]]:
+    """The classifiers of each group, artifact and version, in the order of the packages; "" is the jar without one."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for package in packages:
+        parts = package.split(":")
+        if len(parts) not in (3, 4) or not all(parts):
+            raise ConfigurationError(f"spark.packages: {package!r} is not group:artifact:version[:classifier]")
+        group, artifact, version = parts[:3]
+        found.setdefault((group, artifact, version), []).append("".join(parts[3:]))
+    return found
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from core.reach import away
 from core.settings import Settings
 
 #: A cluster that has no free core gives no executor: then this is the end of it.
-_CLUSTER_SECONDS = 90.0
+_CLUSTER_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -80,6 +81,15 @@ def test_packages_of_the_settings_come_along(tmp_path: Path) -> None:
 def test_a_package_that_is_none_is_refused_before_any_download(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="group:artifact:version"):
         jars.fetch_jars(["nonsense"], tmp_path)
+
+
+def test_files_of_one_package_are_one_dependency() -> None:
+    found = ElementTree.fromstring(jars._ivy_file(["g:a:1", "g:a:1:tests", "g:b:2"])).findall("dependencies/dependency")
+    kind = "{http://ant.apache.org/ivy/maven}classifier"
+    assert [(each.get("name"), [file.get(kind) for file in each]) for each in found] == [
+        ("a", ["tests", None]),
+        ("b", []),
+    ]
 
 
 @pytest.fixture
