@@ -7,15 +7,17 @@ notifications. A line each:
 
 - `trigger`: a trade on the bus to the event of a row pattern that it decides.
 - `bars`: the trade that closes a minute to its bar.
+- `bar_trigger`: the trade that closes a minute to the event of a trigger over its bar.
 - `load`: as `trigger`, while `--load-rate` further trades a second arrive over 100 tickers.
 - `idle`: cores and memory (PSS) of all of the platform's processes, with five trades a second of one ticker that has a
   trigger.
 
 `floor_…`: a hand-written consumer of the same bus, in a process of its own, that waits for a trade, decodes it and
-sends it to a ZeroMQ subscriber. With `--hops` there are further lines for the parts of the way of `trigger` and `bars`:
+sends it to a ZeroMQ subscriber. With `--hops` there are further lines for the parts of the way of the first three:
 `publish` (until the bus has the trade on disk), `engine` (until the result is on the bus; by the bus's clock, which has
-milliseconds) and `relay` (until the subscriber has it). Two more lines time a publish alone, in turns: `disk` waits for
-the disk as `--fsync` says, `memory` does not. Their difference is the disk's share of each call that writes.
+milliseconds; of `bar_trigger` there are `bar` and, from there, `event`) and `relay` (until the subscriber has it). Two
+more lines time a publish alone, in turns: `disk` waits for the disk as `--fsync` says, `memory` does not. Their
+difference is the disk's share of each call that writes.
 """
 
 import argparse
@@ -28,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,7 +54,7 @@ from core.settings import Settings, SparkSettings
 
 #: Of each measured ticker the trades are one second of event time apart, or one minute where each closes a bar.
 PATTERN_TICKER, BARS_TICKER = "PATTERN/USDT.BENCH", "BARS/USDT.BENCH"
-TRIGGER_ID = "latency"
+TRIGGER_ID, BAR_TRIGGER_ID = "latency", "bar-latency"
 #: Each trade but the first is more expensive than the one before it, and decides a match.
 SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts MEASURES B.price AS price AFTER MATCH SKIP TO LAST B
@@ -118,12 +120,17 @@ class Results:
         return newest
 
 
-def measured(subscriber: "zmq.Socket[bytes]", trades: Trades, results: Results, rows: int, pause: float) -> Way:
-    """`rows` trades, each published after the result of the one before it and a pause of random length."""
+def measured(
+    subscriber: "zmq.Socket[bytes]", trades: Trades, results: Mapping[str, Results], rows: int, pause: float
+) -> Way:
+    """`rows` trades, each published after the result of the one before it and a pause of random length. `results`: what
+    the engine publishes of each, in this order, by hop.
+    """
     pauses, way = random.Random(7), Way()
     for place in range(WARM_ROWS + rows):
         time.sleep(pause * (0.5 + pauses.random()))
-        results.newest_ms()
+        for own in results.values():
+            own.newest_ms()
         began = time.time()
         trades.publish()
         published = time.time()
@@ -132,10 +139,13 @@ def measured(subscriber: "zmq.Socket[bytes]", trades: Trades, results: Results, 
         if place < WARM_ROWS:
             continue
         way.whole.append(1_000 * (received - began))
-        made = results.newest_ms() / 1_000
         way.hops["publish"].append(1_000 * (published - began))
-        way.hops["engine"].append(1_000 * max(0.0, made - published))
-        way.hops["relay"].append(1_000 * max(0.0, received - max(made, published)))
+        reached = published
+        for hop, own in results.items():
+            made = max(reached, own.newest_ms() / 1_000)
+            way.hops[hop].append(1_000 * (made - reached))
+            reached = made
+        way.hops["relay"].append(1_000 * max(0.0, received - reached))
     return way
 
 
@@ -363,7 +373,7 @@ def run(
         trades = Trades(bus, PATTERN_TICKER, _SECOND_NS)
         events = _subscriber(stack, platform, f"TRIGGER:{TRIGGER_ID}")
         _warm_up(events, trades)
-        published = Results(bus, bus_topics.TRIGGER_EVENTS)
+        published = {"engine": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(events, trades, published, rows, pause_seconds)
         yield {"name": "trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
         if hops:
@@ -372,10 +382,23 @@ def run(
         minutes = Trades(bus, BARS_TICKER, _MINUTE_NS)
         bars = _subscriber(stack, platform, f"OHLC:{BARS_TICKER}:60")
         _warm_up(bars, minutes)
-        way = measured(bars, minutes, Results(bus, bus_topics.OHLC), rows, pause_seconds)
+        way = measured(bars, minutes, {"engine": Results(bus, bus_topics.OHLC)}, rows, pause_seconds)
         yield {"name": "bars", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
         if hops:
             yield from _hop_lines("bars", way)
+
+        client.triggers.add(
+            "close > 0", tickers=[BARS_TICKER], parameters={"period_seconds": "60"}, trigger_id=BAR_TRIGGER_ID,
+            timeout=TIMEOUT_SECONDS,
+        ).close()  # fmt: skip
+        over_bars = _subscriber(stack, platform, f"TRIGGER:{BAR_TRIGGER_ID}")
+        _warm_up(over_bars, minutes)
+        stages = {"bar": Results(bus, bus_topics.OHLC), "event": Results(bus, bus_topics.TRIGGER_EVENTS)}
+        way = measured(over_bars, minutes, stages, rows, pause_seconds)
+        yield {"name": "bar_trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
+        if hops:
+            yield from _hop_lines("bar_trigger", way)
+        client.triggers.remove(BAR_TRIGGER_ID)
 
         client.triggers.remove(TRIGGER_ID)
         client.triggers.add(SQL, tickers=[PATTERN_TICKER], trigger_id=TRIGGER_ID, timeout=TIMEOUT_SECONDS).close()
