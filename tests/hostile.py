@@ -1,7 +1,7 @@
 """Hypothesis strategies for what a hostile or broken sender puts on the bus: any bytes, and messages with any fields.
 
 `hostile(kind)` gives messages whose fields are extreme, `corrupted(sound)` a sound message in which one field was
-replaced, `records_like(sound)` both as bytes, and bytes that are no message at all.
+replaced, `records_like(sound)` both as bytes, and bytes that cannot be decoded.
 """
 
 from collections.abc import Callable

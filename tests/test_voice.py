@@ -34,6 +34,7 @@ CLEAN = (
     "gateways",
     "protobuf",
     "sandbox",
+    "tests",
     "triggers",
     "venues",
 )
@@ -62,7 +63,8 @@ def files() -> Iterator[Path]:
     for name in CLEAN:
         path = ROOT / name
         for file in [path] if path.is_file() else path.rglob("*"):
-            if file.suffix in SUFFIXES and not file.stem.endswith("_pb2") and "node_modules" not in file.parts:
+            is_own = file != Path(__file__) and not file.stem.endswith("_pb2") and "node_modules" not in file.parts
+            if is_own and file.suffix in SUFFIXES:
                 yield file
 
 

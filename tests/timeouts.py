@@ -1,7 +1,7 @@
 """A test that reached its timeout has failed, whatever became of the exception that was to end it.
 
 pytest-timeout raises where the test stands. Where that is a finalizer, which Python runs whenever the collector comes
-by, the exception is dropped there and the test goes on.
+by, the exception is dropped there and the test continues.
 """
 
 import signal
@@ -22,7 +22,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
     if settings.method == "signal" and callable(raising):
 
         def noting(number: int, frame: FrameType | None) -> None:
-            # What goes on may stand still again.
+            # What continues may stand still again.
             signal.setitimer(signal.ITIMER_REAL, settings.timeout)
             try:
                 raising(number, frame)

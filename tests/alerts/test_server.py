@@ -111,8 +111,8 @@ async def test_a_receiver_that_fails_in_every_way_gets_each_event_in_order(
     # Gone.
     async with serving(bus, url) as alerts:
         bus.publish(topics.TRIGGER_EVENTS, events[5:])
-        await until(lambda: "cannot connect" in str(alerts.status().warnings), "nobody listens")
-        # Another one in its place, whose certificate nobody has signed, and which does not speak HTTP in the clear.
+        await until(lambda: "cannot connect" in str(alerts.status().warnings), "no one listens")
+        # Another one in its place, with a certificate that no authority signed, and without plain HTTP.
         async with receiver.serve(self_signed(tmp_path)):
             await until(lambda: "connection failed" in str(alerts.status().warnings), "it is not understood")
         async with receiver.serve():

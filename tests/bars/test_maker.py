@@ -229,7 +229,7 @@ _VISITS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(_VISITS)
 def test_a_period_that_comes_back_goes_on_exactly(visits: list[tuple[int, bool, bool, str]]) -> None:
-    """Against a maker that never lets go of it."""
+    """Against a maker that never forgets it."""
     period, ticker = 120, "A/B.C"
     maker, always = BarMaker([60], horizon_ns=240 * SECOND), BarMaker([60], horizon_ns=240 * SECOND)
     published: dict[int, tuple[object, ...]] = {}

@@ -1,4 +1,4 @@
-"""What the pipeline is told, realtime jobs that cannot run, venues of foreign ingestors, and old records."""
+"""What the pipeline learns: realtime jobs that cannot run, venues of foreign ingestors, and old records."""
 
 from functools import partial
 from itertools import count

@@ -647,7 +647,7 @@ def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> No
     bus.put("t", {"outdated": b"0"})
     assert bus.replace("t", "k", None, new=b"1", put={"a": b"x"}, delete=["outdated", "unknown"])
     assert bus.items("t") == {"k": b"1", "a": b"x"}
-    # Nobody else wrote meanwhile; a lost answer has the call repeated.
+    # No other client wrote meanwhile; a lost answer has the call repeated.
     assert bus.replace("t", "k", b"1", new=b"2") and bus.replace("t", "k", b"1", new=b"2")
     assert not bus.replace("t", "k", b"1", new=b"3", put={"a": b"y"}, delete=["a"])
     assert not bus.replace("t", "k", None, new=b"3") and not bus.replace("t", "new", b"", new=b"3")

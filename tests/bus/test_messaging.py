@@ -214,7 +214,7 @@ def test_in_order_others_go_on_however_many_stand_behind_a_hidden_one(store: Sto
     (first,) = store.receive(1, in_order=True)
     found = eventually(lambda: store.receive(in_order=True))
     assert seen(found) == [(behind + 1, 1), (behind + 2, 1), (behind + 3, 1)]
-    # What stands behind it costs the bus nothing, and is kept.
+    # Later items cost the bus nothing, and is kept.
     assert store.bus.pending("t", "g") == {0: 4}
     for delivery in found:
         assert store.settle(delivery) is Settled.DONE

@@ -13,7 +13,7 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from tests.fresh_bus import FreshBus
 
 _KEYS = [b"A", b"B", b""]
-#: A sequence lies in one partition: that of its key.
+#: A sequence belongs to one partition: that of its key.
 _STAMPS = [
     [
         SequenceStamp(f"one:{key!r}", tag=b"\x68"),

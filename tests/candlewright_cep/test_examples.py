@@ -1,4 +1,4 @@
-"""The examples with answers of reference engines that lie beside the checkout."""
+"""The examples with answers of reference engines stored beside the checkout."""
 
 import json
 import os

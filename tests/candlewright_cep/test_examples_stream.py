@@ -57,7 +57,7 @@ def test_an_example_gives_its_rows_on_a_stream(example: dict[str, Any], seed: in
     table = _as_time(_input(example), example["order_by"][0])
     found = _streamed(example, table, seed)
     if example["expected"] is None:
-        # What ends a batch only ends a match here: the search goes on behind it.
+        # What ends a batch only ends a match here: the search continues after it.
         with pytest.raises(SkipFailed):
             evaluate(example["query"], table)
         return

@@ -26,7 +26,7 @@ _LATER_NS = 100 * 10**9
 
 
 def streamed(sql: str, table: pa.Table, cuts: list[int], restart: bool, clock: bool = False) -> list[tuple[Any, ...]]:
-    """The rows of `table` in batches, then the end of all tickers. `clock`: time goes on up to the next batch by
+    """The rows of `table` in batches, then the end of all tickers. `clock`: time advances to the next batch by
     itself."""
     source = StreamInput(table.schema, ("ts",), "ticker")
     query = compile_stream(sql, {"ticks": source}, partitions_close=True)
@@ -65,7 +65,7 @@ def in_batches(
     if partition:
         source = "(SELECT *, DATE_TRUNC('SECOND', ts) AS s FROM ticks)"
         sql = sql.replace("FROM ticks MATCH_RECOGNIZE (", f"FROM {source} MATCH_RECOGNIZE (PARTITION BY {partition} ")
-    # Ties stand in arrival order in both.
+    # Both keep ties in arrival order.
     try:
         wanted = sorted((tuple(row.values()) for row in evaluate(sql, table).to_pylist()), key=repr)
     except SkipFailed:

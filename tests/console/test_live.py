@@ -1,4 +1,4 @@
-"""Rings, cursors and topics: what a stream remembers and how it goes on. No socket, no platform."""
+"""Rings, cursors and topics: what a stream remembers and how it continues. No socket, no platform."""
 
 import pytest
 from hypothesis import given

@@ -135,7 +135,7 @@ class Replay:
 
 
 def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack, periods: Sequence[int]) -> Replay:
-    """Markets are listed, the clock stands before their first trade, and a client has asked for all of them."""
+    """Markets are listed, the clock is ahead of their first trade, and a client has asked for all of them."""
     start = min(trades[0][3] for trades in markets.values()) - 1
 
     def list_markets(sandbox: Sandbox) -> None:
@@ -158,7 +158,7 @@ def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack, per
 
 
 def streamed(platform: Platform) -> set[str]:
-    """Symbols whose trades somebody is subscribed to."""
+    """Symbols whose trades have a subscriber."""
     names = platform.exchange.call(
         lambda sandbox: [name for each in sandbox.connections for name in each.session.names]
     )
@@ -233,7 +233,7 @@ def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> N
 
     # A bar that was closed by the clock may still be revised by a trade that came late.
     until(stored, 60, f"the right bars of {ticker} in the table")
-    # Nobody knows what the exchange, which starts with the recording, had before the minute in which it was asked.
+    # What the exchange, which starts with the recording, had before the minute in which it was asked is not known.
     since = trades[0][3] - trades[0][3] % MINUTE_MS
     said = published_bars(bus, ticker)
     for period, rows in expected.items():

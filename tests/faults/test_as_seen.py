@@ -32,7 +32,7 @@ WEEK_MS, MINUTE_MS = 7 * 86_400_000, 60_000
 BUSY_MS = 28_719_358 * MINUTE_MS
 TAPE_SECONDS, UNREPAIRED_SECONDS = 60, 20.0
 PERIODS = (1, 60)
-#: Whoever has the job of the ticker.
+#: The ingestor that has the job of the ticker.
 HOLDER = "holder"
 #: Texts that take the first revision of each bar or all of them, one bar or several, of both periods.
 TEXTS = {

@@ -1,4 +1,4 @@
-"""Nonsense on every socket: a message gets its answer or costs its sender the connection; nobody else notices."""
+"""Nonsense on every socket: a message gets its answer or costs its sender the connection; no other client notices."""
 
 import random
 import socket
@@ -90,7 +90,7 @@ def test_an_id_that_is_known_with_other_parameters_is_invalid_and_the_first_goes
         submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS, 300),
         submit_message("known", "ETH/USDT.BINANCE", MARCH_MS, MARCH_MS + HOUR_MS),
         submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS, limit=1),
-        submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS, client_id="somebody-else"),
+        submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS, client_id="another-client"),
     ):
         answer = client.submit(other)
         assert (answer.status, answer.notification_topic) == (Submitted.INVALID, ""), other

@@ -65,12 +65,12 @@ def test_a_full_warehouse_is_told_and_the_request_ends_well_when_there_is_room(
         ballast = small_disk / "ballast"
         fill(ballast)
         assert client.submit(submit_message("during", TICKER, START_MS, end_ms)).status == Submitted.QUEUED
-        problems = until(lambda: cramped.part("flink_replacement_spark")["problems"], 60, "the problem is told")
+        problems = until(lambda: cramped.part("flink_replacement_spark")["problems"], 60, "the problem is reported")
         assert "No space left on device" in problems[0], problems
         code, body = cramped.ask("/health")
         assert code == 503
         assert any("No space left" in problem for problem in json.loads(body)["problems"])
-        # A second one waits behind it.
+        # A second one waits after it.
         later_ms = end_ms + 60 * MINUTE_MS
         assert client.submit(submit_message("behind", TICKER, end_ms, later_ms)).status == Submitted.QUEUED
         assert not {"during", "behind"} & set(client.deliveries.bodies)

@@ -39,7 +39,7 @@ def test_a_frozen_ingestors_piece_goes_to_another_and_its_late_rows_change_nothi
         assert (final.status, final.row_count) == (Status.OK, 30_000), final
         assert platform.all_rows(ticker) == expected
         written = when_written(platform, ticker)
-    # It goes on with the page that it was about to publish, is told that its lease is gone, and offers slots again.
+    # It continues with the page that it was about to publish, learns that its lease is gone, and offers slots again.
     until(lambda: not working_on(platform, ticker), 30, f"{victim} gave its piece up")
     platform.wait_until_well()
     with contextlib.ExitStack() as others:

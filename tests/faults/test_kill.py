@@ -61,7 +61,7 @@ class Load:
             self.problem = str(error)
 
     def _ask_again(self) -> None:
-        """A request that was queued stays known, whatever was killed since, and its final is said again as it was."""
+        """A queued request stays known, whatever was killed since, and its final notification is repeated unchanged."""
         time.sleep(0.05)
         message = self.asked[self.choice.choice(list(self.asked))]
         answer = self.client.submit(message)
@@ -71,7 +71,7 @@ class Load:
     def wait_for_finals(self, number: int) -> None:
         """Until so many more requests are finished."""
         enough = len(self.client.deliveries.bodies) + number
-        until(lambda: self.problem or len(self.client.deliveries.bodies) >= enough, 240, "work goes on")
+        until(lambda: self.problem or len(self.client.deliveries.bodies) >= enough, 240, "work continues")
 
     def _next(self) -> ing.SubmitHistoricalRequest:
         choice = self.choice

@@ -1,4 +1,4 @@
-"""Functions of others that misbehave: what brings a Kapacitor daemon down costs us one restart."""
+"""External functions that misbehave: what brings a Kapacitor daemon down costs us one restart."""
 
 import os
 import socket

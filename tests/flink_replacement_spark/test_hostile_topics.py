@@ -1,4 +1,4 @@
-"""The real driver over topics that hold what any sender may put there: no stream stops, and sound work goes on."""
+"""The real driver over topics that hold what any sender may put there: no stream stops, and sound work continues."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What the live query lets go of: tickers of which nothing comes any more, and states of lost checkpoints."""
+"""What the live query forgets: tickers that have fallen silent, and states of lost checkpoints."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""No record of `ticks` or `tick_marks`, from any sender, stops the live query; the others are counted all the same."""
+"""No record of `ticks` or `tick_marks`, from any sender, stops the live query; the others are still counted."""
 
 import threading
 from collections.abc import Iterator, Sequence

@@ -202,7 +202,7 @@ def test_other_machines_start_their_own_python(tmp_path: Path) -> None:
 
 
 def spark_answers(server: socket.socket, answer: bytes) -> tuple[bytes, socket.socket]:
-    """What Spark is told before it answers, and the connection."""
+    """The options that Spark gets before it answers, and the connection."""
     connection, _ = server.accept()
     connection.settimeout(30)
     (length,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))

@@ -22,7 +22,7 @@ from tests.flink_replacement_spark.harness import wait_for
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.triggers.trigger_records import V_SHAPE, rows
 
-#: A busy machine takes minutes for what a quiet one does in seconds; a driver that has ended is told at once.
+#: A busy machine takes minutes for what a quiet one does in seconds; a driver that has ended is reported immediately.
 PATIENCE_SECONDS = 400.0
 
 pytestmark = pytest.mark.timeout(2_000)

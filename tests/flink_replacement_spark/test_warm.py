@@ -11,7 +11,7 @@ def names(platform: Platform) -> list[str]:
 
 
 def test_a_warm_query_ends_by_itself_and_leaves_no_file(platform: Platform, tmp_path: Path) -> None:
-    # Asked before each wait: it ended because its batches were made, not because it was told to.
+    # Asked before each wait: it ended because its batches were made, not on request.
     asked: list[list[str]] = []
 
     def is_over() -> bool:

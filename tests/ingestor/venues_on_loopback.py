@@ -212,7 +212,7 @@ def serve_binance(
 
 
 def serve_kraken(server: Loopback, ohlc: list[list[Any]], *, now: float, pair: str = "XBTUSDT", step: int = 60) -> None:
-    """The newest 720 of `ohlc` after `since` and the unfinished row behind them, as the exchange does it."""
+    """The newest 720 of `ohlc` after `since` and the unfinished row after them, as the exchange does it."""
 
     def answer(query: Query) -> Any:
         rows = [row for row in ohlc[-721:] if row[0] > int(query["since"])]

@@ -54,7 +54,7 @@ def fire(bus: Bus, trigger_id: str, number: int, ticker: str = "") -> None:
 def running(bus: Bus) -> Iterator[None]:
     """Carries every control out at once."""
     stop = threading.Event()
-    # As the relay does; whoever is first makes them.
+    # As the relay does; the first one makes them.
     bus.create_topic(bus_topics.TRIGGER_CONTROLS, 1)
     bus.create_topic(bus_topics.TRIGGER_PROGRESS, 1)
     bus.create_topic(bus_topics.TICKS)

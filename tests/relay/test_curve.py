@@ -256,7 +256,7 @@ def test_a_connection_may_not_name_itself(guarded: Guarded) -> None:
 
 
 def test_messages_that_are_no_subscription_give_nobody_anothers_topics(guarded: Guarded) -> None:
-    """They make libzmq take subscriptions for those of another connection: whoever sends one is shut out."""
+    """They make libzmq take subscriptions for those of another connection: the client that sends one is shut out."""
     alice, bob = guarded.key("alice"), guarded.key("bob")
     guarded.client(alice).ask(submit("r1"))
     address = guarded.platform.relay.notifications_address
@@ -309,7 +309,7 @@ def test_a_live_topic_has_a_job_until_its_last_connection_dies(guarded: Guarded)
     wait_for(lambda: len(guarded.platform.queued()) == 1)
     request = guarded.platform.queued()[0].data
     assert request.request_id.startswith("subscription:TICKS:BTC/USDT.BINANCE:")
-    # It is nobody's: neither seen nor ended by a client.
+    # It has no owner: neither seen nor ended by a client.
     client = guarded.client(bob)
     cancel = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request.request_id)
     assert client.ask(cancel).code == "UNKNOWN_REQUEST"

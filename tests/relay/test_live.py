@@ -1,4 +1,4 @@
-"""Live topics over real sockets: the jobs behind them, and what streams on them."""
+"""Live topics over real sockets: the jobs that feed them, and what streams on them."""
 
 import threading
 import time

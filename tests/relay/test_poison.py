@@ -1,4 +1,4 @@
-"""No record of the topics that the relay reads, from any sender, stops it; those behind it are published."""
+"""No record of the topics that the relay reads, from any sender, stops it; later ones are published."""
 
 from collections.abc import Sequence
 

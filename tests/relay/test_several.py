@@ -105,7 +105,7 @@ def test_a_second_relay_leaves_the_live_requests_of_the_first_one_alone(group: G
     one = first.platform.ready_subscriber(f"TICKS:{BTC}")
     eventually(lambda: len(requests(group.bus)) == 1)
     second = group.start()
-    # Longer than the grace after which a relay cancels what nobody has asked it for.
+    # Longer than the grace after which a relay cancels what no client has asked it for.
     threading.Event().wait(LIMITS.grace_seconds + 1.0)
     assert cancels(group.bus) == []
     two = second.platform.ready_subscriber(f"TICKS:{BTC}")
@@ -167,8 +167,8 @@ def test_a_client_moves_on_to_the_next_relay_and_misses_nothing(group: Group) ->
 async def test_the_async_twin_passes_over_a_relay_that_is_not_there(group: Group) -> None:
     list_markets(group.bus, "BTC/USDT")
     member = group.start()
-    nobody = f"tcp://127.0.0.1:{free_port()}", f"tcp://127.0.0.1:{free_port()}"
-    async with aconnect([nobody, *addresses(member)]) as client:
+    absent = f"tcp://127.0.0.1:{free_port()}", f"tcp://127.0.0.1:{free_port()}"
+    async with aconnect([absent, *addresses(member)]) as client:
         ticks = client.ticks(BTC, from_sequence=1, timeout=30.0)
         put_ticks(group.bus, BTC, "1")
         assert (await anext(ticks)).trade_id == "1"

@@ -271,7 +271,7 @@ def test_a_suspended_trigger_is_shown_survives_a_restart_and_starts_afresh_when_
 
 
 def joint_request() -> ing.CEPTriggerRequest:
-    """Of two tickers whose rows lie in different partitions."""
+    """Of two tickers whose rows are in different partitions."""
     names = (f"X{number}/USDT.BINANCE" for number in range(99))
     other = next(name for name in names if partition_of(name.encode(), 4) != partition_of(BTC.encode(), 4))
     sql = (
@@ -388,7 +388,7 @@ def test_a_thousand_registrations_in_a_row(start_relay: Start) -> None:
     with pipeline.running(platform.bus):
         for number in range(1_000):
             send(client, trigger(f"t{number}", f"price > {number}", tickers=[f"C{number}/USDT.BINANCE"]))
-        # Neither requests nor triggers of others wait for all of them.
+        # Neither requests nor other clients' triggers wait for all of them.
         assert other.ask(submit("r")).status == ing.SubmitResponse.QUEUED
         assert other.ask(trigger("o")).status == Ack.REGISTERED
         answers = {answer.trigger_id: answer.status for answer in (client.answer() for _ in range(1_000))}

@@ -101,7 +101,7 @@ def client(system: System) -> Iterator[cw.Client]:
 
 
 def _sums(folder: Path) -> dict[str, object]:
-    """A function of somebody else's, for triggers: sums the field x by group. Its processes have `folder` among their
+    """An external function, for triggers: sums the field x by group. Its processes have `folder` among their
     arguments.
     """
     root = Path(__file__).resolve().parents[2]

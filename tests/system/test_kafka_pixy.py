@@ -70,7 +70,7 @@ def tick(ticker: str, number: int, timestamp: int, price: float) -> bytes:
     ).SerializeToString()
 
 
-#: Of a venue that nobody knows, and of one whose exchange does not have the pair.
+#: Of an unknown venue, and of one whose exchange does not have the pair.
 @pytest.mark.parametrize("ticker", ["GATE/USDT.NOWHERE", "GATE/USDT.BINANCE"])
 def test_ticks_of_a_gateway_become_bars_rows_and_events(
     system: System, client: cw.Client, pixy: Caller, ticker: str
@@ -118,7 +118,7 @@ def test_ticks_of_a_gateway_become_bars_rows_and_events(
 
     def ids() -> list[str]:
         table = read_ticks(system.platform.settings, ticker, start_ns=start, end_ns=start + 4 * MINUTE)
-        # Nobody said when they were received.
+        # It is not known when they were received.
         assert table.column("received_at").null_count == table.num_rows
         found: list[str] = table.column("trade_id").to_pylist()
         return sorted(found, key=int)

@@ -186,7 +186,7 @@ def test_socket_serves_many_uses_with_states_of_their_own(tmp_path: Path) -> Non
             assert one.close_input()[-1].point.time == 60 * SECOND
             with urllib.request.urlopen(f"{pages[0]}/metrics", timeout=10) as page:
                 told = page.read().decode()
-            # Of what has ended and of what goes on.
+            # Of what has ended and of what continues.
             assert 'candlewright_kapacitor_udf_total{function="ohlc",what="points"} 4\n' in told
             assert 'candlewright_kapacitor_udf_total{function="ohlc",what="failed"} 1\n' in told
             process.send_signal(signal.SIGTERM)
@@ -265,7 +265,7 @@ def test_our_function_and_our_host_understand_each_other(tmp_path: Path) -> None
         assert [output.points[0].fieldsDouble["close"] for output in first.outputs] == [5.0]
         again = [hosted.run(2, [_trade(62, 7.0), _trade(120, 1.0)], first.state) for _ in range(2)]
         told = [(p.fieldsDouble["close"], p.fieldsInt["partial"]) for o in again for p in o.outputs[0].points]
-        # The second time a new process goes on from the state, and cannot know that nothing is missing.
+        # The second time a new process continues from the state, and cannot know that nothing is missing.
         assert told == [(7.0, 0), (7.0, 1)]
     finally:
         hosted.close()

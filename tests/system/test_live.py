@@ -165,7 +165,7 @@ def test_a_reader_that_slept_reads_on_without_a_gap(fast: System) -> None:
         with other.ticks(TICKER) as awake:
             for _ in range(15):
                 take_ids(awake, 20)
-                # Another call moves the sockets of this client, while nobody reads its stream.
+                # Another call moves the sockets of this client, while its stream is not read.
                 c.venues()
         ids += take_ids(ticks, 300)
         assert ticks.replayed > 0

@@ -163,7 +163,7 @@ def test_one_ingestor_streams_hundreds_of_tickers_and_another_goes_on_without_lo
         subscriber.unsubscribe()
         give_up = time.monotonic() + PATIENCE_SECONDS
         while any(platform.streams()):
-            assert time.monotonic() < give_up, "streams that nobody wants go on"
+            assert time.monotonic() < give_up, "streams without subscribers continue"
             time.sleep(0.2)
     finally:
         subscriber.close()

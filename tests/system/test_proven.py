@@ -76,7 +76,7 @@ def test_what_is_stored_and_proven_is_not_fetched_again(
     assert 2 <= fetch(0, 6_000) <= 3
     assert fetch(0, 6_000) == 0
     assert fetch(0, 6_000, refresh=True) >= 6_000 / PAGE
-    # What somebody deletes from the table is not there any more, whatever requests have proven before.
+    # What a user deletes from the table is not there any more, whatever requests have proven before.
     with session_of(system.platform.settings.spark) as session:
         deleted = " AND ".join(
             f"open_time {sign} TIMESTAMP_MILLIS({START_MS + minute * MINUTE_MS})"

@@ -169,7 +169,7 @@ class Users:
                 found = code(await call(*arguments))
             except grpc.aio.AioRpcError:
                 continue
-            # Anything else says that the bus is away; 3, that it was given to somebody else meanwhile.
+            # Anything else says that the bus is away; 3, that it was given to another consumer meanwhile.
             if found in (0, 3):
                 return found
 
@@ -209,7 +209,7 @@ async def test_kills_of_the_gateway_and_of_redis_lose_and_invent_nothing(gateway
         await asyncio.gather(*senders)
         give_up = time.monotonic() + 60
         while not await asyncio.to_thread(is_settled, users):
-            assert not any(task.done() for task in others), "somebody saw what must not be"
+            assert not any(task.done() for task in others), "a consumer saw what must not be"
             assert time.monotonic() < give_up, users.stored - users.ended.keys()
             await asyncio.sleep(0.05)
         users.is_over.set()

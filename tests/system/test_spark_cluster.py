@@ -31,7 +31,7 @@ from iceberg import read_ohlc
 from tests.conftest import ROOT
 from tests.flink_replacement_spark.harness import MINUTE, Feed, final_of
 
-#: A busy machine takes minutes for what a quiet one does in seconds; what has ended is told at once.
+#: A busy machine takes minutes for what a quiet one does in seconds; an end is reported immediately.
 PATIENCE_SECONDS = 600.0
 #: Ten seconds of silence, the time between two looks, and what a busy machine adds.
 SILENT_SECONDS = 20.0

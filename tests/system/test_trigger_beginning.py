@@ -1,4 +1,4 @@
-"""Where a trigger begins: with no trade from before its registration, and without a hole behind it."""
+"""Where a trigger begins: with no trade from before its registration, and without a hole after it."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.system.test_live import PATIENCE_SECONDS, streams_of, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.alone]
 
-#: Nobody else watches this one.
+#: No other test watches this one.
 TICKER, SYMBOL = "DOGE/USDT.BINANCE", "DOGEUSDT"
 EACH = "SELECT trade_id, ts_ns FROM ticks"
 COUNTED = """
@@ -22,7 +22,7 @@ FROM ticks"""
 
 @pytest.fixture(autouse=True)
 def _none_left(client: cw.Client) -> Iterator[None]:
-    """What a failed test registered is not seen by those behind it."""
+    """What a failed test registered is not seen by later ones."""
     yield
     for left in client.triggers.list():
         client.triggers.remove(left.trigger_id)
@@ -80,7 +80,7 @@ def test_a_trigger_begins_with_its_registration_where_its_tickers_job_does_not(
         client.triggers.remove(each.id)
         client.triggers.remove(looks_back.id)
 
-    # After a pause the job goes on behind its last trade, so that the pause is asked for as well.
+    # After a pause the job continues after its last trade, so that the pause is asked for as well.
     until(lambda: streams_of(system, SYMBOL) == 0, "the end of the job")
     paused_ms = now_ms(system)
     until(lambda: now_ms(system) > paused_ms + 5_000, "five seconds")

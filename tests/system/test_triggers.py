@@ -133,7 +133,7 @@ def test_rows_go_through_the_function_that_a_trigger_names_and_on_where_it_is_ki
 ) -> None:
     sql = "SELECT ticker, 1 AS x FROM ticks"
     for parameters, told in (
-        ({"udf": "nobody"}, "no function 'nobody'"),
+        ({"udf": "missing"}, "no function 'missing'"),
         ({"udf": "sums", "udf.times": "1.0"}, "DOUBLE, expected INT"),
     ):
         with pytest.raises(cw.PlatformRefused, match=told):

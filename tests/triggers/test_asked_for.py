@@ -274,7 +274,7 @@ def test_a_trigger_sees_what_comes_behind_it_and_happened_after_it(history: list
 
     for kind, said in history:
         if kind == "register":
-            # Registrations stand behind the rows of their micro-batch.
+            # Registrations follow the rows of their micro-batch.
             flush()
             trigger_id, ticker, at = said
             partition.process([], controls=[register(trigger_id, ANY, *([ticker] if ticker else []), at=at)])

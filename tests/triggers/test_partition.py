@@ -539,7 +539,7 @@ def test_ids_of_any_kind_and_width_come_once(partition: TriggerPartition) -> Non
     together = batch(1, *((place, text, 1.0) for place, text in enumerate(ids)), ticker=TICKER)
     output = partition.process([*records, together, prices(1, 5, ticker=TICKER)], marks=[clock(50, len(ids), OTHER)])
     found = [text for _, text in fired(output, "trade_id")]
-    # A zero byte is no digit; an id that was there as text and as number is one of each kind.
+    # A zero byte is not a digit; an id that was there as text and as number is one of each kind.
     assert found == ["7", "8", "9", "10", "12", "11", "a1", "", "9" * 18, "9" * 19, "1\x002"]
 
 

@@ -1,4 +1,4 @@
-"""A request ends once, whatever stands in its way."""
+"""A request ends once, whatever fails on the way."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""A suspended trigger is told to those who read its events: once, behind the last of them, over restarts too."""
+"""A trigger's suspension reaches the readers of its events: once, after the last of them, also after restarts."""
 
 from collections.abc import Callable
 

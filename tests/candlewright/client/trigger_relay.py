@@ -1,4 +1,4 @@
-"""A relay with a trigger engine of a few lines: it fires when it is told to."""
+"""A relay with a trigger engine of a few lines: it fires on command."""
 
 from dataclasses import dataclass, field
 

@@ -7,7 +7,7 @@ import pytest
 
 from candlewright_cep import evaluate
 
-# Every combination of three values; each stands in two rows of its own partition.
+# Every combination of three values; each fills two rows of its own partition.
 VALUES = list(product([None, 1, 2], repeat=3))
 TABLE = pa.table(
     {

@@ -408,7 +408,7 @@ def test_rows_that_a_match_keeps_are_not_copied_with_each_batch(monkeypatch: pyt
     running = Running(match("MEASURES COUNT(*) AS n PATTERN (S A* B) DEFINE B AS price < 0"))
     for first in range(0, 3_000, 30):
         running.push(*((ticker, row, 1.0) for row in range(first, first + 30) for ticker in "TU"))
-    # Each once with its batch, with the next one that looks back at it, and whenever they lie in many pieces.
+    # Each once with its batch, with the next one that looks back at it, and whenever they are in many pieces.
     assert running.stream.retained_rows > 5_900
     assert copied < 5 * 6_000
     assert running.push(("T", 3_000.0, -1.0), ("T", 3_001.0, 1.0)) == []

@@ -108,7 +108,7 @@ def a_bar_a_minute(far: int | None) -> list[StoredRecord]:
 
 @pytest.mark.parametrize("revisions", ["true", "false"])
 def test_triggers_over_bars_fire_as_if_the_bar_far_ahead_had_not_been_there(revisions: str) -> None:
-    """Whoever put it on the bus: senders are refused at the door."""
+    """It is put on the bus directly: the doors refuse it."""
     sql = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
              MEASURES A.open_time AS t PATTERN (A B) WITHIN INTERVAL '3' MINUTE DEFINE B AS close > PREV(close))"""
     window = "SELECT COUNT(*) AS n FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"

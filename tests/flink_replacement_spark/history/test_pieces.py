@@ -25,7 +25,7 @@ PLANS = hyp.lists(
 
 
 def published(bus: Bus, plan: Sequence[tuple[str, int, int, str]]) -> list[records.PieceDone]:
-    """Pieces of one wave, some with a fault, their pages among those of others."""
+    """Pieces of one wave, some with a fault, their pages among those of other waves."""
     bus.create_topic(bus_topics.HISTORY, 1)
     found, minute = [], 0
     for number, (ticker, size, strangers, fault) in enumerate(plan):

@@ -549,7 +549,7 @@ def test_a_conflict_is_compared_anew_before_the_next_attempt(bench: Bench, monke
         original(*args)  # type: ignore[arg-type]
         calls.append(args)
         if len(calls) == 1:
-            raise CommitConflict("somebody else committed")
+            raise CommitConflict("another driver committed")
 
     monkeypatch.setattr("flink_replacement_spark.history.writer.append_or_find", lose_the_answer_once)
     bench.feed.piece("r", range(5))

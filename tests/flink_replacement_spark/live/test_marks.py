@@ -29,7 +29,7 @@ Row = tuple[float, float, float, float, float, int, bool]
 
 
 def batch_of(ticker: str, first_sequence: int, trades: Sequence[tuple[int, str, float]]) -> bytes:
-    """(ns, id, price) each; a price of -1 stands for one that is no number."""
+    """(ns, id, price) each; a price of -1 stands for NaN."""
     batch = TickBatch(ticker=ticker, first_sequence=first_sequence)
     for time, trade_id, price in trades:
         batch.timestamp.append(time)
@@ -202,7 +202,7 @@ def test_what_was_wanted_of_trades_holds_for_them_however_late_they_are_counted(
     partition = LivePartition(0, 3_600 * SECOND)
     partition.process([], [mark_of(0, covered=records.Covered(from_time=T0)).SerializeToString()])
     partition.process([], [mark_of(0, wanted=wanted).SerializeToString()])
-    # Nobody wants more after trade 2, and somebody else wants trades again after trade 3; all is read in one go.
+    # No request needs more after trade 2, and another one needs trades again after trade 3; all is read in one go.
     marks = [mark_of(2, wanted=records.Wanted()), mark_of(3, wanted=records.Wanted(ticks=True))]
     batch = batch_of(TICKERS[0], 1, [(T0 + n * 6 * SECOND, str(n + 1), 1.0) for n in range(4)])
     output = partition.process([batch], [mark.SerializeToString() for mark in marks])
@@ -320,6 +320,6 @@ def test_a_restarted_source_plans_nothing_before_what_was_planned(bus: FreshBus)
     start = reader.initialOffset()
     planned = reader.latestOffset()
     reader.partitions(start, planned)
-    # What is held lies before that, and marks now make the trades wait.
+    # What is held comes before that, and marks now make the trades wait.
     bus.publish(bus_topics.TICK_MARKS, [Record(b"m", partition=0) for _ in range(30)])
     assert LiveStreamReader(options).latestOffset()[bus_topics.TICKS] == planned[bus_topics.TICKS] == {"0": 8, "1": 0}

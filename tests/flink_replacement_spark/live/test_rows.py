@@ -109,6 +109,6 @@ def test_a_query_whose_checkpoint_was_lost_knows_what_was_wanted_before(first_ma
     batch.size.extend([1.0, 1.0])
     output = live.process([batch.SerializeToString()], [])
     assert bool(output.ticks) == is_told
-    # Nobody knows whether the first trade was the bar's first.
+    # It is unknown whether the first trade was the bar's first.
     five = [made.complete.tolist() for _, made in output.bars if made.bars.period_seconds == 5]
     assert five == ([[False]] if is_told else [])

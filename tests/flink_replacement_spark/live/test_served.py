@@ -1,4 +1,4 @@
-"""Live trades that tasks serve: the bars of the trades, however these come and whoever dies."""
+"""Live trades that tasks serve: the bars of the trades, however these come and whichever process dies."""
 
 import random
 from collections import defaultdict

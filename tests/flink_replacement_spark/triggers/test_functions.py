@@ -1,4 +1,4 @@
-"""Triggers whose rows go through a function of somebody else's: micro-batches over a real Redis and real processes,
+"""Triggers whose rows go through an external function: micro-batches over a real Redis and real processes,
 without Spark.
 """
 

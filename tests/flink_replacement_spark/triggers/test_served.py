@@ -1,4 +1,4 @@
-"""Triggers that tasks serve: the same events as over the whole table, however the rows come and whoever dies."""
+"""Triggers that tasks serve: the same events as over the whole table, however the rows come and whatever dies."""
 
 import random
 from collections.abc import Iterator

@@ -93,7 +93,7 @@ def test_points_that_came_meanwhile_are_taken_together() -> None:
         for _ in range(5):
             daemon.send(POINT, POINT)
         daemon.send(request("keepalive", time=1))
-        # It has been read behind them.
+        # It has been read after them.
         assert daemon.receive().keepalive.time == 1
         function.may_go.set()
         daemon.send(request("snapshot"))

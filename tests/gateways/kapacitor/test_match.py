@@ -116,7 +116,7 @@ def test_match_over_the_hole_behind_a_snapshot_is_marked_and_the_next_is_not() -
     own = [_tick(8, 4.0), _tick(9, 6.0), _tick(10, 5.0), _tick(11, 7.0)]
     new = [_tick(12, 9.0, "NEW"), _tick(13, 8.0, "NEW"), _tick(14, 9.0, "NEW")]
     assert _partial(after.take(own)) == [1, None]
-    # Whether the new group had points in the hole, nobody knows.
+    # Whether the new group had points in the hole is unknown.
     assert _partial(after.take(new)) == [1]
 
 

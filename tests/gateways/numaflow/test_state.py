@@ -239,7 +239,7 @@ def test_no_record_is_forgotten_and_never_more_than_asked_for_come(steps: list[t
             elif what == "nack" and record in held:
                 given_back(state, [record], at)
                 held.discard(record)
-    # Whoever connects anew and reads on gets all that was not acknowledged.
+    # A client that connects again and reads on gets everything that was not acknowledged.
     state.handle(SessionOpened(at))
     own = first_fetch(state, 100, at)
     assert isinstance(own, FetchOwn)

@@ -37,7 +37,7 @@ class KillableBus(FreshBus):
             if self.dies_after == 0:
                 if self.carries_out:
                     super().publish_as(topic, records, **options)
-                raise BusUnavailable("nobody hears this any more")
+                raise BusUnavailable("the connection is gone")
             self.dies_after -= 1
         return super().publish_as(topic, records, **options)
 
@@ -215,7 +215,7 @@ async def test_a_source_that_restarts_is_read_on(
     await other.start()
     await until(lambda: b"later" in other.acknowledged)
     assert len(values(bus)) == 3
-    # A broken stream is no surprise, wherever it breaks.
+    # A broken stream is expected, wherever it breaks.
     assert counted("candlewright_numaflow_sources_failures_total") == 0
 
 
@@ -269,7 +269,7 @@ async def test_a_payload_that_does_not_fit_stops_reading_where_that_is_asked_for
     assert "stopped before offset 0/b'2'" in gateway.problems()[0]
     assert other.acknowledged == [b"1"]
     assert len(all_of(bus, "ticks")) == 1
-    # The source mends it: reading goes on by itself.
+    # The source mends it: reading continues by itself.
     other.records[1] = result(b"2", tick.SerializeToString())
     await until(lambda: len(other.acknowledged) == 3)
     await until(lambda: not gateway.problems())

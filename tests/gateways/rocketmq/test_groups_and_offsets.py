@@ -249,7 +249,7 @@ async def test_a_tick_is_published_as_the_platform_does_gzip_or_not(client: Clie
     assert code(await client.send("ticks", packed, 0, body_encoding=definition.GZIP)) == 0
     assert code(await client.send("ticks", packed[:-5], 0, body_encoding=definition.GZIP)) == INVALID_ARGUMENT
     assert bus.last_sequence("TICKS:BTC/USDT.BINANCE") == 2
-    # Their pipeline is told to store them.
+    # The pipeline has been asked to store them.
     assert sum(state.end for state in bus.state("tick_marks")) == 1
     found = await client.receive("ticks", hold=5)
     assert {Tick.FromString(body).trade_id for body in bodies(found)} == {"1", "2"}

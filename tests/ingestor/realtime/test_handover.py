@@ -1,4 +1,4 @@
-"""Where an ingestor goes on that takes tickers over."""
+"""Where an ingestor continues that takes tickers over."""
 
 import time
 from dataclasses import replace

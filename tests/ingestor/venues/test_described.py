@@ -115,8 +115,8 @@ def test_what_is_said_to_be_verified_has_a_test_with_recorded_data(venue: VenueD
     assert venue.unverified
     for proof in venue.verified:
         assert "shared_data" in (ROOT / proof.test).read_text()
-    for lie in venue.lies:
-        assert re.fullmatch(r"https://[\w.-]+/\S+", lie.link)
+    for known in venue.lies:
+        assert re.fullmatch(r"https://[\w.-]+/\S+", known.link)
 
 
 def test_older_names_of_a_venue_have_its_description_and_others_the_default() -> None:

@@ -1,4 +1,4 @@
-"""Who may see what: names that are no prefixes of each other, ids, and ZeroMQ's matching by prefix."""
+"""Who may see what: names, even where one is a prefix of another, ids, and ZeroMQ's matching by prefix."""
 
 import pytest
 from hypothesis import given

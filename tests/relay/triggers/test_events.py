@@ -198,7 +198,7 @@ def test_a_gap_is_filled_by_a_replay(start_relay: Start) -> None:
 
 
 def test_events_of_many_tickers_keep_their_order_live_and_replayed(start_relay: Start) -> None:
-    """They lie in all partitions of the bus."""
+    """They are in all partitions of the bus."""
     platform = start_relay()
     registered(platform)
     subscriber = platform.ready_subscriber("TRIGGER:t")

@@ -72,7 +72,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """A relay that died answers nobody whom it owed an answer."""
+        """A relay that died leaves unanswered those whom it owed an answer."""
         self.state = TriggerState(RelayLimits(), 100, TIMEOUT)
         self.asked = {peer for peer in self.asked if self.answers[peer]}
         self.checks, self.awaited, self.followed, self.told = [], set(), set(), Counter()
@@ -478,7 +478,7 @@ def test_after_any_run_the_pipeline_runs_what_the_table_holds_and_everybody_was_
     assert shown == {name: "active" if name in running else "suspended" for name in kept}
     owed = {(name, f"TRIGGER:{name}") for name in kept if name not in running}
     owed |= {(name, f"RESPONSE:{kept[name].callback_id}") for name, _ in owed if kept[name].callback_id}
-    # Whoever subscribed before has heard it by now, and whoever does now hears it once.
+    # A client that subscribed before has heard it by now, and one that does now hears it once.
     assert owed <= set(world.told)
     world.told.clear()
     for subscription in (b"TRIGGER:", b"RESPONSE:c"):

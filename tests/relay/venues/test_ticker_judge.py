@@ -1,4 +1,4 @@
-"""Which topics of ticks and bars can never carry anything, and how that is said."""
+"""Which topics of ticks and bars can never carry anything, and the answer that says so."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A function of somebody else's, run in a process of its own: sums the field x by group. Its first argument says how it
+"""An external function, run in a process of its own: sums the field x by group. Its first argument says how it
 misbehaves, its second where it notes that it has done so, so that it does so once.
 """
 
