@@ -1,9 +1,11 @@
 """Fixtures that every folder of tests may use."""
 
+import gc
 import os
-import sys
+import subprocess
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +36,19 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     return FromBothEnds(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--quick`, files that it leaves out are not imported either."""
+    if not config.option.quick:
+        return None
+    path = collection_path.relative_to(ROOT).as_posix()
+    return None if is_in_the_middle(f"{path}/" if collection_path.is_dir() else path) else True
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays until the end: the garbage collector need not look at it again and again."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -76,16 +91,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _only_redis(request: pytest.FixtureRequest) -> Generator[None]:
     """Holds `--quick` to its word."""
-    is_on = bool(request.config.option.quick)
+    start = subprocess.Popen.__init__
 
-    def check(event: str, arguments: tuple[object, ...]) -> None:
-        if is_on and event == "subprocess.Popen" and not str(arguments[0]).endswith("redis-server"):
-            raise RuntimeError(f"a quick test starts {arguments[0]}: mark it with pytest.mark.processes")
+    def checked(self: "subprocess.Popen[Any]", args: Any, *rest: Any, **named: Any) -> None:
+        program = named.get("executable") or (args if isinstance(args, str | bytes | os.PathLike) else args[0])
+        if not os.fsdecode(program).endswith("redis-server"):
+            raise RuntimeError(f"a quick test starts {program}: mark it with pytest.mark.processes")
+        start(self, args, *rest, **named)
 
-    if is_on:
-        sys.addaudithook(check)
-    yield
-    is_on = False
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.quick:
+            patch.setattr(subprocess.Popen, "__init__", checked)
+        yield
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
