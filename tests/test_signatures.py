@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tests.conftest import ROOT
 
 #: Rooms that are held to it.
-ROOMS = ("alerts", "bars", "broker", "bus", "core", "iceberg", "ingestor", "sandbox")
+ROOMS = ("alerts", "bars", "broker", "bus", "core", "gateways", "iceberg", "ingestor", "sandbox")
 MOST = 3
 #: Of Redis' and ccxt's classes, and a callback whose one argument is the answer.
 NAMED_BY_OTHERS = {"read_response", "handle_errors", "give_back"}

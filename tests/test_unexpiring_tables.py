@@ -118,7 +118,7 @@ def dead_letters(bus: FreshBus, rounds: int) -> str:
 def numaflow_sources(bus: FreshBus, rounds: int) -> str:
     """Of one source that is started again and again."""
     for number in range(rounds):
-        journal = Journal(bus, "source", "t", "t.dead")
+        journal = Journal(bus, "source", "t", dead_letters="t.dead")
         journal.begin()
         journal.write_down(number, [Result(payload=b"x", offset=Offset(offset=b"%d" % number))])
         journal.close()

@@ -51,10 +51,10 @@ def serve(
     if http and not path:
         raise typer.BadParameter("only a server on a socket has a status page", param_hint="--http")
     if not path:
-        raise typer.Exit(0 if server.serve_process(kind, is_batch) else 1)
+        raise typer.Exit(0 if server.serve_process(kind, is_batch=is_batch) else 1)
     grace_seconds = settings().gateways.kapacitor.timeout_seconds
     try:
-        listening = server.SocketServer(kind, is_batch, path, grace_seconds)
+        listening = server.SocketServer(kind, is_batch=is_batch, path=path, grace_seconds=grace_seconds)
     except OSError as error:
         print(f"candlewright: {path}: {error.strerror}", file=sys.stderr)
         raise typer.Exit(1) from error

@@ -29,6 +29,7 @@ class AckLane:
         bus: Bus,
         calls: BusCalls,
         topic: str,
+        *,
         group: str,
         holders: Holders,
         on_done: Callable[[Sequence[Ack], dict[int, int]], None],

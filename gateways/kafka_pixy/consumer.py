@@ -57,13 +57,13 @@ class Consumer:
     """Create and close it on the event loop. It survives all bus errors: calls then wait until their time is up."""
 
     def __init__(
-        self, bus: Bus, calls: BusCalls, topic: str, group: str, settings: KafkaPixySettings, me: Instances
+        self, bus: Bus, calls: BusCalls, topic: str, *, group: str, settings: KafkaPixySettings, me: Instances
     ) -> None:
         self.topic = topic
         self.group = group
         self.used_at = time.monotonic()
         self._holders = Holders(settings.ack_timeout_seconds)
-        self.acks = AckLane(bus, calls, topic, group, self._holders, self._acknowledged)
+        self.acks = AckLane(bus, calls, topic, group=group, holders=self._holders, on_done=self._acknowledged)
         #: The bus's error while the group cannot be made; until it is made, nothing is promised.
         self.problem = "the group has not been made yet"
         self._bus = bus
@@ -71,7 +71,9 @@ class Consumer:
         self._settings = settings
         self._me = me
         self._line: Line[Call] = Line(
-            settings.channel_buffer_size + 1, settings.max_pending_messages, settings.max_retries
+            capacity=settings.channel_buffer_size + 1,
+            max_pending=settings.max_pending_messages,
+            max_retries=settings.max_retries,
         )
         self._wake = asyncio.Event()
         self._has_more = True

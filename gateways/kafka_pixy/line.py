@@ -33,7 +33,7 @@ class Want:
     partitions: tuple[int, ...]
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Line(Generic[Call]):
     """`capacity`: how many calls may wait. `max_pending`: how many unacknowledged records a partition may have before
     it hands out no new ones. `max_retries`: how often a record is offered again, -1 without limit. `reads_ahead`: read

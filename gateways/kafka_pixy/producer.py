@@ -46,7 +46,7 @@ class Producer:
     """`partitions`: for topics that a write makes, 0 for the bus's default; `on_written` gets each write's topic."""
 
     def __init__(
-        self, bus: Bus, calls: BusCalls, partitions: int = 0, on_written: Callable[[str], None] = lambda topic: None
+        self, bus: Bus, calls: BusCalls, partitions: int = 0, *, on_written: Callable[[str], None] = lambda topic: None
     ) -> None:
         self._bus = bus
         self._partitions = partitions

@@ -72,7 +72,7 @@ class KafkaPixy:
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = BusCalls()
-        self._producer = Producer(self._bus, self._calls, self._settings.partitions, self._arrived)
+        self._producer = Producer(self._bus, self._calls, self._settings.partitions, on_written=self._arrived)
         self._arrivals = Arrivals(self._bus, self._tell)
         self._server = grpc.aio.server(
             options=[
@@ -269,7 +269,7 @@ class KafkaPixy:
         if found is None:
             if len(self._consumers) >= MAX_LINES:
                 raise _Refused(Code.RESOURCE_EXHAUSTED, "too many groups are served; try again later")
-            found = Consumer(self._bus, self._calls, topic, group, self._settings, self._instances)
+            found = Consumer(self._bus, self._calls, topic, group=group, settings=self._settings, me=self._instances)
             self._consumers[topic, group] = found
             self._by_topic.setdefault(topic, set()).add(found)
             self._watch()

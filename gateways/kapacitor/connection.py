@@ -42,6 +42,7 @@ class Connection:
     def __init__(
         self,
         kind: FunctionKind,
+        *,
         is_batch: bool,
         read: Callable[[int], bytes],
         write: Callable[[bytes], None],
@@ -54,7 +55,7 @@ class Connection:
         self._frames = FrameReader(self._fill, Request, limit)
         self._writer = ResponseWriter(write)
         self._give_up = give_up
-        self._session = Session(kind, is_batch, say)
+        self._session = Session(kind=kind, is_batch=is_batch, say=say)
         #: Requests as they came together; nothing is the end.
         self._requests: queue.Queue[list[Request]] = queue.Queue(QUEUED)
         self._read_now: list[Request] = []
@@ -103,7 +104,7 @@ class Connection:
                 if not self._read_now and self._requests.empty():
                     self._requests.put_nowait([request])
             elif kind == "info":
-                self._writer.send([info_of(self._kind, self._is_batch)])
+                self._writer.send([info_of(self._kind, is_batch=self._is_batch)])
             else:
                 self._read_now.append(request)
 
@@ -126,7 +127,7 @@ class Connection:
             self._is_open = bool(last)
             # What had failed takes nothing more, but the reader must not wait for room.
             if not self._has_failed.is_set():
-                self._serve(taken, self._is_open)
+                self._serve(taken, is_open=self._is_open)
 
     def _worker_broke(self, error: BaseException) -> None:
         self._has_failed.set()
@@ -135,7 +136,7 @@ class Connection:
         while self._is_open:
             self._is_open = bool(self._requests.get())
 
-    def _serve(self, requests: list[Request], is_open: bool) -> None:
+    def _serve(self, requests: list[Request], *, is_open: bool) -> None:
         try:
             self._writer.send(self._session.handle(requests, time.time_ns()))
             if not is_open:

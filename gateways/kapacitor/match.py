@@ -51,7 +51,13 @@ def make(open_bus: Callable[[], Bus], options: Options, *, is_batch: bool) -> "M
         )
     except TriggerRejected as error:
         raise OptionsRefused(str(error)) from error
-    return Matcher(query, table, lateness, options.text("as"), [sql, sorted(parameters.items()), lateness])
+    return Matcher(
+        query=query,
+        table=table,
+        lateness_ns=lateness,
+        name=options.text("as"),
+        fingerprint=[sql, sorted(parameters.items()), lateness],
+    )
 
 
 def _text_of(options: Options, open_bus: Callable[[], Bus]) -> tuple[str, dict[str, str]]:
@@ -145,12 +151,12 @@ def _is_integer(value: Value | None) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _ticker_of(group: str, dimensions: Sequence[str], tags: Mapping[str, str], by_name: bool) -> str:
+def _ticker_of(group: str, dimensions: Sequence[str], tags: Mapping[str, str], *, by_name: bool) -> str:
     """What tells groups apart in a text: the tag that they are made by, where it is one; else the group's id."""
     return tags[dimensions[0]] if len(dimensions) == 1 and not by_name and dimensions[0] in tags else group
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Matcher:
     """Groups share a stream where the text keeps tickers apart; else each has its own.
 
@@ -187,7 +193,7 @@ class Matcher:
     def take(self, points: Sequence[Point]) -> list[Response]:
         tickers = []
         for point in points:
-            ticker = _ticker_of(point.group, point.dimensions, point.tags, point.byName)
+            ticker = _ticker_of(point.group, point.dimensions, point.tags, by_name=point.byName)
             tickers.append(ticker)
             if self._resumed is not None:
                 self._resumed.setdefault(ticker, point.time)
@@ -198,7 +204,7 @@ class Matcher:
     def take_batch(self, batch: Batch) -> list[Response]:
         """Each batch is a table that has ended."""
         self._reset()
-        ticker = _ticker_of(batch.end.group, list(batch.end.tags), batch.end.tags, batch.end.byName)
+        ticker = _ticker_of(batch.end.group, list(batch.end.tags), batch.end.tags, by_name=batch.end.byName)
         self._headers = {ticker: Point(group=batch.end.group, tags=batch.end.tags)}
         points = sorted(batch.points, key=lambda point: point.time)
         made = self._events_of(points, [ticker] * len(points), is_end=True)

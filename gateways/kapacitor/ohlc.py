@@ -46,7 +46,16 @@ def make(options: Options, *, is_batch: bool) -> "Ohlc":
     price, volume = options.text("price", "price"), options.text("volume", "volume")
     if not price or not volume:
         raise OptionsRefused("the options price and volume are names of fields")
-    return Ohlc(period // SECOND, price, volume, "volume" in options.calls, lateness, options.text("as"), flush, window)
+    return Ohlc(
+        period_seconds=period // SECOND,
+        price=price,
+        volume=volume,
+        needs_volume="volume" in options.calls,
+        lateness_ns=lateness,
+        name=options.text("as"),
+        flush_ns=flush,
+        window_ns=window,
+    )
 
 
 @dataclass(slots=True)
@@ -57,7 +66,7 @@ class _Forming:
     is_partial: bool
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Group:
     """`closed`: bars that open before it are out; `newest`: the open time of the last trade's bar. `hole_end`: bars
     that open up to there lack what came between a snapshot and the restore; None until the first trade after it.
@@ -99,7 +108,7 @@ class _Group:
         self.times, self.orders, self.prices, self.sizes = [], [], [], []
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Ohlc:
     """One task's bars. A point without a usable price (or without the volume that the task named) is counted in
     `skipped`, one for a bar that is already out in `late`. `flush_ns`: a bar goes out so long after its end by the wall
@@ -131,7 +140,7 @@ class Ohlc:
             return
         group = self.groups.get(point.group)
         if group is None:
-            group = self.groups[point.group] = _Group(header_of(point, self.name))
+            group = self.groups[point.group] = _Group(header=header_of(point, self.name))
             group.hole_end = None if self._has_hole else _NEVER
         time_ns, period_ns = point.time, self.period_seconds * SECOND
         open_time = group.newest
@@ -161,7 +170,7 @@ class Ohlc:
         partial. A batch does not say where it starts: without the length of its window, that may be anywhere before its
         first trade.
         """
-        group = _Group(Point())
+        group = _Group(header=Point())
         end = batch.end.tmax
         start = (
             min((point.time for point in batch.points), default=end) if self.window_ns is None else end - self.window_ns
@@ -287,7 +296,13 @@ class Ohlc:
         bars = load(rest).levels[self.period_seconds].bars if rest else None
         groups = {}
         for number, (name, header, watermark, closed, count, _, forming) in enumerate(saved):
-            group = _Group(Point.FromString(bytes.fromhex(header)), watermark, closed, count, None)
+            group = _Group(
+                header=Point.FromString(bytes.fromhex(header)),
+                watermark=watermark,
+                closed=closed,
+                count=count,
+                hole_end=None,
+            )
             group.forming = {int(time): _Forming(tags, True) for time, (tags, _) in forming.items()}
             if bars is not None and (is_own := bars.group == number).any():
                 own = bars.take(is_own)

@@ -49,7 +49,7 @@ def make(
         raise OptionsRefused(f"the bus is not to be reached: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class _Shape:
     """Names of the fields or tags that a record is read from."""
 
@@ -71,14 +71,14 @@ class _Shape:
         if topic == "ohlc" and (period <= 0 or period % _SECOND):
             raise OptionsRefused("for bars the option period is needed: whole seconds, such as .period(1m)")
         return cls(
-            topic,
-            options.text("ticker", "ticker"),
-            options.text("price", "price"),
-            options.text("volume", "volume"),
-            options.text("side", "side"),
-            options.text("id", "trade_id"),
-            period // _SECOND,
-            tuple(str(name) for (name,) in options.every("key")),
+            topic=topic,
+            ticker=options.text("ticker", "ticker"),
+            price=options.text("price", "price"),
+            size=options.text("volume", "volume"),
+            side=options.text("side", "side"),
+            trade_id=options.text("id", "trade_id"),
+            period_seconds=period // _SECOND,
+            key=tuple(str(name) for (name,) in options.every("key")),
         )
 
 

@@ -22,7 +22,7 @@ MAX_CONNECTIONS = 1_000
 _BACKLOG = 128
 
 
-def serve_process(kind: FunctionKind, is_batch: bool) -> bool:
+def serve_process(kind: FunctionKind, *, is_batch: bool) -> bool:
     """One use over file descriptors 0 and 1; whether it ended politely.
 
     The two are put aside first: whatever else this process prints goes to stderr, and never between frames.
@@ -54,7 +54,7 @@ def serve_process(kind: FunctionKind, is_batch: bool) -> bool:
 
     try:
         # Of another error the daemon is to hear: it is read from until it closes the input.
-        return Connection(kind, is_batch, read, write, lambda: None).run()
+        return Connection(kind, is_batch=is_batch, read=read, write=write, give_up=lambda: None).run()
     finally:
         for descriptor in (target, source, woken, wake):
             os.close(descriptor)
@@ -67,7 +67,7 @@ class SocketServer:
     Raises ConfigurationError when another process serves that path, OSError when it cannot be had.
     """
 
-    def __init__(self, kind: FunctionKind, is_batch: bool, path: str, grace_seconds: float) -> None:
+    def __init__(self, kind: FunctionKind, *, is_batch: bool, path: str, grace_seconds: float) -> None:
         self._kind = kind
         self._is_batch = is_batch
         self._path = Path(path)
@@ -139,7 +139,9 @@ class SocketServer:
                 peer.shutdown(socket.SHUT_RD)
 
         thread = threading.current_thread()
-        connection = Connection(self._kind, self._is_batch, peer.recv, peer.sendall, give_up)
+        connection = Connection(
+            self._kind, is_batch=self._is_batch, read=peer.recv, write=peer.sendall, give_up=give_up
+        )
         with self._lock:
             self._running[thread] = connection
         is_polite = False

@@ -40,7 +40,7 @@ class FunctionKind:
     make: MakeFunction
 
 
-def info_of(kind: FunctionKind, is_batch: bool) -> Response:
+def info_of(kind: FunctionKind, *, is_batch: bool) -> Response:
     """What the function is; made without loading anything."""
     response = Response()
     edge = EdgeType.BATCH if is_batch else EdgeType.STREAM
@@ -54,7 +54,7 @@ def _ignore(event: str, **_: object) -> None:
     pass
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Session:
     """`say`: one line for the log, an event and what belongs to it."""
 
@@ -98,7 +98,7 @@ class Session:
     def _one(self, kind: str, request: Request, now_ns: int) -> list[Response]:
         response = Response()
         if kind == "info":
-            return [info_of(self.kind, self.is_batch)]
+            return [info_of(self.kind, is_batch=self.is_batch)]
         if kind == "keepalive":
             # Bars of a batch are reported at its own end.
             return [] if self.function is None or self.is_batch else self.function.pass_time(now_ns)

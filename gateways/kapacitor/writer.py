@@ -39,7 +39,7 @@ class ResponseWriter:
             frames = []
             has_points = False
             for response in responses:
-                is_in_batch = _checked(response, is_in_batch)
+                is_in_batch = _checked(response, is_in_batch=is_in_batch)
                 has_points = has_points or response.HasField("point")
                 frames.append(udf_frames.encode(response))
             if frames:
@@ -50,7 +50,7 @@ class ResponseWriter:
             return len(frames)
 
 
-def _checked(response: Response, is_in_batch: bool) -> bool:
+def _checked(response: Response, *, is_in_batch: bool) -> bool:
     """Whether a batch is open after it."""
     kind = response.WhichOneof("message")
     if kind is None:

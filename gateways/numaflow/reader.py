@@ -22,7 +22,7 @@ _OFFSETS_A_CALL = 10_000
 class GroupReader:
     """One replica's part in `group` on all of `topics`. Every method raises BusError."""
 
-    def __init__(self, bus: Bus, topics: Sequence[str], group: str, consumer: str, *, at_end: bool) -> None:
+    def __init__(self, bus: Bus, topics: Sequence[str], group: str, *, consumer: str, at_end: bool) -> None:
         self._bus = bus
         self._topics = list(topics)
         self._group = group

@@ -44,7 +44,7 @@ _WHY: Mapping[type[Fetch], str] = {FetchOwn: "reconnected", FetchAgain: "refused
 class Reads:
     """One fetch at a time, however many streams there are: each record goes to one of them."""
 
-    def __init__(self, state: SourceState, calls: GroupCalls, streams: Streams, acks: Acks) -> None:
+    def __init__(self, state: SourceState, calls: GroupCalls, streams: Streams, *, acks: Acks) -> None:
         self._state = state
         self._calls = calls
         self._streams = streams

@@ -44,13 +44,13 @@ class NumaflowSource:
         self._socket = Path(settings.socket)
         self._info = Path(settings.server_info)
         self._reader = GroupReader(
-            bus, settings.topic, settings.group, settings.consumer, at_end=settings.start == "end"
+            bus, settings.topic, settings.group, consumer=settings.consumer, at_end=settings.start == "end"
         )
         self._calls = GroupCalls(self._reader)
         self._streams = Streams()
-        self._state = SourceState(settings.redeliver_seconds)
+        self._state = SourceState(redeliver_seconds=settings.redeliver_seconds)
         self._acks = Acks(self._state, self._calls, self._streams)
-        self._reads = Reads(self._state, self._calls, self._streams, self._acks)
+        self._reads = Reads(self._state, self._calls, self._streams, acks=self._acks)
         self._probe: asyncio.Future[bool] | None = None
         self._server: grpc.aio.Server | None = None
         self._own_files: list[tuple[Path, tuple[int, int] | None]] = []

@@ -135,7 +135,7 @@ Event = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class SourceState:
     """`redeliver_seconds`: when another replica's records are taken over."""
 

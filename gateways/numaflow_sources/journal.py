@@ -18,7 +18,7 @@ STARTS = "__numaflow_sources"
 class Journal:
     """The journal of one source. All calls block, may be repeated, and raise BusError."""
 
-    def __init__(self, bus: Bus, name: str, topic: str, dead_letters: str) -> None:
+    def __init__(self, bus: Bus, name: str, topic: str, *, dead_letters: str) -> None:
         self._bus = bus
         self._name = name
         self._topic = topic

@@ -58,6 +58,7 @@ class SourceReader:
         name: str,
         settings: NumaflowSourceSettings,
         bus: Bus,
+        *,
         threads: ThreadPoolExecutor,
         clocks: TickClocks,
         max_ahead_ns: int = MAX_AHEAD_NS,
@@ -66,7 +67,7 @@ class SourceReader:
         self.name = name
         self._settings = settings
         self._mapping = PayloadMapping(name, settings, max_ahead_ns)
-        self._journal = Journal(bus, name, self._mapping.topic, self._mapping.dead_letters)
+        self._journal = Journal(bus, name, self._mapping.topic, dead_letters=self._mapping.dead_letters)
         self._threads = threads
         self._storage = TickStorage(bus)
         self._clocks = clocks

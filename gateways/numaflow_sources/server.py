@@ -33,7 +33,7 @@ class NumaflowSources:
         self._threads = ThreadPoolExecutor(1 + len(sources), thread_name_prefix="numaflow-sources")
         self._clocks = TickClocks(bus)
         self._readers = [
-            SourceReader(name, settings, bus, self._threads, self._clocks, max_ahead_ns)
+            SourceReader(name, settings, bus, threads=self._threads, clocks=self._clocks, max_ahead_ns=max_ahead_ns)
             for name, settings in sources.items()
         ]
         self._tasks: list[asyncio.Task[None]] = []

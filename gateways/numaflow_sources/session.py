@@ -41,7 +41,7 @@ class SourceSession:
     SourceRefused if it breaks the protocol.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, reads: Any, acks: Any, info: server_info.ServerInfo) -> None:
+    def __init__(self, channel: grpc.aio.Channel, reads: Any, acks: Any, *, info: server_info.ServerInfo) -> None:
         """Raises SourceRefused if the source cannot be read."""
         self._channel = channel
         self._reads = reads
@@ -101,7 +101,7 @@ async def opened(
         acknowledges_lists(info)
         reads = await _stream(channel, "ReadFn", source.ReadRequest, source.ReadResponse)
         acks = await _stream(channel, "AckFn", source.AckRequest, source.AckResponse)
-        session = SourceSession(channel, reads, acks, info)
+        session = SourceSession(channel, reads, acks, info=info)
         yield session
         await session.close()
 

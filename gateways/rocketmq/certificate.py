@@ -15,7 +15,7 @@ from candlewright.wire.errors import ConfigurationError
 _DAYS = 3_650
 
 
-def key_and_certificate(folder: Path, cert_file: str, key_file: str, hosts: tuple[str, ...]) -> tuple[bytes, bytes]:
+def key_and_certificate(folder: Path, cert_file: str, key_file: str, *, hosts: tuple[str, ...]) -> tuple[bytes, bytes]:
     """PEM texts of the named files, else of those in `folder`, which are made (mode 0600) if missing.
 
     Raises ConfigurationError if only one file is named, or one cannot be read.

@@ -183,7 +183,7 @@ class Clients:
             await self._store.run(self._store.bus.put, TABLE_REPORTS, content, keep_seconds=_REPORT_SECONDS)
         log.info("rocketmq_client_reported", kind=kind, command_id=command_id, characters=len(text))
 
-    async def ask(self, group: str, message: definition.Message, transaction_id: str, asked: int) -> bool:
+    async def ask(self, group: str, message: definition.Message, transaction_id: str, *, asked: int) -> bool:
         """See `sending.Ask`. Producers of the group take turns."""
         clients = await self.members(group)
         found = producers(clients, group)
@@ -259,7 +259,7 @@ def _client_of(request: service.HeartbeatRequest) -> Client:
     if not request.client_id:
         raise Refused(INVALID_ARGUMENT, "the client_id is missing")
     if request.WhichOneof("client_data") == "producer_data":
-        return Client(request.client_id, group_of(request.producer_data.group), is_consumer=False)
+        return Client(client_id=request.client_id, group=group_of(request.producer_data.group), is_consumer=False)
     if request.WhichOneof("client_data") is None:
         raise Refused(INVALID_ARGUMENT, "the heartbeat names neither producer nor consumer data")
     data = request.consumer_data
@@ -271,8 +271,8 @@ def _client_of(request: service.HeartbeatRequest) -> Client:
         filters.filter_of(entry.expression)
         subscriptions[topic_of(entry.topic)] = (entry.expression.type, entry.expression.expression)
     return Client(
-        request.client_id,
-        group_of(data.group),
+        client_id=request.client_id,
+        group=group_of(data.group),
         is_consumer=True,
         is_fifo=request.fifo_flag,
         is_broadcasting=data.consume_model == definition.BROADCASTING,

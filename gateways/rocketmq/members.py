@@ -12,7 +12,7 @@ DEFAULT_MAX_ATTEMPTS = 16
 Subscription = tuple[int, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Client:
     """A live member of a group, from its last heartbeat. `subscriptions`: filter type and text by topic;
     `max_attempts`: deliveries after which a message becomes a dead letter.
@@ -57,7 +57,7 @@ class Client:
             raise BadFrame("BAD_CLIENT", f"not a client of this gateway: {error!r}") from error
 
 
-def assigned(clients: Iterable[Client], group: str, topic: str, client_id: str, partitions: int) -> list[int]:
+def assigned(clients: Iterable[Client], group: str, topic: str, *, client_id: str, partitions: int) -> list[int]:
     """The partitions of `topic` that a member of `group` reads.
 
     Unordered members share all of them: a message delivered to one is hidden from the others. In ordered mode each

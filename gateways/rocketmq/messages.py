@@ -115,7 +115,7 @@ def checksum(kind: int, body: bytes) -> str:
 
 
 def to_record(
-    topic: str, message: definition.Message, partition: int | None, max_ahead_ns: int = MAX_AHEAD_NS
+    topic: str, message: definition.Message, partition: int | None, *, max_ahead_ns: int = MAX_AHEAD_NS
 ) -> Record:
     """The record to publish on `topic`. Raises Refused INVALID_ARGUMENT if `gateways.records` refuses it."""
     body = message.body

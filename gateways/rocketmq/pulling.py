@@ -22,7 +22,7 @@ _PAGE = 256
 class Pulling:
     """`store_host`: reported to clients as the host that stores the messages."""
 
-    def __init__(self, store: Store, sending: Sending, clients: Clients, waiting: Waiting, store_host: str) -> None:
+    def __init__(self, store: Store, sending: Sending, *, clients: Clients, waiting: Waiting, store_host: str) -> None:
         self._store = store
         self._sending = sending
         self._clients = clients
@@ -40,7 +40,9 @@ class Pulling:
             raise Refused(INVALID_ARGUMENT, "the time_point is missing")
         else:
             wanted = request.time_point.ToMilliseconds()
-            found = await self._store.run(first_since, self._store.bus, topic, partition, first, end, wanted)
+            found = await self._store.run(
+                first_since, self._store.bus, topic, partition, first=first, end=end, wanted_ms=wanted
+            )
         return service.QueryOffsetResponse(common=common(), offset=found)
 
     async def pull(self, request: service.PullMessageRequest, hold_seconds: float) -> service.PullMessageResponse:
@@ -117,7 +119,7 @@ class Pulling:
         return at
 
 
-def first_since(bus: Log, topic: str, partition: int, first: int, end: int, wanted_ms: int) -> int:
+def first_since(bus: Log, topic: str, partition: int, *, first: int, end: int, wanted_ms: int) -> int:
     """The first offset, from `first` on, whose record was stored at that time or later, else `end`."""
     low, high = first, end
     while low < high:

@@ -49,6 +49,7 @@ class Receiving:
         settings: RocketMQSettings,
         store: Store,
         sending: Sending,
+        *,
         clients: Clients,
         waiting: Waiting,
         store_host: str,
@@ -76,7 +77,7 @@ class Receiving:
         asked = list(range(count)) if request.partition.id == -1 else [request.partition.id]
         if not 0 <= asked[0] < count:
             raise Refused(NOT_FOUND, f"topic {topic} has no partition {request.partition.id}: there are {count}")
-        await self.join(topic, group, request.consume_policy, request)
+        await self.join(topic, group, request.consume_policy, request=request)
         hide = min(request.invisible_duration.ToMilliseconds() / 1_000, _MAX_HIDE_SECONDS)
         hide = hide if hide > 0 else self._settings.invisible_seconds
         most = max(1, min(request.batch_size, MAX_BATCH))
@@ -112,7 +113,7 @@ class Receiving:
         return reply
 
     async def join(
-        self, topic: str, group: str, policy: int, request: service.ReceiveMessageRequest | None = None
+        self, topic: str, group: str, policy: int, *, request: service.ReceiveMessageRequest | None = None
     ) -> None:
         """Make the group if it does not exist, positioned as its consume policy says."""
         if (topic, group) in self._joined:
@@ -319,7 +320,9 @@ class Receiving:
     def _pass_over(self, topic: str, group: str, since_ms: int) -> None:
         """Position a new group at the first record at or after a time."""
         for partition, bounds in enumerate(self._store.bus.state(topic)):
-            start = first_since(self._store.bus, topic, partition, bounds.first, bounds.end, since_ms)
+            start = first_since(
+                self._store.bus, topic, partition, first=bounds.first, end=bounds.end, wanted_ms=since_ms
+            )
             at = bounds.first
             while at < start:
                 found = self._store.bus.read_group(

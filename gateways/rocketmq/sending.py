@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -39,15 +39,18 @@ _PAUSE_SECONDS = 0.2
 
 COMMIT, ROLLBACK, GIVEN_UP = "commit", "rollback", "given up"
 
-#: Asks a live producer of a group to decide a message; False if there is none.
-Ask = Callable[[str, definition.Message, str, int], Awaitable[bool]]
+
+class Ask(Protocol):
+    async def __call__(self, group: str, message: definition.Message, transaction_id: str, *, asked: int) -> bool:
+        """Asks a live producer of the group to decide the message; False if there is none."""
+        ...
 
 
 class Sending:
     """`partitions`: for topics made here."""
 
     def __init__(
-        self, settings: RocketMQSettings, store: Store, partitions: int, max_ahead_ns: int = MAX_AHEAD_NS
+        self, settings: RocketMQSettings, store: Store, partitions: int, *, max_ahead_ns: int = MAX_AHEAD_NS
     ) -> None:
         self._settings = settings
         self._max_ahead_ns = max_ahead_ns
@@ -73,7 +76,7 @@ class Sending:
             self._counts[topic] = await self._store.run(self._open, topic)
         partition = _partition(topic, request, self._counts[topic])
         # Refuse now what would be refused at release.
-        record = messages.to_record(topic, message, partition, self._max_ahead_ns)
+        record = messages.to_record(topic, message, partition, max_ahead_ns=self._max_ahead_ns)
         queue = self._store.queue
         reply = service.SendMessageResponse(common=common(), message_id=system.message_id)
         if system.message_type == definition.TRANSACTION:
@@ -170,7 +173,9 @@ class Sending:
             return
         topic = message.topic.name
         try:
-            record = messages.to_record(topic, message, message.system_attribute.partition_id, self._max_ahead_ns)
+            record = messages.to_record(
+                topic, message, message.system_attribute.partition_id, max_ahead_ns=self._max_ahead_ns
+            )
             is_first = await self._store.run(self._release, id, topic, record)
         except (BusError, Refused) as error:
             RELEASE_FAILURES.inc()
@@ -234,7 +239,10 @@ class Sending:
                     if half.asked >= self._settings.transaction_check_max:
                         await self._put_away(half.id, message)
                     elif await ask(
-                        full_name(message.system_attribute.producer_group), self._to_ask(message), half.id, half.asked
+                        full_name(message.system_attribute.producer_group),
+                        self._to_ask(message),
+                        half.id,
+                        asked=half.asked,
                     ):
                         await self._store.run(
                             self._store.queue.count_asked, QUEUE, half.id, delays.check_delay(base, half.asked)

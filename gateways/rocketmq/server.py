@@ -66,16 +66,29 @@ class RocketMQGateway:
         self._keys = keys
         self._tasks: list[asyncio.Task[None]] = []
         self._store = Store(bus, messaging_of(bus))
-        self._sending = Sending(settings, self._store, partitions, max_ahead_ns)
+        self._sending = Sending(settings, self._store, partitions, max_ahead_ns=max_ahead_ns)
         self._clients = Clients(settings, self._store)
         self._waiting = Waiting(self._store, settings.max_waiting_polls)
-        shared = self._store, self._sending, self._clients, self._waiting, self._hosts[0]
-        self._receiving = Receiving(settings, *shared)
-        self._pulling = Pulling(*shared)
+        self._receiving = Receiving(
+            settings,
+            self._store,
+            self._sending,
+            clients=self._clients,
+            waiting=self._waiting,
+            store_host=self._hosts[0],
+        )
+        self._pulling = Pulling(
+            self._store, self._sending, clients=self._clients, waiting=self._waiting, store_host=self._hosts[0]
+        )
 
     async def start(self) -> None:
         behaviours = Service(
-            self._settings, self._sending, self._receiving, self._pulling, self._clients, self._waiting
+            self._settings,
+            self._sending,
+            self._receiving,
+            pulling=self._pulling,
+            clients=self._clients,
+            waiting=self._waiting,
         ).behaviours()
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers(
@@ -121,7 +134,7 @@ class RocketMQGateway:
         address = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
         if not self._settings.tls:
             return self._server.add_insecure_port(address)
-        pair = key_and_certificate(self._keys, self._settings.tls_cert, self._settings.tls_key, self._hosts)
+        pair = key_and_certificate(self._keys, self._settings.tls_cert, self._settings.tls_key, hosts=self._hosts)
         try:
             return self._server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
         except ValueError as error:

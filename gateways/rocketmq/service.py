@@ -49,6 +49,7 @@ class Service:
         settings: RocketMQSettings,
         sending: Sending,
         receiving: Receiving,
+        *,
         pulling: Pulling,
         clients: Clients,
         waiting: Waiting,
@@ -167,7 +168,7 @@ class Service:
         clients = await self._clients.members(group)
         permission = definition.READ_WRITE if is_writable(topic) else definition.READ
         reply = service.QueryAssignmentResponse(common=common())
-        for partition in members.assigned(clients, group, topic, request.client_id, count):
+        for partition in members.assigned(clients, group, topic, client_id=request.client_id, partitions=count):
             reply.assignments.add().Partition.CopyFrom(_partition(request.topic, partition, permission, endpoints))
         return reply
 

@@ -22,7 +22,7 @@ class TlsEnd:
     """Decrypts connections, and passes them on to a server on loopback."""
 
     def __init__(self, folder: Path, port: int) -> None:
-        key_and_certificate(folder, "", "", ("127.0.0.1",))
+        key_and_certificate(folder, "", "", hosts=("127.0.0.1",))
         self.certificate = folder / "rocketmq.crt"
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(self.certificate, folder / "rocketmq.key")

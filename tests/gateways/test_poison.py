@@ -128,7 +128,7 @@ def test_a_trigger_that_cannot_be_read_is_refused(plain: Bus) -> None:
 
 def test_a_source_starts_whatever_its_table_holds(plain: Bus) -> None:
     plain.put(SOURCES, {"s/0": b"\xff", "s/1": b"\x12\x01\xff"})
-    assert Journal(plain, "s", "orders", "s_dead").begin()[1] == []
+    assert Journal(plain, "s", "orders", dead_letters="s_dead").begin()[1] == []
     assert {letter.reason for _, letter in kept(plain)} == {"not a NumaflowChunk"}
 
 

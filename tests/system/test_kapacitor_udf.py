@@ -121,7 +121,7 @@ def make(options, *, is_batch):
     os.write(1, b"written")
     assert sys.stdin.read() == ""
     return kind.make(options, is_batch=is_batch)
-serve_process(type(kind)(kind.name, kind.options, make), False)
+serve_process(type(kind)(kind.name, kind.options, make), is_batch=False)
 """
     frames = b"".join(map(udf_frames.encode, (init(OPTIONS), request("snapshot"))))
     done = subprocess.run([COMMAND[0], "-c", script], input=frames, capture_output=True, timeout=60, check=True)

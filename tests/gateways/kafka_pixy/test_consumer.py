@@ -15,7 +15,7 @@ def test_a_record_that_comes_with_the_end_of_a_calls_time_stops_nothing_else() -
     bus, calls = FreshBus(partitions=1), BusCalls()
 
     async def scenario() -> None:
-        consumer = Consumer(bus, calls, "t", "g", KafkaPixySettings(), Instances(bus))
+        consumer = Consumer(bus, calls, "t", group="g", settings=KafkaPixySettings(), me=Instances(bus))
         while consumer.problem:
             await asyncio.sleep(0.01)
         bus.publish("t", [Record(b"x")])

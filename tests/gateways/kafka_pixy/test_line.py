@@ -12,7 +12,7 @@ def offered(offset: int, deliveries: int = 1, partition: int = 0) -> GroupRecord
 
 
 def line(capacity: int = 3, max_pending: int = 10, max_retries: int = -1, **fields: object) -> Line[str]:
-    return Line(capacity, max_pending, max_retries, partitions=2, **fields)  # type: ignore[arg-type]
+    return Line(capacity=capacity, max_pending=max_pending, max_retries=max_retries, partitions=2, **fields)  # type: ignore[arg-type]
 
 
 def given_to(own: Line[str], now: float = 0.0) -> list[tuple[str, int]]:
@@ -128,7 +128,7 @@ _STEPS = st.lists(
 
 @given(_STEPS)
 def test_each_record_is_in_one_place_and_offsets_ascend(steps: list[tuple[str, int]]) -> None:
-    own: Line[int] = Line(4, 10, -1, partitions=1)
+    own: Line[int] = Line(capacity=4, max_pending=10, max_retries=-1, partitions=1)
     now, calls, offsets = 0.0, 0, 0
     deadlines: dict[int, float] = {}
     held: list[GroupRecord] = []

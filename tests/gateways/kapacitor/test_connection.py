@@ -40,7 +40,11 @@ class _Daemon:
             return function
 
         self.connection = Connection(
-            FunctionKind("held", {}, make), False, lambda _: self._sent.get(timeout=30), self._answers.put, lambda: None
+            FunctionKind("held", {}, make),
+            is_batch=False,
+            read=lambda _: self._sent.get(timeout=30),
+            write=self._answers.put,
+            give_up=lambda: None,
         )
         self._frames = FrameReader(lambda _: self._answers.get(timeout=30), Response)
 

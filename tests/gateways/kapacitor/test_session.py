@@ -57,7 +57,7 @@ def _session(is_batch: bool = False) -> tuple[Session, Counting]:
             raise OptionsRefused("as asked")
         return function
 
-    return Session(FunctionKind("counting", {"fail": ()}, make), is_batch), function
+    return Session(kind=FunctionKind("counting", {"fail": ()}, make), is_batch=is_batch), function
 
 
 def _points(count: int) -> list[Request]:
@@ -194,7 +194,7 @@ def test_info_tells_edges_and_options(name: str, is_batch: bool) -> None:
         raise AssertionError("a question needs no bus")
 
     kind = function_named(name, no_bus)  # type: ignore[arg-type]
-    info = _one(Session(kind, is_batch), request("info")).info
+    info = _one(Session(kind=kind, is_batch=is_batch), request("info")).info
     assert info.wants == info.provides == (EdgeType.BATCH if is_batch else EdgeType.STREAM)
     assert {option: list(told.valueTypes) for option, told in info.options.items()} == {
         option: list(types) for option, types in kind.options.items()
