@@ -53,11 +53,11 @@ OPERATIONS: Sequence[Operation] = (
     *language.OPERATIONS,
     *sql.OPERATIONS,
     Operation(
-        "GET",
-        "/openapi.json",
-        get_openapi,
-        "This document",
-        {200: Answer("OpenAPI 3.1.", media=("application/json",))},
+        method="GET",
+        path="/openapi.json",
+        handler=get_openapi,
+        summary="This document",
+        answers={200: Answer("OpenAPI 3.1.", media=("application/json",))},
         is_public=True,
         tag="platform",
     ),
@@ -88,7 +88,7 @@ def application(services: Services) -> ASGIApp:
     # What is live is small, and waits for no compressor.
     remove_compress_type("text/event-stream")
     places = CompressMiddleware(_Places(api, _problems_of(Web())), minimum_size=_WORTH_BYTES, brotli=False)
-    return _Guarded(places, gate, Rates(settings.requests_per_second), public)
+    return _Guarded(places, gate, Rates(settings.requests_per_second), public=public)
 
 
 def _route(operations: Sequence[Operation], services: Services) -> Route:
@@ -171,7 +171,7 @@ class _Places:
 class _Guarded:
     """Checks hosts, origins, tokens and rates, and adds the headers that every answer has."""
 
-    def __init__(self, app: ASGIApp, gate: Gate, rates: Rates, public: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, rates: Rates, *, public: frozenset[str]) -> None:
         self._app = app
         self._gate = gate
         self._rates = rates
@@ -196,7 +196,7 @@ class _Guarded:
         try:
             scope[_WHO] = self._admitted(scope)
         except Problem as problem:
-            await _refuse(problem, is_live, scope, receive, send_with_headers)
+            await _refuse(problem, is_live=is_live, scope=scope, receive=receive, send=send_with_headers)
             return
         await self._app(scope, receive, send_with_headers)
 
@@ -214,7 +214,7 @@ class _Guarded:
         return who
 
 
-async def _refuse(problem: Problem, is_live: bool, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(problem: Problem, *, is_live: bool, scope: Scope, receive: Receive, send: Send) -> None:
     answer = response_of(problem)
     if not is_live:
         await answer(scope, receive, send)

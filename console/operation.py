@@ -59,7 +59,7 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Operation:
     """`path` is below `/api/v1`; `answers` are those that are not problems, by status, `problems` the further ones that
     it may end with; `role`: who may.
@@ -139,7 +139,7 @@ def _invalid(error: ValidationError) -> Problem:
     ]
     first = errors[0]
     text = f"{first['place']}: {first['message']}" if first["place"] else first["message"]
-    return Problem(400, "invalid_request", text, {"errors": errors})
+    return Problem(400, "invalid_request", text, more={"errors": errors})
 
 
 def _sentence(error: Any) -> str:

@@ -68,6 +68,7 @@ class Problem(Exception):
         status: int,
         kind: str,
         detail: str,
+        *,
         more: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
@@ -91,7 +92,7 @@ def problem_of(error: CandlewrightError) -> Problem:
         return Problem(status, name, error.text or str(error), headers=_retry(status))
     more = _of_sql(error) if isinstance(error, TriggerRejected) else {}
     detail = error.one_line if isinstance(error, InvalidTrigger) else str(error)
-    return Problem(status, name, detail, more, _retry(status))
+    return Problem(status, name, detail, more=more, headers=_retry(status))
 
 
 def _retry(status: int) -> dict[str, str]:

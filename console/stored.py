@@ -68,6 +68,7 @@ async def row_answer(
     request: Request,
     parts: Iterator[pa.Table],
     form: Form,
+    *,
     version: str,
     more: Callable[[], Mapping[str, Any]] = dict,
 ) -> Response:

@@ -62,7 +62,7 @@ class Trades:
     volume_off: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Quality:
     """What is known of one series. Times are ns since the epoch; counts are of candles.
 
@@ -112,11 +112,11 @@ class Quality:
 
 
 def examine(
-    settings: Settings, ticker: str, period_seconds: int, start: int, end: int, *, with_trades: bool = True
+    settings: Settings, ticker: str, period_seconds: int, *, start: int, end: int, with_trades: bool = True
 ) -> Quality:
     """The stored candles with start <= open time < end (ns). `with_trades` reads the stored trades of the range too."""
     table = read_ohlc(settings, ticker, period_seconds, start_ns=start, end_ns=end)
-    found = Quality(ticker, period_seconds, table.num_rows)
+    found = Quality(ticker=ticker, period_seconds=period_seconds, rows=table.num_rows)
     if table.num_rows:
         _shape(found, table)
         _presence(settings, found, open_times(table))

@@ -89,7 +89,7 @@ class Candles:
 
 
 def read_candles(
-    settings: Settings, ticker: str, period_seconds: int, start: int | None = None, end: int | None = None
+    settings: Settings, ticker: str, period_seconds: int, *, start: int | None = None, end: int | None = None
 ) -> Candles:
     """`start`, `end`: nanoseconds, None = whatever is stored."""
     table = read_ohlc(settings, ticker, period_seconds, start_ns=start or 0, end_ns=LATEST_NS if end is None else end)

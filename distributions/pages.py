@@ -25,7 +25,7 @@ class Failed(Exception):
     pass
 
 
-def install(with_tools: bool) -> None:
+def install(*, with_tools: bool) -> None:
     """Only what the lock file names, each package compared with its hash. The tools are those for checks and tests."""
     lock = hashlib.sha256((WEB / "package-lock.json").read_bytes()).hexdigest()
     stamp = WEB / "node_modules" / ".installed"

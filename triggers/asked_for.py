@@ -48,7 +48,9 @@ class AskedFor:
         self._newest_ns = _NEVER
         self._end_row = 0
 
-    def note(self, ticker: str, ahead_ns: int, newest_ns: int, until_ns: int, first_row: int = 0, end: int = 0) -> None:
+    def note(
+        self, ticker: str, ahead_ns: int, newest_ns: int, *, until_ns: int, first_row: int = 0, end: int = 0
+    ) -> None:
         """Trades of event times up to `newest_ns`, which are the rows numbered from `first_row` to before `end`."""
         known = self._tickers.setdefault(ticker, _Ticker(ahead_ns, newest_ns, until_ns))
         known.ahead_ns = ahead_ns
@@ -90,7 +92,7 @@ class AskedFor:
                 is_past &= self._were_asked_for(names, rows[SEQUENCE].to_numpy())
         return np.where(is_past, before - happened, 0) if is_past.any() else None
 
-    def is_past(self, label: int, ticker: str, row: int, time_ns: int, registered_at: int) -> bool:
+    def is_past(self, label: int, ticker: str, row: int, *, time_ns: int, registered_at: int) -> bool:
         """Whether the row of this number and event time is none that a trigger sees."""
         before, opened_by = self._bounds(label, ticker, registered_at)
         if label:
@@ -127,7 +129,7 @@ class AskedFor:
         found = cls()
         for ticker, (ahead_ns, newest_ns, until_ns, runs) in state.items():
             for first, end in runs or [[0, 0]]:
-                found.note(ticker, ahead_ns, newest_ns, until_ns, first, end)
+                found.note(ticker, ahead_ns, newest_ns, until_ns=until_ns, first_row=first, end=end)
         return found
 
 

@@ -136,7 +136,7 @@ class EventOrder:
     _tickers: set[str] = field(default_factory=set)
 
     def take(
-        self, rows: pa.Table, now_ns: int, own: str, named: Collection[str], tickers: Collection[str] | None
+        self, rows: pa.Table, now_ns: int, own: str, *, named: Collection[str], tickers: Collection[str] | None
     ) -> tuple[pa.Table, Clock] | None:
         """What the trigger `own` sees of `rows`, in its order, and how far time has come; None where nothing is new.
         `named`: the triggers that it names, `tickers`: its own (None: all)."""

@@ -89,7 +89,7 @@ OPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class TriggerRules:
     """`idle_ns`: quiet time after which a ticker's partition closes, 0 = never. `retained_rows`: kept rows of one
     trigger and ticker. `kept_partitions`: of the PARTITION BY of one trigger. `partitions`: of the topics `ticks` and
@@ -227,6 +227,7 @@ def check_trigger(
     request: CEPTriggerRequest,
     rules: TriggerRules | None = None,
     others: int = 0,
+    *,
     views: Mapping[str, str] | None = None,
 ) -> CheckedTrigger:
     """What is to be known of a trigger that may run beside `others` further ones. `views`: texts that it may read.
@@ -296,6 +297,7 @@ def compile_trigger(
     sql: str,
     parameters: Mapping[str, str],
     rules: TriggerRules,
+    *,
     default_table: str = "",
     views: Mapping[str, str] | None = None,
 ) -> CompiledTrigger:
@@ -303,7 +305,14 @@ def compile_trigger(
     name. Raises TriggerRejected."""
     limits = Limits(retained_rows=rules.retained_rows, partitions=rules.kept_partitions)
     values = tuple(sorted(engine_parameters(parameters).items()))
-    return _compiled(sql, values, tuple(sorted((views or {}).items())), limits, rules.idle_ns > 0, default_table)
+    return _compiled(
+        sql,
+        values,
+        tuple(sorted((views or {}).items())),
+        limits,
+        partitions_close=rules.idle_ns > 0,
+        default_table=default_table,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -312,6 +321,7 @@ def _compiled(
     parameters: tuple[tuple[str, str], ...],
     views: tuple[tuple[str, str], ...],
     limits: Limits,
+    *,
     partitions_close: bool,
     default_table: str,
 ) -> CompiledTrigger:

@@ -64,7 +64,7 @@ class Clocks:
             del self.marks[ticker]
         return found
 
-    def arrived(self, label: int, rows: pa.Table, time_column: str, now_ns: int) -> None:
+    def arrived(self, label: int, rows: pa.Table, time_column: str, *, now_ns: int) -> None:
         own = self.arrivals.setdefault(label, {})
         for ticker, number, time in newest(rows, time_column):
             last = own.get(ticker)
@@ -77,7 +77,7 @@ class Clocks:
         """The latest event time of any row that came."""
         return max((last.time_ns for own in self.arrivals.values() for last in own.values()), default=0)
 
-    def idle(self, label: int, clock: Clock, idle_ns: int, now_ns: int) -> set[str]:
+    def idle(self, label: int, clock: Clock, idle_ns: int, *, now_ns: int) -> set[str]:
         """Tickers that have been quiet for `idle_ns` (0 = never); a bar is not missed before its period has passed."""
         if not idle_ns or not now_ns:
             return set()

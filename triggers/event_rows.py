@@ -98,14 +98,16 @@ def _texts(events: Sequence[CEPTriggerEvent]) -> list[str | None]:
 
 def _objects(names: Sequence[str], are_times: Sequence[bool], rows: Iterable[Sequence[bytes]]) -> Iterable[str]:
     """Each row as a JSON object. Raises DecodeError."""
-    columns = [_column(cells, is_time) for cells, is_time in zip(zip(*rows, strict=True), are_times, strict=False)]
+    columns = [
+        _column(cells, is_time=is_time) for cells, is_time in zip(zip(*rows, strict=True), are_times, strict=False)
+    ]
     if not columns:
         return ["{}" for _ in rows]
     shape = "{" + ", ".join(f"{json.dumps(name).replace('%', '%%')}: %s" for name in names) + "}"
     return (shape % row for row in zip(*columns, strict=True))
 
 
-def _column(cells: Sequence[bytes], is_time: bool) -> list[str]:
+def _column(cells: Sequence[bytes], *, is_time: bool) -> list[str]:
     """Serialised FieldValues as JSON. Numbers are read together; of other values few differ."""
     matrix = _matrix(cells)
     if matrix is not None:
@@ -119,7 +121,7 @@ def _column(cells: Sequence[bytes], is_time: bool) -> list[str]:
             if is_time:
                 return [f'"{text}Z"' for text in np.datetime_as_string(whole.view("datetime64[ns]")).tolist()]
             return list(map(str, whole.tolist()))
-    known = {cell: json.dumps(_plain(FieldValue.FromString(cell), is_time)) for cell in set(cells)}
+    known = {cell: json.dumps(_plain(FieldValue.FromString(cell), is_time=is_time)) for cell in set(cells)}
     return [known[cell] for cell in cells]
 
 
@@ -155,7 +157,7 @@ def _rows(event: CEPTriggerEvent) -> list[dict[str, Any]]:
     names, are_times = event.schema.column_names, _are_times(event.schema.column_types)
     return [
         {
-            name: _plain(FieldValue.FromString(value), is_time)
+            name: _plain(FieldValue.FromString(value), is_time=is_time)
             for name, is_time, value in zip(names, are_times, row.values, strict=False)
         }
         for row in event.rows
@@ -166,7 +168,7 @@ def _are_times(types: Iterable[str]) -> list[bool]:
     return [kind.startswith("TIMESTAMP") for kind in types]
 
 
-def _plain(value: FieldValue, is_time: bool) -> Any:
+def _plain(value: FieldValue, *, is_time: bool) -> Any:
     member = value.WhichOneof("value")
     if member is None:
         return None

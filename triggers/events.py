@@ -43,7 +43,7 @@ class Fired(NamedTuple):
     value: bytes
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Firing:
     """One event before it belongs to a trigger: a match, or a row that is none.
 
@@ -127,7 +127,7 @@ def _schema(names: Sequence[str], types: Sequence[str]) -> bytes:
 
 
 def firings(
-    events: Events, columns: Sequence[tuple[str, SqlType]], label: int, numbers_hold: bool, is_truncated: bool
+    events: Events, columns: Sequence[tuple[str, SqlType]], label: int, *, numbers_hold: bool, is_truncated: bool
 ) -> list[Firing]:
     """`label`: which input the rows came from. `numbers_hold`: whether `Events.sequence` numbers arrivals; where it
     does not, rows are distinguished by time and content.
@@ -158,13 +158,21 @@ def firings(
         if is_truncated:
             context += _TRUNCATED
         found.append(
-            Firing(identity, ticker, last, b"" if last <= 0 else stamp, rows[start:end], context, is_truncated)
+            Firing(
+                identity=identity,
+                ticker=ticker,
+                time_ns=last,
+                stamp=b"" if last <= 0 else stamp,
+                rows=rows[start:end],
+                context=context,
+                is_cut=is_truncated,
+            )
         )
     return found
 
 
 def silence(
-    label: int, ticker: str, last_row: int, last_ns: int | None, since_ns: int, now_ns: int
+    label: int, ticker: str, last_row: int, *, last_ns: int | None, since_ns: int, now_ns: int
 ) -> tuple[Firing, bytes]:
     """The event of a dead-man trigger: nothing came for this ticker since `since_ns` (wall clock); and its schema.
 
@@ -180,16 +188,30 @@ def silence(
     identity = f"{label}, {ticker!r}, 'silence', {last_row}, {since_ns}"
     time_ns = since_ns if last_ns is None else last_ns
     stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
-    return Firing(identity, ticker, time_ns, stamp, (b"".join(cells),), _entry("deadman", b"true")), schema
+    return Firing(
+        identity=identity,
+        ticker=ticker,
+        time_ns=time_ns,
+        stamp=stamp,
+        rows=(b"".join(cells),),
+        context=_entry("deadman", b"true"),
+    ), schema
 
 
 def point_event(
-    identity: str, ticker: str, time_ns: int, columns: Mapping[str, str], rows: Sequence[bytes]
+    identity: str, ticker: str, time_ns: int, *, columns: Mapping[str, str], rows: Sequence[bytes]
 ) -> tuple[Firing, bytes]:
     """The event of what a trigger's function has put out; and its schema. `columns`: Flink SQL names of their types."""
     stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
     schema = _schema(list(columns), list(columns.values()))
-    return Firing(f"'udf', {identity}", ticker, time_ns, stamp, rows, _entry("match_number", b"0")), schema
+    return Firing(
+        identity=f"'udf', {identity}",
+        ticker=ticker,
+        time_ns=time_ns,
+        stamp=stamp,
+        rows=rows,
+        context=_entry("match_number", b"0"),
+    ), schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class Intake:
             arrivals[ticker] = Arrival(now_ns, NO_ROW, time)
 
     def trades(
-        self, rows: pa.Table, due: Mapping[str, int], now_ns: int, late_rows: dict[str, int], *, as_they_come: bool
+        self, rows: pa.Table, due: Mapping[str, int], now_ns: int, *, late_rows: dict[str, int], as_they_come: bool
     ) -> Iterator[Due]:
         """`rows`: of `ticks`, with the columns that are read. `late_rows`: counts by ticker, which are added to.
 
@@ -97,26 +97,26 @@ class Intake:
         before, closed = dict(clock.watermarks), set(clock.closed)
         parts: list[pa.Table] = []
         if rows.num_rows:
-            self.clocks.arrived(TICKS, rows, "ts_ns", now_ns)
+            self.clocks.arrived(TICKS, rows, "ts_ns", now_ns=now_ns)
             released = self.buffer.push(rows)
             if as_they_come:
                 # A row that decides alone needs no order, and so is never late.
-                yield Due(TICKS, Moved.of(rows, set(), clock, whole_trades), is_ordered=False)
+                yield Due(TICKS, Moved.of(rows, set(), clock, whole=whole_trades), is_ordered=False)
             parts.append(released.rows)
             for ticker in released.late.column("ticker").to_pylist():
                 late_rows[ticker] = late_rows.get(ticker, 0) + 1
         delay = self.rules.watermark_delay_ns
         parts.append(self.buffer.advance({ticker: time - delay for ticker, time in due.items()}))
-        idle = self.clocks.idle(TICKS, clock, self.rules.idle_ns, now_ns)
+        idle = self.clocks.idle(TICKS, clock, self.rules.idle_ns, now_ns=now_ns)
         if idle:
             parts.append(self.buffer.close(idle))
         found = [part for part in parts if part.num_rows]
         released_rows = pa.concat_tables(found) if found else rows.slice(0, 0)
-        yield Due(TICKS, Moved.of(released_rows, _moved_since(before, closed, clock), clock, whole_trades))
+        yield Due(TICKS, Moved.of(released_rows, _moved_since(before, closed, clock), clock, whole=whole_trades))
 
     # ---- bars
     def bars(
-        self, values: Sequence[bytes], due: Mapping[str, int], now_ns: int, revised: Collection[bool] = ()
+        self, values: Sequence[bytes], due: Mapping[str, int], now_ns: int, *, revised: Collection[bool] = ()
     ) -> Iterator[Due]:
         """`values`: serialised OHLCVs. `revised`: also every revision, with `is_joint` as is listed.
 
@@ -133,9 +133,9 @@ class Intake:
             by_clock = _moved_since(told, closed, clock)
             stepped = {is_joint: Clock(dict(clock.watermarks), set(clock.closed)) for is_joint in revised}
             if own.every.num_rows:
-                self.clocks.arrived(period, own.every, "open_time", now_ns)
+                self.clocks.arrived(period, own.every, "open_time", now_ns=now_ns)
                 _go_on(clock, period, own.every)
-            idle = self.clocks.idle(period, clock, self.rules.idle_ns, now_ns)
+            idle = self.clocks.idle(period, clock, self.rules.idle_ns, now_ns=now_ns)
             clock.closed |= idle
             for is_joint, own_clock in stepped.items():
                 yield Due(period, Moved.of(_NO_BARS, by_clock, own_clock), revisions=True, is_joint=is_joint)

@@ -37,7 +37,7 @@ class LookbackRequest:
     since_ns: int
 
 
-def past_ticks(stored: pa.Table, recent: pa.Table, later: pa.Table, since_ns: int) -> pa.Table:
+def past_ticks(stored: pa.Table, recent: pa.Table, later: pa.Table, *, since_ns: int) -> pa.Table:
     """Trades before the first live one, in event order. `stored`: rows of the table, read before the others; `recent`,
     `later`: rows of the bus from before and behind the boundary. Each with at least the columns of the input.
     """
@@ -49,7 +49,7 @@ def past_ticks(stored: pa.Table, recent: pa.Table, later: pa.Table, since_ns: in
     return rows.take(pc.sort_indices(rows, sort_keys=keys)).select(_TICKS.names)
 
 
-def past_bars(stored: pa.Table, recent: pa.Table, later: pa.Table, since_ns: int, now_ns: int) -> pa.Table:
+def past_bars(stored: pa.Table, recent: pa.Table, later: pa.Table, *, since_ns: int, now_ns: int) -> pa.Table:
     """Bars before the first live one, in event order; see `past_ticks`. `recent`: the last record of a bar counts.
 
     `now_ns`: stored bars that have not ended by then are in progress, unless the bus says otherwise.
@@ -100,7 +100,7 @@ class Lookback:
     pending: pa.Table | None = None
     is_fed: bool = False
 
-    def begin(self, rows: pa.Table, time_column: str, clock: Clock, delay_ns: int) -> dict[int, pa.Table]:
+    def begin(self, rows: pa.Table, time_column: str, clock: Clock, *, delay_ns: int) -> dict[int, pa.Table]:
         """Take past rows in event order. Per input those that may be fed at once, by ticker, then in event order."""
         numbers = np.arange(_STORED - rows.num_rows, _STORED, dtype=np.int64)
         rows = rows.append_column(SEQUENCE, pa.array(numbers))
@@ -156,7 +156,7 @@ class Lookback:
             return rows
         return _in_order(pa.concat_tables([due, rows.cast(due.schema)]), "ts_ns")
 
-    def older(self, label: int, rows: pa.Table, ages: NDArray[np.int64], most_ns: int) -> pa.Table:
+    def older(self, label: int, rows: pa.Table, ages: NDArray[np.int64], *, most_ns: int) -> pa.Table:
         """Live rows with those from before the registration (`ages` above 0) made past ones, or left out where they are
         older than `most_ns`.
         """

@@ -30,6 +30,7 @@ class Moved:
         rows: pa.Table,
         tickers: set[str],
         clock: Clock,
+        *,
         whole: Callable[[pa.Table], pa.Table] | None = None,
     ) -> "Moved":
         """`tickers`: those without rows. `whole`: gives the rows all columns of the input."""

@@ -88,9 +88,9 @@ class TriggerPartition:
         ticks: Sequence[bytes],
         bars: Sequence[bytes] = (),
         marks: Sequence[bytes] = (),
+        *,
         controls: Sequence[bytes] = (),
         now_ns: int = 0,
-        *,
         events: Sequence[bytes] = (),
     ) -> TriggerOutput:
         """`ticks`: TickBatch or Tick; `bars`: OHLCV; `marks`: TickMark; `controls`: TriggerControl; `events`:
@@ -109,10 +109,10 @@ class TriggerPartition:
         times = intake.due()
         compiled = [shard.compiled for shard in self._registry.shards.values()]
         as_they_come = any(one.is_stateless for one in compiled)
-        for due in intake.trades(trades, times, now_ns, output.late_rows, as_they_come=as_they_come):
+        for due in intake.trades(trades, times, now_ns, late_rows=output.late_rows, as_they_come=as_they_come):
             self._feed(due, output)
         revised = {one.query.needs_merge for one in compiled if one.options.revisions}
-        for due in intake.bars(bars, times, now_ns, sorted(revised)):
+        for due in intake.bars(bars, times, now_ns, revised=sorted(revised)):
             self._feed(due, output)
         chained = self._registry.over_events()
         if chained:
@@ -121,7 +121,7 @@ class TriggerPartition:
             for number, shard in chained:
                 self._feed_shard(number, shard, EVENTS_LABEL, partial(_with_events, rows, now_ns), output)
         if now_ns:
-            silent = list(silences(self._registry, intake.clocks.arrivals, intake.ticks.asked_for, now_ns))
+            silent = list(silences(self._registry, intake.clocks.arrivals, intake.ticks.asked_for, now_ns=now_ns))
             output.fired += silent
             dropped = intake.drop_unwanted(self._registry.named_periods(), now_ns)
             for period in dropped:
@@ -172,7 +172,7 @@ class TriggerPartition:
             return
         intake = self._intake
         firsts = intake.ticks.next_row, intake.candles.next_row, intake.events.next_row
-        self._registry.control(control, firsts, now_ns, output)
+        self._registry.control(control, firsts, now_ns, output=output)
 
     def _wanted(self, ticks: Sequence[bytes], now_ns: int) -> Sequence[bytes]:
         """Without the trades of tickers that no trigger is on."""
@@ -222,7 +222,13 @@ class TriggerPartition:
                 self._to_function(shard, events, output)
                 return
             told = shard.label_of(label)
-            found = firings(events, shard.compiled.query.columns, told, shard.compiled.numbers_hold, is_truncated)
+            found = firings(
+                events,
+                shard.compiled.query.columns,
+                told,
+                numbers_hold=shard.compiled.numbers_hold,
+                is_truncated=is_truncated,
+            )
         except Exception as error:  # Whatever one trigger's rows bring about must not stop the others.
             owners = [self.triggers[trigger_id] for trigger_id in shard.trigger_ids]
             if len(owners) == 1:

@@ -391,7 +391,8 @@ def measure(query: StreamQuery, rows: pa.Table, tickers: Sequence[str]) -> Measu
     began = time.process_time()
     for start in range(0, rows.num_rows, _PART_ROWS):
         released = buffer.push(rows.slice(start, _PART_ROWS)).rows
-        events += len(firings(stream.feed(released, buffer.clock), query.columns, 0, True, False))
+        found = stream.feed(released, buffer.clock)
+        events += len(firings(found, query.columns, 0, numbers_hold=True, is_truncated=False))
     used = time.process_time() - began
     times = rows.column(query.source.time_columns[0]).cast(pa.int64())
     span = (times[-1].as_py() - times[0].as_py()) / SECOND if rows.num_rows else 0.0

@@ -93,6 +93,7 @@ class Registry:
         control: records.TriggerControl,
         firsts: tuple[int, int, int],
         now_ns: int,
+        *,
         output: TriggerOutput,
     ) -> None:
         """`firsts`: the numbers of the next trade, bar and event, the first ones that a new trigger sees."""
@@ -122,7 +123,9 @@ class Registry:
         if tickers is None:
             return
         ticks_from, bars_from, events_from = firsts
-        trigger = Trigger.of(registration, tickers, ticks_from, bars_from, now_ns, events_from)
+        trigger = Trigger.of(
+            registration, tickers, ticks_from, bars_from=bars_from, now_ns=now_ns, events_from=events_from
+        )
         try:
             compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules, views=trigger.views)
         except TriggerRejected as error:
@@ -176,7 +179,7 @@ class Registry:
     # ---- streams
     def _attach(self, trigger: Trigger, compiled: CompiledTrigger) -> None:
         is_alone = compiled.runs_alone or not trigger.tickers
-        common = Common.of(compiled, trigger.text, is_alone)
+        common = Common.of(compiled, trigger.text, is_alone=is_alone)
         if not is_alone:
             taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
             number = min(self._by_key.get(common.key, set()) - taken, default=None)
@@ -185,7 +188,7 @@ class Registry:
                 self._shard_of[trigger.trigger_id] = number
                 self._index(number, trigger.tickers)
                 return
-        shard = Shard(common.prepared(), common.key, trigger.text, trigger.trigger_id if is_alone else "")
+        shard = Shard(common.prepared(), common.key, trigger.text, sole=trigger.trigger_id if is_alone else "")
         shard.add(trigger, common.numbers)
         self.keep(shard)
 
@@ -238,7 +241,7 @@ class Registry:
         for number, own in saved:
             self.next_shard = number
             try:
-                self.keep(Shard.load(self._common(own.text, bool(own.sole)), own, self._common_of))
+                self.keep(Shard.load(self._common(own.text, is_alone=bool(own.sole)), own, self._common_of))
             except (TriggerRejected, ValueError) as error:
                 for trigger_id in own.trigger_ids:
                     trigger = self.triggers[trigger_id]
@@ -247,10 +250,10 @@ class Registry:
         self._columns = None
         return sorted(reports, key=lambda report: report.trigger_id)
 
-    def _common(self, text: Text, is_alone: bool = False) -> Common:
+    def _common(self, text: Text, *, is_alone: bool = False) -> Common:
         sql, parameters, views = text
         compiled = compile_trigger(sql, dict(parameters), self.rules, views=dict(views))
-        return Common.of(compiled, text, is_alone)
+        return Common.of(compiled, text, is_alone=is_alone)
 
     def _common_of(self, trigger_id: str) -> Common:
         return self._common(self.triggers[trigger_id].text)

@@ -58,7 +58,7 @@ class Refused:
         return taken
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class TickIntake:
     """`counted`: per ticker the largest number of its topic that was read; `next_row`: the number of the next new
     trade of the partition; `asked_for`: which of them did not come as they happened."""
@@ -120,9 +120,10 @@ class TickIntake:
             if ahead is None or abs(ahead) > _MAX_AHEAD_NS:
                 continue
             own = [] if numbers is None else numbers[of_row == place].tolist()
-            rows = (own[0], own[-1] + 1) if own else (0, 0)
+            first, end = (own[0], own[-1] + 1) if own else (0, 0)
             until_ns = min(int(batch.received_at.max()), LATEST_NS) + ahead
-            self.asked_for.note(batch.ticker, ahead, int(batch.timestamp.max()), until_ns, *rows)
+            newest_ns = int(batch.timestamp.max())
+            self.asked_for.note(batch.ticker, ahead, newest_ns, until_ns=until_ns, first_row=first, end=end)
 
     def _new(
         self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_]
@@ -238,7 +239,9 @@ class TickIntake:
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> "TickIntake":
         duplicates, refused = state["counts"]
-        intake = cls(state["next_row"], dict(state["counted"]), duplicates, Refused(refused))
+        intake = cls(
+            next_row=state["next_row"], counted=dict(state["counted"]), duplicates=duplicates, refused=Refused(refused)
+        )
         intake._seen = {
             t: SeenIds(limit, floor, np.array(first, np.int64), np.array(last, np.int64))
             for t, (limit, floor, first, last) in state["seen"].items()

@@ -103,9 +103,18 @@ def _read(written: list[list[Any]]) -> Iterator[Trigger]:
         asked_ns = later[0] if later else registered_ns
         views, events_from = later[1:3] if len(later) > 1 else ({}, 0)
         yield Trigger(
-            trigger_id, version, sql, parameters, tuple(tickers), ticks_from, bars_from, registered_ns=registered_ns,
-            asked_ns=asked_ns, views=views, events_from=events_from,
-        )  # fmt: skip
+            trigger_id=trigger_id,
+            version=version,
+            sql=sql,
+            parameters=parameters,
+            tickers=tuple(tickers),
+            ticks_from=ticks_from,
+            bars_from=bars_from,
+            registered_ns=registered_ns,
+            asked_ns=asked_ns,
+            views=views,
+            events_from=events_from,
+        )
 
 
 def _history(trigger: Trigger) -> list[Any] | None:

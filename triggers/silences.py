@@ -13,7 +13,7 @@ __all__ = ["silences"]
 Arrivals = dict[int, dict[str, Arrival]]
 
 
-def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, now_ns: int) -> Iterable[Fired]:
+def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, *, now_ns: int) -> Iterable[Fired]:
     """The events that are due, each silence once."""
     for shard in registry.shards.values():
         silent_ns = shard.compiled.options.deadman_ns
@@ -31,7 +31,7 @@ def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, now_ns
                 for label, last in own.items()
                 if last is not None
                 and last.row >= first
-                and not asked_for.is_past(label, ticker, last.row, last.time_ns, trigger.asked_ns)
+                and not asked_for.is_past(label, ticker, last.row, time_ns=last.time_ns, registered_at=trigger.asked_ns)
             }
             for label, last in found.items():
                 if now_ns - last.at_ns >= silent_ns:
@@ -50,5 +50,6 @@ def _said(trigger: Trigger, label: int, ticker: str, last: Arrival | None, now_n
     trigger.silent[place] = row
     trigger.events += 1
     since_ns = last.at_ns if last is not None else trigger.registered_ns
-    firing, schema = silence(label, ticker, row, last.time_ns if last is not None else None, since_ns, now_ns)
+    last_ns = last.time_ns if last is not None else None
+    firing, schema = silence(label, ticker, row, last_ns=last_ns, since_ns=since_ns, now_ns=now_ns)
     yield firing.event(trigger.trigger_id, trigger.version, schema)

@@ -30,7 +30,7 @@ Pairs = tuple[tuple[str, str], ...]
 Text = tuple[str, Pairs, Pairs]
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Trigger:
     """One registration. Rows numbered below `ticks_from`, `bars_from` and `events_from` came before it and do not exist
     for it.
@@ -62,17 +62,25 @@ class Trigger:
         registration: records.TriggerRegistration,
         tickers: Iterable[str],
         ticks_from: int,
+        *,
         bars_from: int,
         now_ns: int,
         events_from: int = 0,
     ) -> "Trigger":
         """`tickers`: those of the registration that lie here."""
         return cls(
-            registration.trigger_id, registration.version, registration.sql, engine_parameters(registration.parameters),
-            tuple(dict.fromkeys(tickers)), ticks_from, bars_from, registered_ns=now_ns or registration.registered_at,
-            asked_ns=registration.registered_at, views=dict(registration.views),
+            trigger_id=registration.trigger_id,
+            version=registration.version,
+            sql=registration.sql,
+            parameters=engine_parameters(registration.parameters),
+            tickers=tuple(dict.fromkeys(tickers)),
+            ticks_from=ticks_from,
+            bars_from=bars_from,
+            registered_ns=now_ns or registration.registered_at,
+            asked_ns=registration.registered_at,
+            views=dict(registration.views),
             events_from=events_from,
-        )  # fmt: skip
+        )
 
     @property
     def is_active(self) -> bool:
@@ -95,7 +103,7 @@ class Common:
     lifted: Lifted | None
 
     @classmethod
-    def of(cls, compiled: CompiledTrigger, text: Text, is_alone: bool) -> "Common":
+    def of(cls, compiled: CompiledTrigger, text: Text, *, is_alone: bool) -> "Common":
         lifted = None if is_alone else compiled.query.lifted()
         if lifted is None:
             return cls(repr(text), (), compiled, text, None)
@@ -115,7 +123,7 @@ class Shard:
     `streams`: per input (0 = ticks, else the period of the bars).
     """
 
-    def __init__(self, compiled: CompiledTrigger, key: str, text: Text, sole: str = "") -> None:
+    def __init__(self, compiled: CompiledTrigger, key: str, text: Text, *, sole: str = "") -> None:
         self.compiled = compiled
         self.key = key
         self.text = text
@@ -234,7 +242,7 @@ class Shard:
             if self._lookback.pending is not None or old is not None:
                 self._meta = None
             if old is not None:
-                rows = self._lookback.older(label, rows, old, options.lookback_ns)
+                rows = self._lookback.older(label, rows, old, most_ns=options.lookback_ns)
             rows = self._lookback.live(label, rows, clock, takes_revisions=options.revisions)
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
@@ -244,7 +252,7 @@ class Shard:
         """`feed` with events of triggers, of a text over them; None where that changes nothing."""
         assert self._order is not None
         tickers = None if self._every is not None else self.owners
-        taken = self._order.take(rows, now_ns, self.sole, self.compiled.sources, tickers)
+        taken = self._order.take(rows, now_ns, self.sole, named=self.compiled.sources, tickers=tickers)
         if taken is None:
             return None
         self._meta = None
@@ -264,7 +272,7 @@ class Shard:
         assert self._lookback is not None
         self._meta = None
         column = "open_time" if self.compiled.is_on_bars else "ts_ns"
-        for label, rows in self._lookback.begin(past, column, clocks.get(0, Clock()), delay_ns).items():
+        for label, rows in self._lookback.begin(past, column, clocks.get(0, Clock()), delay_ns=delay_ns).items():
             stream = self._stream(label)
             self._saved.pop(label, None)
             stream.feed(rows, self._clock(label, clocks.get(label, Clock())))
@@ -379,7 +387,7 @@ class Shard:
 
         Raises ValueError for a state of another version, and for triggers that this version keeps apart.
         """
-        shard = cls(common.prepared(), common.key, common.text, saved.sole)
+        shard = cls(common.prepared(), common.key, common.text, sole=saved.sole)
         shard.owners = dict(saved.meta["owners"])
         if common.key == saved.meta["key"]:
             shard.numbers.update(saved.meta["numbers"])

@@ -63,7 +63,7 @@ def verify_manifest(tickers: Sequence[str], manifest: Path, data: Path | None, k
     check = extension("manifest")
     if check is None:
         raise PlatformMissing("`candlewright verify --manifest`")
-    is_same: bool = check(manifest, data, key, output)
+    is_same: bool = check(manifest, data, key, output=output)
     return is_same
 
 

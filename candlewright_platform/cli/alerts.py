@@ -127,7 +127,7 @@ def silence(
         say(f"no alerts of {trigger} until {fires}{iso_seconds(end)}")
 
 
-def dead_letters(again: list[str], is_all: bool, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def dead_letters(again: list[str], *, is_all: bool, output: Output, data_dir: Path | None, config: Path | None) -> None:
     with open_bus(settings_for(config, data_dir)) as bus:
         journal = Journal(bus)
         found = {each.key: each for each in journal.abandoned()}

@@ -59,7 +59,7 @@ def up(
     """Start the platform in the foreground. Prints `ready` when all its parts are."""
     from candlewright_platform.cli import platform
 
-    platform.up(data_dir, config, sandbox, exchange_url or [], ingestors, parts)
+    platform.up(data_dir, config, sandbox=sandbox, exchange_urls=exchange_url or [], ingestors=ingestors, parts=parts)
 
 
 @app.command()
@@ -88,7 +88,7 @@ def gaps(
     """List missed trades of a ticker, repaired or not."""
     from candlewright_platform.cli import gaps
 
-    gaps.gaps(ticker, output, data_dir, config)
+    gaps.gaps(ticker, output, data_dir, config=config)
 
 
 StoredTickers = Annotated[
@@ -123,7 +123,19 @@ def export(
     """
     from candlewright_platform.cli import exporting
 
-    exporting.export(tickers, to, period or [], start, end, directory, manifest, trades, output, data_dir, config)
+    exporting.export(
+        tickers,
+        to,
+        period or [],
+        start=start,
+        end=end,
+        folder=directory,
+        manifest=manifest,
+        with_trades=trades,
+        output=output,
+        data_dir=data_dir,
+        config=config,
+    )
 
 
 @app.command("import")
@@ -182,7 +194,17 @@ def quality(
     """
     from candlewright_platform.cli import quality
 
-    quality.quality(tickers, period or [], start, end, html, trades, output, data_dir, config)
+    quality.quality(
+        tickers,
+        period or [],
+        start=start,
+        end=end,
+        html=html,
+        with_trades=trades,
+        output=output,
+        data_dir=data_dir,
+        config=config,
+    )
 
 
 @config_app.command("show")
@@ -228,7 +250,7 @@ def keys_new(
     from candlewright_platform.cli import keys
     from core.doors import Role
 
-    keys.new(name, Role(role), file, output, data_dir, config)
+    keys.new(name, Role(role), file, output=output, data_dir=data_dir, config=config)
 
 
 @keys_app.command("list")
@@ -246,7 +268,7 @@ def keys_remove(
     """End the access of a key or token, and its connections."""
     from candlewright_platform.cli import keys
 
-    keys.remove(name, output, data_dir, config)
+    keys.remove(name, output, data_dir, config=config)
 
 
 @app.command("secrets")
@@ -281,7 +303,7 @@ def dead_letters_list(
     """What was put aside, by whom and why, oldest first."""
     from candlewright_platform.cli import dead_letters
 
-    dead_letters.list_letters(part, topic, limit, output, data_dir, config)
+    dead_letters.list_letters(part, topic, limit, output=output, data_dir=data_dir, config=config)
 
 
 @letters_app.command("show")
@@ -294,7 +316,7 @@ def dead_letters_show(
     """Show one record whole. Its place, the reason, the bytes, and the message where it can be read as one."""
     from candlewright_platform.cli import dead_letters
 
-    dead_letters.show(number, output, data_dir, config)
+    dead_letters.show(number, output, data_dir, config=config)
 
 
 @letters_app.command("replay")
@@ -314,7 +336,9 @@ def dead_letters_replay(
     """
     from candlewright_platform.cli import dead_letters
 
-    dead_letters.replay(numbers or [], all_of_them, part, topic, output, data_dir, config)
+    dead_letters.replay(
+        numbers or [], is_all=all_of_them, part=part, topic=topic, output=output, data_dir=data_dir, config=config
+    )
 
 
 @keep_app.callback()
@@ -342,7 +366,7 @@ def keep_add(
     """
     from candlewright_platform.cli import keep
 
-    keep.add(tickers, period or ["1m"], since, every, name, data_dir, config)
+    keep.add(tickers, period or ["1m"], since, every=every, name=name, data_dir=data_dir, config=config)
 
 
 @keep_app.command("list")
@@ -355,7 +379,7 @@ def keep_list(
     """List the rules: what is behind, and when it will be fresh."""
     from candlewright_platform.cli import keep
 
-    keep.list_rules(series, output, data_dir, config)
+    keep.list_rules(is_by_series=series, output=output, data_dir=data_dir, config=config)
 
 
 @keep_app.command("remove")
@@ -432,7 +456,7 @@ def alerts_dead_letters(
     """List deliveries given up after 24 hours of tries. They are kept for a week."""
     from candlewright_platform.cli import alerts
 
-    alerts.dead_letters(again or [], all_of_them, output, data_dir, config)
+    alerts.dead_letters(again or [], is_all=all_of_them, output=output, data_dir=data_dir, config=config)
 
 
 @trigger_app.command("check")
@@ -451,7 +475,7 @@ def trigger_check(
     """
     from candlewright_platform.cli import trigger_text
 
-    trigger_text.check(sql, file, ticker or [], param or [], output, config, view or [])
+    trigger_text.check(sql, file, ticker or [], parameters=param or [], output=output, config=config, views=view or [])
 
 
 @trigger_app.command("format")
@@ -508,7 +532,17 @@ def trigger_plan(
     """
     from candlewright_platform.cli import trigger_plan
 
-    trigger_plan.plan(trigger, file, ticker or [], param or [], view or [], output, data_dir, config, timeout)
+    trigger_plan.plan(
+        trigger,
+        file,
+        ticker or [],
+        parameters=param or [],
+        view_files=view or [],
+        output=output,
+        data_dir=data_dir,
+        config=config,
+        timeout=timeout,
+    )
 
 
 @trigger_app.command("explain")
@@ -528,7 +562,9 @@ def trigger_explain(
     """
     from candlewright_platform.cli import trigger_explain
 
-    trigger_explain.explain(trigger_id, at, ticker, attempts, output, data_dir, config, timeout)
+    trigger_explain.explain(
+        trigger_id, at, ticker, attempts=attempts, output=output, data_dir=data_dir, config=config, timeout=timeout
+    )
 
 
 @trigger_app.command("try")
@@ -574,7 +610,18 @@ def trigger_try(
         trigger_try.try_batch(batch)
     else:
         trigger_try.try_one(
-            sql, file, inputs or [], table, ticker, since, param or [], output, data_dir, config, as_seen, view or []
+            sql,
+            file,
+            inputs or [],
+            table=table,
+            ticker=ticker,
+            since=since,
+            parameters=param or [],
+            output=output,
+            data_dir=data_dir,
+            config=config,
+            as_seen=as_seen,
+            views=view or [],
         )
 
 
@@ -586,7 +633,7 @@ def demo(
     """Run everything once with a generated exchange. Candles, live bars, a trigger's first event; then it stops."""
     from candlewright_platform.cli import demo
 
-    demo.run(keep, console)
+    demo.run(keep, leaves_console=console)
 
 
 @app.command()
@@ -603,7 +650,7 @@ def console(
     """
     from candlewright_platform.cli.console import open_console
 
-    open_console(ticker, period, is_printed, data_dir, config)
+    open_console(ticker, period, is_printed=is_printed, data_dir=data_dir, config=config)
 
 
 @app.command("language-server")
@@ -637,7 +684,7 @@ def kapacitor_udf(
     """
     from candlewright_platform.cli import kapacitor
 
-    kapacitor.serve(function.value, batch, socket, http, data_dir, config)
+    kapacitor.serve(function.value, is_batch=batch, path=socket, http=http, data_dir=data_dir, config=config)
 
 
 @app.command(

@@ -42,7 +42,7 @@ CHART_CANDLES = 2_000
 _FAR_NS = (1 << 63) - 1
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Backtest:
     """`table`: the rows that the trigger gives; `fired`: event time (ns) of each event; `candles`: what it ran over.
 
@@ -63,12 +63,12 @@ def run(
     settings: Settings,
     sql: str,
     parameters: Mapping[str, str],
+    *,
     ticker: str,
     since: int | None,
     table: str | None,
     progress: Progress,
     views: Mapping[str, str] | None = None,
-    *,
     as_seen: bool = False,
 ) -> Backtest:
     """`since` in ns; `table`: what a bare condition is about (ticks, or ohlc with a `period_seconds` parameter);
@@ -118,7 +118,7 @@ class _Events:
         """`label`: of the input, each with a cooldown of its own."""
         kept: list[int] = []
         row = 0
-        for firing in firings(events, self._query.columns, label, True, False):
+        for firing in firings(events, self._query.columns, label, numbers_hold=True, is_truncated=False):
             rows = range(row, row + len(firing.rows))
             row = rows.stop
             if self._options.cooldown_ns and firing.time_ns < self._next_free.get(label, 0):
@@ -146,7 +146,7 @@ class _Runner:
 
     def run(self, stored: _Stored, progress: Progress) -> Backtest:
         chart = _Chart()
-        result = Backtest(pa.table({}), [], stored.what)
+        result = Backtest(table=pa.table({}), candles=[], what=stored.what)
         before = 0
         for part, done in stored.parts:
             if part.num_rows:
@@ -185,7 +185,7 @@ def _run_as_seen(
     from iceberg import read_published
 
     rules = TriggerRules.of(settings.triggers)
-    compiled = compile_trigger(sql, parameters, rules, table or "", views)
+    compiled = compile_trigger(sql, parameters, rules, default_table=table or "", views=views)
     options = compiled.options
     if not compiled.is_on_bars:
         raise CandlewrightError(
@@ -207,11 +207,11 @@ def _run_as_seen(
         pass
     streams: dict[int, TriggerStream] = {}
     first, events, chart = intake.candles.next_row, _Events(compiled.query, options), _Chart()
-    result = Backtest(pa.table({}), [], f"{what} as they were published", seen.num_rows)
+    result = Backtest(table=pa.table({}), candles=[], what=f"{what} as they were published", rows=seen.num_rows)
     for start in range(0, seen.num_rows, CHUNK_ROWS):
         part = seen.slice(start, CHUNK_ROWS)
         values = _published(part)
-        for due in intake.bars(values, {}, 0, [compiled.query.needs_merge] if options.revisions else []):
+        for due in intake.bars(values, {}, 0, revised=[compiled.query.needs_merge] if options.revisions else []):
             if due.revisions == options.revisions:
                 stream = streams.setdefault(due.label, TriggerStream(compiled.query, active_from=first))
                 events.add(stream.feed(due.moved.rows, due.moved.clock), result, due.label)
@@ -349,7 +349,9 @@ def _run_whole(
     what = f"trades and bars of {' and '.join(map(format_period, periods))}"
     if not any(table.num_rows for table in tables.values()):
         raise CandlewrightError(f"no {what} of {ticker} are stored{_since(since)}")
-    return Backtest(query.run(tables), [], what, sum(table.num_rows for table in tables.values()))
+    return Backtest(
+        table=query.run(tables), candles=[], what=what, rows=sum(table.num_rows for table in tables.values())
+    )
 
 
 def _periods(

@@ -20,7 +20,9 @@ def address_of(settings: Settings) -> str:
     return f"http://{'127.0.0.1' if host in _EVERY_ADDRESS else host}:{port}/"
 
 
-def open_console(ticker: str | None, period: str, is_printed: bool, data_dir: Path | None, config: Path | None) -> None:
+def open_console(
+    ticker: str | None, period: str, *, is_printed: bool, data_dir: Path | None, config: Path | None
+) -> None:
     """Raises CandlewrightError where no console answers."""
     settings = settings_for(config, data_dir)
     address = address_of(settings)

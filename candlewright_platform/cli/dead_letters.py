@@ -36,7 +36,7 @@ _SHOWN_BYTES = 2_000
 
 
 def list_letters(
-    part: str | None, topic: str | None, limit: int, output: Output, data_dir: Path | None, config: Path | None
+    part: str | None, topic: str | None, limit: int, *, output: Output, data_dir: Path | None, config: Path | None
 ) -> None:
     with open_bus(settings_for(config, data_dir)) as bus:
         found = [(number, letter) for number, letter in dead_letters.kept(bus) if _fits(letter, part, topic)]
@@ -54,7 +54,7 @@ def list_letters(
             say(f"{tally.count} of {newest.topic} by {newest.part}: {newest.kind or newest.reason}")
 
 
-def show(number: int, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def show(number: int, output: Output, data_dir: Path | None, *, config: Path | None) -> None:
     with open_bus(settings_for(config, data_dir)) as bus:
         letter = _letter(bus, number)
     row = _row(number, letter) | {"key": _text(letter.key) if letter.HasField("key") else None}
@@ -71,6 +71,7 @@ def show(number: int, output: Output, data_dir: Path | None, config: Path | None
 
 def replay(
     numbers: Sequence[int],
+    *,
     is_all: bool,
     part: str | None,
     topic: str | None,

@@ -52,7 +52,7 @@ class Stage:
     realtime: Realtime | None = None
 
 
-def run(keep: Path | None, leaves_console: bool = False) -> None:
+def run(keep: Path | None, *, leaves_console: bool = False) -> None:
     """Raises CandlewrightError when a step fails; everything is stopped then, too.
 
     `leaves_console`: it stops on Ctrl-C.

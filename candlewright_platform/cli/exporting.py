@@ -25,6 +25,7 @@ def export(
     tickers: Sequence[str],
     to: str,
     periods: Sequence[str],
+    *,
     start: str | None,
     end: str | None,
     folder: Path,
@@ -51,7 +52,14 @@ def export(
 
         series = chosen(settings, tickers, wanted)
         manifests.export(
-            settings, series, first or None, last or None, folder, manifest, output, with_trades=with_trades
+            settings,
+            series,
+            start=first or None,
+            end=last or None,
+            folder=folder,
+            manifest=manifest,
+            output=output,
+            with_trades=with_trades,
         )
         return
     rows = [
@@ -83,7 +91,7 @@ def _written(
     layout = LAYOUTS[to]
     if sys.stderr.isatty():
         say(f"{series.ticker} {format_period(series.period_seconds)}: {series.rows} candles are stored")
-    candles = read_candles(settings, series.ticker, series.period_seconds, start, end)
+    candles = read_candles(settings, series.ticker, series.period_seconds, start=start, end=end)
     table = candles.table if layout.keeps_incomplete else candles.whole
     try:
         files = layout.write(candles, folder) if table.num_rows else []

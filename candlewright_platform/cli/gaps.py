@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COLUMNS = ("from_ts", "to_ts", "from_trade_id", "to_trade_id", "missing", "repaired", "reason", "detected_at")
 
 
-def gaps(ticker: str, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def gaps(ticker: str, output: Output, data_dir: Path | None, *, config: Path | None) -> None:
     try:
         Ticker.parse(ticker)
     except InvalidRequest as error:

@@ -24,7 +24,7 @@ _SETTINGS = ("CANDLEWRIGHT_CONFIG", "CANDLEWRIGHT_GATEWAYS__KAPACITOR", "CANDLEW
 
 
 def serve(
-    function: str, is_batch: bool, path: str | None, http: str | None, data_dir: Path | None, config: Path | None
+    function: str, *, is_batch: bool, path: str | None, http: str | None, data_dir: Path | None, config: Path | None
 ) -> None:
     """Until the daemon closes its side, or SIGTERM. Exit code 1 where it ended with an error. `http`: where the status
     page of a server on a socket is.

@@ -34,6 +34,7 @@ def add(
     tickers: Sequence[str],
     periods: Sequence[str],
     since: str,
+    *,
     every: str,
     name: str | None,
     data_dir: Path | None,
@@ -78,7 +79,7 @@ def remove(name: str, data_dir: Path | None, config: Path | None) -> None:
     say(f"{name} is removed; its candles stay stored")
 
 
-def list_rules(is_by_series: bool, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def list_rules(*, is_by_series: bool, output: Output, data_dir: Path | None, config: Path | None) -> None:
     settings = settings_for(config, data_dir)
     with open_bus(settings) as bus:
         rules = _rules(settings, bus)
@@ -153,7 +154,9 @@ def _rule_row(rule: Rule, series: Sequence[Series], venues: Mapping[str, Mapping
         "series": len(series),
         "behind": len(behind),
         "candles_behind": sum(behind),
-        "state": _state(series, bool(behind), [venues[venue] for venue in rule.venues if venue in venues]),
+        "state": _state(
+            series, is_behind=bool(behind), venues=[venues[venue] for venue in rule.venues if venue in venues]
+        ),
     }
 
 
@@ -163,7 +166,7 @@ def _behind(series: Series, rule: Rule, at: int) -> int:
     return series.behind(at)
 
 
-def _state(series: Sequence[Series], is_behind: bool, venues: Iterable[Mapping[str, Any]]) -> str:
+def _state(series: Sequence[Series], *, is_behind: bool, venues: Iterable[Mapping[str, Any]]) -> str:
     if not series:
         return "no market"
     if not is_behind:

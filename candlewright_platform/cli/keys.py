@@ -11,7 +11,9 @@ from core.settings import Settings
 _SETTING = {Role.client: "client.key", Role.ingestor: "ingestor.key"}
 
 
-def new(name: str, role: Role, file: Path | None, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def new(
+    name: str, role: Role, file: Path | None, *, output: Output, data_dir: Path | None, config: Path | None
+) -> None:
     settings = settings_for(config, data_dir)
     folder = KeyFolder(settings.data_dir)
     if role.has_token:
@@ -40,7 +42,7 @@ def list_keys(output: Output, data_dir: Path | None, config: Path | None) -> Non
         _say_when_off(settings)
 
 
-def remove(name: str, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def remove(name: str, output: Output, data_dir: Path | None, *, config: Path | None) -> None:
     KeyFolder(settings_for(config, data_dir).data_dir).remove(name)
     if output is Output.json:
         print(json_line({"name": name, "removed": True}))

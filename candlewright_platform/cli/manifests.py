@@ -35,17 +35,17 @@ _COLUMNS = (
 def export(
     settings: Settings,
     series: Sequence[Series],
+    *,
     start: int | None,
     end: int | None,
     folder: Path,
     manifest: Path,
     output: Output,
-    *,
     with_trades: bool,
 ) -> None:
     wanted = DataSet(series, start, end, with_trades, known_origin(settings.data_dir) or "")
     try:
-        signed = write(settings, wanted, folder, manifest)
+        signed = write(settings, wanted, folder, manifest=manifest)
     except OSError as error:
         raise CandlewrightError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     print_rows([_row(each) for each in signed.body.files], output, _COLUMNS, "")
@@ -53,7 +53,7 @@ def export(
     say(f"signed by {signed.key}: those who check the files need this key from you, not from the same place")
 
 
-def verify(manifest: Path, data: Path | None, key: str | None, output: Output) -> bool:
+def verify(manifest: Path, data: Path | None, key: str | None, *, output: Output) -> bool:
     """Whether everything is as signed; each fault is a line on stderr."""
     wanted = None if key is None else _key(key)
     try:

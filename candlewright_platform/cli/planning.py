@@ -46,6 +46,7 @@ def run(
     settings: Settings,
     sql: str,
     parameters: Mapping[str, str],
+    *,
     tickers: Sequence[str],
     views: Mapping[str, str] | None = None,
 ) -> Planned:

@@ -22,6 +22,7 @@ _SECRET_WORDS = ("password", "secret", "token", "credential", "access-key")
 def up(
     data_dir: Path | None,
     config: Path | None,
+    *,
     sandbox: bool,
     exchange_urls: list[str],
     ingestors: int,

@@ -24,6 +24,7 @@ COLUMNS = ("ticker", "period", "candles", "holes", "unknown", "incomplete", "out
 def quality(
     tickers: Sequence[str],
     periods: Sequence[str],
+    *,
     start: str | None,
     end: str | None,
     html: Path | None,
@@ -39,7 +40,7 @@ def quality(
         raise typer.BadParameter(str(error)) from error
     settings = settings_for(config, data_dir)
     found = [
-        _examined(settings, series, bounds[0] or None, bounds[1] or None, with_trades)
+        _examined(settings, series, bounds[0] or None, bounds[1] or None, with_trades=with_trades)
         for series in chosen(settings, tickers, wanted)
     ]
     if html is not None:
@@ -60,12 +61,17 @@ def quality(
         say(f"the page is {html}")
 
 
-def _examined(settings: Settings, series: Series, start: int | None, end: int | None, with_trades: bool) -> Quality:
+def _examined(settings: Settings, series: Series, start: int | None, end: int | None, *, with_trades: bool) -> Quality:
     if sys.stderr.isatty():
         say(f"{series.ticker} {format_period(series.period_seconds)}: reading {series.rows} candles")
     past = series.last + 1
     return examine(
-        settings, series.ticker, series.period_seconds, start or series.first, end or past, with_trades=with_trades
+        settings,
+        series.ticker,
+        series.period_seconds,
+        start=start or series.first,
+        end=end or past,
+        with_trades=with_trades,
     )
 
 

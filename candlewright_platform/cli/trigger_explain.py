@@ -35,6 +35,7 @@ def explain(
     trigger_id: str,
     at: str | None,
     ticker: str | None,
+    *,
     attempts: int,
     output: Output,
     data_dir: Path | None,
@@ -94,10 +95,10 @@ def _stage_lines(stage: "Stage") -> Iterator[str]:
         if attempt.outcome in ("failed", "expired"):
             nearest += 1
         yield ""
-        yield from _attempt_lines(attempt, nearest, is_pattern)
+        yield from _attempt_lines(attempt, nearest, is_pattern=is_pattern)
 
 
-def _attempt_lines(attempt: "Attempt", nearest: int, is_pattern: bool) -> Iterator[str]:
+def _attempt_lines(attempt: "Attempt", nearest: int, *, is_pattern: bool) -> Iterator[str]:
     key = " ".join(cell(value) for value in attempt.key.values())
     name = f"nearest {nearest}" if attempt.outcome in ("failed", "expired") else attempt.outcome
     if not is_pattern:

@@ -28,6 +28,7 @@ def plan(
     trigger: str | None,
     file: Path | None,
     tickers: Sequence[str],
+    *,
     parameters: Sequence[str],
     view_files: Sequence[Path],
     output: Output,
@@ -55,7 +56,7 @@ def plan(
             views = {name: c.views.show(name).sql for name in info.views} | views
         sql, values, names = info.sql, {**info.parameters, **values}, names or list(info.tickers)
     try:
-        found = planning.run(settings, sql, values, names, views)
+        found = planning.run(settings, sql, values, tickers=names, views=views)
     except TriggerRejected as error:
         say(" ".join(str(error).split()))
         raise typer.Exit(1) from error

@@ -36,6 +36,7 @@ def check(
     sql: str | None,
     file: Path | None,
     tickers: Sequence[str],
+    *,
     parameters: Sequence[str],
     output: Output,
     config: Path | None,

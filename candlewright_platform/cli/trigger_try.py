@@ -39,6 +39,7 @@ def try_one(
     sql: str | None,
     file: Path | None,
     inputs: list[str],
+    *,
     table: str | None,
     ticker: str | None,
     since: str | None,
@@ -124,7 +125,17 @@ def _over_history(
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     with RequestProgress(ticker, unit="per cent") as progress:
-        found = backtest.run(settings, text, parameters, ticker, start, table, progress, views, as_seen=as_seen)
+        found = backtest.run(
+            settings,
+            text,
+            parameters,
+            ticker=ticker,
+            since=start,
+            table=table,
+            progress=progress,
+            views=views,
+            as_seen=as_seen,
+        )
     if output is Output.table:
         _draw(ticker, found)
     return found.table

@@ -149,7 +149,7 @@ def _language() -> dict[str, Any]:
     return language()
 
 
-def completions(text: str, line: int, column: int, views: Mapping[str, str]) -> list[Completion]:
+def completions(text: str, line: int, column: int, *, views: Mapping[str, str]) -> list[Completion]:
     """What fits a place; the editor filters by what is typed."""
     before = _line(text, line)[:column]
     if re.search(r"[:$]\{?[A-Za-z0-9_]*$", before) and not before.endswith("::"):

@@ -94,7 +94,7 @@ def make_server(rules: TriggerRules, views: Mapping[str, str]) -> LanguageServer
     def completion(params: lsp.CompletionParams) -> lsp.CompletionList:
         document = server.workspace.get_text_document(params.text_document.uri)
         place = document.position_codec.position_from_client_units(document.lines, params.position)
-        found = assistance.completions(document.source, place.line, place.character, views)
+        found = assistance.completions(document.source, place.line, place.character, views=views)
         return lsp.CompletionList(is_incomplete=False, items=[_item(each) for each in found])
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)

@@ -36,6 +36,7 @@ class PrivatePlatform:
         data_dir: Path,
         arguments: Sequence[str] = ("--sandbox",),
         environment: Mapping[str, str] | None = None,
+        *,
         hear: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.data_dir = data_dir.absolute()

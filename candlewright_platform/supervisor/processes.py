@@ -19,7 +19,7 @@ _PROC = Path("/proc")
 MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
-def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, cwd: Path) -> "subprocess.Popen[bytes]":
+def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, *, cwd: Path) -> "subprocess.Popen[bytes]":
     """Start `command` with its output on one pipe. Must be called in the main thread: the kernel's parent-death signal
     goes by the thread that forked. Raises OSError.
     """

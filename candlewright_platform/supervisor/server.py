@@ -88,6 +88,7 @@ class Supervisor:
         specs: Sequence[PartSpec],
         run: str,
         data_dir: Path,
+        *,
         http_bind: str,
         tell: Callable[[str], None],
         announce: Callable[[str], None],
@@ -239,7 +240,7 @@ class Supervisor:
         log = self._logs[spec.name]
         log.last_lines.clear()
         try:
-            process = processes.spawn(spec.command, spec.environment, self._mark(spec.name), Path.cwd())
+            process = processes.spawn(spec.command, spec.environment, self._mark(spec.name), cwd=Path.cwd())
         except OSError as error:
             self._tell(f"{spec.name} cannot be started: {error}")
             self._events.put_nowait(Exited(spec.name, 127, time.monotonic()))
@@ -256,13 +257,13 @@ class Supervisor:
                 self._running[spec.name].details = answer.details
             self._events.put_nowait(
                 Probed(
-                    spec.name,
-                    answer.answered,
-                    answer.is_ready,
-                    answer.problems,
-                    time.monotonic(),
-                    answer.is_standby,
-                    answer.waits_for,
+                    part=spec.name,
+                    answered=answer.answered,
+                    is_ready=answer.is_ready,
+                    problems=answer.problems,
+                    at=time.monotonic(),
+                    is_standby=answer.is_standby,
+                    waits_for=answer.waits_for,
                 )
             )
             part = self._state.parts[spec.name]

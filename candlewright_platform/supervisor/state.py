@@ -51,7 +51,7 @@ class Exited:
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Probed:
     """`answered` False: the status page did not answer in time."""
 
@@ -166,7 +166,7 @@ class Phase(StrEnum):
     STOPPED = "stopped"
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Part:
     plan: PartPlan
     phase: Phase = Phase.WAITING
@@ -205,7 +205,7 @@ class Supervision:
     _is_finished: bool = False
 
     def __post_init__(self) -> None:
-        self.parts = {plan.name: Part(plan) for plan in self.plans}
+        self.parts = {plan.name: Part(plan=plan) for plan in self.plans}
 
     @property
     def is_ready(self) -> bool:

@@ -63,7 +63,15 @@ def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] =
             where = " and ".join(settings.unguarded)
             tell(f"warning: keys are off, so any process that reaches {where} can connect; set security.curve")
         with closing(Roles(bus_url_of(settings))) as roles:
-            supervisor = Supervisor(specs, run, settings.data_dir, settings.http.bind, tell, announce, roles.all)
+            supervisor = Supervisor(
+                specs,
+                run,
+                settings.data_dir,
+                http_bind=settings.http.bind,
+                tell=tell,
+                announce=announce,
+                read_roles=roles.all,
+            )
             code = asyncio.run(supervisor.run())
         tell("stopped")
     finally:

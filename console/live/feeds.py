@@ -55,13 +55,13 @@ def numbered_feed(topic: str, first: int | None) -> Feed[Whole]:
 
 
 def finals_feed(topic: str) -> "Finals":
-    return Finals(topic, _Kind(topic), None, _BUFFER)
+    return Finals(topic, _Kind(topic), None, buffer=_BUFFER)
 
 
 class Finals(Feed[Whole]):
     """A topic whose messages have no numbers: the platform repeats what it keeps to a new subscriber."""
 
-    def __init__(self, topic: str, kind: "_Kind", first: int | None, buffer: int) -> None:
+    def __init__(self, topic: str, kind: "_Kind", first: int | None, *, buffer: int) -> None:
         super().__init__(topic, kind, first, buffer)
         self._arrived: deque[Whole] = deque(maxlen=buffer)
 

@@ -33,7 +33,7 @@ class Hub:
         self._readers: set[Reader] = set()
         self.is_closing = False
 
-    async def attach(self, who: str, topics: Sequence[str], cursor: str, from_sequence: int | None) -> Reader:
+    async def attach(self, who: str, topics: Sequence[str], cursor: str, *, from_sequence: int | None) -> Reader:
         """A reader to be given back by `detach`. Raises InvalidRequest, Problem, and what the client raises."""
         wanted = list(dict.fromkeys(topics))
         start = self._start(wanted, cursor, from_sequence)

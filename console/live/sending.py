@@ -40,7 +40,7 @@ class EventStream(Response):
         gone = awaited_task(_disconnected(receive), "stream-disconnect")
         gone.add_done_callback(lambda _: self._reader.wake())
 
-        async def put(data: bytes, has_more: bool = True) -> None:
+        async def put(data: bytes, *, has_more: bool = True) -> None:
             async with asyncio.timeout(_SEND_SECONDS):
                 await send({"type": "http.response.body", "body": data, "more_body": has_more})
 
@@ -106,7 +106,7 @@ async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
     try:
         if topics:
             number = _number(from_sequence)
-            reader, wanted = await hub.attach(who, topics, cursor, number), topics
+            reader, wanted = await hub.attach(who, topics, cursor, from_sequence=number), topics
             await _tell(websocket, {"event": "subscribed", "topics": topics, "id": reader.cursor})
         while not hub.is_closing:
             if reader is None:
@@ -114,12 +114,12 @@ async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
             elif not commands.done():
                 await reader.wait(_SILENCE_SECONDS)
             if commands.done():
-                given = _subscription(commands.result())
+                chosen, after, number = _subscription(commands.result())
                 commands = listen()
-                fresh = await hub.attach(who, *given) if given[0] else None
+                fresh = await hub.attach(who, chosen, after, from_sequence=number) if chosen else None
                 if reader is not None:
                     hub.detach(who, wanted, reader)
-                reader, wanted = fresh, given[0]
+                reader, wanted = fresh, chosen
                 await _tell(
                     websocket,
                     {"event": "subscribed", "topics": list(wanted), "id": reader.cursor if reader is not None else ""},

@@ -28,11 +28,11 @@ async def list_alerts(call: Call) -> Response:
 
 OPERATIONS = (
     Operation(
-        "GET",
-        "/alerts",
-        list_alerts,
-        "Destinations of alerts",
-        {200: Answer("By name.", Destinations)},
+        method="GET",
+        path="/alerts",
+        handler=list_alerts,
+        summary="Destinations of alerts",
+        answers={200: Answer("By name.", Destinations)},
         tag="triggers",
     ),
 )

@@ -150,7 +150,7 @@ async def get_history_rows(call: Call) -> Response:
     if final.status is not Outcome.OK:
         raise RequestFailed(final.request_id, final.error_message or "the request failed", final)
     version, parts = await call.services.tables.read(lambda tables: _promised(tables, final))
-    return await row_answer(call.request, parts, call.query.format, version)
+    return await row_answer(call.request, parts, call.query.format, version=version)
 
 
 async def cancel_history(call: Call) -> Response:
@@ -250,11 +250,11 @@ def _quoted(text: str) -> str:
 _LOCATION = {"Location": "Where the request is."}
 OPERATIONS = (
     Operation(
-        "POST",
-        "/history",
-        add_history,
-        "Fetch candles into the table",
-        {
+        method="POST",
+        path="/history",
+        handler=add_history,
+        summary="Fetch candles into the table",
+        answers={
             201: Answer("Queued, and durable.", RequestBody, headers=_LOCATION),
             200: Answer("The same request as before.", RequestBody, headers=_LOCATION),
         },
@@ -264,40 +264,40 @@ OPERATIONS = (
         tag="history",
     ),
     Operation(
-        "GET",
-        "/history",
-        list_history,
-        "Requests, unfinished ones first",
-        {200: Answer("The requests.", Requests)},
+        method="GET",
+        path="/history",
+        handler=list_history,
+        summary="Requests, unfinished ones first",
+        answers={200: Answer("The requests.", Requests)},
         query=ListQuery,
         problems=(503,),
         tag="history",
     ),
     Operation(
-        "GET",
-        "/history/{request_id}",
-        get_history,
-        "Where a request is",
-        {200: Answer("Its state.", RequestBody)},
+        method="GET",
+        path="/history/{request_id}",
+        handler=get_history,
+        summary="Where a request is",
+        answers={200: Answer("Its state.", RequestBody)},
         problems=(404, 409, 503),
         tag="history",
     ),
     Operation(
-        "GET",
-        "/history/{request_id}/rows",
-        get_history_rows,
-        "The rows of a request that has ended",
-        {200: Answer("The rows.", Rows, CHUNKED), 304: Answer("They are as before (`If-None-Match`).")},
+        method="GET",
+        path="/history/{request_id}/rows",
+        handler=get_history_rows,
+        summary="The rows of a request that has ended",
+        answers={200: Answer("The rows.", Rows, CHUNKED), 304: Answer("They are as before (`If-None-Match`).")},
         query=RowsQuery,
         problems=(404, 409, 503),
         tag="history",
     ),
     Operation(
-        "DELETE",
-        "/history/{request_id}",
-        cancel_history,
-        "Cancel a request",
-        {200: Answer("The state that it was in.", RequestBody)},
+        method="DELETE",
+        path="/history/{request_id}",
+        handler=cancel_history,
+        summary="Cancel a request",
+        answers={200: Answer("The state that it was in.", RequestBody)},
         problems=(404, 409, 503),
         role=Role.operator,
         tag="history",

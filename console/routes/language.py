@@ -59,11 +59,11 @@ async def get_language(_: Call) -> Response:
 
 OPERATIONS = (
     Operation(
-        "GET",
-        "/language",
-        get_language,
-        "The trigger language, and columns of the tables",
-        {200: Answer("For completion and help in an editor.", Language)},
+        method="GET",
+        path="/language",
+        handler=get_language,
+        summary="The trigger language, and columns of the tables",
+        answers={200: Answer("For completion and help in an editor.", Language)},
         tag="triggers",
     ),
 )

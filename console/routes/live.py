@@ -143,17 +143,17 @@ async def stream(call: Call) -> Response:
         return Response(media_type=EventStream.media_type)
     cursor = call.request.headers.get("last-event-id", "") or query.cursor
     hub, who = call.services.hub, call.who.name
-    reader = await hub.attach(who, query.topic, cursor, None if cursor else query.from_sequence)
+    reader = await hub.attach(who, query.topic, cursor, from_sequence=None if cursor else query.from_sequence)
     return EventStream(reader, lambda: hub.detach(who, query.topic, reader))
 
 
 OPERATIONS = (
     Operation(
-        "GET",
-        "/stream",
-        stream,
-        "Live topics as server-sent events; `Last-Event-ID` resumes without a hole or a double",
-        {200: Answer("Until either side ends it.", media=("text/event-stream",), events=EVENTS)},
+        method="GET",
+        path="/stream",
+        handler=stream,
+        summary="Live topics as server-sent events; `Last-Event-ID` resumes without a hole or a double",
+        answers={200: Answer("Until either side ends it.", media=("text/event-stream",), events=EVENTS)},
         query=StreamQuery,
         problems=(404, 409, 503),
         tag="live",

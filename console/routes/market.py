@@ -65,7 +65,11 @@ async def list_bars(call: Call) -> Response:
             raise InvalidRequest("as_of needs start and end")
         known = await client.history(ticker, period, start=start, end=end, limit=query.limit, as_of=int(query.as_of))
         return await row_answer(
-            call.request, iter([known.to_arrow()]), query.format, f"{time.time_ns()}", lambda: _missing(known)
+            call.request,
+            iter([known.to_arrow()]),
+            query.format,
+            version=f"{time.time_ns()}",
+            more=lambda: _missing(known),
         )
     is_last = query.order == "last" or (query.order is None and query.start is None)
 
@@ -90,13 +94,13 @@ async def list_bars(call: Call) -> Response:
         return f"{version_of(table)} {len(holes)}", seen.of(parts), seen
 
     version, parts, seen = await call.services.tables.read(read)
-    return await row_answer(call.request, parts, query.format, version, seen.missing)
+    return await row_answer(call.request, parts, query.format, version=version, more=seen.missing)
 
 
 class _Seen:
     """Which open times went past, for what is missing between them."""
 
-    def __init__(self, wanted: Range, holes: list[tuple[int, int]], has_end: bool) -> None:
+    def __init__(self, wanted: Range, holes: list[tuple[int, int]], *, has_end: bool) -> None:
         self._wanted = wanted
         self._holes = holes
         self._has_end = has_end
@@ -191,7 +195,7 @@ async def list_ticks(call: Call) -> Response:
         )
 
     version, rows = await call.services.tables.read(read)
-    return await row_answer(call.request, iter([rows]), query.format, version)
+    return await row_answer(call.request, iter([rows]), query.format, version=version)
 
 
 # ---- coverage, gaps, what is stored
@@ -376,69 +380,69 @@ def _json(body: Any) -> Response:
 _UNCHANGED = Answer("They are as before (`If-None-Match`).")
 OPERATIONS = (
     Operation(
-        "GET",
-        "/bars",
-        list_bars,
-        "Stored candles",
-        {200: Answer("The candles.", Bars, CHUNKED), 304: _UNCHANGED},
+        method="GET",
+        path="/bars",
+        handler=list_bars,
+        summary="Stored candles",
+        answers={200: Answer("The candles.", Bars, CHUNKED), 304: _UNCHANGED},
         query=BarsQuery,
         problems=(409, 503),
         tag="market",
     ),
     Operation(
-        "GET",
-        "/ticks",
-        list_ticks,
-        "Stored trades",
-        {200: Answer("The trades.", Ticks, CHUNKED), 304: _UNCHANGED},
+        method="GET",
+        path="/ticks",
+        handler=list_ticks,
+        summary="Stored trades",
+        answers={200: Answer("The trades.", Ticks, CHUNKED), 304: _UNCHANGED},
         query=TicksQuery,
         problems=(503,),
         tag="market",
     ),
     Operation(
-        "GET",
-        "/stored",
-        list_stored,
-        "Which candles are stored",
-        {200: Answer("By ticker and period.", StoredBars)},
+        method="GET",
+        path="/stored",
+        handler=list_stored,
+        summary="Which candles are stored",
+        answers={200: Answer("By ticker and period.", StoredBars)},
         problems=(503,),
         tag="market",
     ),
     Operation(
-        "GET",
-        "/coverage",
-        list_coverage,
-        "Finished requests of a ticker, and the holes that they found",
-        {200: Answer("The requests.", Coverage)},
+        method="GET",
+        path="/coverage",
+        handler=list_coverage,
+        summary="Finished requests of a ticker, and the holes that they found",
+        answers={200: Answer("The requests.", Coverage)},
         query=OfTicker,
         problems=(503,),
         tag="market",
     ),
     Operation(
-        "GET",
-        "/gaps",
-        list_gaps,
-        "Trades of a ticker that its stream missed",
-        {200: Answer("The gaps.", Gaps)},
+        method="GET",
+        path="/gaps",
+        handler=list_gaps,
+        summary="Trades of a ticker that its stream missed",
+        answers={200: Answer("The gaps.", Gaps)},
         query=OfTicker,
         problems=(503,),
         tag="market",
     ),
     Operation(
-        "GET",
-        "/venues",
-        list_venues,
-        "The venues that can be asked for",
-        {200: Answer("The venues.", Venues)},
+        method="GET",
+        path="/venues",
+        handler=list_venues,
+        summary="The venues that can be asked for",
+        answers={200: Answer("The venues.", Venues)},
         problems=(409, 503),
         tag="market",
     ),
     Operation(
-        "GET",
-        "/markets",
-        list_markets,
-        "Markets of one venue or of all, by part of their ticker",
-        {200: Answer("The markets.", Markets)},
+        method="GET",
+        path="/markets",
+        handler=list_markets,
+        summary="Markets of one venue or of all, by part of their ticker",
+        answers={200: Answer("The markets.", Markets)},
         query=MarketsQuery,
         problems=(404, 409, 503),
         tag="market",

@@ -87,11 +87,13 @@ async def _disconnected(request: Request) -> None:
 
 OPERATIONS = (
     Operation(
-        "POST",
-        "/sql",
-        query_sql,
-        "Query the tables",
-        {200: Answer("The rows.", SqlRows, CHUNKED, {"X-Truncated": "Whether there are more rows than `limit`."})},
+        method="POST",
+        path="/sql",
+        handler=query_sql,
+        summary="Query the tables",
+        answers={
+            200: Answer("The rows.", SqlRows, CHUNKED, {"X-Truncated": "Whether there are more rows than `limit`."})
+        },
         query=FormatQuery,
         body=QueryText,
         problems=(503,),

@@ -34,11 +34,11 @@ async def get_status(call: Call) -> Response:
 
 OPERATIONS = (
     Operation(
-        "GET",
-        "/status",
-        get_status,
-        "The state of every part of the platform",
-        {200: Answer("The status page.", Status)},
+        method="GET",
+        path="/status",
+        handler=get_status,
+        summary="The state of every part of the platform",
+        answers={200: Answer("The status page.", Status)},
         tag="platform",
     ),
 )

@@ -291,7 +291,16 @@ async def try_trigger(call: Call) -> Response:
     since = None if body.since is None else int(body.since)
 
     def work(_: object) -> Any:
-        return run(settings, body.sql, _texts(body), ticker, since, None, _no_progress, as_seen=body.as_seen)
+        return run(
+            settings,
+            body.sql,
+            _texts(body),
+            ticker=ticker,
+            since=since,
+            table=None,
+            progress=_no_progress,
+            as_seen=body.as_seen,
+        )
 
     async with _TRIES:
         found = await call.services.tables.read(_translated(work))
@@ -373,7 +382,7 @@ async def _planned(
     settings = call.services.settings
 
     def work(_: object) -> Any:
-        return run(settings, sql, parameters, tickers, views)
+        return run(settings, sql, parameters, tickers=tickers, views=views)
 
     async with _TRIES:
         found = await call.services.tables.read(_translated(work))
@@ -447,20 +456,20 @@ def _trigger(info: TriggerInfo) -> dict[str, Any]:
 _LOCATION = {"Location": "Where the trigger is."}
 OPERATIONS = (
     Operation(
-        "GET",
-        "/triggers",
-        list_triggers,
-        "Registered triggers",
-        {200: Answer("By id.", TriggerList)},
+        method="GET",
+        path="/triggers",
+        handler=list_triggers,
+        summary="Registered triggers",
+        answers={200: Answer("By id.", TriggerList)},
         problems=(409, 503),
         tag="triggers",
     ),
     Operation(
-        "POST",
-        "/triggers",
-        add_trigger,
-        "Register a trigger",
-        {
+        method="POST",
+        path="/triggers",
+        handler=add_trigger,
+        summary="Register a trigger",
+        answers={
             201: Answer("It is durable and active.", TriggerBody, headers=_LOCATION),
             200: Answer("It was registered already.", TriggerBody, headers=_LOCATION),
         },
@@ -470,79 +479,79 @@ OPERATIONS = (
         tag="triggers",
     ),
     Operation(
-        "POST",
-        "/triggers/check",
-        check_trigger,
-        "Check a text without registering it",
-        {200: Answer("It is good.", Checked)},
+        method="POST",
+        path="/triggers/check",
+        handler=check_trigger,
+        summary="Check a text without registering it",
+        answers={200: Answer("It is good.", Checked)},
         body=TriggerText,
         problems=(503,),
         tag="triggers",
     ),
     Operation(
-        "POST",
-        "/triggers/try",
-        try_trigger,
-        "Run a text over what is stored of a ticker",
-        {200: Answer("What it would have found.", Tried)},
+        method="POST",
+        path="/triggers/try",
+        handler=try_trigger,
+        summary="Run a text over what is stored of a ticker",
+        answers={200: Answer("What it would have found.", Tried)},
         body=Attempt,
         problems=(409, 503),
         tag="triggers",
     ),
     Operation(
-        "GET",
-        "/triggers/{trigger_id}",
-        get_trigger,
-        "One trigger",
-        {200: Answer("The trigger.", TriggerBody)},
+        method="GET",
+        path="/triggers/{trigger_id}",
+        handler=get_trigger,
+        summary="One trigger",
+        answers={200: Answer("The trigger.", TriggerBody)},
         problems=(404, 409, 503),
         tag="triggers",
     ),
     Operation(
-        "DELETE",
-        "/triggers/{trigger_id}",
-        remove_trigger,
-        "Remove a trigger",
-        {204: Answer("It runs no more.")},
+        method="DELETE",
+        path="/triggers/{trigger_id}",
+        handler=remove_trigger,
+        summary="Remove a trigger",
+        answers={204: Answer("It runs no more.")},
         problems=(404, 409, 503),
         role=Role.operator,
         tag="triggers",
     ),
     Operation(
-        "POST",
-        "/triggers/plan",
-        plan_trigger_text,
-        "What a text keeps, when it fires, and what it costs over the last stored hour of its tickers",
-        {200: Answer("Its plan.", PlanBody)},
+        method="POST",
+        path="/triggers/plan",
+        handler=plan_trigger_text,
+        summary="What a text keeps, when it fires, and what it costs over the last stored hour of its tickers",
+        answers={200: Answer("Its plan.", PlanBody)},
         body=TriggerText,
         problems=(503,),
         tag="triggers",
     ),
     Operation(
-        "GET",
-        "/triggers/{trigger_id}/plan",
-        plan_trigger,
-        "What a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers",
-        {200: Answer("Its plan.", PlanBody)},
+        method="GET",
+        path="/triggers/{trigger_id}/plan",
+        handler=plan_trigger,
+        summary="What a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers",
+        answers={200: Answer("Its plan.", PlanBody)},
         problems=(404, 409, 503),
         tag="triggers",
     ),
     Operation(
-        "GET",
-        "/triggers/{trigger_id}/explain",
-        explain_trigger,
-        "How near a trigger came to firing, over what is stored",
-        {200: Answer("What its text made of the stored rows.", Explained)},
+        method="GET",
+        path="/triggers/{trigger_id}/explain",
+        handler=explain_trigger,
+        summary="How near a trigger came to firing, over what is stored",
+        answers={200: Answer("What its text made of the stored rows.", Explained)},
         query=ExplainQuery,
         problems=(404, 409, 503),
         tag="triggers",
     ),
     Operation(
-        "GET",
-        "/triggers/{trigger_id}/events",
-        list_trigger_events,
-        "Events of a trigger, as far as they are kept on the bus",
-        {200: Answer("The events, in order.", EventList)},
+        method="GET",
+        path="/triggers/{trigger_id}/events",
+        handler=list_trigger_events,
+        summary="Events of a trigger, as far as they are kept on the bus",
+        answers={200: Answer("The events, in order.", EventList)},
         query=EventsQuery,
         problems=(404, 409, 410, 503),
         tag="triggers",

@@ -40,7 +40,9 @@ class Result:
     is_truncated: bool
 
 
-def run(sql: str, open_table: Open, limits: Limits, deliver: Callable[[Any], None] = lambda connection: None) -> Result:
+def run(
+    sql: str, open_table: Open, limits: Limits, *, deliver: Callable[[Any], None] = lambda connection: None
+) -> Result:
     """At most `limits.rows` rows. `deliver` gets the connection, which may be interrupted.
 
     Raises TriggerRejected with the place of a mistake, and InvalidRequest for work past a limit.

@@ -42,7 +42,7 @@ class DataSet:
     origin: str = ""
 
 
-def write(settings: Settings, wanted: DataSet, folder: Path, manifest: Path) -> Manifest:
+def write(settings: Settings, wanted: DataSet, folder: Path, *, manifest: Path) -> Manifest:
     """The files below `folder`, and then the manifest.
 
     Raises CandlewrightError where nothing is stored in the range, or `folder` has files that are not of the data set.
@@ -81,7 +81,7 @@ def _check_alone(files: Sequence[File], folder: Path, manifest: Path) -> None:
 
 
 def _candles(settings: Settings, series: Series, wanted: DataSet, folder: Path, trades: File | None) -> File | None:
-    candles = read_candles(settings, series.ticker, series.period_seconds, wanted.start, wanted.end)
+    candles = read_candles(settings, series.ticker, series.period_seconds, start=wanted.start, end=wanted.end)
     if not candles.table.num_rows:
         return None
     (file,) = plain.parquet(candles, folder)

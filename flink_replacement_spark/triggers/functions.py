@@ -207,7 +207,10 @@ class TriggerFunctions:
                 outcome = hosted.run(runs, requests, state)
                 state = outcome.state
                 fired += fired_by(
-                    outcome.outputs, trigger_id, before.version, f"{self._query_id}/{batch_id}, {runs - before.runs}"
+                    outcome.outputs,
+                    trigger_id,
+                    before.version,
+                    batch=f"{self._query_id}/{batch_id}, {runs - before.runs}",
                 )
                 size = len(state) + sum(len(event.value) for event in fired)
                 if size > _MAX_STORED_BYTES:
@@ -229,7 +232,14 @@ class TriggerFunctions:
             settings = function_named(self._functions, asked.name)
             if len(self._hosted) >= self._most:
                 raise UdfRefused(f"{len(self._hosted)} triggers have a function already, and each takes a process")
-            hosted = HostedFunction(asked.name, settings, asked.calls, trigger_id, "trigger", self._attempts)
+            hosted = HostedFunction(
+                name=asked.name,
+                settings=settings,
+                calls=asked.calls,
+                task_id=trigger_id,
+                node_id="trigger",
+                attempts=self._attempts,
+            )
             self._hosted[trigger_id] = hosted
             _RUNNING.set(len(self._hosted))
         return hosted

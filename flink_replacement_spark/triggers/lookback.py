@@ -119,7 +119,7 @@ def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackReq
         TickIntake().rows([value for value in values if ticker_of(value) in own])
         for values in map(checked.values, ([*older, *_records(bus, recent)], _records(bus, later)))
     )
-    return past_ticks(stored, before, behind, request.since_ns)
+    return past_ticks(stored, before, behind, since_ns=request.since_ns)
 
 
 def _waiting_rows(bus: Bus) -> dict[int, int]:
@@ -186,7 +186,7 @@ def _bars(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequ
     before = [bars.every for bars in made.values()]
     behind = [bars.first for bars in BarIntake().rows(checked.values(_records(bus, later))).values()]
     keep = _own(request)
-    return past_bars(stored, keep(before), keep(behind), request.since_ns, plan.now_ns)
+    return past_bars(stored, keep(before), keep(behind), since_ns=request.since_ns, now_ns=plan.now_ns)
 
 
 def _own(request: LookbackRequest) -> Callable[[Sequence[pa.Table]], pa.Table]:

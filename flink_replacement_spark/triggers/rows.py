@@ -185,7 +185,7 @@ def _process(
     ticks, bars, events, marks, controls = (
         checked.values(by_topic.get(topic, [])) for topic in (*ROWS, bus_topics.TICK_MARKS, bus_topics.TRIGGER_CONTROLS)
     )
-    return live.process(ticks, bars, marks, controls, now_ns, events=events)
+    return live.process(ticks, bars, marks, controls=controls, now_ns=now_ns, events=events)
 
 
 def _first(

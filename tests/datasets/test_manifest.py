@@ -92,7 +92,7 @@ def traded(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 def original(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("original")
-    write(settings, DataSet(stored_series(settings, [BTC], [60])), folder, folder / "manifest.json")
+    write(settings, DataSet(stored_series(settings, [BTC], [60])), folder, manifest=folder / "manifest.json")
     return folder
 
 
@@ -227,7 +227,7 @@ def test_a_path_outside_of_the_folder_is_refused(settings: Settings, copy: Path)
 
 def test_candles_follow_from_their_trades_where_the_manifest_says_so(traded: Settings, tmp_path: Path) -> None:
     wanted = DataSet(stored_series(traded), with_trades=True)
-    signed = write(traded, wanted, tmp_path, tmp_path / "manifest.json")
+    signed = write(traded, wanted, tmp_path, manifest=tmp_path / "manifest.json")
     candles, of_trades = signed.body.files
     assert of_trades.is_trades and [each.name for each in of_trades.partitions] == ["2024-01-01", "2024-01-02"]
     assert candles.from_trades is not None
@@ -260,13 +260,13 @@ def test_the_root_is_that_of_the_rfc(original: Path, count: int) -> None:
 def test_a_folder_with_other_files_is_not_signed(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(CandlewrightError, match=r"notes\.txt is not part of this data set"):
-        write(settings, DataSet(stored_series(settings, [BTC], [60])), tmp_path, tmp_path / "manifest.json")
+        write(settings, DataSet(stored_series(settings, [BTC], [60])), tmp_path, manifest=tmp_path / "manifest.json")
     assert not (tmp_path / "manifest.json").exists()
 
 
 def test_a_range_without_candles_has_no_manifest(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(CandlewrightError, match="no candles are stored in this range"):
-        write(settings, DataSet(stored_series(settings), 0, 1), tmp_path, tmp_path / "manifest.json")
+        write(settings, DataSet(stored_series(settings), 0, 1), tmp_path, manifest=tmp_path / "manifest.json")
 
 
 def test_a_damaged_key_is_an_error_and_not_a_new_key(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ START, END = START_US * 1_000, (START_US + COUNT * MINUTE_US) * 1_000
 
 
 def test_missing_candles_are_named_with_their_reason(settings: Settings) -> None:
-    found = examine(settings, TICKER, 60, START, END)
+    found = examine(settings, TICKER, 60, start=START, end=END)
     assert (found.rows, found.holes, found.unknown, found.incomplete) == (COUNT - 3, len(HOLES), len(UNKNOWN), 1)
     first = START + UNKNOWN[0] * MINUTE_US * 1_000
     assert found.unknown_ranges == [(first, first + MINUTE_US * 1_000)]
@@ -28,7 +28,7 @@ def test_missing_candles_are_named_with_their_reason(settings: Settings) -> None
 
 
 def test_a_range_without_candles_has_nothing_to_report(settings: Settings) -> None:
-    found = examine(settings, TICKER, 60, 0, 1)
+    found = examine(settings, TICKER, 60, start=0, end=1)
     assert (found.rows, found.first, found.problems, found.days) == (0, None, [], [])
 
 
@@ -78,7 +78,7 @@ def faulty(tmp_path: Path) -> Settings:
 
 
 def test_each_fault_is_counted(faulty: Settings) -> None:
-    found = examine(faulty, TICKER, 60, START, END)
+    found = examine(faulty, TICKER, 60, start=START, end=END)
     assert found.duplicates == 1
     assert found.malformed == 1
     assert (found.without_trades, found.longest_without_trades) == (2, 2)
@@ -90,11 +90,11 @@ def test_each_fault_is_counted(faulty: Settings) -> None:
 
 def test_candles_are_compared_with_the_trades_between_the_edges(faulty: Settings) -> None:
     """Trades are of ten candles, with the holes of two minutes after the fifth: the edges of both runs do not count."""
-    trades = examine(faulty, TICKER, 60, START, END).trades
+    trades = examine(faulty, TICKER, 60, start=START, end=END).trades
     assert trades.compared == trades.equal + trades.volume_differs + trades.price_differs
     assert (trades.volume_differs, trades.volume_off) == (1, 0.125)
     assert trades.price_differs == 1
-    assert examine(faulty, TICKER, 60, START, END, with_trades=False).trades.compared == 0
+    assert examine(faulty, TICKER, 60, start=START, end=END, with_trades=False).trades.compared == 0
 
 
 class _Tags(HTMLParser):
@@ -108,7 +108,7 @@ class _Tags(HTMLParser):
 
 def test_the_page_has_a_square_a_day_and_loads_nothing(settings: Settings, tmp_path: Path) -> None:
     file = tmp_path / "quality.html"
-    found = [examine(settings, TICKER, 60, START, END), Quality("<b>/X.Y", 60, 0)]
+    found = [examine(settings, TICKER, 60, start=START, end=END), Quality(ticker="<b>/X.Y", period_seconds=60, rows=0)]
     quality_page.write(found, file)
     page = file.read_text()
     tags = _Tags()

@@ -36,7 +36,7 @@ def test_holes_of_the_venue_are_told_from_what_is_not_stored(settings: Settings)
 
 def test_a_range_is_half_open(settings: Settings) -> None:
     start = START_US * 1_000
-    candles = read_candles(settings, "BTC/USDT.BINANCE", 60, start, start + 3 * MINUTE_US * 1_000)
+    candles = read_candles(settings, "BTC/USDT.BINANCE", 60, start=start, end=start + 3 * MINUTE_US * 1_000)
     assert candles.table.num_rows == 3
     assert candles.unknown == candles.holes == 0
 

@@ -103,7 +103,14 @@ class Period:
         sql, parameters = TEXTS[name]
         settings = self.platform.up.settings
         found = backtest.run(
-            settings, sql, parameters, self.ticker, self.since_ns, None, lambda *_: None, as_seen=True
+            settings,
+            sql,
+            parameters,
+            ticker=self.ticker,
+            since=self.since_ns,
+            table=None,
+            progress=lambda *_: None,
+            as_seen=True,
         ).table
         for place, part in enumerate(found.schema):
             if pa.types.is_timestamp(part.type):

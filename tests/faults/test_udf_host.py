@@ -37,7 +37,7 @@ def _settings(mode: str = "", note: Path | None = None, timeout: float = TIMEOUT
 
 @contextmanager
 def _hosted(settings: KapacitorFunctionSettings, **more: object) -> Iterator[HostedFunction]:
-    hosted = HostedFunction("theirs", settings, pause=lambda _: None, **more)  # type: ignore[arg-type]
+    hosted = HostedFunction(name="theirs", settings=settings, pause=lambda _: None, **more)  # type: ignore[arg-type]
     try:
         yield hosted
     finally:
@@ -45,7 +45,7 @@ def _hosted(settings: KapacitorFunctionSettings, **more: object) -> Iterator[Hos
 
 
 def _point(x: int, symbol: str = "BTC", time: int = 1) -> Request:
-    return point_request(time, "trades", ["symbol"], {"symbol": symbol}, {"x": x})
+    return point_request(time, "trades", ["symbol"], tags={"symbol": symbol}, fields={"x": x})
 
 
 def _batch(*numbers: int) -> list[Request]:

@@ -259,7 +259,7 @@ def test_our_function_and_our_host_understand_each_other(tmp_path: Path) -> None
     settings = KapacitorFunctionSettings(
         prog=COMMAND[0], args=(*COMMAND[1:], "ohlc"), env={"CANDLEWRIGHT_DATA_DIR": str(tmp_path)}, timeout_seconds=30
     )
-    hosted = HostedFunction("bars", settings, [("period", [Duration(60 * SECOND)])])
+    hosted = HostedFunction(name="bars", settings=settings, calls=[("period", [Duration(60 * SECOND)])])
     try:
         first = hosted.run(1, [_trade(1, 5.0), _trade(61, 6.0)], b"")
         assert [output.points[0].fieldsDouble["close"] for output in first.outputs] == [5.0]

@@ -113,7 +113,11 @@ def test_triggers_that_differ_in_their_alerts_alone_share_their_stream() -> None
 
     texts = {
         Trigger.of(
-            records.TriggerRegistration(trigger_id="t", sql=SQL, parameters={"alert_message": message}), (), 0, 0, 0
+            records.TriggerRegistration(trigger_id="t", sql=SQL, parameters={"alert_message": message}),
+            (),
+            0,
+            bars_from=0,
+            now_ns=0,
         ).text
         for message in ("one", "two")
     }

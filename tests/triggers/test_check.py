@@ -131,7 +131,14 @@ def test_settings_become_rules_in_nanoseconds() -> None:
     chosen = TriggersSettings(
         watermark_delay_seconds=0.5, idle_seconds=2, max_rows_per_key=7, max_triggers=9, max_partitions=5
     )
-    assert TriggerRules.of(chosen, 4) == TriggerRules(500_000_000, 2_000_000_000, 7, 9, 4, 5)
+    assert TriggerRules.of(chosen, 4) == TriggerRules(
+        watermark_delay_ns=500_000_000,
+        idle_ns=2_000_000_000,
+        retained_rows=7,
+        max_triggers=9,
+        partitions=4,
+        kept_partitions=5,
+    )
 
 
 def test_a_parameter_that_nothing_uses_is_a_warning() -> None:

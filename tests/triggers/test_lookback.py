@@ -71,19 +71,19 @@ def values(events: Sequence[CEPTriggerEvent]) -> list[dict[str, Any]]:
 
 def test_stored_and_recent_trades_are_one_row_each_and_later_ones_none() -> None:
     stored = ticks_of(prices(8, 8, 9, 10, 11), prices(1, 1, 1, ticker=OTHER))
-    found = past_ticks(stored, ticks_of(prices(10, 10, 11, 12)), ticks_of(prices(11, 11)), T0 + 9 * SECOND)
+    found = past_ticks(stored, ticks_of(prices(10, 10, 11, 12)), ticks_of(prices(11, 11)), since_ns=T0 + 9 * SECOND)
     assert [(row["ticker"], row["trade_id"]) for row in found.to_pylist()] == [(TICKER, i) for i in ("9", "10", "12")]
 
 
 def test_trades_of_one_time_stand_in_the_order_of_their_ids() -> None:
-    found = past_ticks(ticks_of(batch(1, (1, "10", 2.0), (1, "9", 1.0))), NO_TICKS, NO_TICKS, 0)
+    found = past_ticks(ticks_of(batch(1, (1, "10", 2.0), (1, "9", 1.0))), NO_TICKS, NO_TICKS, since_ns=0)
     assert found["trade_id"].to_pylist() == ["9", "10"]
 
 
 def test_stored_and_recent_bars_are_one_row_each_and_those_in_progress_none() -> None:
     stored = bars_of(bar(1, 1), bar(2, 2), bar(3, 3), bar(4, 4), bar(6, 6))
     recent = bars_of(bar(3, 3), bar(5, 5), bar(5, 5.5, revision=1))
-    found = past_bars(stored, recent, bars_of(bar(4, 4)), T0 + 2 * 60 * SECOND, T0 + 6 * 60 * SECOND)
+    found = past_bars(stored, recent, bars_of(bar(4, 4)), since_ns=T0 + 2 * 60 * SECOND, now_ns=T0 + 6 * 60 * SECOND)
     assert found["close"].to_pylist() == [2, 3, 5.5]
 
 

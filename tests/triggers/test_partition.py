@@ -306,10 +306,10 @@ def test_a_trigger_that_breaks_is_suspended_alone_even_where_it_shares_a_stream(
 def test_results_that_cannot_be_written_suspend_their_trigger_alone(
     partition: TriggerPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaking(events: Any, *others: Any) -> Any:
+    def breaking(events: Any, *others: Any, **named: Any) -> Any:
         if OTHER in events.ticker:
             raise ValueError("not a text")
-        return firings(events, *others)
+        return firings(events, *others, **named)
 
     monkeypatch.setattr("triggers.partition.firings", breaking)
     partition.process([], controls=[register("a", V_SHAPE, TICKER), register("b", V_SHAPE, OTHER)])

@@ -29,7 +29,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class HostCounts:
     """`restarts`: uses begun after the first; `states_refused`: uses that had to begin without their state."""
 
@@ -50,7 +50,7 @@ class BatchOutcome:
     state: bytes
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class HostedFunction:
     """Function `name` of the operator's settings, with the options of one trigger. For one thread.
 

@@ -16,7 +16,7 @@ TICKER = "ticker"
 _INT64 = 1 << 63
 
 
-def group_id(name: str, dimensions: Sequence[str], tags: Mapping[str, str], by_name: bool = False) -> str:
+def group_id(name: str, dimensions: Sequence[str], tags: Mapping[str, str], *, by_name: bool = False) -> str:
     """The id of a group as the daemon writes it: the tags that it is made by, in their order, after the name where it
     is made by that as well.
     """
@@ -28,6 +28,7 @@ def point_request(
     time_ns: int,
     name: str,
     dimensions: Sequence[str],
+    *,
     tags: Mapping[str, str],
     fields: Mapping[str, Value | None],
     by_name: bool = False,
@@ -36,7 +37,7 @@ def point_request(
     request = Request()
     point = request.point
     point.time, point.name, point.byName = time_ns, name, by_name
-    point.group = group_id(name, dimensions, tags, by_name)
+    point.group = group_id(name, dimensions, tags, by_name=by_name)
     point.dimensions.extend(dimensions)
     point.tags.update(tags)
     for field, value in fields.items():
@@ -52,7 +53,7 @@ def batch_requests(points: Sequence[Point], end_ns: int) -> list[Request]:
         return []
     name, by_name = points[0].name, points[0].byName
     tags = dict(set.intersection(*(set(point.tags.items()) for point in points)))
-    group = group_id(name, sorted(tags), tags, by_name)
+    group = group_id(name, sorted(tags), tags, by_name=by_name)
     begin, end = Request(), Request()
     begin.begin.name, begin.begin.group, begin.begin.byName, begin.begin.size = name, group, by_name, len(points)
     begin.begin.tags.update(tags)

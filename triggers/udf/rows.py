@@ -60,7 +60,7 @@ def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str)
     for row, (ticker, time_ns) in enumerate(zip(events.ticker, events.time.tolist(), strict=True)):
         tags = {TICKER: ticker} if ticker else {}
         fields = {column: values[row] for column, values in cells if column not in tags}
-        found.append(udf_frames.encode(point_request(time_ns, name, list(tags), tags, fields)))
+        found.append(udf_frames.encode(point_request(time_ns, name, list(tags), tags=tags, fields=fields)))
         if row in ends:
             end = Request()
             end.end.tmax = time_ns
@@ -98,7 +98,7 @@ def _read(frames: bytes) -> Iterable[Request]:
     return iter(FrameReader(lambda _: next(pieces), Request, limit=len(frames)).next, None)
 
 
-def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, batch: str) -> list[Fired]:
+def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, *, batch: str) -> list[Fired]:
     """An event for each point, or each batch of points. `batch`: what tells these outputs from all other
     ones of the trigger; the place among them tells an event from the others.
     """
@@ -113,7 +113,7 @@ def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, batch: st
         # As for the daemon a batch has the time of its end, where the function says it.
         said = output.end.tmax if output.end is not None else 0
         time_ns = said or max(point.time for point in output.points)
-        told, schema = point_event(f"{batch}, {place}", tags.get(TICKER, ""), time_ns, columns, cells)
+        told, schema = point_event(f"{batch}, {place}", tags.get(TICKER, ""), time_ns, columns=columns, rows=cells)
         found.append(told.event(trigger_id, version, schema))
     return found
 

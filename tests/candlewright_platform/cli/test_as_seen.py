@@ -69,7 +69,9 @@ def test_the_rows_are_those_of_the_events_of_then(settings: Settings, bars: list
         events = live.process([], bars=bars[first : first + 7]).events
         told.update(repr(row) for event in events for row in rows(event))
         live = TriggerPartition.load(live.save())
-    found = backtest.run(settings, TEXTS[name], KINDS[kind], TICKER, 0, None, lambda *_: None, as_seen=True).table
+    found = backtest.run(
+        settings, TEXTS[name], KINDS[kind], ticker=TICKER, since=0, table=None, progress=lambda *_: None, as_seen=True
+    ).table
     for place, part in enumerate(found.schema):
         if pa.types.is_timestamp(part.type):
             found = found.set_column(place, part.name, found[part.name].cast(pa.int64()))

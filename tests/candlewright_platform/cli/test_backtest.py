@@ -205,8 +205,8 @@ def test_progress_is_told_in_per_cent(data_dir: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(backtest, "CHUNK_ROWS", 100)
     told: list[tuple[int, int]] = []
     found = backtest.run(
-        Settings(data_dir=data_dir), "close > open", {"period_seconds": "60"}, TICKER, START, None,
-        lambda done, total: told.append((done, total)),
+        Settings(data_dir=data_dir), "close > open", {"period_seconds": "60"}, ticker=TICKER, since=START, table=None,
+        progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert told == [(25, 100), (50, 100), (75, 100), (100, 100)]
     assert len(found.fired) == found.table.num_rows

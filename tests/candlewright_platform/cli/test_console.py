@@ -39,7 +39,7 @@ def test_opens_the_chart_and_prints_its_address(
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
-    open_console("BTC/USDT.BINANCE", "1h", False, tmp_path, None)
+    open_console("BTC/USDT.BINANCE", "1h", is_printed=False, data_dir=tmp_path, config=None)
     assert opened == [f"{console}chart?ticker=BTC/USDT.BINANCE&period=1h"]
     assert capsys.readouterr().out == f"{opened[0]}\n"
 
@@ -48,16 +48,16 @@ def test_only_prints_where_asked(
     console: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail(address))
-    open_console(None, "1m", True, tmp_path, None)
+    open_console(None, "1m", is_printed=True, data_dir=tmp_path, config=None)
     assert capsys.readouterr().out == f"{console}\n"
 
 
 def test_says_how_to_start_a_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_CONSOLE__BIND", f"127.0.0.1:{free_port()}")
     with pytest.raises(CandlewrightError, match="candlewright up"):
-        open_console(None, "1m", True, tmp_path, None)
+        open_console(None, "1m", is_printed=True, data_dir=tmp_path, config=None)
 
 
 def test_refuses_what_is_not_a_ticker(console: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest):
-        open_console("BTCUSDT", "1m", True, tmp_path, None)
+        open_console("BTCUSDT", "1m", is_printed=True, data_dir=tmp_path, config=None)

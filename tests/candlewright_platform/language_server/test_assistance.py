@@ -31,7 +31,7 @@ SELECT * FROM ticks MATCH_RECOGNIZE (
 
 
 def labels(text: str, line: int, column: int) -> set[str]:
-    return {each.label for each in completions(text, line, column, {"large": ""})}
+    return {each.label for each in completions(text, line, column, views={"large": ""})}
 
 
 def test_every_error_has_its_range_and_what_mends_it() -> None:
@@ -75,7 +75,7 @@ def test_completions_are_what_the_place_takes() -> None:
     assert labels("SELECT o. FROM ohlc o", 0, 9) == set(INPUTS["ohlc"].schema.names)
     assert labels(FALL, 5, FALL.split("\n")[5].index(":") + 1) == {"limit"}
     assert {"D"} <= labels(FALL, 3, 11)
-    (rsi,) = [each for each in completions("", 0, 0, {}) if each.label == "RSI"]
+    (rsi,) = [each for each in completions("", 0, 0, views={}) if each.label == "RSI"]
     assert rsi.detail == "RSI(x, n)" and "Wilder" in rsi.text
 
 
@@ -119,7 +119,7 @@ def test_hostile_texts_are_answered_soon(text: str) -> None:
     began = time.process_time()
     found = findings(text, RULES, {})
     assert found.found
-    assert len(completions(text, 0, 10, {})) > 100
+    assert len(completions(text, 0, 10, views={})) > 100
     help_at(text, 0, 10)
     canonical(text)
     assert time.process_time() - began < 4
@@ -153,5 +153,5 @@ def test_no_text_brings_it_down() -> None:
             assert 0 <= each.line < len(lines) and 0 <= each.column <= each.end <= len(lines[each.line])
         line = chance.randrange(len(lines))
         column = chance.randint(0, len(lines[line]))
-        completions(text, line, column, {})
+        completions(text, line, column, views={})
         help_at(text, line, column)

@@ -44,7 +44,7 @@ def main() -> int:
         specs,
         run,
         data_dir,
-        "127.0.0.1:0",
+        http_bind="127.0.0.1:0",
         tell=lambda line: print(line, file=sys.stderr, flush=True),
         announce=lambda word: print(word, flush=True),
     )

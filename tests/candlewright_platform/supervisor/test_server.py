@@ -124,7 +124,7 @@ def test_a_part_that_refuses_its_settings_ends_the_platform_and_says_why(start: 
 async def test_what_has_happened_comes_before_time_that_has_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor = Supervisor([], "run", tmp_path, "127.0.0.1:0", tell=print, announce=lambda _: None)
+    supervisor = Supervisor([], "run", tmp_path, http_bind="127.0.0.1:0", tell=print, announce=lambda _: None)
     monkeypatch.setattr(Supervision, "next_deadline", lambda state: 0.0)
     ended = Exited("broker", 0, time.monotonic())
     supervisor._events.put_nowait(ended)

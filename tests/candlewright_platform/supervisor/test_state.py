@@ -36,15 +36,22 @@ PLANS = (PartPlan("redis", 0), PartPlan("broker", 2), PartPlan("spark", 2, stop_
 
 
 def ready(part: str, at: float, is_ready: bool = True, problems: tuple[str, ...] = ()) -> Probed:
-    return Probed(part, answered=True, is_ready=is_ready, problems=problems, at=at)
+    return Probed(part=part, answered=True, is_ready=is_ready, problems=problems, at=at)
 
 
 def waiting(part: str, at: float) -> Probed:
-    return Probed(part, True, False, ("the catalog does not answer",), at, waits_for="the catalog")
+    return Probed(
+        part=part,
+        answered=True,
+        is_ready=False,
+        problems=("the catalog does not answer",),
+        at=at,
+        waits_for="the catalog",
+    )
 
 
 def silent(part: str, at: float) -> Probed:
-    return Probed(part, answered=False, is_ready=False, problems=(), at=at)
+    return Probed(part=part, answered=False, is_ready=False, problems=(), at=at)
 
 
 def running() -> Supervision:
@@ -260,7 +267,7 @@ def test_every_stop_ends_and_no_living_part_is_started(script: list[tuple[str, P
 
 
 def standby(part: str, at: float) -> Probed:
-    return Probed(part, answered=True, is_ready=False, problems=(), at=at, is_standby=True)
+    return Probed(part=part, answered=True, is_ready=False, problems=(), at=at, is_standby=True)
 
 
 def test_a_standby_is_announced_as_one_and_as_ready_once_it_has_taken_over() -> None:

@@ -18,12 +18,12 @@ from triggers.udf.points import batch_requests, group_id, point_request
     ],
 )
 def test_group_id_is_the_daemons(dimensions: list[str], by_name: bool, expected: str) -> None:
-    assert group_id("cpu", dimensions, {"a": "1", "b": "2"}, by_name) == expected
+    assert group_id("cpu", dimensions, {"a": "1", "b": "2"}, by_name=by_name) == expected
 
 
 def test_point_has_fields_by_their_types_and_none_for_null() -> None:
     fields = {"d": 1.5, "i": 2, "s": "x", "b": True, "n": None, "nan": float("nan"), "big": 1 << 70}
-    point = point_request(7, "cpu", ["a"], {"a": "1", "b": "2"}, fields).point
+    point = point_request(7, "cpu", ["a"], tags={"a": "1", "b": "2"}, fields=fields).point
     assert (point.time, point.name, point.group, list(point.dimensions)) == (7, "cpu", "a=1", ["a"])
     assert dict(point.tags) == {"a": "1", "b": "2"}
     assert [dict(m) for m in (point.fieldsDouble, point.fieldsInt, point.fieldsString, point.fieldsBool)] == [
@@ -33,7 +33,9 @@ def test_point_has_fields_by_their_types_and_none_for_null() -> None:
 
 def test_batch_says_its_size_at_the_begin_and_its_time_at_the_end() -> None:
     points = [
-        point_request(time, "cpu", ["a", "b"], {"b": "2", "a": "1", "c": str(time)}, {"x": 1}, by_name=True).point
+        point_request(
+            time, "cpu", ["a", "b"], tags={"b": "2", "a": "1", "c": str(time)}, fields={"x": 1}, by_name=True
+        ).point
         for time in (5, 6)
     ]
     begin, point, _, end = batch_requests(points, end_ns=9)

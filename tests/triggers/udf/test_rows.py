@@ -10,7 +10,7 @@ from triggers.udf.use import Output
 
 
 def _events(*outputs: Output) -> list[CEPTriggerEvent]:
-    return [CEPTriggerEvent.FromString(event.value) for event in fired_by(outputs, "t", 1, "q/7")]
+    return [CEPTriggerEvent.FromString(event.value) for event in fired_by(outputs, "t", 1, batch="q/7")]
 
 
 def test_point_is_an_event_with_its_time_tags_and_fields() -> None:
@@ -57,7 +57,9 @@ def test_input_keeps_what_it_says_on_its_way() -> None:
 def test_points_of_a_stream_go_in_by_their_times_and_those_of_one_time_as_they_came() -> None:
     inputs = []
     for tickers_times in ([("A", 3), ("A", 1)], [("B", 2), ("B", 3)]):
-        requests = [point_request(time, "n", ["ticker"], {"ticker": one}, {}) for one, time in tickers_times]
+        requests = [
+            point_request(time, "n", ["ticker"], tags={"ticker": one}, fields={}) for one, time in tickers_times
+        ]
         inputs.append(FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests))))
     (chunk,) = chunks_of(inputs, EdgeType.STREAM)
     found = [(request.point.tags["ticker"], request.point.time) for request in chunk]
@@ -73,7 +75,7 @@ def test_events_stay_whole_where_batches_are_given_in_chunks() -> None:
     for time in range(1, 6):
         end = Request()
         end.end.tmax = time
-        requests += [point_request(time, "n", [], {}, {}), end]
+        requests += [point_request(time, "n", [], tags={}, fields={}), end]
     one = FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests)))
     kinds = [[request.WhichOneof("message") for request in chunk] for chunk in chunks_of([one], EdgeType.BATCH, 4)]
     assert kinds == [["begin", "point", "end"] * 2, ["begin", "point", "end"] * 2, ["begin", "point", "end"]]
