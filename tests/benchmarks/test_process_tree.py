@@ -39,7 +39,7 @@ def driver(java: Path) -> Iterator[int]:
 
 
 def executor(java: Path, port: int) -> int:
-    """An executor that is no descendant of this process, busy for a while; its pid."""
+    """An executor that does not descend from this process, busy for a while; its pid."""
     arguments = ["CoarseGrainedExecutorBackend", "--driver-url", f"spark://CoarseGrainedScheduler@127.0.0.1:{port}"]
     command = ["setsid", "--fork", str(java), "-c", BUSY, *arguments, "--executor-id", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
