@@ -63,8 +63,16 @@ def readers(ask: Ask) -> list[Tool]:
         return await ask("GET", "/ticks", {"ticker": ticker, "start": start, "end": end, "limit": limit})
 
     async def tables() -> Answer:
-        """Tables and their columns, and the functions and keywords of the trigger language."""
-        return await ask("GET", "/language")
+        """Tables with their columns and types, and the trigger language: its functions' signatures, and its forms."""
+        found = await ask("GET", "/language")
+        return {
+            "tables": {
+                table: {column["name"]: column["type"] for column in columns}
+                for table, columns in found["tables"].items()
+            },
+            "functions": [function["signature"] for function in found["functions"]],
+            "forms": [form["form"] for form in found["forms"]],
+        }
 
     async def sql(
         text: Annotated[Sql, Field(description="SELECT in DuckDB's dialect; MATCH_RECOGNIZE over a table works too.")],

@@ -1,5 +1,6 @@
 """The tools of `candlewright mcp`, called by the SDK's own client in this process."""
 
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -90,7 +91,11 @@ async def test_tools_answer_from_the_tables(console: Server) -> None:
             parameters={"least": 0, "period_seconds": 60},
         )  # fmt: skip
         assert (tried["fired"], len(tried["rows"]), len(tried["fired_at"])) == (BARS, 3, 3)
-        assert "close" in (await answer(client, "tables"))["tables"]["ohlc"]
+        tables = await answer(client, "tables")
+        assert tables["tables"]["ohlc"]["close"] == "DOUBLE"
+        assert any(signature.startswith("RSI(") for signature in tables["functions"])
+        # An assistant reads all of it.
+        assert len(json.dumps(tables)) < 24_000
 
 
 async def test_mistakes_are_those_of_the_http_api(console: Server) -> None:
