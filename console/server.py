@@ -61,6 +61,9 @@ class Console:
             await self._services.close()
 
     def stop(self) -> None:
+        # A reader whose stream ends comes back at once: not to a server that stops.
+        for server in getattr(self._server, "servers", ()):
+            server.close()
         self._services.hub.close()
         self._server.should_exit = True
 

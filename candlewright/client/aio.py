@@ -357,9 +357,7 @@ class AsyncClient(AsyncClosing):
                 except CandlewrightError as error:
                     return error
 
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(outcome(start)) for start in starts]
-        return [each.result() for each in running]
+        return await asyncio.gather(*map(outcome, starts))
 
     # ---- the sockets
     def _check_open(self) -> None:

@@ -10,6 +10,7 @@ from pygls.workspace import TextDocument
 from candlewright.version import VERSION
 from candlewright_platform.language_server import assistance
 from candlewright_platform.language_server.assistance import Finding, Findings
+from core.background import awaited_task
 from triggers.check import TriggerRules
 
 __all__ = ["make_server"]
@@ -39,7 +40,7 @@ class _Texts:
     def changed(self, uri: str) -> None:
         """Checks it after a pause, unless it changes again."""
         self._stop(uri)
-        self._checks[uri] = asyncio.get_running_loop().create_task(self._check(uri))
+        self._checks[uri] = awaited_task(self._check(uri))
 
     def closed(self, uri: str) -> None:
         self._stop(uri)

@@ -69,6 +69,20 @@ async def serving(platform: Platform, folder: Path, **console: Any) -> AsyncIter
         await server.stop()
 
 
+async def test_a_server_that_stops_lets_nobody_in_while_its_streams_end(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    async with serving(start_relay(), tmp_path) as server:
+        host, _, port = server.settings.console.bind.rpartition(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.close()
+        assert server._console is not None
+        server._console.stop()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(host, int(port))
+
+
 @dataclass
 class Sse:
     """A reader as a browser's EventSource: fields, and the last id even of a block without data."""
