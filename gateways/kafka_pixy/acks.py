@@ -63,6 +63,10 @@ class AckLane:
             self._flight = start_task(self._run, "kafka-pixy acks")
         return future
 
+    def knows(self, partition: int, offset: int) -> bool:
+        """Whether a call here was given that record, and it is not acknowledged yet."""
+        return self._holders.life_of(partition, offset, time.monotonic()) != ""
+
     async def flush(self) -> None:
         """Returns when nothing is under way."""
         if self._flight is not None:

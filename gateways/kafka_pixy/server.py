@@ -213,7 +213,10 @@ class KafkaPixy:
             )
         consumer = await self._consumer(request.topic, request.group, arrived)
         if is_explicit and request.ack_offset <= _LARGEST_OFFSET:
-            consumer.acks.begin(request.ack_partition, request.ack_offset)
+            acked = consumer.acks.begin(request.ack_partition, request.ack_offset)
+            if not consumer.acks.knows(request.ack_partition, request.ack_offset):
+                # It may be of a record that nobody has: this call must not get that one before this has no effect.
+                await asyncio.wait([acked], timeout=arrived + self._settings.long_polling_seconds - time.monotonic())
         offered = await self._next(consumer, arrived)
         record = offered.record
         if request.auto_ack and not request.no_ack:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -191,6 +192,31 @@ def test_a_stop_ends_waiting_calls_and_gives_back_what_nobody_saw(bus: Away) -> 
         assert set(left) <= {"nobody"}
 
     asyncio.run(scenario())
+
+
+def test_a_first_call_acknowledges_nothing_that_it_is_given_itself(
+    serve: Serve, bus: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request with all defaults acknowledges offset 0 of partition 0, as stock clients' first calls do."""
+    acknowledge = bus.acknowledge
+
+    def late(*arguments: Any, **options: Any) -> int:
+        time.sleep(0.1)
+        return acknowledge(*arguments, **options)
+
+    async def scenario(client: Client) -> None:
+        bus.create_topic("t", 1)
+        bus.create_group("t", "g", at_end=True)
+        await client.produce("t", b"x")
+        monkeypatch.setattr(bus, "acknowledge", late)
+        assert (await client.consume("t", "g")).offset == 0
+        await asyncio.sleep(0.2)
+        assert sum(bus.pending_by_consumer("t", "g")[0].values()) == 1
+        # The next one acknowledges it.
+        await refused(client.consume("t", "g"))
+        assert bus.pending_by_consumer("t", "g") == {0: {}}
+
+    serve(scenario)
 
 
 def test_what_is_read_during_a_stop_is_given_back_as_if_nobody_had_it(bus: Away) -> None:
