@@ -215,7 +215,7 @@ class KafkaPixy:
         if is_explicit and request.ack_offset <= _LARGEST_OFFSET:
             acked = consumer.acks.begin(request.ack_partition, request.ack_offset)
             if not consumer.acks.knows(request.ack_partition, request.ack_offset):
-                # It may be of a record that nobody has: this call must not get that one before this has no effect.
+                # It may be of a record that no client has: it must have no effect on what this call is given.
                 await asyncio.wait([acked], timeout=arrived + self._settings.long_polling_seconds - time.monotonic())
         offered = await self._next(consumer, arrived)
         record = offered.record

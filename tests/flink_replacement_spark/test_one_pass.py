@@ -1,4 +1,4 @@
-"""Bars and the triggers over them in one pass: handed over in memory, each there once, whoever dies."""
+"""Bars and the triggers over them in one pass: handed over in memory, each there once, whichever process dies."""
 
 import itertools
 import random
