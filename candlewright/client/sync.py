@@ -303,8 +303,8 @@ class Client(Closing):
         return self._connection.sql(sql, limit)
 
     def chart(self, ticker: str, period: str | int = "1m", *, height: int = 360) -> "Chart":
-        """A live chart for a notebook (Jupyter, VS Code, marimo): stored bars, older ones as one scrolls back, and new
-        ones as trades come. While it is shown, the platform fetches the ticker as for `bars`; `close()` ends that.
+        """A live chart for a notebook: stored bars, older ones as one scrolls back, and new ones as trades come. While
+        it is shown, the platform fetches the ticker as for `bars`; `close()` ends that.
 
         It reads over the platform's HTTP API. Needs the extra `notebook`.
         """
