@@ -1,7 +1,6 @@
 """The state of live bars between micro-batches, as tasks keep it: workers take turns, die, and run batches again."""
 
 import json
-from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -72,7 +71,7 @@ class _Query:
 
         def replay(live: LivePartition, note: live_journal.Note) -> None:
             checked = CheckedRecords(note.max_ahead_ns, partitions, note.excluded)
-            live_rows._output(live, partial(live_rows.records_of, "", note.batches(0)), checked)
+            live_rows._output(live, "", note.batches(0), checked)
 
         found = journal.resume(self.batches, None, replay)[1]
         assert found is not None

@@ -36,13 +36,14 @@ def test_trades_are_cut_into_parts_by_their_sizes_however_they_were_read(
 ) -> None:
     stored = [StoredRecord("ticks", 0, offset, 1_000, b"", value, {}) for offset, value in enumerate(VALUES)]
 
-    def read(tag: int) -> Iterator[list[StoredRecord]]:
+    def records_of(url: str, ranges: object, tag: int) -> Iterator[list[StoredRecord]]:
         left = iter(stored)
         yield from ([next(left) for _ in range(count)] for count in (reads if tag == 0 else [2]))
 
+    monkeypatch.setattr(live_rows, "records_of", records_of)
     monkeypatch.setattr(live_rows, "_PART_BYTES", 10)
     live = _Noted()
-    live_rows._output(live, read, CheckedRecords(SECOND))
+    live_rows._output(live, "", [], CheckedRecords(SECOND))
     assert live.parts == [VALUES[:2], VALUES[2:5], VALUES[5:6], VALUES[6:]]
     assert live.marks == VALUES[:2]
 
