@@ -254,8 +254,8 @@ class Log(Protocol):
         lives: Lives | None = None,
         also: Sequence[str] = (),
     ) -> dict[str, list[PartitionState]]:
-        """`states` of the topics that `after` names, and of those of `also`, once any partition of `after` has a record
-        at or past its offset, or after `timeout_seconds`. With `lives` it raises RecordsLost as
+        """`states` of the topics that `after` names, in its order, and then of those of `also`, once any partition of
+        `after` has a record at or past its offset, or after `timeout_seconds`. With `lives` it raises RecordsLost as
         `read` does.
         """
         ...
@@ -275,7 +275,7 @@ class Log(Protocol):
         ...
 
     def states(self, topics: Sequence[str]) -> dict[str, list[PartitionState]]:
-        """`state` of each topic, all at one time."""
+        """`state` of each topic, one after the other, in one call."""
         ...
 
 
@@ -478,15 +478,10 @@ class Bus(Log, Registries, Holds, Groups, Leases, KeyedTables, Budgets, Protocol
     cannot be reached in time, or takes no writes for now (BusRefusing).
     """
 
-    def commit(
-        self,
-        swaps: Sequence[Swap],
-        records: Mapping[str, Sequence[Record]],
-        ends: Mapping[TopicPartition, int] | None = None,
-    ) -> bool:
+    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
         """Replace rows, at least one, and append `records` by topic, all in one atomic step. True where that is done,
         also by an earlier call: each row holds its new value then. False, with nothing written, where a row holds
-        anything else, or a partition does not end where `ends` says. Raises BusFull, with nothing written.
+        anything else. Raises BusFull, with nothing written.
         """
         ...
 

@@ -313,13 +313,12 @@ class RedisBus:
                 raise BusError(f"no topic {topic}")
             names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size", "lives")]
             commands.append(("HMGET", f"cw:topic:{topic}", *names))
-        *_, found = self._store.calls([("MULTI",), *commands, ("EXEC",)])
         return {
             topic: [
                 PartitionState(int(first or 0), int(end or 0), int(size or 0), (lives or b"").decode())
                 for first, end, size, lives in zip(*[iter(values)] * 4, strict=True)
             ]
-            for topic, values in zip(topics, found, strict=True)
+            for topic, values in zip(topics, self._store.calls(commands), strict=True)
         }
 
     # ---- retention
@@ -533,16 +532,8 @@ class RedisBus:
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
         self._store.run("budget", budget, "correct", repr(used), repr(capacity))
 
-    def commit(
-        self,
-        swaps: Sequence[Swap],
-        records: Mapping[str, Sequence[Record]],
-        ends: Mapping[TopicPartition, int] | None = None,
-    ) -> bool:
-        head: list[Argument] = [int(all(topic in ENDING for topic in records)), len(ends or {})]
-        for (topic, partition), end in (ends or {}).items():
-            head += (topic, partition, end)
-        head.append(len(swaps))
+    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
+        head: list[Argument] = [int(all(topic in ENDING for topic in records)), len(swaps)]
         for swap in swaps:
             head += (swap.table, swap.key, b"" if swap.old is None else b"=" + swap.old, swap.new, len(swap.put))
             head += (part for row in swap.put.items() for part in row)

@@ -42,12 +42,11 @@ from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.history.state import OutcomeRecord
 from flink_replacement_spark.history.writer import Health, HistoryWriter
-from flink_replacement_spark.live.query import LIVE_QUERY, settle_live_mode, start_live_query
+from flink_replacement_spark.live.query import LIVE_QUERY, serve_live, settle_live_mode, start_live_query
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
 from flink_replacement_spark.live_tickers import live_numbers
-from flink_replacement_spark.served import serve
 from flink_replacement_spark.tables.deliveries import FOLLOWED_DELIVERIES, delivery_table
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
 from flink_replacement_spark.tables.locks import TableLocks
@@ -60,6 +59,7 @@ from flink_replacement_spark.triggers.query import (
     TriggerHealth,
     held_for_triggers,
     is_served,
+    serve_triggers,
     settle_trigger_mode,
     start_trigger_query,
 )
@@ -243,23 +243,22 @@ class Driver:
         partitions = bus.partitions(bus_topics.TICKS)
         settle_live_mode(session, settings, checkpoint, partitions)
         settle_trigger_mode(session, settings, trigger_checkpoint, partitions)
+        triggers = WatchedQuery(
+            "triggers",
+            lambda: self._start_triggers(session, trigger_checkpoint, partitions),
+            lambda: self._triggers.batches,
+        )
         self.queries = [
             WatchedQuery(
                 "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
             ),
             WatchedQuery("live", lambda: self._start_live(session, checkpoint, partitions), lambda: self._live.batches),
+            triggers,
         ]
-        if not is_served(settings):
-            self.queries.append(
-                WatchedQuery(
-                    "triggers",
-                    lambda: self._start_triggers(session, trigger_checkpoint, partitions),
-                    lambda: self._triggers.batches,
-                )
-            )
-        # Each query starts a Python process, which must answer within a time that a busy machine needs for few.
-        for query in self.queries:
+        for query in self.queries[:2]:
             query.start()
+        # Each query starts a Python process, which must answer within a time that a busy machine needs for few.
+        triggers.start()
         self._is_warm = True
         tables = settings.iceberg
         self._maintenance = Maintenance(
@@ -292,12 +291,15 @@ class Driver:
 
     def _start_live(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         if self._settings.spark.mode == "continuous":
-            return serve(session, self._settings, self._live, self._triggers, partitions, stopping=self._stopping)
+            return serve_live(session, self._settings, self._live, partitions, self._stopping)
         return start_live_query(session, self._settings, self._live, checkpoint)
 
     def _start_triggers(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
+        settings = self._settings
+        if is_served(settings):
+            return serve_triggers(session, settings, self._triggers, partitions, self._stopping)
         return start_trigger_query(
-            session, self._settings, self._triggers, checkpoint, partitions, self._events_published, self._functions
+            session, settings, self._triggers, checkpoint, partitions, self._events_published, self._functions
         )
 
     def _sign(self, summary: Mapping[str, str]) -> dict[str, str]:
@@ -430,14 +432,11 @@ class Driver:
             self._bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER),
             held_for_triggers(self._settings, self._bus, len(ends[bus_topics.TICKS])),
         )
-        names = ("history", "live", "triggers")
-        # The query of live data may serve triggers too.
-        queries = (*self.queries, self.queries[-1])[: len(names)]
-        for name, query, health, topic, held in zip(names, queries, healths, topics, holds, strict=True):
+        for query, health, topic, held in zip(self.queries, healths, topics, holds, strict=True):
             # Without a trigger, no batch is made, and holds alone move.
             marker = (health.batches, tuple(sorted(held.items())))
             stepped_at = at - max(0.0, time.time() - health.last_batch_at)
-            self._vitals.observe_query(name, Reading(marker, stepped_at, ends[topic], held, query.is_idle), at)
+            self._vitals.observe_query(query.name, Reading(marker, stepped_at, ends[topic], held, query.is_idle), at)
         export(self._vitals, at)
 
     def _troubles(self) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 -- Rows that are replaced and records that are appended, all or nothing.
 --
--- ARGV: '1' = at maxmemory too; number of partitions, then for each: topic, partition, where it must end;
---       number of swaps, then for each: table, key, what it must hold ('' = nothing, else '=' .. value),
+-- ARGV: '1' = at maxmemory too; number of swaps, then for each: table, key, what it must hold ('' = nothing, else '=' .. value),
 --       its new value, number of further rows, key, value, ... of these, number of keys to delete, these keys;
 --       then for each topic: number of arguments, arguments as of `publish.lua`, whose writer and names do not count here.
 -- Reply: {'P'} where it is done, also by a call before this one; or nothing was written and {'X'} where a row holds
---        another value or a partition ends elsewhere, or {place of the topic, what `publish.lua` replies to it}.
+--        another value, or {place of the topic, what `publish.lua` replies to it}.
 --@ append
 local at = 2
 local function read()
@@ -21,10 +20,6 @@ local function read_list(length)
 end
 
 local swaps, is_done, is_due = {}, true, true
-for place = 1, tonumber(read()) do
-  local topic, partition, stop = read(), read(), read()
-  is_due = is_due and (call('HGET', 'cw:topic:' .. topic, partition .. ':end') or '0') == stop
-end
 for place = 1, tonumber(read()) do
   local swap = { rows = 'cw:table:' .. read(), key = read(), old = read(), new = read() }
   swap.put = read_list(2 * tonumber(read()))

@@ -30,20 +30,7 @@ from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Positions, worker_bus
 from flink_replacement_spark.engine.writes import Outdated, Together, Writes
 
-__all__ = [
-    "NO_STEP",
-    "WAIT_SECONDS",
-    "Done",
-    "Held",
-    "Owner",
-    "Reports",
-    "Seat",
-    "Serving",
-    "Step",
-    "Steps",
-    "serve",
-    "task",
-]
+__all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Serving", "Step", "Steps", "serve", "task"]
 
 #: How long an owner waits for records at a time.
 WAIT_SECONDS = 5.0
@@ -141,9 +128,6 @@ class Owner(Protocol):
     @property
     def name(self) -> str: ...
 
-    @property
-    def query_id(self) -> str: ...
-
     def is_done(self, step: Step) -> bool:
         """Whether its effects are all on the bus, so that it need not run again."""
         ...
@@ -155,14 +139,6 @@ class Owner(Protocol):
     def run(self, step: Step, writes: Writes | None = None) -> Done:
         """Harmless when it is done again. `writes`: how, each call at once by default."""
         ...
-
-    def commit(self, together: Together, plans: Sequence[Swap]) -> bool:
-        """`together.commit(plans)`, of the step that was run last."""
-        ...
-
-
-#: Makes owners that share a process, in that process.
-Seat = Callable[[], Sequence[Owner]]
 
 
 class Steps:
@@ -217,7 +193,7 @@ class Steps:
         plans = [Swap(self._table, owner.name, _row_of(before), after.packed(), {})]
         if self._run_id:
             plans.append(Swap(_RUNS, self._query_id, self._run_id, self._run_id, {}))
-        if owner.commit(together, plans):
+        if together.commit(plans):
             return True, done
         found = self.newest(owner.name)
         if found != before and found.number <= before.number:
@@ -276,7 +252,7 @@ def _serve_from(
 
 # ---- a task
 class _Tally:
-    """What the owners of a query have done in a task since it began."""
+    """What the owners of a task have done since it began."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -300,13 +276,11 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One run of the queries `query_ids` in one: `name` of its reports, `tasks` that share its owners,
-    `interval_seconds` between reports.
-    """
+    """One run of a query: `name` of its reports, `tasks` that share its owners, `interval_seconds` between reports."""
 
     url: str
     name: str
-    query_ids: Sequence[str]
+    query_id: str
     run_id: str
     tasks: int
     interval_seconds: float
@@ -315,19 +289,14 @@ class Serving:
     def table(self) -> str:
         return f"served:{self.name}"
 
-    def row(self, number: int, query_id: str) -> str:
-        """Of what task `number` reports."""
-        return f"{self.run_id}/{number}/{query_id}"
 
-
-def task(serving: Serving, seats: Sequence[Seat]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A task's function; a task gets one row, with its number as `value`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for value in batch.column("value").to_pylist():
-                number = value % serving.tasks
-                serve_all(serving, number, [owner for seat in seats[number :: serving.tasks] for owner in seat()])
+                serve_all(serving, value % serving.tasks, owners)
         yield from ()
 
     return run
@@ -337,23 +306,21 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
     """Serves the owners of task `number`, each on a thread, until one fails: raises what that one raised."""
     switch_often()
     bus = worker_bus(serving.url)
-    steps = {query_id: Steps(bus, query_id, serving.run_id) for query_id in serving.query_ids}
-    tallies, stopping = {query_id: _Tally() for query_id in serving.query_ids}, threading.Event()
+    steps = Steps(bus, serving.query_id, serving.run_id)
+    tally, stopping = _Tally(), threading.Event()
     failures: SimpleQueue[BaseException] = SimpleQueue()
 
     threads = [
         start_thread(
             f"{serving.name}-{owner.name}",
-            partial(serve, owner, steps[owner.query_id], stopping, tallies[owner.query_id].add),
+            partial(serve, owner, steps, stopping, tally.add),
             on_failure=failures.put,
         )
-        for owner in owners
+        for owner in owners[number :: serving.tasks]
     ]
     try:
         while True:
-            bus.put(
-                serving.table, {serving.row(number, query_id): tally.packed() for query_id, tally in tallies.items()}
-            )
+            bus.put(serving.table, {f"{serving.run_id}/{number}": tally.packed()})
             try:
                 raise failures.get(timeout=serving.interval_seconds)
             except Empty:
@@ -367,14 +334,11 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
 
 
 class Reports:
-    """What the tasks say of their queries, as the driver reads it."""
+    """What the tasks of a query say, as the driver reads it."""
 
     def __init__(self, bus: Bus, serving: Serving) -> None:
         self._bus = bus
         self._serving = serving
-        self._rows = {
-            serving.row(number, query_id): query_id for number in range(serving.tasks) for query_id in serving.query_ids
-        }
         self._known: dict[str, Mapping[str, Any]] = {}
         self._heard: dict[str, float] = {}
 
@@ -385,29 +349,27 @@ class Reports:
     @property
     def is_complete(self) -> bool:
         """Whether every task has begun."""
-        return len(self._known) == len(self._rows)
+        return len(self._known) == self._serving.tasks
 
     @property
     def silent_seconds(self) -> float:
         """How long nothing has come of one of the tasks that have begun."""
         return time.monotonic() - min(self._heard.values(), default=time.monotonic())
 
-    def news(self) -> dict[str, tuple[int, Done]]:
-        """By query steps, and what they did, since the last call."""
-        found = {query_id: (0, Done(Counter(), {})) for query_id in self._serving.query_ids}
-        rows = self._bus.items(self._serving.table)
-        for row in rows.keys() & self._rows.keys():
-            told = json.loads(rows[row])
-            if told == self._known.get(row):
+    def news(self) -> tuple[int, Done]:
+        """Steps, and what they did, since the last call."""
+        steps, counts = 0, Counter[str]()
+        suspended: dict[str, str] = {}
+        for key, content in self._bus.items(self._serving.table).items():
+            if not key.startswith(f"{self._serving.run_id}/"):
                 continue
-            known = self._known.get(row, {"steps": 0, "counts": {}, "suspended": {}})
-            steps, done = found[self._rows[row]]
-            counts = {name: count - known["counts"].get(name, 0) for name, count in told["counts"].items()}
-            suspended = dict(told["suspended"].items() - known["suspended"].items())
-            found[self._rows[row]] = (
-                steps + told["steps"] - known["steps"],
-                Done(Counter(done.counts) + Counter(counts), {**done.suspended, **suspended}),
-            )
-            self._known[row] = told
-            self._heard[row] = time.monotonic()
-        return found
+            told = json.loads(content)
+            if told == self._known.get(key):
+                continue
+            known = self._known.get(key, {"steps": 0, "counts": {}, "suspended": {}})
+            steps += told["steps"] - known["steps"]
+            counts.update({name: count - known["counts"].get(name, 0) for name, count in told["counts"].items()})
+            suspended |= dict(told["suspended"].items() - known["suspended"].items())
+            self._known[key] = told
+            self._heard[key] = time.monotonic()
+        return steps, Done(counts, suspended)

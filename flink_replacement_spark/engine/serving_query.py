@@ -3,7 +3,7 @@
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -16,7 +16,7 @@ from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
-from flink_replacement_spark.engine.serving import Done, Reports, Seat, Serving, Steps, task
+from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, Steps, task
 from flink_replacement_spark.engine.session import STREAMS_POOL, serving_tasks
 
 __all__ = ["TABLE_SERVING", "query_id_of", "start_serving"]
@@ -39,27 +39,24 @@ def start_serving(
     session: SparkSession,
     settings: Settings,
     name: str,
-    seats: Sequence[Seat],
-    on_news: Mapping[str, Callable[[int, Done], object]],
-    *,
+    query_id: str,
+    owners: Sequence[Owner],
+    on_news: Callable[[int, Done], object],
     stopping: threading.Event,
 ) -> StreamingQuery:
-    """Serves the owners of several queries. `on_news`: by query, called with how many steps were taken since the last
-    call, and what they did.
-    """
+    """`on_news`: called with how many steps were taken since the last call, and what they did."""
     bus = worker_bus(settings.bus.url)
     serving = Serving(
         settings.bus.url,
         name,
-        tuple(on_news),
+        query_id,
         uuid.uuid4().hex,
-        min(len(seats), serving_tasks(settings, session.sparkContext.defaultParallelism)),
+        min(len(owners), serving_tasks(settings, session.sparkContext.defaultParallelism)),
         settings.spark.interval_seconds,
     )
     reports = Reports(bus, serving)
     reports.clear()
-    for query_id in on_news:
-        Steps(bus, query_id, serving.run_id).begin_run()
+    Steps(bus, query_id, serving.run_id).begin_run()
     # Where the tasks are is on the bus, so that Spark's own offsets are of no use to the next query.
     checkpoint = settings.data_dir / "run" / "serving" / name
     shutil.rmtree(checkpoint, ignore_errors=True)
@@ -71,7 +68,7 @@ def start_serving(
         .load()
     )
     query = (
-        numbers.mapInArrow(task(serving, seats), "none int")
+        numbers.mapInArrow(task(serving, owners), "none int")
         .writeStream.format("noop")
         .queryName(name)
         .option("checkpointLocation", f"file://{Path(checkpoint).absolute()}")
@@ -82,8 +79,7 @@ def start_serving(
         while not stopping.wait(serving.interval_seconds if reports.is_complete else _FIRST_SECONDS):
             try:
                 is_active = query.isActive
-                for query_id, news in reports.news().items():
-                    on_news[query_id](*news)
+                on_news(*reports.news())
             except (Py4JError, RoleLost):
                 # The driver itself notices that its JVM or its role is gone, and ends.
                 return

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from bus import Bus, Record, Swap
-from bus.api import TopicPartition
 from candlewright.wire.errors import BusError
 
 __all__ = ["Direct", "Outdated", "Together", "Writes"]
@@ -66,10 +65,6 @@ class Direct:
         call()
 
 
-#: Topic, records, writer and number.
-_Published = tuple[str, Sequence[Record], str, int]
-
-
 class Together:
     """For the one who writes these rows: it remembers those that it has written, and `commit` finds out whether another
     one has written them meanwhile.
@@ -78,7 +73,7 @@ class Together:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._known: dict[tuple[str, str], bytes] = {}
-        self._published: list[_Published] = []
+        self._published: list[tuple[str, Sequence[Record], str, int]] = []
         self._swaps: list[Swap] = []
         self._afterwards: list[Callable[[], object]] = []
 
@@ -120,25 +115,6 @@ class Together:
     def afterwards(self, call: Callable[[], object]) -> None:
         self._afterwards.append(call)
 
-    def published(self, topic: str) -> list[Record]:
-        """What was asked for, in its order."""
-        return [record for own, records, _, _ in self._published if own == topic for record in records]
-
-    def commit_where(self, plans: Sequence[Swap], ends: Mapping[TopicPartition, int]) -> bool:
-        """`commit` in one call, while partitions end as `ends` says. False, with nothing written and all still asked
-        for, where that cannot be. Raises BusError.
-        """
-        if self._size > _MOST_BYTES:
-            return False
-        try:
-            is_done = self._bus.commit([*plans, *self._swaps], _by_topic(self._published), ends)
-        except BaseException:
-            self.forget()
-            raise
-        if is_done:
-            self._settled(plans)
-        return is_done
-
     def commit(self, plans: Sequence[Swap]) -> bool:
         """`plans`: the rows that say what is done here. False, with nothing written, where another one has written.
         Raises BusError.
@@ -151,13 +127,10 @@ class Together:
         if not is_done:
             self.forget()
             return False
-        self._settled(plans)
-        return True
-
-    def _settled(self, plans: Sequence[Swap]) -> None:
         for swap in (*plans, *self._swaps):
             self._remember(swap)
         self.pass_over()
+        return True
 
     def pass_over(self) -> None:
         """There is nothing that must be written."""
@@ -166,14 +139,14 @@ class Together:
         for call in calls:
             call()
 
-    @property
-    def _size(self) -> int:
-        size = sum(len(record.value) for _, records, _, _ in self._published for record in records)
-        return size + sum(len(value) for swap in self._swaps for value in (swap.new, *swap.put.values()))
-
     def _write(self, plans: Sequence[Swap]) -> bool:
-        if self._size <= _MOST_BYTES:
-            return self._bus.commit([*plans, *self._swaps], _by_topic(self._published))
+        size = sum(len(record.value) for _, records, _, _ in self._published for record in records)
+        size += sum(len(value) for swap in self._swaps for value in (swap.new, *swap.put.values()))
+        if size <= _MOST_BYTES:
+            records: dict[str, list[Record]] = {}
+            for topic, own, _, _ in self._published:
+                records.setdefault(topic, []).extend(own)
+            return self._bus.commit([*plans, *self._swaps], records)
         if not self._bus.commit(plans, {}):
             return False
         for topic, own, writer, number in self._published:
@@ -191,10 +164,3 @@ class Together:
                 self._known.pop((swap.table, key), None)
         for key in swap.delete:
             self._known.pop((swap.table, key), None)
-
-
-def _by_topic(published: Sequence[_Published]) -> dict[str, list[Record]]:
-    records: dict[str, list[Record]] = {}
-    for topic, own, _, _ in published:
-        records.setdefault(topic, []).extend(own)
-    return records

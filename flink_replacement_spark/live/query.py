@@ -1,5 +1,6 @@
 """The one streaming query over live trades: bars, ticks to store and gaps of all tickers, on topics; no table."""
 
+import threading
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import astuple, replace
@@ -16,7 +17,8 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import lives_at, worker_bus, written_lives
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
 from flink_replacement_spark.engine.modes import begin_anew, finish, merged, to_batches, to_serving
-from flink_replacement_spark.engine.serving import Step, Steps
+from flink_replacement_spark.engine.serving import Done, Step, Steps
+from flink_replacement_spark.engine.serving_query import query_id_of, start_serving
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.journal import MAX_BYTES
 from flink_replacement_spark.live.results import RESULT_SCHEMA, LiveCounts, LiveHealth
@@ -24,7 +26,7 @@ from flink_replacement_spark.live.rows import process
 from flink_replacement_spark.live.served import LiveOwner, LiveTimes
 from flink_replacement_spark.live.state import drop_outdated
 
-__all__ = ["LIVE_QUERY", "live_owners", "settle_live_mode", "start_live_query"]
+__all__ = ["LIVE_QUERY", "serve_live", "settle_live_mode", "start_live_query"]
 
 LIVE_QUERY = "live"
 _RETRY_SECONDS = 2.0
@@ -62,19 +64,35 @@ def start_live_query(session: SparkSession, settings: Settings, health: LiveHeal
     return query
 
 
+def serve_live(
+    session: SparkSession, settings: Settings, health: LiveHealth, partitions: int, stopping: threading.Event
+) -> StreamingQuery:
+    """The same by tasks that do not end; see `engine.serving`."""
+    bus = worker_bus(settings.bus.url)
+    query_id = query_id_of(bus, LIVE_QUERY)
+
+    def add(steps: int, done: Done) -> None:
+        health.add(LiveCounts(**done.counts), steps)
+
+    owners = _owners(settings, query_id, partitions)
+    query = start_serving(session, settings, LIVE_QUERY, query_id, owners, add, stopping)
+    drop_outdated(bus, query_id)
+    return query
+
+
 def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str, partitions: int) -> None:
     """Before the query starts: it continues from where it was in the other mode."""
     bus = worker_bus(settings.bus.url)
 
     def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:
-        return {owner.name: owner.of_batch(number, start, end) for owner in live_owners(settings, "", partitions)}
+        return {owner.name: owner.of_batch(number, start, end) for owner in _owners(settings, "", partitions)}
 
     def complete(query_id: str, steps: Steps) -> tuple[int, Mapping[str, Any]] | None:
-        done = [finish(owner, steps) for owner in live_owners(settings, query_id, partitions)]
+        done = [finish(owner, steps) for owner in _owners(settings, query_id, partitions)]
         number = max(step.number for step in done)
         if number < 0:
             return None
-        owners = live_owners(settings, query_id, partitions)
+        owners = _owners(settings, query_id, partitions)
         at = merged(
             [step if step.end else replace(step, end=owner.first()) for owner, step in zip(owners, done, strict=True)]
         )
@@ -87,8 +105,7 @@ def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str,
         to_batches(session, bus, LIVE_QUERY, checkpoint, bus_topics.READER_BAR_MAKER, complete)
 
 
-def live_owners(settings: Settings, query_id: str, partitions: int) -> list[LiveOwner]:
-    """Who serve the query in tasks that do not end; see `engine.serving`."""
+def _owners(settings: Settings, query_id: str, partitions: int) -> list[LiveOwner]:
     times = _times(settings)
     return [LiveOwner(settings.bus.url, query_id, partition, times) for partition in range(partitions)]
 

@@ -6,7 +6,6 @@ The publish is named by query, partition and batch, so that a micro-batch which 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import partial
 from itertools import chain, islice, repeat
 
 import numpy as np
@@ -49,8 +48,6 @@ _MILLISECOND_NS = 1_000_000
 _PART_BYTES = 8 << 20
 
 Batches = Iterable[pa.RecordBatch]
-#: The records of one topic, by its place in TOPICS, in lists.
-Read = Callable[[int], Iterable[list[StoredRecord]]]
 
 
 def process(
@@ -88,22 +85,19 @@ def run_step(
     ranges: Sequence[pa.RecordBatch],
     journal_bytes: int = MAX_BYTES,
     writes: Writes | None = None,
-    read: Read | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """What a micro-batch has to do for one partition: rows of RESULT_SCHEMA, once all of it is done. `writes`: how,
-    each call at once by default. `read`: gives the records of `ranges`, by default from the bus.
+    each call at once by default.
     """
     partition = ranges[0].column("partition")[0].as_py()
     bus = worker_bus(url)
     writes = writes or Direct(bus)
-    read = read or partial(records_of, url, ranges)
     journal = Journal(bus, query_id, partition, journal_bytes, writes)
     partitions = bus.partitions(bus_topics.TICKS)
 
     def replay(live: LivePartition, note: Note) -> None:
         """Its results are published."""
-        replayed = partial(records_of, url, note.batches(partition))
-        _output(live, replayed, CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
+        _output(live, url, note.batches(partition), CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
 
     def state() -> LivePartition:
         """As before the batch."""
@@ -115,14 +109,14 @@ def run_step(
     before = live.duplicates, live.too_late
     checked = CheckedRecords(max_ahead_ns, partitions)
     try:
-        output = _output(live, read, checked)
+        output = _output(live, url, ranges, checked)
     except Exception as error:  # Whatever a record brings about must not stop the others.
         if not is_poison(error):
             raise
         stored = state().save()
-        checked.exclude(_culprits(lambda: LivePartition.load(stored), read, checked))
+        checked.exclude(_culprits(lambda: LivePartition.load(stored), url, ranges, checked))
         live = LivePartition.load(stored)
-        output = _output(live, read, checked)
+        output = _output(live, url, ranges, checked)
     checked.put_aside(bus)
     with ThreadPoolExecutor(1) as publisher:
         # The bus takes longer over many bars than the rest does. The state comes last: it says that all is published.
@@ -164,14 +158,14 @@ def _wishes(value: bytes) -> records.Wanted | None:
     return None if sound.problem_with_wanted(wanted) else wanted
 
 
-def _output(live: LivePartition, read: Read, checked: CheckedRecords) -> LiveOutput:
+def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords) -> LiveOutput:
     """Trades are taken in part by part: what a task needs does not grow with how far behind its partition is."""
-    found_marks = list(chain.from_iterable(read(1)))
+    found_marks = list(chain.from_iterable(records_of(url, ranges, 1)))
     marks = checked.values(found_marks)
     newest_ms = found_marks[-1].timestamp_ms if found_marks else 0
     values: list[bytes] = []
     size = 0
-    for found in read(0):
+    for found in records_of(url, ranges, 0):
         newest_ms = max(newest_ms, found[-1].timestamp_ms)
         # By their sizes alone, however they were read: a batch that runs again is cut at the same places.
         for record in found:
@@ -187,10 +181,10 @@ def _output(live: LivePartition, read: Read, checked: CheckedRecords) -> LiveOut
 
 
 def _culprits(
-    state: Callable[[], LivePartition], read: Read, checked: CheckedRecords
+    state: Callable[[], LivePartition], url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords
 ) -> list[tuple[StoredRecord, str]]:
     """The records without which the others can be counted; none where it works after all."""
-    found = [record for tag in (1, 0) for some in read(tag) for record in some]
+    found = [record for tag in (1, 0) for some in records_of(url, ranges, tag) for record in some]
 
     def digest(some: Sequence[StoredRecord]) -> None:
         ticks = [record for record in some if record.topic == bus_topics.TICKS]

@@ -20,7 +20,8 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import ends_of, lives_at, worker_bus, written_lives
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
 from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches, to_serving
-from flink_replacement_spark.engine.serving import Step, Steps
+from flink_replacement_spark.engine.serving import Done, Step, Steps
+from flink_replacement_spark.engine.serving_query import query_id_of, start_serving
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.state import drop_outdated
 from flink_replacement_spark.triggers.functions import (
@@ -40,9 +41,9 @@ __all__ = [
     "TriggerHealth",
     "held_for_triggers",
     "is_served",
+    "serve_triggers",
     "settle_trigger_mode",
     "start_trigger_query",
-    "trigger_owners",
 ]
 
 TRIGGERS_QUERY = "triggers"
@@ -158,6 +159,22 @@ def start_trigger_query(
     return query
 
 
+def serve_triggers(
+    session: SparkSession, settings: Settings, health: TriggerHealth, partitions: int, stopping: threading.Event
+) -> StreamingQuery:
+    """The same by tasks that do not end; see `engine.serving`."""
+    bus = worker_bus(settings.bus.url)
+    query_id = query_id_of(bus, TRIGGERS_QUERY)
+
+    def add(steps: int, done: Done) -> None:
+        health.count(done.counts, done.suspended, steps)
+
+    owners = _owners(settings, query_id, partitions)
+    query = start_serving(session, settings, TRIGGERS_QUERY, query_id, owners, add, stopping)
+    drop_outdated(bus, query_id, STATE_PREFIX)
+    return query
+
+
 def is_served(settings: Settings) -> bool:
     """Rows for external functions go through the driver, at the end of a micro-batch."""
     return settings.spark.mode == "continuous" and not settings.gateways.kapacitor.udf
@@ -178,10 +195,10 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
     bus = worker_bus(settings.bus.url)
 
     def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:
-        return {owner.name: owner.of_batch(number, start, end) for owner in trigger_owners(settings, "", partitions)}
+        return {owner.name: owner.of_batch(number, start, end) for owner in _owners(settings, "", partitions)}
 
     def complete(query_id: str, steps: Steps) -> tuple[int, Mapping[str, Any]] | None:
-        owners = trigger_owners(settings, query_id, partitions)
+        owners = _owners(settings, query_id, partitions)
         if all(step.number < 0 for step in (finish(owner, steps) for owner in owners)):
             return None
         behind = {topic: ends_of(bus.state(topic)) for topic in BEHIND}
@@ -204,7 +221,7 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
         to_batches(session, bus, TRIGGERS_QUERY, checkpoint, bus_topics.READER_TRIGGERS, complete)
 
 
-def trigger_owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
-    """Who serve the query in tasks that do not end, one more than there are partitions: the joint one."""
+def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
+    """One more than there are partitions: the joint one."""
     rules = TriggerRules.of(settings.triggers, partitions)
     return [TriggerOwner(settings.bus.url, query_id, owner, rules, settings) for owner in range(partitions + 1)]

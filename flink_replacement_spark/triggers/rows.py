@@ -106,10 +106,9 @@ def run_step(
     plan: TriggerPlan,
     settings: Settings | None,
     writes: Writes | None = None,
-    given: Sequence[StoredRecord] | None = None,
 ) -> pa.RecordBatch:
     """What a micro-batch has to do for one owner: a row of RESULT for each thing to report. `writes`: how, each call at
-    once by default. `given`: the records of `plan`, by default those of the bus.
+    once by default.
     """
     writes = writes or Direct(bus)
     store = PartStore(bus, query_id, writes)
@@ -129,10 +128,7 @@ def run_step(
     before = live.duplicates, live.bad_records
     was_active = live.is_active
     spans = [span for span in plan.spans if live.reads_events or span.topic != bus_topics.TRIGGER_EVENTS]
-    if given is None or not was_active:
-        read: Sequence[StoredRecord] = _records(bus, spans if was_active else [plan.controls])
-    else:
-        read = given
+    read = _records(bus, spans if was_active else [plan.controls])
     try:
         output = _process(live, read, checked, plan.now_ns)
     except Exception as error:  # Whatever a record brings about must not stop the others.

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from bus import Bus, Lives, StoredRecord, Swap
+from bus import Bus, Lives
 from bus import topics as bus_topics
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
-from flink_replacement_spark.engine.handover import Handover
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
-from flink_replacement_spark.engine.writes import Together, Writes
-from flink_replacement_spark.live.source import TOPICS
+from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.triggers.rows import counted, is_active, reads_events, run_step
 from flink_replacement_spark.triggers.source import (
     BEHIND,
@@ -24,7 +22,6 @@ from flink_replacement_spark.triggers.source import (
     TriggerPlan,
     TriggerPlanner,
     next_time,
-    seconds_to_clock,
     spans_of,
     towards,
 )
@@ -53,11 +50,9 @@ class TriggerOwner:
     owner: int
     rules: TriggerRules
     settings: Settings
-    handover: Handover | None = None
     _lives: Lives = field(default_factory=Lives)
     _planner: TriggerPlanner = field(default_factory=lambda: TriggerPlanner(_ROOM))
     _at: Mapping[str, Positions] = field(default_factory=dict)
-    _given: Sequence[StoredRecord] | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +63,6 @@ class TriggerOwner:
         return PartStore(self._bus, self.query_id).newest(self.owner) >= step.number
 
     def next(self, before: Step) -> Step | None:
-        self._given = None
         at = self._with_events(before.end) or self.first()
         self._held.move(at)
         is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
@@ -79,10 +73,6 @@ class TriggerOwner:
             self._planner = TriggerPlanner(_ROOM)
         waiting = self._held.seconds_left(WAIT_SECONDS)
         wants_events = reads_events(self.query_id, self.owner)
-        if self.handover is not None:
-            if (told := self._told(before, at, self.handover, waiting, wants_events=wants_events)) is not None:
-                return told
-            waiting = 0.0 if self.handover.is_led else waiting
         end = self._at = self._planner.next(
             self._bus, at, before.now_ns, self._lives, waiting, reads_events=wants_events
         )
@@ -91,40 +81,12 @@ class TriggerOwner:
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:
         plan = TriggerPlan(self.owner, step.now_ns, spans_of(step.start, step.end))
-        # Only the step that `next` gave is that of these records.
-        given = None if writes is None else self._given
-        result = run_step(self._bus, self.query_id, step.number, self.rules, plan, self.settings, writes, given)
+        result = run_step(self._bus, self.query_id, step.number, self.rules, plan, self.settings, writes)
         return Done(*counted(result))
-
-    def commit(self, together: Together, plans: Sequence[Swap]) -> bool:
-        return together.commit(plans)
-
-    def _told(
-        self,
-        before: Step,
-        at: Mapping[str, Positions],
-        handover: Handover,
-        longest_seconds: float,
-        *,
-        wants_events: bool,
-    ) -> Step | None:
-        """The step that takes what the leader hands over, where that comes before anything else does."""
-        if not self._planner.is_settled:
-            handover.leave()
-            return None
-        topics = (bus_topics.OHLC, _CONTROLS, *((bus_topics.TRIGGER_EVENTS,) if wants_events else ()))
-        places = {(topic, int(p)): offset for topic in topics for p, offset in at[topic].items()}
-        news = handover.take(places, min(longest_seconds, seconds_to_clock(before.now_ns)))
-        if news is None or any(news.start[topic] != at[topic] for topic in (*TOPICS, *topics)):
-            return None
-        self._given, self._at = news.records, {**at, **news.end}
-        return Step(before.number + 1, at, self._at, next_time(before.now_ns, is_moved=True))
 
     def _begin(self, before: Step, at: Mapping[str, Positions]) -> Step | None:
         """With the next registration, whose trigger sees the rows after those that are there now."""
         self._planner = TriggerPlanner(_ROOM)
-        if self.handover is not None:
-            self.handover.leave()
         if not self._bus.wait({(_CONTROLS, 0): at[_CONTROLS]["0"]}, WAIT_SECONDS, lives=self._lives):
             self._held.move({**at, **self._ends((*ROWS, bus_topics.TICK_MARKS))}, at_once=True)
             return None

@@ -49,7 +49,6 @@ __all__ = [
     "TriggerSource",
     "TriggerStreamReader",
     "next_time",
-    "seconds_to_clock",
     "spans_of",
     "towards",
 ]
@@ -129,11 +128,6 @@ class TriggerPlanner:
         self._room = room
         self._barrier: Barrier | None = None
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing that was found is left to take."""
-        return self._barrier is None
-
     def next(
         self,
         bus: Bus,
@@ -148,7 +142,7 @@ class TriggerPlanner:
         names the partitions. `now_ns`: the time that was planned last. `reads_events`: without it events are passed
         over with the next other records. Raises RecordsLost.
         """
-        waiting = min(longest_seconds, seconds_to_clock(now_ns))
+        waiting = min(longest_seconds, max(0.0, (now_ns + _CLOCK_NS - time.time_ns()) / 1e9))
         # Those behind are looked at first.
         awaited = BEHIND + (ROWS if reads_events else ROWS[:2])
         places = {(t, int(p)): offset for t in awaited for p, offset in planned[t].items()}
@@ -191,11 +185,6 @@ def towards(
         for topic, own in barrier.behind.items():
             found[topic] = capped(planned[topic], own, most_behind)
     return found
-
-
-def seconds_to_clock(planned_ns: int) -> float:
-    """Until `next_time` moves without records."""
-    return max(0.0, (planned_ns + _CLOCK_NS - time.time_ns()) / 1e9)
 
 
 def next_time(planned_ns: int, *, is_moved: bool) -> int:

@@ -689,19 +689,6 @@ def test_a_commit_writes_nothing_where_anything_differs(bus: Bus, swaps: list[Sw
     assert bus.items("a") == {"k": b"1"} and bus.state("t")[0].end == 1
 
 
-def test_a_commit_writes_nothing_where_a_partition_has_gone_on(bus: Bus) -> None:
-    bus.create_topic("t", 2)
-    bus.publish("t", [Record(b"0", partition=1)])
-    swaps, records = [Swap("a", "k", None, b"1", {})], {"t": [Record(b"1", partition=1)]}
-    for ends in ({("t", 0): 0, ("t", 1): 0}, {("t", 1): 2}, {("t", 0): 1}, {("unknown", 0): 1}):
-        assert not bus.commit(swaps, records, ends)
-    assert not bus.items("a") and bus.state("t")[1].end == 1
-    ends = {("t", 0): 0, ("t", 1): 1, ("unknown", 0): 0}
-    assert bus.commit(swaps, records, ends)
-    assert bus.commit(swaps, records, ends), "its answer was lost"
-    assert bus.state("t")[1].end == 2
-
-
 def test_a_commit_into_a_full_topic_writes_nothing_until_its_readers_go_on() -> None:
     bus = FreshBus(1, max_bytes=1_000)
     bus.create_topic("t", 1)

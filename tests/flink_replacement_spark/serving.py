@@ -54,17 +54,14 @@ class Deaths:
 
 
 @contextmanager
-def served(
-    bus: Bus, cache: OwnCache, owners: Sequence[Callable[[], Owner]], *, threads_each: int = 2
-) -> Iterator[None]:
+def served(bus: Bus, query_id: str, cache: OwnCache, owners: Sequence[Callable[[], Owner]]) -> Iterator[None]:
     stopping = threading.Event()
     unexpected: list[BaseException] = []
 
     def run(make: Callable[[], Owner]) -> None:
         while not stopping.is_set():
             try:
-                owner = make()
-                serve(owner, Steps(bus, owner.query_id), stopping, lambda done: None)
+                serve(make(), Steps(bus, query_id), stopping, lambda done: None)
             except BusError:
                 # Killed, or outdated by the other one.
                 cache.kept.clear()
@@ -72,7 +69,7 @@ def served(
                 unexpected.append(error)
                 raise
 
-    threads = [threading.Thread(target=run, args=(make,)) for make in owners for _ in range(threads_each)]
+    threads = [threading.Thread(target=run, args=(make,)) for make in owners for _ in range(2)]
     for thread in threads:
         thread.start()
     try:

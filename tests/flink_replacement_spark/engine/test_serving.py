@@ -2,28 +2,15 @@
 
 import json
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import pyarrow as pa
 import pytest
 
-from bus import Record, Swap
+from bus import Record
 from candlewright.wire.errors import BusError
-from flink_replacement_spark.engine.serving import (
-    NO_STEP,
-    Done,
-    Held,
-    Owner,
-    Reports,
-    Serving,
-    Step,
-    Steps,
-    serve,
-    task,
-)
-from flink_replacement_spark.engine.writes import Together, Writes
+from flink_replacement_spark.engine.serving import NO_STEP, Done, Held, Reports, Serving, Step, Steps, serve, task
+from flink_replacement_spark.engine.writes import Writes
 from tests.fresh_bus import FreshBus
 
 
@@ -55,7 +42,6 @@ class _Counting:
     """Has ten steps; the fifth fails once."""
 
     name: str = "0"
-    query_id: str = "q"
     done: list[int] = field(default_factory=list)
     ran: list[int] = field(default_factory=list)
     fails: bool = True
@@ -77,9 +63,6 @@ class _Counting:
         self.ran.append(step.number)
         self.done.append(step.number)
         return Done({"records": 1})
-
-    def commit(self, together: Together, plans: Sequence[Swap]) -> bool:
-        return together.commit(plans)
 
 
 def test_a_step_that_failed_is_the_first_of_the_next_task_and_a_step_that_was_done_is_not() -> None:
@@ -138,52 +121,37 @@ def test_a_task_of_an_earlier_run_changes_nothing() -> None:
     assert bus.state("t")[0].end == 2
 
 
-def _seat(owner: Owner) -> Sequence[Owner]:
-    return [owner]
-
-
 def test_a_task_fails_with_the_first_of_its_owners() -> None:
     bus = FreshBus()
-    serving = Serving(bus.url, "live", ["q"], "run", tasks=2, interval_seconds=0.01)
+    serving = Serving(bus.url, "live", "q", "run", tasks=2, interval_seconds=0.01)
     Steps(bus, "q", "run").begin_run()
     rows = [pa.RecordBatch.from_pydict({"value": [3]})]
     owners = [_Counting(str(number)) for number in range(4)]
     with pytest.raises(BusError, match="it failed"):
-        list(task(serving, [partial(_seat, owner) for owner in owners])(rows))
+        list(task(serving, owners)(rows))
     assert [len(owner.ran) for owner in owners[::2]] == [0, 0], "row 3 is for the second of two tasks"
 
 
 def test_the_driver_learns_what_each_task_of_its_run_has_done_since_it_asked() -> None:
     bus = FreshBus()
-    serving = Serving(bus.url, "live", ["q", "other"], "run", tasks=1, interval_seconds=5)
+    serving = Serving(bus.url, "live", "q", "run", tasks=2, interval_seconds=5)
     reports = Reports(bus, serving)
-    bus.put(serving.table, {"earlier/0/q": b"{}"})
+    bus.put(serving.table, {"earlier/0": b"{}"})
     reports.clear()
 
-    def say(query: str, steps: int, events: int, **suspended: str) -> None:
+    def say(task: int, steps: int, events: int, **suspended: str) -> None:
         told = {"steps": steps, "counts": {"events": events}, "suspended": suspended, "at": steps}
-        bus.put(serving.table, {f"run/0/{query}": json.dumps(told).encode(), "earlier/0/other": b"late"})
+        bus.put(serving.table, {f"run/{task}": json.dumps(told).encode(), "earlier/1": b"late"})
 
-    say("q", 3, 1, bad="why")
-    assert reports.news() == {"q": (3, Done({"events": 1}, {"bad": "why"})), "other": (0, Done())}
-    assert not reports.is_complete
-    say("q", 4, 1, bad="why")
-    say("other", 2, 5)
-    assert reports.news() == {"q": (1, Done()), "other": (2, Done({"events": 5}))} and reports.is_complete
+    say(0, 3, 1, bad="why")
+    assert reports.news() == (3, Done({"events": 1}, {"bad": "why"})) and not reports.is_complete
+    say(0, 4, 1, bad="why")
+    say(1, 2, 5)
+    assert reports.news() == (3, Done({"events": 5})) and reports.is_complete
     silent = reports.silent_seconds
-    say("q", 5, 1, bad="why")
-    assert reports.news() == {"q": (1, Done()), "other": (0, Done())}
-    assert reports.silent_seconds >= silent >= 0, "the other query has said nothing since"
-
-
-def test_what_several_tasks_have_done_is_added_up() -> None:
-    bus = FreshBus()
-    serving = Serving(bus.url, "live", ["q"], "run", tasks=2, interval_seconds=5)
-    reports = Reports(bus, serving)
-    for number in range(2):
-        told = {"steps": 2, "counts": {"events": 1 + number}, "suspended": {f"t{number}": "why"}, "at": 1}
-        bus.put(serving.table, {serving.row(number, "q"): json.dumps(told).encode()})
-    assert reports.news() == {"q": (4, Done({"events": 3}, {"t0": "why", "t1": "why"}))} and reports.is_complete
+    say(0, 5, 1, bad="why")
+    assert reports.news() == (1, Done({"events": 0}))
+    assert reports.silent_seconds >= silent >= 0, "the other task has said nothing since"
 
 
 def test_what_was_not_taken_is_held_and_the_bus_is_told_once_a_second() -> None:

@@ -132,7 +132,7 @@ def test_a_query_that_is_started_again_gives_no_event_twice(platform: Platform) 
     feed.trades(bus, ticker, 1, prices[:200])
     before = feed.wait_for_events(bus, 5, "again")
     wait_for(lambda: len(stored(platform, "again")) >= len(before) or None, 60)
-    running = platform.driver.queries[-1].query
+    running = platform.driver.queries[2].query
     assert running is not None
     running.stop()
     feed.trades(bus, ticker, 201, prices[200:])

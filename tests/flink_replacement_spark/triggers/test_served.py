@@ -57,7 +57,7 @@ def test_events_are_those_of_the_whole_table_each_once_whoever_dies(
     monkeypatch.setattr(trigger_state.PartStore, "save", deaths.around(trigger_state.PartStore.save))
     prices, others = walk(3, 400), walk(4, 400)
     owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
-    with served(bus, cache, owners):
+    with served(bus, "q", cache, owners):
         offset = register(bus, "v", V_SHAPE, ONE)
         register(bus, "any", "price > 0", OTHER)
         offset = register(bus, "spread", SPREAD, ONE, OTHER)
@@ -99,7 +99,7 @@ def test_a_chain_of_triggers_sees_each_event_once_whoever_dies(
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
     monkeypatch.setattr(trigger_state.PartStore, "save", deaths.around(trigger_state.PartStore.save))
     owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
-    with served(bus, cache, owners):
+    with served(bus, "q", cache, owners):
         register(bus, "echo", "SELECT event_id, ticker FROM trigger_events WHERE trigger_id = 'high'")
         register(bus, "again", "SELECT event_id FROM trigger_events WHERE trigger_id IN ('echo', 'pair')")
         register(bus, "pair", PAIR)
