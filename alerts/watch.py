@@ -79,7 +79,7 @@ class Watch:
                 ages[ticker] = min(age, ages.get(ticker, age))
         for ticker in self._pauses.keys() - ages.keys():
             del self._pauses[ticker]
-            yield from self._is_over(f"ticker {ticker}", seen.at, f"{ticker} is no longer live")
+            yield from self._is_over(f"ticker {ticker}", seen.at, f"the platform has stopped following {ticker}")
         for ticker, age in ages.items():
             trouble = f"ticker {ticker}"
             if not self._pauses.setdefault(ticker, _Pauses()).look(age):
@@ -96,7 +96,7 @@ class Watch:
             newest = status.get("newest_bar_seconds_ago", {})
             ages |= {ticker: newest.get(ticker, 0.0) for ticker in status.get("tickers_without_bars", ())}
         for trouble in [name for name in self._reported if name.startswith("bars ") and name[5:] not in ages]:
-            yield from self._is_over(trouble, seen.at, f"{trouble[5:]} has bars again, or is no longer live")
+            yield from self._is_over(trouble, seen.at, f"{trouble[5:]} has bars again, or is not followed now")
         for ticker, age in ages.items():
             if f"bars {ticker}" not in self._reported:
                 text = f"{ticker} has had no bar for {age:.0f} s although its trades come"

@@ -41,7 +41,7 @@ from candlewright_cep.types import BIGINT
 Labels = frozenset[str] | None
 _NAVIGATION = ("PREV", "NEXT", "FIRST", "LAST")
 PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME")
-_MISSING = "NULL if there is no such row, whatever x is"
+_MISSING = "NULL if that row does not exist, whatever x is"
 USAGES = (
     Usage("PREV(x, n)", "x of the row n (1) rows before the last one of x's variable", "PREV(price)", _MISSING),
     Usage("NEXT(x, n)", "x of the row n (1) rows after the last one of x's variable", "NEXT(price)", _MISSING),

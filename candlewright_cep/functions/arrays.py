@@ -194,7 +194,7 @@ ENTRIES: list[Declared] = [
             "ELEMENT_AT(array, place)",
             "the value at a place, from 1, or from the end where negative; also array[place]",
             "ELEMENT_AT(ARRAY[1, 2], -1) = 2",
-            "NULL if an argument is NULL, or there is no such place",
+            "NULL if an argument is NULL, or the array has no such place",
         ),
     ),
 ]

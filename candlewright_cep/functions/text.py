@@ -391,7 +391,7 @@ ENTRIES: list[Declared] = [
             "SPLIT_PART(text, separator, n)",
             "the nth piece between separators, from 1",
             "SPLIT_PART('BTC/USDT.BINANCE', '.', 2) = 'BINANCE'",
-            "NULL if an argument is NULL, or there is no such piece",
+            "NULL if an argument is NULL, or the text has fewer pieces",
         ),
     ),
     (

@@ -369,7 +369,7 @@ LIKE 'pattern'
   ticker LIKE 'BTC/%'
 
 IS NULL
-  whether there is no value; also IS NOT NULL, IS TRUE, IS FALSE, IS DISTINCT FROM
+  whether the value is missing; also IS NOT NULL, IS TRUE, IS FALSE, IS DISTINCT FROM
   received_at IS NULL
 
 AND condition
