@@ -48,8 +48,8 @@ def main() -> int:
             RelayConfig.of(settings),
             bus,
             read_from_iceberg(settings),
-            stored_in_iceberg(settings),
-            Registry(keeper, bus_of),
+            read_stored=stored_in_iceberg(settings),
+            registry=Registry(keeper, bus_of),
         )
     except ConfigurationError as error:
         print(error, file=sys.stderr)

@@ -108,6 +108,7 @@ class Relay:
         config: RelayConfig,
         bus: Bus,
         read_rows: ReadRows,
+        *,
         read_stored: ReadStored,
         registry: "Registry | None" = None,
     ) -> None:
@@ -135,30 +136,43 @@ class Relay:
         self._arrived: Inbox[StoredFinal] = Inbox(config.limits.max_waiting_reads * 2)
         index = FinalIndex(config.limits.max_indexed)
         self._feed = Feed(
-            bus, self._register, config, index, self._notifier.publish, self._state.waiting, self._on_awaited
+            bus,
+            self._register,
+            config,
+            index=index,
+            publish=self._notifier.publish,
+            awaited=self._state.waiting,
+            on_awaited=self._on_awaited,
         )
         self._interest = Interest()
-        self._live_feed = LiveFeed(bus, self._register, self._interest, self._notifier.publish)
-        self._live_requests = LiveRequests(self._register, config, self._notifier.publish, self._has_registry.is_set)
-        self._replays = Replays(bus, self._register, config, index, self._notifier.publish)
+        self._live_feed = LiveFeed(bus, self._register, self._interest, publish=self._notifier.publish)
+        self._live_requests = LiveRequests(
+            self._register, config, self._notifier.publish, is_registry=self._has_registry.is_set
+        )
+        self._replays = Replays(bus, self._register, config, index=index, publish=self._notifier.publish)
         self._triggers = TriggerDesk(
             TriggerStore(bus, self._register),
             self._register,
             config,
-            self._answer,
-            self._live_requests.follow,
-            lambda ends: self._trigger_feed.have_passed(ends),
-            self._notify_everywhere,
+            reply=self._answer,
+            follow=self._live_requests.follow,
+            have_passed=lambda ends: self._trigger_feed.have_passed(ends),
+            publish=self._notify_everywhere,
         )
         self._keep = KeepDesk(config.keep, config.timeout_ns, config.registry_seconds)
         self._door = RegistryDoor(bus, name, self._triggers.ask)
-        self._forwarding = Forwarding(bus, name, self._answer, self._notifier.publish)
+        self._forwarding = Forwarding(bus, name, self._answer, publish=self._notifier.publish)
         self._callbacks = Callbacks(bus)
         self._trigger_feed = TriggerFeed(
-            bus, self._register, config.limits, self._callback_of, self._notifier.publish, self._has_registry.is_set
+            bus,
+            self._register,
+            config.limits,
+            callback_of=self._callback_of,
+            publish=self._notifier.publish,
+            is_registry=self._has_registry.is_set,
         )
         self._long_answers = LongAnswers(
-            bus, read_rows, read_stored, self._outbox, config.limits, self._fail, self._reply
+            bus, read_rows, read_stored, outbox=self._outbox, limits=config.limits, fail=self._fail, reply=self._reply
         )
         self._writers = ThreadPoolExecutor(_WRITERS, thread_name_prefix="relay-writer")
         self._stop = threading.Event()
@@ -423,7 +437,7 @@ class Relay:
         name = self._keys.name_of(public)
         self._state.names = self._keys.all_names
         refusal = _NAMED if is_named else "" if name else _UNKNOWN_KEY
-        return open_envelope(parts, count, at_ns, name, refusal)
+        return open_envelope(parts, count, at_ns, name=name, refusal=refusal)
 
     def _refresh_venues(self, events: Sequence[ev.Event]) -> None:
         venues, now = self._state.venues, time.monotonic()

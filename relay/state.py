@@ -146,8 +146,8 @@ class RelayState:
     def _submit_legacy(self, peer: Peer, message: ing.OHLCRequest, at_ns: int) -> list[Command]:
         limits = self.config.limits
         try:
-            request = validation.legacy(message, LEGACY_CLIENT, self.venues, limits.max_legacy_rows)
-            ownership.check_foreign(peer.name, "request_id", request.request_id, self.names)
+            request = validation.legacy(message, LEGACY_CLIENT, self.venues, max_rows=limits.max_legacy_rows)
+            ownership.check_foreign(peer.name, "request_id", request.request_id, names=self.names)
         except InvalidRequest as error:
             return [_legacy_end(peer, message.request_id, ing.Response.ERROR, str(error))]
         # Sent again by one who waits: answered once. Where we were restarted meanwhile, it is what makes it wait again.
@@ -164,7 +164,7 @@ class RelayState:
     def _claim(self, peer: Peer, request: ing.SubmitHistoricalRequest | ing.DataRequest) -> None:
         """With keys on, what is asked is answered on a topic of the client's own. Raises InvalidRequest."""
         if peer.name:
-            ownership.check_foreign(peer.name, "request_id", request.request_id, self.names)
+            ownership.check_foreign(peer.name, "request_id", request.request_id, names=self.names)
             request.client_id = request.client_id or peer.name
             ownership.check_own(peer.name, "client_id", request.client_id)
 
@@ -177,7 +177,7 @@ class RelayState:
     def _read_stored(self, peer: Peer, query: cw.StoredQuery, at_ns: int) -> list[Command]:
         try:
             validation.check_stored(query)
-            ownership.check_foreign(peer.name, "covered_by", query.covered_by, self.names)
+            ownership.check_foreign(peer.name, "covered_by", query.covered_by, names=self.names)
         except InvalidRequest as error:
             return [_error(peer, "INVALID", str(error), query.request_id)]
         return [ReadStored(peer, query)]
@@ -224,7 +224,7 @@ class RelayState:
             trigger_requests.check_view(message)
             ownership.check_own(peer.name, "name of the view", message.name)
         except InvalidRequest as error:
-            answer = refused_view(peer, message, cw.ViewAck.ERROR, str(error))
+            answer = refused_view(peer, message, cw.ViewAck.ERROR, text=str(error))
             return [Reply(peer, answer.message)]
         return [AskTriggers(peer, message, at_ns)]
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tests.conftest import ROOT
 
@@ -20,6 +21,7 @@ ROOMS = (
     "gateways",
     "iceberg",
     "ingestor",
+    "relay",
     "sandbox",
     "triggers",
     "venues",
@@ -31,16 +33,37 @@ NAMED_BY_OTHERS = {"read_response", "handle_errors", "give_back", "call_binop"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def functions() -> Iterator[tuple[str, Function, bool]]:
-    """(place, function, whether it is a method) of every room, generated code left out."""
+@dataclass(frozen=True)
+class Declared:
+    place: str
+    node: Function
+    is_method: bool
+    #: A function in a function: what it is given to calls it by position.
+    is_inner: bool
+
+    @property
+    def is_public(self) -> bool:
+        return not self.is_inner and (self.node.name == "__init__" or not self.node.name.startswith("_"))
+
+    @property
+    def positional(self) -> list[ast.arg]:
+        return [*self.node.args.posonlyargs, *self.node.args.args][self.is_method :]
+
+
+def declared() -> Iterator[Declared]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            methods = {id(each) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for each in node.body}
-            for node in ast.walk(tree):
-                if isinstance(node, Function) and node.name not in NAMED_BY_OTHERS and not _is_command(node):
-                    place = f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
-                    yield place, node, id(node) in methods and not _is_static(node)
+            for each in _functions(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())):
+                if each.node.name not in NAMED_BY_OTHERS and not _is_command(each.node):
+                    yield each
+
+
+def _functions(path: str, parent: ast.AST, *, is_inner: bool = False) -> Iterator[Declared]:
+    for node in ast.iter_child_nodes(parent):
+        if isinstance(node, Function):
+            is_method = isinstance(parent, ast.ClassDef) and not _is_static(node)
+            yield Declared(f"{path}:{node.lineno} {node.name}", node, is_method=is_method, is_inner=is_inner)
+        yield from _functions(path, node, is_inner=is_inner or isinstance(node, Function))
 
 
 def _is_command(node: Function) -> bool:
@@ -52,25 +75,15 @@ def _is_static(node: Function) -> bool:
     return any(isinstance(each, ast.Name) and each.id == "staticmethod" for each in node.decorator_list)
 
 
-def _positional(node: Function, *, is_method: bool) -> list[ast.arg]:
-    return [*node.args.posonlyargs, *node.args.args][is_method:]
-
-
 def test_public_functions_take_few_arguments_by_position() -> None:
-    found = [
-        place
-        for place, node, is_method in functions()
-        if (node.name == "__init__" or not node.name.startswith("_"))
-        and len(_positional(node, is_method=is_method)) > MOST
-    ]
-    assert found == []
+    assert [each.place for each in declared() if each.is_public and len(each.positional) > MOST] == []
 
 
 def test_a_bool_is_passed_by_name() -> None:
     found = [
-        place
-        for place, node, is_method in functions()
-        for argument in _positional(node, is_method=is_method)
+        each.place
+        for each in declared()
+        for argument in each.positional
         if argument.annotation is not None and ast.unparse(argument.annotation) == "bool"
     ]
     assert found == []

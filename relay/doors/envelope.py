@@ -55,7 +55,7 @@ def _with_the_rest(router: "zmq.Socket[bytes]", first: bytes) -> tuple[list[byte
 
 
 def open_envelope(
-    parts: Sequence[bytes], count: int, at_ns: int, name: str = "", refusal: str = "", address: str = ""
+    parts: Sequence[bytes], count: int, at_ns: int, *, name: str = "", refusal: str = "", address: str = ""
 ) -> MessageReceived | FrameRefused:
     """`parts` begin with the connection's identity; behind an empty delimiter they are those of a REQ client.
 

@@ -107,7 +107,9 @@ class Gate:
         self._guard(socket)
         socket.setsockopt(zmq.XPUB_MANUAL, 1)
 
-    def take(self, socket: "zmq.Socket[bytes]", count: int, on_subscribed: OnSubscribed, on_last_left: OnTopic) -> None:
+    def take(
+        self, socket: "zmq.Socket[bytes]", count: int, on_subscribed: OnSubscribed, *, on_last_left: OnTopic
+    ) -> None:
         for _ in range(count):
             try:
                 frame = socket.recv(zmq.NOBLOCK, copy=False)

@@ -86,7 +86,7 @@ class Notifier:
             if self._gate is None:
                 self._take_subscriptions(on_subscribed, on_last_left)
             else:
-                self._gate.take(self._socket, _PER_ROUND, on_subscribed, on_last_left)
+                self._gate.take(self._socket, _PER_ROUND, on_subscribed, on_last_left=on_last_left)
                 if not self._gate.look(on_last_left):
                     poller.unregister(self._socket)
                     self._start_anew(stop)

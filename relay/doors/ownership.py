@@ -51,7 +51,7 @@ def check_own(name: str, field: str, identity: str) -> None:
         raise InvalidRequest(f"With keys on, the {field} begins with the name of its client's key, {name!r}.")
 
 
-def check_foreign(name: str, field: str, identity: str, names: Iterable[str]) -> None:
+def check_foreign(name: str, field: str, identity: str, *, names: Iterable[str]) -> None:
     """Raises InvalidRequest for an id that is another client's, or the platform's."""
     if name and not is_own(name, identity):
         for other in (*RESERVED, *names):

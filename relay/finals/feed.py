@@ -33,12 +33,13 @@ class Feed(Follower):
         bus: Bus,
         register: Register,
         config: RelayConfig,
+        *,
         index: FinalIndex,
         publish: Callable[[Batch, float], bool],
         awaited: Container[str],
         on_awaited: Callable[[StoredFinal], None],
     ) -> None:
-        super().__init__("feed", bus, register, publish)
+        super().__init__("feed", bus, register, publish=publish)
         self._config = config
         self._index = index
         self._awaited = awaited

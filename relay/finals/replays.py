@@ -30,6 +30,7 @@ class Replays:
         bus: Log,
         register: Register,
         config: RelayConfig,
+        *,
         index: FinalIndex,
         publish: Callable[[Batch, float], bool],
     ) -> None:

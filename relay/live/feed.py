@@ -33,9 +33,9 @@ class LiveFeed(Follower):
     """
 
     def __init__(
-        self, bus: Bus, register: Register, interest: Interest, publish: Callable[[Batch, float], bool]
+        self, bus: Bus, register: Register, interest: Interest, *, publish: Callable[[Batch, float], bool]
     ) -> None:
-        super().__init__("live", bus, register, publish)
+        super().__init__("live", bus, register, publish=publish)
         self._interest = interest
         self._streams = {stream.bus_topic: stream for _, stream in _KINDS}
         self._next: dict[str, dict[int, int]] = {}

@@ -35,7 +35,7 @@ class Follower(ABC):
     long as the notifications socket lets it.
     """
 
-    def __init__(self, name: str, bus: Bus, register: Register, publish: Callable[[Batch, float], bool]) -> None:
+    def __init__(self, name: str, bus: Bus, register: Register, *, publish: Callable[[Batch, float], bool]) -> None:
         self._name = name
         self._bus = bus
         self._register = register

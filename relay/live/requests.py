@@ -48,6 +48,7 @@ class LiveRequests:
         register: Register,
         config: RelayConfig,
         publish: Callable[[Batch, float], bool],
+        *,
         is_registry: Callable[[], bool] = lambda: False,
     ) -> None:
         self._register = register
@@ -68,16 +69,16 @@ class LiveRequests:
         self.seen_at = time.monotonic()
 
     def subscribed(self, topic: bytes, subscriber: Holder) -> None:
-        self._note(True, topic, subscriber)
+        self._note(topic, subscriber, is_wanted=True)
 
     def last_left(self, topic: bytes) -> None:
-        self._note(False, topic, _SUBSCRIBERS)
+        self._note(topic, _SUBSCRIBERS, is_wanted=False)
 
-    def follow(self, topic: str, is_wanted: bool) -> None:
+    def follow(self, topic: str, *, is_wanted: bool) -> None:
         """Registered triggers read this topic, or do no more."""
-        self._note(is_wanted, topic.encode(), TRIGGERS)
+        self._note(topic.encode(), TRIGGERS, is_wanted=is_wanted)
 
-    def _note(self, is_wanted: bool, topic: bytes, holder: Holder) -> None:
+    def _note(self, topic: bytes, holder: Holder, *, is_wanted: bool) -> None:
         if named_topic(topic) is not None:
             self._news.append((is_wanted, topic, holder))
             self._changed.set()
@@ -126,7 +127,7 @@ class LiveRequests:
             is_wanted, subscription, holder = self._news.popleft()
             name = subscription.decode()
             if holder is not TRIGGERS:
-                self._note_check(name, is_wanted)
+                self._note_check(name, is_wanted=is_wanted)
             topic = live_topic(subscription)
             if topic is None:
                 continue
@@ -200,7 +201,7 @@ class LiveRequests:
         if not self._publish(batch, _PUBLISH_SECONDS):
             metrics.DROPPED_REPLAYS.inc(len(batch))
 
-    def _note_check(self, name: str, is_wanted: bool) -> None:
+    def _note_check(self, name: str, *, is_wanted: bool) -> None:
         if not is_wanted:
             self._checks.left(name)
         elif not self._checks.subscribed(name, time.monotonic()):

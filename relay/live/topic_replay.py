@@ -44,7 +44,7 @@ def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.Topi
 
 def _read(bus: Log, stream: Stream, topic: str, first: int, last: int, limits: RelayLimits) -> list[cw.TopicRecord]:
     """The numbers of one topic may be in several partitions, as do those of a trigger on several tickers."""
-    search = _Search(bus, stream, topic, last)
+    search = _Search(bus, stream, topic, last=last)
     found: list[cw.TopicRecord] = []
     expected, size = first, 0
     while expected <= last:
@@ -61,7 +61,7 @@ def _read(bus: Log, stream: Stream, topic: str, first: int, last: int, limits: R
 class _Search:
     """Reads each place of the bus once: what comes by on the way to one number is kept for the next ones."""
 
-    def __init__(self, bus: Log, stream: Stream, topic: str, last: int) -> None:
+    def __init__(self, bus: Log, stream: Stream, topic: str, *, last: int) -> None:
         self._bus = bus
         self._stream = stream
         self._topic = topic

@@ -34,6 +34,7 @@ class LongAnswers:
         bus: Bus,
         read_rows: ReadRows,
         read_stored: ReadStored,
+        *,
         outbox: Outbox,
         limits: RelayLimits,
         fail: Callable[[ev.CommandFailed], None],

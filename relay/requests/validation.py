@@ -105,7 +105,9 @@ def data_request(message: ing.DataRequest, venues: VenueBook) -> ing.DataRequest
     return clean
 
 
-def legacy(message: ing.OHLCRequest, client_id: str, venues: VenueBook, max_rows: int) -> ing.SubmitHistoricalRequest:
+def legacy(
+    message: ing.OHLCRequest, client_id: str, venues: VenueBook, *, max_rows: int
+) -> ing.SubmitHistoricalRequest:
     """An OHLCRequest as the historical request that answers it."""
     request = ing.SubmitHistoricalRequest(
         request_id=message.request_id,

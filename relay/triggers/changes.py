@@ -49,7 +49,7 @@ class Changes:
     def __len__(self) -> int:
         return len(self._changes)
 
-    def begin(self, needs_joint: bool, offset: int | None = None) -> int:
+    def begin(self, *, needs_joint: bool, offset: int | None = None) -> int:
         """A new one; `needs_joint`: the joint partition has to pass it, too."""
         number = self._next_number
         self._next_number += 1

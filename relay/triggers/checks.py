@@ -50,6 +50,7 @@ class TriggerChecks:
         settings: TriggersSettings,
         on_checked: Callable[[Checked | ViewChecked], object],
         functions: Mapping[str, KapacitorFunctionSettings] | None = None,
+        *,
         warnings: Callable[[Sequence[Named]], Sequence[str]] = lambda topics: (),
         destinations: frozenset[str] | None = None,
     ) -> None:
@@ -89,7 +90,7 @@ class TriggerChecks:
 
     def _of_trigger(self, wanted: Check) -> Checked:
         request = wanted.asked.request
-        outcome = check(request, self._rules, self._functions, wanted.views)
+        outcome = check(request, self._rules, self._functions, views=wanted.views)
         if isinstance(outcome, Sound):
             outcome = self._with_warnings(outcome, request.tickers)
         return Checked(wanted.asked, outcome)
@@ -121,6 +122,7 @@ def check(
     request: ing.CEPTriggerRequest,
     rules: TriggerRules,
     functions: KnownFunctions,
+    *,
     views: Mapping[str, str] | None = None,
 ) -> Sound | Refused:
     views = views or {}
@@ -169,7 +171,7 @@ def check_change(wanted: CheckView, rules: TriggerRules, functions: KnownFunctio
         request = ing.CEPTriggerRequest(
             trigger_id=known.trigger_id, sql_pattern=known.sql, tickers=known.tickers, parameters=known.parameters
         )
-        outcome = check(request, rules, functions, views)
+        outcome = check(request, rules, functions, views=views)
         if isinstance(outcome, Refused):
             return RefusedView(
                 cw.ViewAck.ERROR, f"The trigger {known.trigger_id!r} reads it and would be refused: {outcome.text}"

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from google.protobuf.message import Message
 
@@ -74,14 +75,21 @@ log = get_logger()
 HavePassed = Callable[[dict[int, int]], bool]
 
 
+class FollowTopic(Protocol):
+    """Begins or ends the live data of a topic that triggers read."""
+
+    def __call__(self, topic: str, *, is_wanted: bool) -> None: ...
+
+
 class TriggerDesk:
     def __init__(
         self,
         store: TriggerStore,
         register: Register,
         config: RelayConfig,
+        *,
         reply: Callable[[Peer, Message], None],
-        follow: Callable[[str, bool], None],
+        follow: FollowTopic,
         have_passed: HavePassed,
         publish: Callable[[Batch, float], bool],
     ) -> None:
@@ -95,7 +103,9 @@ class TriggerDesk:
         self._state = TriggerState(config.limits, settings.max_triggers, settings.activation_timeout_seconds)
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         judge = TickerJudge(register, config.limits.venue_refresh_seconds)
-        self.checks = TriggerChecks(settings, self.ask, config.functions, judge.warnings, config.destinations)
+        self.checks = TriggerChecks(
+            settings, self.ask, config.functions, warnings=judge.warnings, destinations=config.destinations
+        )
         #: Removals that wait for the last events of their triggers: where these end.
         self._awaited: dict[int, dict[int, int] | None] = {}
         self._to_tell: dict[Notice, None] = {}
@@ -278,7 +288,7 @@ class TriggerDesk:
             case Tell():
                 self._to_tell.update(dict.fromkeys(command.notices))
             case Follow():
-                self._follow(command.topic, command.is_wanted)
+                self._follow(command.topic, is_wanted=command.is_wanted)
 
     def _acknowledge(self, peer: Peer, ack: Ack) -> None:
         metrics.TRIGGER_ACKS.labels(Ack.TriggerStatus.Name(ack.status)).inc()

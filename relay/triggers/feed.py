@@ -40,11 +40,12 @@ class TriggerFeed(Follower):
         bus: Bus,
         register: Register,
         limits: RelayLimits,
+        *,
         callback_of: Callable[[str], str],
         publish: Callable[[Batch, float], bool],
         is_registry: Callable[[], bool] = lambda: True,
     ) -> None:
-        super().__init__("trigger_feed", bus, register, publish)
+        super().__init__("trigger_feed", bus, register, publish=publish)
         self._limits = limits
         self._is_registry = is_registry
         self._callback_of = callback_of

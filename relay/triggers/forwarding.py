@@ -57,7 +57,7 @@ class Forwarding:
     """The end of a relay without the registry: `ask` and `subscribed` from any thread, `run` passes answers on."""
 
     def __init__(
-        self, bus: Bus, relay: str, reply: Callable[[Peer, Message], None], publish: Callable[[Batch, float], bool]
+        self, bus: Bus, relay: str, reply: Callable[[Peer, Message], None], *, publish: Callable[[Batch, float], bool]
     ) -> None:
         self._bus = bus
         self._relay = relay

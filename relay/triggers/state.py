@@ -74,7 +74,7 @@ class TriggerState:
         self._book = TriggerBook()
         self._changes = Changes(timeout_seconds)
         self._followed = FollowedTopics()
-        self._views = ViewState(limits, self._book, self._restart, self._circle)
+        self._views = ViewState(limits, self._book, self._restart, circle=self._circle)
         #: Ids whose text is being checked, with what was asked about them meanwhile.
         self._in_check: dict[str, deque[RegisterAsked | RemoveAsked]] = {}
         #: Requests that wait for a check, and their bytes.
@@ -172,7 +172,7 @@ class TriggerState:
         entry = rec.TriggerEntry()
         entry.CopyFrom(trigger.entry)
         entry.is_leaving = True
-        change = self._change(entry, trigger.is_joint)
+        change = self._change(entry, is_joint=trigger.is_joint)
         return [change, *self._wait(change.number, waiter)]
 
     def _on_checked(self, event: Checked) -> list[Command]:
@@ -225,7 +225,7 @@ class TriggerState:
             joined_seconds=sound.joined_seconds,
             sources=sound.sources,
         )
-        return self._change(entry, sound.is_joint)
+        return self._change(entry, is_joint=sound.is_joint)
 
     def _restart(self, trigger: Registered, sound: Sound, at_ns: int) -> list[Command]:
         """A view that it reads has changed."""
@@ -265,7 +265,7 @@ class TriggerState:
 
     # ---- changes
 
-    def _change(self, entry: rec.TriggerEntry, is_joint: bool, joins_anew: bool = False) -> Change:
+    def _change(self, entry: rec.TriggerEntry, *, is_joint: bool, joins_anew: bool = False) -> Change:
         """The next form of a trigger, to be written; `entry` gets its offset when that is done.
 
         A suspended trigger is taken away from the pipeline: it fails in one partition, and runs in none.
@@ -316,11 +316,11 @@ class TriggerState:
             self._last_version = max(self._last_version, entry.registration.version)
             is_published = entry.HasField("control_offset") and entry.control_offset < event.controls_end
             if self._renew(entry) or not is_published:
-                change = self._change(entry, is_joint, joins_anew=True)
+                change = self._change(entry, is_joint=is_joint, joins_anew=True)
                 commands.append(change)
                 number = change.number
             else:
-                number = self._changes.begin(is_joint, entry.control_offset)
+                number = self._changes.begin(needs_joint=is_joint, offset=entry.control_offset)
                 trigger = Registered(entry, is_joint, is_joint, number, entry.ByteSize())
                 self._book.put(trigger)
                 # An earlier run may have stored a suspension and not told of it.
@@ -358,7 +358,7 @@ class TriggerState:
         entry = rec.TriggerEntry()
         entry.CopyFrom(trigger.entry)
         entry.suspended_reason = reason
-        return [*self._refuse_waiters(trigger, reason), self._change(entry, trigger.is_joint)]
+        return [*self._refuse_waiters(trigger, reason), self._change(entry, is_joint=trigger.is_joint)]
 
     def _tell(self, trigger: Registered) -> list[Command]:
         notices = self._book.suspensions.of(trigger.name)

@@ -44,6 +44,7 @@ class ViewState:
         limits: RelayLimits,
         triggers: TriggerBook,
         restart: Restart,
+        *,
         circle: Callable[[str, Sound], str],
     ) -> None:
         """`circle`: why a trigger may not read what its check found; empty where it may."""
@@ -252,11 +253,11 @@ def _counted(what: str, names: list[str]) -> str:
 
 
 def _refused(asked: ViewAsked | ViewRemoveAsked, status: "ViewAck.ViewStatus", text: str) -> AnswerView:
-    return refused_view(asked.peer, asked.request, status, text)
+    return refused_view(asked.peer, asked.request, status, text=text)
 
 
 def refused_view(
-    peer: Peer, request: cw.ViewRequest | cw.ViewRemove, status: "ViewAck.ViewStatus", text: str
+    peer: Peer, request: cw.ViewRequest | cw.ViewRemove, status: "ViewAck.ViewStatus", *, text: str
 ) -> AnswerView:
     ack = ViewAck(request_id=request.request_id[:200], name=request.name[:200], status=status, text=text)
     return AnswerView(peer, ack)

@@ -125,7 +125,7 @@ def lost(topic: str) -> float:
 
 class Reader(Follower):
     def __init__(self, bus: RedisBus) -> None:
-        super().__init__("reader", bus, Register(bus, config()), lambda batch, seconds: True)
+        super().__init__("reader", bus, Register(bus, config()), publish=lambda batch, seconds: True)
         self.next: dict[int, int] = {}
         self.values: list[str] = []
 
@@ -185,7 +185,15 @@ def test_finals_that_were_lost_are_not_replayed_from_the_places_of_others(store:
             final = ing.HistoryReadyNotification(request_id=name)
             bus.publish(topics.NOTIFICATIONS, [Record(final.SerializeToString(), key=name.encode())])
 
-    feed = RelayFeed(store.reading, Register(bus, config()), config(), index, publish, set(), lambda final: None)
+    feed = RelayFeed(
+        store.reading,
+        Register(bus, config()),
+        config(),
+        index=index,
+        publish=publish,
+        awaited=set(),
+        on_awaited=lambda final: None,
+    )
     stop = threading.Event()
     thread = threading.Thread(target=feed.run, args=(stop,))
     thread.start()
@@ -225,7 +233,7 @@ def test_subscribers_hear_that_numbers_are_given_again(store: Store) -> None:
             pipeline.fire(store.bus, "t", number)
 
     register, stop = Register(store.reading, config()), threading.Event()
-    feed = TriggerFeed(store.reading, register, RelayLimits(), lambda trigger_id: "", publish)
+    feed = TriggerFeed(store.reading, register, RelayLimits(), callback_of=lambda trigger_id: "", publish=publish)
     thread = threading.Thread(target=feed.run, args=(stop,))
     thread.start()
     try:

@@ -24,7 +24,7 @@ def start_relay() -> Iterator[Start]:
             bus: Bus | None = None, read_rows: Any = no_rows, read_stored: Any = None, **changes: Any
         ) -> Platform:
             bus = bus or FreshBus()
-            relay = Relay(config(**changes), bus, read_rows, read_stored)
+            relay = Relay(config(**changes), bus, read_rows, read_stored=read_stored)
             relay.start()
             stack.callback(relay.close)
             return Platform(bus, relay, stack, context)
@@ -38,7 +38,7 @@ def platform() -> Iterator[Platform]:
     with ExitStack() as stack:
         context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
         bus = FreshBus()
-        relay = Relay(config(), bus, no_rows, no_rows)
+        relay = Relay(config(), bus, no_rows, read_stored=no_rows)
         relay.start()
         stack.callback(relay.close)
         yield Platform(bus, relay, stack, context)

@@ -46,7 +46,7 @@ class Group:
     def start(self, limits: RelayLimits = LIMITS) -> Member:
         keeper = Keeper.of(self.bus.url, REGISTRY, LEASE_SECONDS)
         registry = Registry(keeper, lambda term: RedisBus(term.address(self.bus.url)))
-        relay = Relay(config(limits=limits), self.bus, no_rows, no_rows, registry)
+        relay = Relay(config(limits=limits), self.bus, no_rows, read_stored=no_rows, registry=registry)
         relay.start()
 
         def stop() -> None:

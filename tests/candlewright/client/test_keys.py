@@ -20,7 +20,7 @@ DAY = {"start": "2024-01-01", "end": "2024-01-02"}
 
 @pytest.fixture
 def relay(tmp_path: Path) -> Iterator[Relay]:
-    relay = Relay(config(keys_in=tmp_path / "data"), FreshBus(), no_rows, no_rows)
+    relay = Relay(config(keys_in=tmp_path / "data"), FreshBus(), no_rows, read_stored=no_rows)
     relay.start()
     yield relay
     relay.close()

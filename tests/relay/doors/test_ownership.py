@@ -108,8 +108,8 @@ def test_the_topic_of_an_id_of_another_client_is_not_published_to() -> None:
 
 def test_ids_that_begin_with_the_name_of_another_client_or_of_the_platform_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="another client"):
-        ownership.check_foreign("bob", "request_id", "alice-1", ["alice", "bob"])
+        ownership.check_foreign("bob", "request_id", "alice-1", names=["alice", "bob"])
     with pytest.raises(InvalidRequest, match="another client"):
-        ownership.check_foreign("bob", "request_id", "subscription:TICKS:x", ["bob"])
-    ownership.check_foreign("bob", "request_id", "4f1c", ["alice", "bob"])
-    ownership.check_foreign("", "request_id", "alice-1", ["alice"])
+        ownership.check_foreign("bob", "request_id", "subscription:TICKS:x", names=["bob"])
+    ownership.check_foreign("bob", "request_id", "4f1c", names=["alice", "bob"])
+    ownership.check_foreign("", "request_id", "alice-1", names=["alice"])

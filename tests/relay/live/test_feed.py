@@ -52,7 +52,7 @@ def test_who_subscribes_while_the_end_is_looked_up_is_sent_what_was_published_si
             interest.add(TOPIC)
         publish(bus, 2)
 
-    feed = LiveFeed(bus, Register(bus, config()), interest, hand_over)
+    feed = LiveFeed(bus, Register(bus, config()), interest, publish=hand_over)
     feed._register.prepare()
     publish(bus, 1)
     feed._resume(stop)

@@ -23,7 +23,7 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 class Reader(Follower):
     def __init__(self, bus: Bus, register: Register, offset: int) -> None:
-        super().__init__("reader", bus, register, lambda batch, seconds: True)
+        super().__init__("reader", bus, register, publish=lambda batch, seconds: True)
         self.next = {(TOPIC, 0): offset}
         self.values: list[bytes] = []
 

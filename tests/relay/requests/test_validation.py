@@ -135,7 +135,7 @@ def test_a_legacy_request_becomes_a_historical_one() -> None:
     message = ing.OHLCRequest(
         request_id="r", ticker="BTC/USDT.BINANCE", start_time=START, end_time=START + HOUR, period_seconds=60, limit=5
     )
-    assert validation.legacy(message, "inner", BOOK, 1_000) == submit("r", client_id="inner", limit=5)
+    assert validation.legacy(message, "inner", BOOK, max_rows=1_000) == submit("r", client_id="inner", limit=5)
 
 
 def test_a_legacy_request_for_too_many_candles_is_refused_unless_its_limit_is_small() -> None:
@@ -143,6 +143,6 @@ def test_a_legacy_request_for_too_many_candles_is_refused_unless_its_limit_is_sm
         request_id="r", ticker="BTC/USDT.BINANCE", start_time=START, end_time=START + HOUR, period_seconds=60
     )
     with pytest.raises(InvalidRequest, match="This would be 60 candles"):
-        validation.legacy(message, "inner", BOOK, 59)
+        validation.legacy(message, "inner", BOOK, max_rows=59)
     message.limit = 59
-    assert validation.legacy(message, "inner", BOOK, 59).limit == 59
+    assert validation.legacy(message, "inner", BOOK, max_rows=59).limit == 59

@@ -233,7 +233,7 @@ def test_a_backlog_of_several_rounds_keeps_its_order() -> None:
             stop.set()
         return True
 
-    TriggerFeed(bus, register, RelayLimits(), lambda trigger_id: "", publish).run(stop)
+    TriggerFeed(bus, register, RelayLimits(), callback_of=lambda trigger_id: "", publish=publish).run(stop)
     assert published == list(range(1, 12_001))
 
 
