@@ -1,7 +1,7 @@
 """The entry of the library: a text in, a checked trigger or a table out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from candlewright_cep.binding.recovery import raise_noted
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.doubts import doubts
+from candlewright_cep.planning.periods import of_period
 from candlewright_cep.planning.planner import Planner
 from candlewright_cep.planning.plans import Match, Plan, SharedInputs
 from candlewright_cep.planning.relation import Relation, from_table
@@ -99,6 +100,25 @@ def compile_query(
     return _compiled(sql, planner, plan)
 
 
+def compile_stored(
+    sql: str,
+    schemas: Mapping[str, pa.Schema],
+    parameters: Mapping[str, str] | None = None,
+    default_table: str = "ticks",
+    limits: Limits = DEFAULT,
+    *,
+    answers_to_any: bool = False,
+    views: Mapping[str, str] | None = None,
+) -> CompiledQuery:
+    """`compile_query` for finished inputs: of bars, the text reads those of the parameter `period_seconds` alone, as a
+    stream reads them. Raises TriggerRejected.
+    """
+    compiled = compile_query(
+        sql, schemas, parameters, default_table, limits, answers_to_any=answers_to_any, views=views
+    )
+    return replace(compiled, plan=of_period(compiled.plan, parameters or {}, limits))
+
+
 def compile_view(
     name: str, schemas: Mapping[str, pa.Schema], views: Mapping[str, str], limits: Limits = DEFAULT
 ) -> CompiledQuery:
@@ -141,7 +161,8 @@ def evaluate(
 
     `tables`: one table, which answers to any name, or tables by name, where a text instead of a table is a view. A
     table is one of pyarrow, or anything that exports Arrow (a DataFrame of Polars or pandas, a relation of DuckDB). A
-    bare condition is one over `table_name`, or over the only table.
+    bare condition is one over `table_name`, or over the only table. The parameter `period_seconds` leaves bars of other
+    periods out (tables with `open_time` and `period_seconds`), as it does for a running trigger.
 
     Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`, and SkipFailed.
     """
@@ -149,7 +170,7 @@ def evaluate(
         named = {name: rows if isinstance(rows, str) else as_table(rows) for name, rows in tables.items()}
         return evaluate_named(sql, named, parameters, table_name, limits)
     table = as_table(tables)
-    compiled = compile_query(sql, {table_name: table.schema}, parameters, table_name, limits, answers_to_any=True)
+    compiled = compile_stored(sql, {table_name: table.schema}, parameters, table_name, limits, answers_to_any=True)
     return compiled.run({table_name: table})
 
 
@@ -175,4 +196,4 @@ def evaluate_named(
     stored = {name: given for name, given in tables.items() if not isinstance(given, str)}
     default = table_name if table_name in stored or len(stored) != 1 else next(iter(stored))
     schemas = {name: table.schema for name, table in stored.items()}
-    return compile_query(sql, schemas, parameters, default, limits, views=views).run(stored)
+    return compile_stored(sql, schemas, parameters, default, limits, views=views).run(stored)

@@ -24,13 +24,14 @@ def with_close_time(bars: Scan, limits: Limits) -> Plan:
     if opened.kind is not Kind.TIMESTAMP or not period.is_integer:
         return bars
     second = CallNode("INTERVAL SECOND", (LiteralNode("1", STRING, BEGIN),), BEGIN)
-    length = CallNode("*", (_column(PERIOD), second), BEGIN, is_operator=True)
-    ended = Binder(bars.fields, {}, limits).bind(CallNode("+", (_column(OPEN_TIME), length), BEGIN, is_operator=True))
+    length = CallNode("*", (column_named(PERIOD), second), BEGIN, is_operator=True)
+    end = CallNode("+", (column_named(OPEN_TIME), length), BEGIN, is_operator=True)
+    ended = Binder(bars.fields, {}, limits).bind(end)
     columns = tuple(Column(index, field.type) for index, field in enumerate(bars.fields))
     return Project(bars, (*columns, ended), (*bars.fields, Field(CLOSE_TIME, ended.type, hidden=True)))
 
 
-def _column(name: str) -> Node:
+def column_named(name: str) -> Node:
     return NameNode((Identifier(name, False, BEGIN),), BEGIN)
 
 

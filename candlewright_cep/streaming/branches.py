@@ -2,46 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts
+from candlewright_cep.binding.expressions import Column, Expression
 from candlewright_cep.engine import CompiledQuery
 from candlewright_cep.planning.bands import Band
 from candlewright_cep.planning.over import Over
-from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Plan, Renamed, Scan, Union
+from candlewright_cep.planning.periods import STATELESS, named_period
+from candlewright_cep.planning.plans import AsofJoin, Join, Plan, Scan, Union
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, Leaf, Pair, StreamInput
 from candlewright_cep.streaming.query import StreamQuery, chain_of, check_anchors, ties_in, walked
-from candlewright_cep.streaming.stages import STATELESS, is_lookup
+from candlewright_cep.streaming.stages import is_lookup
 from candlewright_cep.syntax.tokens import BEGIN, Position
 
 _SECOND = 1_000_000_000
-
-
-def joins_by_time(node: Plan) -> bool:
-    """Whether rows wait for others: a join of two inputs, or of rows whose times need not be equal. One of an input
-    with itself on equal times waits for nothing but the rest of that time."""
-    if isinstance(node, AsofJoin):
-        return True
-    if not isinstance(node, Join):
-        return False
-    return node.band is not None or len(_names(node)) > 1 or not all(map(_is_filtered, (node.left, node.right)))
-
-
-def _names(plan: Any) -> set[str]:
-    if isinstance(plan, Scan):
-        return {plan.name}
-    parts = [plan.left, plan.right] if isinstance(plan, Join | AsofJoin) else list(getattr(plan, "branches", ()))
-    inner = getattr(plan, "inner", None)
-    return set().union(*(_names(part) for part in ([*parts, inner] if inner is not None else parts)))
-
-
-def _is_filtered(plan: Any) -> bool:
-    """Whether it is an input behind filters and projections, or a join of such."""
-    while isinstance(plan, STATELESS):
-        plan = plan.inner
-    if isinstance(plan, Join):
-        return plan.band is None and _is_filtered(plan.left) and _is_filtered(plan.right)
-    return isinstance(plan, Scan)
 
 
 def joined_query(
@@ -100,7 +73,7 @@ class _Reader:
         )
         period = 0
         if source.period_column in names:
-            period = _period(nodes, names.index(source.period_column)) or self.period_seconds
+            period = named_period(nodes, names.index(source.period_column)) or self.period_seconds
         return Leaf(scan.name, source, period), known
 
     def _side(self, plan: Plan, at: Position) -> tuple[Branch, KnownColumns]:
@@ -194,26 +167,3 @@ def _equal_times(node: Join | AsofJoin, left: KnownColumns, right: KnownColumns)
         if _goes_by_time(band, left, right):
             return band
     return None
-
-
-def _period(nodes: Sequence[Plan], column: int) -> int:
-    """The value that filters over an input ask of this column; 0 where they ask for none."""
-    for node in nodes:
-        if isinstance(node, Scan | Renamed):
-            continue
-        if isinstance(node, Filter):
-            for part in conjuncts(node.condition):
-                if isinstance(part, Apply) and part.function == "=":
-                    values = [side.value for side in part.arguments if isinstance(side, Constant)]
-                    columns = [side.index for side in part.arguments if isinstance(side, Column)]
-                    if columns == [column] and len(values) == 1 and isinstance(values[0], int) and values[0] > 0:
-                        return values[0]
-            continue
-        expressions = getattr(node, "expressions", None)
-        if expressions is None:
-            return 0
-        places = [place for place, part in enumerate(expressions) if isinstance(part, Column) and part.index == column]
-        if not places:
-            return 0
-        column = places[0]
-    return 0

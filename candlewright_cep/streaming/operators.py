@@ -7,6 +7,7 @@ from typing import Any
 from candlewright_cep.binding.expressions import Column, Expression
 from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.periods import STATELESS
 from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
@@ -19,7 +20,6 @@ from candlewright_cep.streaming.query import StreamQuery, known_at_start, over_w
 from candlewright_cep.streaming.release import Clock, Rows
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages import (
-    STATELESS,
     GroupStage,
     JoinStage,
     LookupStage,

@@ -8,6 +8,7 @@ from candlewright_cep.binding.expressions import Column
 from candlewright_cep.engine import CompiledQuery
 from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.over import Over, takes_frame
+from candlewright_cep.planning.periods import STATELESS
 from candlewright_cep.planning.plans import (
     AsofJoin,
     Distinct,
@@ -27,7 +28,7 @@ from candlewright_cep.streaming.columns import columns_read
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, StreamInput
 from candlewright_cep.streaming.left_behind import rising_columns
 from candlewright_cep.streaming.slots import Lifted, lift
-from candlewright_cep.streaming.stages import STATELESS, branches_of, is_lookup
+from candlewright_cep.streaming.stages import branches_of, is_lookup
 from candlewright_cep.syntax.tokens import BEGIN, Position
 from candlewright_cep.types import SqlType
 

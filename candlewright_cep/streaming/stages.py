@@ -13,6 +13,7 @@ from candlewright_cep.binding.expressions import Column, WindowFunction, walk
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.planning.hops import HopGroup
 from candlewright_cep.planning.over import RANKING, Over, peer_groups, takes_frame
+from candlewright_cep.planning.periods import STATELESS, is_written
 from candlewright_cep.planning.plans import (
     AsofJoin,
     Filter,
@@ -21,10 +22,8 @@ from candlewright_cep.planning.plans import (
     Narrowed,
     Plan,
     Project,
-    Renamed,
     Scan,
     Union,
-    Values,
     side_by_side,
 )
 from candlewright_cep.planning.relation import Relation, arranged, concatenated
@@ -35,8 +34,6 @@ from candlewright_cep.streaming.release import Clock, Rows, compact, joined
 from candlewright_cep.streaming.running_over import RunningTotals, running_functions
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.vector import Index, is_every
-
-STATELESS = (Filter, Project, Renamed, Narrowed, Unnest)
 
 
 class Stage(Protocol):
@@ -128,7 +125,7 @@ class RowStage(Stateless):
 def is_lookup(node: Plan) -> bool:
     """Whether it is a join with a table that the text writes out. Raises TriggerRejected for one that keeps the rows of
     that table."""
-    if not isinstance(node, Join | AsofJoin) or not _is_written(node.right):
+    if not isinstance(node, Join | AsofJoin) or not is_written(node.right):
         return False
     if node.kind in ("RIGHT", "FULL"):
         raise node.at.reject(
@@ -136,12 +133,6 @@ def is_lookup(node: Plan) -> bool:
             "write JOIN or LEFT JOIN",
         )
     return True
-
-
-def _is_written(plan: Any) -> bool:
-    while isinstance(plan, STATELESS):
-        plan = plan.inner
-    return isinstance(plan, Values)
 
 
 class LookupStage(Stateless):

@@ -16,9 +16,10 @@ from candlewright_cep import work
 from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
+from candlewright_cep.planning.periods import joins_by_time
 from candlewright_cep.planning.relation import from_table
 from candlewright_cep.streaming.ahead import AheadStage
-from candlewright_cep.streaming.branches import joined_query, joins_by_time
+from candlewright_cep.streaming.branches import joined_query
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.match_stream import Context, Reports
 from candlewright_cep.streaming.meeting import check_branch

@@ -21,7 +21,7 @@ from candlewright_cep import (
     StreamQuery,
     TriggerRejected,
     TriggerStream,
-    compile_query,
+    compile_stored,
     compile_stream,
 )
 from candlewright_platform.cli.near_tickers import near_stored
@@ -335,7 +335,7 @@ def _run_whole(
 ) -> Backtest:
     """ORDER BY, LIMIT and the like, and joins: rows, and nothing about when it would have fired."""
     schemas = {name: source.schema for name, source in INPUTS.items()}
-    query = compile_query(sql, schemas, parameters, default, views=views)
+    query = compile_stored(sql, schemas, parameters, default, views=views)
     if live is not None:
         say(f"over stored data only; as a running trigger this text is refused: {live}")
     options = TriggerOptions.of(parameters)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import typer
 
@@ -27,11 +28,14 @@ from candlewright_cep.engine import evaluate_named
 from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.cli.trigger_text import read_views
 from core.settings import Settings
+from triggers.check import TriggerRules, compile_trigger
 
 if TYPE_CHECKING:
     from candlewright_platform.cli.backtest import Backtest
 
 _NAMED_FILE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
+#: The parameter, and the column that it is about.
+PERIOD = "period_seconds"
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
@@ -62,7 +66,7 @@ def try_one(
     try:
         if files:
             read = {name: _read(path) for name, path in files.items()} | named
-            found = evaluate_named(text, read, values, _default_table(files, table, values))
+            found = _evaluated(text, read, values, _default_table(files, table, values))
         else:
             assert ticker is not None
             settings = settings_for(config, data_dir)
@@ -99,7 +103,35 @@ def _named_files(inputs: list[str], table: str | None) -> dict[str, Path]:
 
 def _default_table(files: Mapping[str, Path], table: str | None, parameters: Mapping[str, str]) -> str:
     """What a bare condition is about, as in a running trigger."""
-    return table or ("ohlc" if "period_seconds" in parameters and "ohlc" in files else "ticks")
+    return table or ("ohlc" if PERIOD in parameters and "ohlc" in files else "ticks")
+
+
+def _evaluated(
+    text: str, tables: Mapping[str, pa.Table | str], parameters: Mapping[str, str], default: str
+) -> pa.Table:
+    """As a running trigger has it: without `period_seconds`, one that keeps state runs over each period for itself."""
+    bars = tables.get("ohlc")
+    if not isinstance(bars, pa.Table) or PERIOD in parameters or not _is_of_each_period(text, bars, tables, parameters):
+        return evaluate_named(text, tables, parameters, default)
+    found = [
+        evaluate_named(text, tables, {**parameters, PERIOD: str(period)}, default)
+        for period in sorted(pc.unique(bars[PERIOD]).drop_null().to_pylist())
+    ]
+    return pa.concat_tables(found)
+
+
+def _is_of_each_period(
+    text: str, bars: pa.Table, tables: Mapping[str, pa.Table | str], parameters: Mapping[str, str]
+) -> bool:
+    if PERIOD not in bars.column_names or pc.count_distinct(bars[PERIOD]).as_py() < 2:
+        return False
+    views = {name: view for name, view in tables.items() if isinstance(view, str)}
+    try:
+        compiled = compile_trigger(text, parameters, TriggerRules(idle_ns=SECOND), views=views)
+    except TriggerRejected:
+        # No running trigger: an ORDER BY, other columns, a join that does not say which bars it takes.
+        return False
+    return compiled.is_on_bars and not compiled.is_stateless and not compiled.labels
 
 
 def _over_history(
@@ -182,7 +214,7 @@ def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
                 tables[file] = _read(Path(file))
         parameters = {str(key): str(value) for key, value in (case.get("parameters") or {}).items()}
         named = {str(table): tables[str(file)] for table, file in files.items()}
-        found = evaluate_named(sql, named, parameters, wanted)
+        found = _evaluated(sql, named, parameters, wanted)
         rows = list(plain_rows(found))
     except (CandlewrightError, TriggerRejected, SkipFailed) as error:
         return {"name": name, "error": one_line(error)}
