@@ -1,219 +1,268 @@
-"""Candle patterns of one to three bars, with TA-Lib's answers: 100 for one that turns up, -100 down, 0 for none.
-
-What is long, short or near is measured by the bars before: the mean of their bodies, ranges or shadows, times a factor.
-The settings are TA-Lib's defaults. 80 instead of 100 says that two bodies share an end.
+"""Candle patterns with TA-Lib's answers: 100 for one that turns up, -100 down, 0 for none. Here those of one and two
+bars; 80 instead of 100 says that two bodies share an end.
 """
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from candlewright_cep.functions.indicator import Indicator
-from candlewright_cep.functions.series import Series, Walk
-from candlewright_cep.vector import Array, Bools
+from candlewright_cep.functions.candle_bars import (
+    EQUAL,
+    LONG_SHADOW,
+    NEAR,
+    SHORT_SHADOW,
+    VERY_LONG_SHADOW,
+    VERY_SHORT_SHADOW,
+    Bar,
+    Bars,
+    Floats,
+    candle,
+    chosen,
+    is_,
+    signed,
+    within,
+)
+from candlewright_cep.functions.candle_sequences import SEQUENCES
+from candlewright_cep.vector import Bools
+
+# -- one bar ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
-    """What a size is compared with: `factor` times the mean of a part of so many bars before."""
-
-    part: str
-    bars: int
-    factor: float
+def _dragonfly(bars: Bars) -> Bools:
+    bar, short = bars.now, bars.now.usual(VERY_SHORT_SHADOW)
+    return bar.is_doji & (bar.upper < short) & (bar.lower > short)
 
 
-_BODY_LONG = _BODY_SHORT = _Measure("body", 10, 1.0)
-_BODY_DOJI = _SHADOW_VERY_SHORT = _Measure("range", 10, 0.1)
-_NEAR = _Measure("range", 5, 0.2)
+def _gravestone(bars: Bars) -> Bools:
+    bar, short = bars.now, bars.now.usual(VERY_SHORT_SHADOW)
+    return bar.is_doji & (bar.lower < short) & (bar.upper > short)
 
 
-@dataclass(slots=True)
-class _Bar:
-    """The bar some rows back."""
-
-    open: Array
-    high: Array
-    low: Array
-    close: Array
-
-    @property
-    def body(self) -> Array:
-        found: Array = np.abs(self.close - self.open)
-        return found
-
-    @property
-    def top(self) -> Array:
-        return np.maximum(self.open, self.close)
-
-    @property
-    def bottom(self) -> Array:
-        return np.minimum(self.open, self.close)
-
-    @property
-    def upper(self) -> Array:
-        return self.high - self.top
-
-    @property
-    def lower(self) -> Array:
-        return self.bottom - self.low
-
-    @property
-    def range(self) -> Array:
-        return self.high - self.low
-
-    @property
-    def rises(self) -> Bools:
-        found: Bools = self.close >= self.open
-        return found
+def _long_legged_doji(bars: Bars) -> Bools:
+    bar, long = bars.now, bars.now.usual(LONG_SHADOW)
+    return bar.is_doji & ((bar.lower > long) | (bar.upper > long))
 
 
-class _Bars:
-    """The bars of a walk, and what was usual before each of them."""
-
-    def __init__(self, walk: Walk, open_: Series, high: Series, low: Series, close: Series) -> None:
-        self._walk = walk
-        self._series = (open_, high, low, close)
-        self.now = _Bar(*(series.values for series in self._series))
-
-    def back(self, count: int) -> _Bar:
-        return _Bar(*(self._walk.back(series, count).values for series in self._series))
-
-    def usual(self, measure: _Measure, count: int = 0) -> Array:
-        """At the bar `count` rows back, of the bars before that one."""
-        values = self.now.body if measure.part == "body" else self.now.range
-        total = self._walk.total(Series(values), measure.bars)
-        return measure.factor * (self._walk.back(total, 1 + count).values / measure.bars)
+def _rickshaw_man(bars: Bars) -> Bools:
+    bar, long, near = bars.now, bars.now.usual(LONG_SHADOW), bars.now.usual(NEAR)
+    middle = bar.low + bar.range / 2
+    return (
+        bar.is_doji
+        & (bar.lower > long)
+        & (bar.upper > long)
+        & (bar.bottom <= middle + near)
+        & (bar.top >= middle - near)
+    )
 
 
-Found = Callable[[_Bars], Array]
-
-
-def _doji(bars: _Bars) -> Bools:
-    found: Bools = bars.now.body <= bars.usual(_BODY_DOJI)
-    return found
-
-
-def _is(condition: Callable[[_Bars], Bools], value: float = 100.0) -> Found:
-    return lambda bars: np.where(condition(bars), value, 0.0)
-
-
-def _dragonfly(bars: _Bars) -> Bools:
-    short = bars.usual(_SHADOW_VERY_SHORT)
-    return _doji(bars) & (bars.now.upper < short) & (bars.now.lower > short)
-
-
-def _gravestone(bars: _Bars) -> Bools:
-    short = bars.usual(_SHADOW_VERY_SHORT)
-    return _doji(bars) & (bars.now.lower < short) & (bars.now.upper > short)
-
-
-def _colour(bar: _Bar) -> Array:
-    return np.where(bar.rises, 100.0, -100.0)
-
-
-def _marubozu(bars: _Bars) -> Array:
-    short, bar = bars.usual(_SHADOW_VERY_SHORT), bars.now
-    found = (bar.body > bars.usual(_BODY_LONG)) & (bar.upper < short) & (bar.lower < short)
-    return np.where(found, _colour(bar), 0.0)
-
-
-def _spinning_top(bars: _Bars) -> Array:
+def _takuri(bars: Bars) -> Bools:
     bar = bars.now
-    found = (bar.body < bars.usual(_BODY_SHORT)) & (bar.upper > bar.body) & (bar.lower > bar.body)
-    return np.where(found, _colour(bar), 0.0)
+    return bar.is_doji & bar.has_no_upper & (bar.lower > bar.usual(VERY_LONG_SHADOW))
 
 
-def _long_shadow(bars: _Bars, *, is_lower: bool) -> Bools:
-    """A small body with one shadow longer than it and nearly none on the other side."""
-    bar, short = bars.now, bars.usual(_SHADOW_VERY_SHORT)
-    long, other = (bar.lower, bar.upper) if is_lower else (bar.upper, bar.lower)
-    found: Bools = (bar.body < bars.usual(_BODY_SHORT)) & (long > bar.body) & (other < short)
-    return found
+def _marubozu(bars: Bars) -> Bools:
+    return bars.now.is_long & bars.now.has_no_shadows
 
 
-def _hammer(bars: _Bars) -> Bools:
-    near = bars.usual(_NEAR, 1)
-    found: Bools = _long_shadow(bars, is_lower=True) & (bars.now.bottom <= bars.back(1).low + near)
-    return found
+def _closing_marubozu(bars: Bars) -> Bools:
+    bar = bars.now
+    return bar.is_long & chosen(bar.rises, bar.has_no_upper, bar.has_no_lower)
 
 
-def _hanging_man(bars: _Bars) -> Bools:
-    near = bars.usual(_NEAR, 1)
-    found: Bools = _long_shadow(bars, is_lower=True) & (bars.now.bottom >= bars.back(1).high - near)
-    return found
+def _belt_hold(bars: Bars) -> Bools:
+    bar = bars.now
+    return bar.is_long & chosen(bar.rises, bar.has_no_lower, bar.has_no_upper)
 
 
-def _inverted_hammer(bars: _Bars) -> Bools:
-    found: Bools = _long_shadow(bars, is_lower=False) & (bars.now.top < bars.back(1).bottom)
-    return found
+def _spinning_top(bars: Bars) -> Bools:
+    bar = bars.now
+    return bar.is_short & (bar.upper > bar.body) & (bar.lower > bar.body)
 
 
-def _shooting_star(bars: _Bars) -> Bools:
-    found: Bools = _long_shadow(bars, is_lower=False) & (bars.now.bottom > bars.back(1).top)
-    return found
+def _high_wave(bars: Bars) -> Bools:
+    bar, long = bars.now, bars.now.usual(VERY_LONG_SHADOW)
+    return bar.is_short & (bar.upper > long) & (bar.lower > long)
 
 
-def _engulfing(bars: _Bars) -> Array:
-    bar, before = bars.now, bars.back(1)
+def _has_short_shadows(bar: Bar) -> Bools:
+    short = bar.usual(SHORT_SHADOW)
+    return (bar.upper < short) & (bar.lower < short)
+
+
+def _long_line(bars: Bars) -> Bools:
+    return bars.now.is_long & _has_short_shadows(bars.now)
+
+
+def _short_line(bars: Bars) -> Bools:
+    return bars.now.is_short & _has_short_shadows(bars.now)
+
+
+# -- two bars ---------------------------------------------------------------------------------------------------------
+
+
+def _long_lower(bar: Bar) -> Bools:
+    """A small body over a shadow longer than it, with nearly none above."""
+    return bar.is_short & (bar.lower > bar.usual(LONG_SHADOW)) & bar.has_no_upper
+
+
+def _long_upper(bar: Bar) -> Bools:
+    return bar.is_short & (bar.upper > bar.usual(LONG_SHADOW)) & bar.has_no_lower
+
+
+def _hammer(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    return _long_lower(bar) & (bar.bottom <= before.low + before.usual(NEAR))
+
+
+def _hanging_man(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    return _long_lower(bar) & (bar.bottom >= before.high - before.usual(NEAR))
+
+
+def _inverted_hammer(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    return _long_upper(bar) & bar.is_below(before)
+
+
+def _shooting_star(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    return _long_upper(bar) & bar.is_above(before)
+
+
+def _engulfing(bars: Bars) -> Floats:
+    before, bar = bars.last(2)
     covers = (bar.top >= before.top) & (bar.bottom <= before.bottom)
     shares = (bar.top == before.top) | (bar.bottom == before.bottom)
     is_both = (bar.top == before.top) & (bar.bottom == before.bottom)
-    found = covers & ~is_both & (bar.rises != before.rises)
-    return np.where(found, np.where(shares, 0.8, 1.0) * _colour(bar), 0.0)
+    found = covers & ~is_both & (bar.rises ^ before.rises)
+    return np.where(found, np.where(shares, 80.0, 100.0) * bar.sign, 0.0)
 
 
-def _harami(bars: _Bars) -> Array:
-    bar, before = bars.now, bars.back(1)
-    sizes = (before.body > bars.usual(_BODY_LONG, 1)) & (bar.body <= bars.usual(_BODY_SHORT))
+def _inside(before: Bar, bar: Bar) -> Floats:
     inside = (bar.top < before.top) & (bar.bottom > before.bottom)
     touches = (bar.top <= before.top) & (bar.bottom >= before.bottom)
-    strength = np.where(inside, 1.0, np.where(touches, 0.8, 0.0))
-    return np.where(sizes, -_colour(before) * strength, 0.0)
+    return -before.sign * np.where(inside, 100.0, np.where(touches, 80.0, 0.0))
 
 
-def _star(*, is_morning: bool) -> Callable[[_Bars], Bools]:
-    """A long bar, a small one past a gap, and one that takes back three tenths of the first."""
-
-    def run(bars: _Bars) -> Bools:
-        first, star, bar = bars.back(2), bars.back(1), bars.now
-        sizes = first.body > bars.usual(_BODY_LONG, 2)
-        sizes &= star.body <= bars.usual(_BODY_SHORT, 1)
-        sizes &= bar.body > bars.usual(_BODY_SHORT)
-        back = first.body * 0.3
-        if is_morning:
-            found: Bools = ~first.rises & (star.top < first.bottom) & bar.rises & (bar.close > first.close + back)
-        else:
-            found = first.rises & (star.bottom > first.top) & ~bar.rises & (bar.close < first.close - back)
-        return sizes & found
-
-    return run
+def _harami(bars: Bars) -> Floats:
+    before, bar = bars.last(2)
+    return np.where(before.is_long & bar.is_small, _inside(before, bar), 0.0)
 
 
-def _candle(name: str, found: Found, start: int, text: str) -> Indicator:
-    def compute(walk: Walk, open_: Series, high: Series, low: Series, close: Series) -> Series:
-        return Series(found(_Bars(walk, open_, high, low, close)), start)
-
-    return Indicator(f"CDL_{name}", ("open", "high", "low", "close"), (), compute, text)
+def _harami_cross(bars: Bars) -> Floats:
+    before, bar = bars.last(2)
+    return np.where(before.is_long & bar.is_doji, _inside(before, bar), 0.0)
 
 
-CANDLES = (
-    _candle("DOJI", _is(_doji), 10, "a body of nearly nothing"),
-    _candle("DRAGONFLY_DOJI", _is(_dragonfly), 10, "a doji with a lower shadow alone"),
-    _candle("GRAVESTONE_DOJI", _is(_gravestone), 10, "a doji with an upper shadow alone"),
-    _candle("MARUBOZU", _marubozu, 10, "a long body with nearly no shadows"),
-    _candle("SPINNING_TOP", _spinning_top, 10, "a small body between longer shadows"),
-    _candle("HAMMER", _is(_hammer), 11, "a small body over a long lower shadow, near or below the low before"),
-    _candle(
-        "HANGING_MAN",
-        _is(_hanging_man, -100.0),
-        11,
-        "a hammer near or above the high before",
-    ),
-    _candle("INVERTED_HAMMER", _is(_inverted_hammer), 11, "a small body under a long upper shadow, past a gap down"),
-    _candle("SHOOTING_STAR", _is(_shooting_star, -100.0), 11, "a small body under a long upper shadow, past a gap up"),
-    _candle("ENGULFING", _engulfing, 2, "a body that covers the one before, of the other colour"),
-    _candle("HARAMI", _harami, 11, "a small body inside the long one before"),
-    _candle("MORNING_STAR", _is(_star(is_morning=True)), 12, "a fall, a small body below it, and a rise into it"),
-    _candle("EVENING_STAR", _is(_star(is_morning=False), -100.0), 12, "a rise, a small body above it, a fall into it"),
+def _homing_pigeon(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    falls = before.is_long & before.falls & bar.is_small & bar.falls
+    return falls & (bar.open < before.open) & (bar.close > before.close)
+
+
+def _doji_star(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    return before.is_long & bar.is_doji & chosen(before.rises, bar.is_above(before), bar.is_below(before))
+
+
+def _counterattack(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    sizes = before.is_long & bar.is_long
+    return sizes & (before.rises ^ bar.rises) & within(bar.close, before.close, before.usual(EQUAL))
+
+
+def _separating_lines(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    found = (before.rises ^ bar.rises) & within(bar.open, before.open, before.usual(EQUAL))
+    return found & _belt_hold(bars)
+
+
+def _kicking(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    found = _marubozu(bars) & before.is_long & before.has_no_shadows & (before.rises ^ bar.rises)
+    return found & chosen(bar.rises, bar.low > before.high, bar.high < before.low)
+
+
+def _kicking_by_length(bars: Bars) -> Floats:
+    before, bar = bars.last(2)
+    longer = np.where(bar.body > before.body, bar.sign, before.sign)
+    return np.where(_kicking(bars), 100.0 * longer, 0.0)
+
+
+def _dark_cloud(bars: Bars, penetration: float) -> Bools:
+    before, bar = bars.last(2)
+    found = before.rises & before.is_long & bar.falls & (bar.open > before.high)
+    return found & (bar.close > before.open) & (bar.close < before.close - before.body * penetration)
+
+
+def _rises_from_below(bars: Bars) -> Bools:
+    """A rise that opens below the low of a long fall."""
+    before, bar = bars.last(2)
+    return before.falls & before.is_long & bar.rises & (bar.open < before.low)
+
+
+def _piercing(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    found = _rises_from_below(bars) & bar.is_long
+    return found & (bar.close < before.open) & (bar.close > before.close + before.body * 0.5)
+
+
+def _in_neck(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    reach = before.usual(EQUAL)
+    return _rises_from_below(bars) & (bar.close <= before.close + reach) & (bar.close >= before.close)
+
+
+def _on_neck(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    return _rises_from_below(bars) & within(bar.close, before.low, before.usual(EQUAL))
+
+
+def _thrusting(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    found = _rises_from_below(bars) & (bar.close > before.close + before.usual(EQUAL))
+    return found & (bar.close <= before.close + before.body * 0.5)
+
+
+def _matching_low(bars: Bars) -> Bools:
+    before, bar = bars.last(2)
+    return before.falls & bar.falls & within(bar.close, before.close, before.usual(EQUAL))
+
+
+_ONE = (
+    candle("DOJI", is_(lambda bars: bars.now.is_doji), 10, "a body of nearly nothing"),
+    candle("DRAGONFLY_DOJI", is_(_dragonfly), 10, "a doji with a lower shadow alone"),
+    candle("GRAVESTONE_DOJI", is_(_gravestone), 10, "a doji with an upper shadow alone"),
+    candle("LONG_LEGGED_DOJI", is_(_long_legged_doji), 10, "a doji with a shadow longer than its body"),
+    candle("RICKSHAW_MAN", is_(_rickshaw_man), 10, "a doji in the middle of two longer shadows"),
+    candle("TAKURI", is_(_takuri), 10, "a dragonfly doji with a very long lower shadow"),
+    candle("MARUBOZU", signed(_marubozu), 10, "a long body with nearly no shadows"),
+    candle("CLOSING_MARUBOZU", signed(_closing_marubozu), 10, "a long body with nearly no shadow past its close"),
+    candle("BELT_HOLD", signed(_belt_hold), 10, "a long body with nearly no shadow before its open"),
+    candle("SPINNING_TOP", signed(_spinning_top), 10, "a small body between longer shadows"),
+    candle("HIGH_WAVE", signed(_high_wave), 10, "a small body between shadows of more than twice its length"),
+    candle("LONG_LINE", signed(_long_line), 10, "a long body between short shadows"),
+    candle("SHORT_LINE", signed(_short_line), 10, "a short body between short shadows"),
 )
+_TWO = (
+    candle("HAMMER", is_(_hammer), 11, "a small body over a long lower shadow, near or below the low before"),
+    candle("HANGING_MAN", is_(_hanging_man, -100.0), 11, "a hammer near or above the high before"),
+    candle("INVERTED_HAMMER", is_(_inverted_hammer), 11, "a small body under a long upper shadow, past a gap down"),
+    candle("SHOOTING_STAR", is_(_shooting_star, -100.0), 11, "a small body under a long upper shadow, past a gap up"),
+    candle("ENGULFING", _engulfing, 2, "a body that covers the one before, of the other colour"),
+    candle("HARAMI", _harami, 11, "a small body inside the long one before"),
+    candle("HARAMI_CROSS", _harami_cross, 11, "a doji inside the long body before"),
+    candle("HOMING_PIGEON", is_(_homing_pigeon), 11, "a small fall inside the long fall before"),
+    candle("DOJI_STAR", signed(_doji_star, 1, -1.0), 11, "a doji past a gap after a long body"),
+    candle("COUNTERATTACK", signed(_counterattack), 11, "two long bodies of other colours with nearly one close"),
+    candle("SEPARATING_LINES", signed(_separating_lines), 11, "a belt hold that opens where the other colour opened"),
+    candle("KICKING", signed(_kicking), 11, "two marubozu of other colours with a gap between them"),
+    candle("KICKING_BY_LENGTH", _kicking_by_length, 11, "kicking; the longer body says which way"),
+    candle(
+        "DARK_CLOUD_COVER", is_(_dark_cloud, -100.0), 11, "a fall from above a long rise into its body", penetration=0.5
+    ),
+    candle("PIERCING", is_(_piercing), 11, "a long rise from below a long fall past the middle of its body"),
+    candle("IN_NECK", is_(_in_neck, -100.0), 11, "a rise from below a long fall to just above its close"),
+    candle("ON_NECK", is_(_on_neck, -100.0), 11, "a rise from below a long fall to nearly its low"),
+    candle("THRUSTING", is_(_thrusting, -100.0), 11, "a rise from below a long fall into the lower half of its body"),
+    candle("MATCHING_LOW", is_(_matching_low), 6, "two falls with nearly one close"),
+)
+CANDLES = (*_ONE, *_TWO, *SEQUENCES)
