@@ -11,13 +11,16 @@ from pyiceberg.table import Table
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import any_of, at_least, below, equal, one_of
-from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS
+from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS, TRIGGER_EVENTS
 
 _MICRO = 1_000
 _SECOND = 1_000_000_000
 #: More tickers in one filter cost more than they leave out.
 _MAX_LISTED = 200
 _RANGES_PER_SCAN = 20
+_LOWEST, _HIGHEST = 0, (1 << 63) - 1
+#: Microseconds; newest events are looked for in the last hour, then in 16 times as much, and so on.
+_EVENTS_REACH = 3_600_000_000
 
 
 def read_ohlc(
@@ -103,16 +106,45 @@ def tick_bounds(settings: Settings, ticker: str, *, start_ns: int, end_ns: int) 
     be wider than the trades are. None where no file can have any; reads none of them.
     """
     table = open_catalog(settings).load_table(TICKS.identifier)
-    column = table.schema().find_field("ts_ns").field_id
-    first, last = end_ns, start_ns
-    for task in table.scan(row_filter=_ticks_filter(ticker, start_ns, end_ns)).plan_files():
-        lower = task.file.lower_bounds.get(column)
-        upper = task.file.upper_bounds.get(column)
-        if lower is None or upper is None:
-            return start_ns, end_ns
-        first, last = min(first, _long(lower)), max(last, _long(upper))
-    found = max(first, start_ns), min(last + 1, end_ns)
+    bounds = _file_bounds(table, _ticks_filter(ticker, start_ns, end_ns), "ts_ns")
+    found = max(bounds[0], start_ns), min(bounds[1] + 1, end_ns)
     return found if found[0] < found[1] else None
+
+
+def read_newest_events(
+    settings: Settings, *, tickers: Sequence[str], trigger_ids: Sequence[str], end_ns: int, least: int
+) -> pa.Table:
+    """The newest rows of `market.trigger_events` with fired_at < end_ns, ordered by fired_at: at least `least` of them
+    if there are so many. No tickers or no triggers: of all.
+    """
+    table = open_catalog(settings).load_table(TRIGGER_EVENTS.identifier)
+    wanted = below("fired_at", iso(-(-end_ns // _MICRO)))
+    for column, names in (("ticker", tickers), ("trigger_id", trigger_ids)):
+        if names:
+            wanted = And(one_of(column, names), wanted)
+    first, last = _file_bounds(table, wanted, "fired_at")
+    found, reach = TRIGGER_EVENTS.arrow_schema.empty_table(), _EVENTS_REACH
+    while first <= last and found.num_rows < least:
+        # Statistics are of whole files: `last` may be after the end.
+        start = min(last, end_ns // _MICRO) - reach
+        found = _collect(table, And(wanted, at_least("fired_at", iso(max(first, start)))), TRIGGER_EVENTS.arrow_schema)
+        if start <= first:
+            break
+        reach *= 16
+    return found.take(pc.sort_indices(found, sort_keys=[("fired_at", "ascending"), ("event_id", "ascending")]))
+
+
+def _file_bounds(table: Table, wanted: BooleanExpression, column: str) -> tuple[int, int]:
+    """The least and the greatest value by the statistics of the data files; (highest, lowest) without any."""
+    field = table.schema().find_field(column).field_id
+    first, last = _HIGHEST, _LOWEST
+    for task in table.scan(row_filter=wanted).plan_files():
+        lower = task.file.lower_bounds.get(field)
+        upper = task.file.upper_bounds.get(field)
+        if lower is None or upper is None:
+            return _LOWEST, _HIGHEST
+        first, last = min(first, _long(lower)), max(last, _long(upper))
+    return first, last
 
 
 def _long(bound: bytes) -> int:

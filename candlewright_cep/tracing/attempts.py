@@ -59,7 +59,8 @@ class Attempt:
     """`outcome`: matched, failed, expired (WITHIN passed) or waiting. `start`: the time of its first row (ns).
 
     `rows`: those that it took, of `taken`; a long attempt shows its first and last ones. `missing`: rows that a match
-    still needs at least. `nearest`: where it died, or of an attempt that lives where it came nearest to going on.
+    still needs at least. `nearest`: where it died, or of an attempt that lives where it came nearest to going on; empty
+    where WITHIN passed before a row was tested.
     `awaits`: what the next row is tested as; `can_end`: it is a match unless the next row continues it. `deadline`:
     until when (ns) rows count.
     """
@@ -78,12 +79,14 @@ class Attempt:
 
 @dataclass(slots=True)
 class _Failure:
-    """Before `row` at `place`, after `path`, no row was taken as a variable that leaves `missing` to go."""
+    """Before `row` at `place`, after `path`, no row was taken as a variable that leaves `missing` to go. `is_late`: the
+    row came after WITHIN had passed, and was not tested."""
 
     missing: int
     row: int
     place: int
     path: Path
+    is_late: bool = False
 
 
 @dataclass(slots=True)
@@ -213,6 +216,7 @@ class _Tracer:
             time = self._times[row]
             if deadline is not None and time is not None and time >= deadline:
                 found.expired = True
+                found.failed(_Failure(self._missing[place], row, place, path, is_late=True))
                 continue
             taken = []
             for candidate in automaton.layout(place, row == span[0], False):
@@ -270,6 +274,8 @@ class _Tracer:
 
     def _failing(self, start: _Start, failure: _Failure) -> list[int]:
         """The variables that the row was tested as which leave the fewest rows to go."""
+        if failure.is_late:
+            return []
         automaton = self._plan.search.automaton
         first = self._bounds.starts[start.partition]
         return [
@@ -301,6 +307,8 @@ class _Tracer:
         )  # fmt: skip
 
     def _tests(self, start: _Start, failure: _Failure) -> tuple[Tested, ...]:
+        if failure.is_late:
+            return ()
         found = []
         first = self._bounds.starts[start.partition]
         candidates = self._plan.search.automaton.layout(failure.place, failure.row == first, False)

@@ -17,13 +17,14 @@ from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tab
 from candlewright_platform.cli.near_tickers import near_stored
 from core.settings import Settings
 from triggers.alerts import engine_parameters
-from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
+from triggers.chained import CHAINED, TRIGGER_EVENTS
+from triggers.check import LIVE_INPUTS, CompiledTrigger, TriggerRules, compile_trigger
 
 __all__ = ["ATTEMPTS", "Explained", "newest_trades", "run"]
 
 ATTEMPTS = 3
-#: The newest rows of a ticker that are looked at: bars of each period, trades.
-BARS, TRADES = 2_000, 20_000
+#: The newest rows of a ticker that are looked at: bars of each period, trades, events.
+BARS, TRADES, EVENTS = 2_000, 20_000, 2_000
 #: Trades are read from so far back, and from further until there are enough.
 _FIRST_REACH, _FARTHEST_REACH, _ENOUGH_TRADES = 600 * SECOND, 86_400 * SECOND, 2_000
 #: A text that joins tickers reads the rows of all that it names, up to so many.
@@ -32,7 +33,7 @@ _MOST_TICKERS = 20
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """`what`: what it ran over, as `bars of 1m`."""
+    """`what`: what it ran over, as `bars of 1m`; no `tickers`: all of them."""
 
     explanation: Explanation
     tickers: tuple[str, ...]
@@ -53,30 +54,34 @@ def run(
     Raises TriggerRejected, and CandlewrightError where no ticker is named or nothing of it is stored.
     """
     compiled = compile_trigger(trigger.sql, trigger.parameters, TriggerRules.of(settings.triggers), views=views)
-    if compiled.is_on_events:
-        raise CandlewrightError("only triggers over ticks and ohlc can be explained, and this one reads trigger_events")
-    wanted = _tickers(trigger.tickers, ticker, needs_all=compiled.query.needs_merge)
+    wanted = _tickers(compiled, trigger.tickers, ticker)
     check_tables(settings)
     periods = sorted({period or DEFAULT_PERIOD_SECONDS for period in compiled.periods}) if _reads_bars(compiled) else []
-    tables = {name: source.schema.empty_table() for name, source in INPUTS.items()}
+    tables = {name: source.schema.empty_table() for name, source in LIVE_INPUTS.items()}
     if compiled.reads_trades:
         tables["ticks"] = pa.concat_tables(newest_trades(settings, each, at) for each in wanted)
     if periods:
         tables["ohlc"] = pa.concat_tables(_bars(settings, each, period, at) for each in wanted for period in periods)
+    if compiled.is_on_events:
+        tables[TRIGGER_EVENTS] = _events(settings, wanted, compiled.sources, at, own=trigger.trigger_id)
     what = " and ".join(
-        [*(["trades"] if compiled.reads_trades else []), *(f"bars of {format_period(each)}" for each in periods)]
+        [
+            *(["trades"] if compiled.reads_trades else []),
+            *(f"bars of {format_period(each)}" for each in periods),
+            *(["events"] if compiled.is_on_events else []),
+        ]
     )
     if not any(table.num_rows for table in tables.values()):
-        kept = f"no {what} of {_listed(wanted)} are stored"
-        span = f" shortly before {format_nanoseconds(at)}" if at is not None else " of the last hours"
-        raise CandlewrightError(f"{kept}{span}{near_stored(settings, wanted[0])}; --at names another time")
+        raise CandlewrightError(_nothing_stored(settings, compiled, wanted, what, at))
     default = "ohlc" if compiled.is_on_bars else "ticks"
     values = engine_parameters(trigger.parameters)
     found = explain(trigger.sql, {**tables, **views}, values, at=at, attempts=attempts, table_name=default)
     return Explained(found, tuple(wanted), what)
 
 
-def _tickers(tickers: Sequence[str], ticker: str | None, *, needs_all: bool) -> list[str]:
+def _tickers(compiled: CompiledTrigger, tickers: Sequence[str], ticker: str | None) -> list[str]:
+    """Whose rows are read; none for those of all, of which only events can be read."""
+    needs_all = compiled.query.needs_merge
     if ticker is not None and tickers and ticker not in tickers:
         raise CandlewrightError(f"the trigger does not see {ticker}: its tickers are {_listed(tickers)}")
     if needs_all and tickers:
@@ -87,10 +92,23 @@ def _tickers(tickers: Sequence[str], ticker: str | None, *, needs_all: bool) -> 
         return list(tickers)
     if ticker is not None:
         return [ticker]
-    if len(tickers) == 1:
+    if len(tickers) == 1 or (compiled.is_on_events and not tickers):
         return list(tickers)
     seen = f"the trigger has {len(tickers)} tickers" if tickers else "the trigger has all active tickers"
     raise CandlewrightError(f"{seen}: name one with --ticker{f' ({_listed(tickers)})' if tickers else ''}")
+
+
+def _nothing_stored(
+    settings: Settings, compiled: CompiledTrigger, tickers: Sequence[str], what: str, at: int | None
+) -> str:
+    before = "" if at is None else f" before {format_nanoseconds(at)}"
+    if compiled.is_on_events:
+        of_triggers = f" of {_listed(compiled.sources)}" if compiled.sources else ""
+        on_tickers = f" on {_listed(tickers)}" if tickers else ""
+        return f"no events{of_triggers}{on_tickers} are stored{before}"
+    span = f" shortly{before}" if before else " of the last hours"
+    near = near_stored(settings, tickers[0])
+    return f"no {what} of {_listed(tickers)} are stored{span}{near}; --at names another time"
 
 
 def _listed(tickers: Sequence[str]) -> str:
@@ -110,7 +128,7 @@ def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Ta
     length = period * SECOND
     end = min(now, now if at is None else at + length)
     found = read_ohlc(settings, ticker, period, start_ns=max(0, end - BARS * length), end_ns=end).cast(
-        INPUTS["ohlc"].schema
+        LIVE_INPUTS["ohlc"].schema
     )
     opened = found["open_time"].cast(pa.int64())
     return found.filter(pc.less_equal(opened, now - length))
@@ -120,7 +138,7 @@ def newest_trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
     """The newest ones, from as far back as it takes."""
     from iceberg.read import read_ticks, tick_bounds
 
-    found = INPUTS["ticks"].schema.empty_table()
+    found = LIVE_INPUTS["ticks"].schema.empty_table()
     bounds = tick_bounds(settings, ticker, start_ns=0, end_ns=time.time_ns() if at is None else at + 1)
     if bounds is None:
         return found
@@ -131,4 +149,21 @@ def newest_trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
         if found.num_rows >= _ENOUGH_TRADES or start == bounds[0] or reach >= _FARTHEST_REACH:
             break
         reach *= 4
-    return in_trade_order(found).cast(INPUTS["ticks"].schema).slice(max(0, found.num_rows - TRADES))
+    return in_trade_order(found).cast(LIVE_INPUTS["ticks"].schema).slice(max(0, found.num_rows - TRADES))
+
+
+def _events(
+    settings: Settings, tickers: Sequence[str], sources: Sequence[str], at: int | None, *, own: str
+) -> pa.Table:
+    """The newest ones, in the order of their times. Without `sources` those of triggers that read no events."""
+    from iceberg.read import read_newest_events
+
+    end = time.time_ns() if at is None else at + 1
+    found = read_newest_events(settings, tickers=tickers, trigger_ids=sources, end_ns=end, least=EVENTS)
+    wanted = pc.not_equal(found["trigger_id"], own)
+    if not sources:
+        key_type = found.schema.field("context").type.key_type
+        wanted = pc.and_(wanted, pc.is_null(pc.map_lookup(found["context"], pa.scalar(CHAINED, key_type), "first")))
+    found = found.filter(wanted)
+    schema = LIVE_INPUTS[TRIGGER_EVENTS].schema
+    return found.select(schema.names).cast(schema).slice(max(0, found.num_rows - EVENTS))

@@ -72,7 +72,7 @@ def explain(
 def lines_of(trigger_id: str, found: "Explained", registered_at: int) -> Iterator[str]:
     told = found.explanation
     span = f"{_time(told.first)} to {_time(told.last)}"
-    yield f"{trigger_id} over {', '.join(found.tickers)}: {told.rows:,} {found.what}"
+    yield f"{trigger_id} over {', '.join(found.tickers) or 'all tickers'}: {told.rows:,} {found.what}"
     yield f"{span}: it fired {_count(told.fired, 'time')}"
     if told.first is not None and told.first < registered_at:
         yield f"(rows from before its registration, {format_nanoseconds(registered_at)}, count here as well)"
@@ -117,6 +117,8 @@ def _attempt_lines(attempt: "Attempt", nearest: int, *, is_pattern: bool) -> Ite
         died = "it came nearest" if attempt.outcome == "expired" else "it died"
         yield f"  {died} at {_row_text(attempt.nearest[0].row)}"
         yield from _test_lines(attempt.nearest, "which is not")
+    elif attempt.outcome == "expired":
+        yield f"  no further row came before {_time(attempt.deadline)}"
 
 
 def _waiting_lines(attempt: "Attempt") -> Iterator[str]:

@@ -119,6 +119,15 @@ def test_within_passed() -> None:
     assert values(test.condition)["A.price + 10"] == 110 and values(test.condition)["SUM(B.price)"] == 1
 
 
+def test_within_passed_before_a_row_was_tested() -> None:
+    text = """SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES A.price AS a PATTERN (A B{3})
+        WITHIN INTERVAL '2' SECOND DEFINE A AS price > 99)"""
+    (stage,) = explain(text, ticks(100, 1, 1, 1)).stages
+    (expired,) = (each for each in stage.attempts if each.start == 0)
+    assert (expired.outcome, expired.taken, expired.missing) == ("expired", 2, 2)
+    assert [row.variable for row in expired.rows] == ["A", "B"] and expired.nearest == ()
+
+
 def test_rows_after_the_time_do_not_count() -> None:
     found = explain("price > 100", ticks(90, 95, 120), at=SECOND)
     assert (found.rows, found.last, found.fired) == (2, SECOND, 0)

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { coveredDays } from "../src/data/coverage";
+import { type Attempt, drawnBars, drawnPeriod, linesOf, stretchOf } from "../src/data/explain";
 import { columnCompletion, completions } from "../src/data/language";
 import { price, precisionOf } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
@@ -48,4 +49,38 @@ test("functions are completed with their signatures, clauses with their forms", 
   assert.deepEqual(columnCompletion({ name: "price", type: "DOUBLE", text: "" }), {
     ...{ label: "price", type: "property", detail: "double" },
   });
+});
+
+const row = (time: string, variable: string) => ({ time: `1970-01-01T00:${time}Z`, variable, values: {} });
+const attempt = (changes: Partial<Attempt>): Attempt => ({
+  ...{ outcome: "failed", key: {}, start: null, rows: [], taken: 0, missing: 1, nearest: [], awaits: [], can_end: false },
+  ...{ deadline: null, ...changes },
+});
+
+test("the rows of an attempt are drawn on their bars, and where it died comes last", () => {
+  const rows = [row("01:00", "A"), row("01:20", "B"), row("01:40", "B"), row("02:10", "B")];
+  const nearest = ["B", "C"].map((variable) => ({ variable, row: row("03:30", variable), condition: null }));
+  const died = attempt({ start: rows[0]!.time, rows, nearest });
+  assert.deepEqual(drawnBars(died, 60), [
+    { time: 60, text: "A B", variable: 0 },
+    { time: 120, text: "B", variable: 1 },
+    { time: 180, text: "not B, C", variable: -1 },
+  ]);
+  assert.deepEqual(stretchOf(died), { from: 60, to: 210 });
+  assert.equal(drawnBars(attempt({ ...died, outcome: "waiting" }), 60).length, 2);
+  assert.equal(stretchOf(attempt({})), undefined);
+});
+
+test("an explanation is drawn on the shortest bars that it is about", () => {
+  assert.equal(drawnPeriod("trades and bars of 1h and bars of 5m"), "5m");
+  assert.equal(drawnPeriod("events"), "1m");
+});
+
+test("each part of an AND is a line, and an OR stays whole", () => {
+  const condition = (text: string, connective = "", parts: ReturnType<typeof linesOf> = []) => ({
+    ...{ text, holds: false, operands: [], connective, parts },
+  });
+  const or = condition("c OR d", "OR", [condition("c"), condition("d")]);
+  const both = condition("a AND b AND (c OR d)", "AND", [condition("a"), condition("b"), or]);
+  assert.deepEqual(linesOf(both).map(({ text }) => text), ["a", "b", "c OR d"]);
 });

@@ -5,18 +5,25 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from candlewright.cli.app import app
 from candlewright.client import TriggerInfo
+from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.times import to_nanoseconds
 from candlewright_platform.cli import explaining
+from candlewright_platform.cli.explaining import Explained
 from core.settings import Settings
+from iceberg import TRIGGER_EVENTS, append, load_table, open_catalog
 from tests.candlewright.client.trigger_relay import TriggerRelay
 from tests.candlewright_platform.cli.test_backtest import TICKER, data_dir  # noqa: F401
 
 Run = Callable[..., Result]
+OTHER = "ETH/USDT.BINANCE"
 FALLS = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time MEASURES LAST(close) AS bottom
     PATTERN (S D{3}) DEFINE D AS close < PREV(close) * :fall)"""
 
@@ -103,3 +110,62 @@ def test_conditions_of_a_registered_view_are_shown(data_dir: Path) -> None:  # n
     view = {"dear": "CREATE VIEW dear AS SELECT * FROM ticks WHERE price > 15"}
     found = explaining.run(Settings(data_dir=data_dir), trigger, view, ticker=TICKER, at=time.time_ns())
     assert [stage.text for stage in found.explanation.stages] == ["price > 15", "size > 2"]
+
+
+@pytest.fixture(scope="module")
+def events(data_dir: Path) -> Settings:  # noqa: F811
+    """Three of `dip` on one ticker and one on another, and one of a trigger that reads events itself."""
+    fired = ["2024-01-01T00:10", "2024-01-01T01:00", "2024-01-01T02:50", "2024-01-01T02:00", "2024-01-01T02:55"]
+    rows = {
+        "trigger_id": ["dip", "dip", "dip", "dip", "sums"],
+        "event_id": ["1", "2", "3", "4", "5"],
+        "fired_at": pa.array(np.array(fired, "datetime64[us]")).cast(pa.timestamp("us", "UTC")),
+        "ticker": [TICKER, TICKER, TICKER, OTHER, TICKER],
+        "columns": ["{}"] * 5,
+        "context": [[], [], [], [], [("chained", "true")]],
+    }
+    settings = Settings(data_dir=data_dir)
+    schema = TRIGGER_EVENTS.arrow_schema
+    append(load_table(open_catalog(settings), TRIGGER_EVENTS), pa.table(rows, schema=schema), {})
+    return settings
+
+
+def explain_dips(
+    settings: Settings,
+    tickers: tuple[str, ...],
+    wanted: str = "trigger_id = 'dip'",
+    *,
+    ticker: str | None = None,
+    at: str | None = None,
+) -> Explained:
+    sql = f"""SELECT * FROM (SELECT ticker, fired_at, trigger_id FROM trigger_events WHERE {wanted}) MATCH_RECOGNIZE (
+        PARTITION BY ticker ORDER BY fired_at MEASURES LAST(fired_at) AS at
+        PATTERN (A B{{2}}) WITHIN INTERVAL '2' HOUR DEFINE B AS trigger_id = A.trigger_id)"""
+    trigger = TriggerInfo("dips", sql, tickers, "active", "", 0, 0)
+    return explaining.run(settings, trigger, {}, ticker=ticker, at=None if at is None else to_nanoseconds(at))
+
+
+def test_a_trigger_over_events_is_explained(events: Settings) -> None:
+    found = explain_dips(events, (TICKER,))
+    assert (found.tickers, found.what, found.explanation.rows, found.explanation.fired) == ((TICKER,), "events", 3, 0)
+    where, pattern = found.explanation.stages
+    assert (where.kind, where.passed) == ("WHERE", 3)
+    expired = [attempt for attempt in pattern.attempts if attempt.outcome == "expired"]
+    assert [(attempt.taken, attempt.missing) for attempt in expired] == [(2, 1)]
+
+
+def test_without_tickers_the_events_of_all_are_explained(events: Settings) -> None:
+    found = explain_dips(events, ())
+    assert (found.tickers, found.explanation.rows) == ((), 4)
+    assert explain_dips(events, (), ticker=OTHER).explanation.rows == 1
+
+
+def test_events_of_triggers_over_events_count_only_where_they_are_named(events: Settings) -> None:
+    assert explain_dips(events, (TICKER,), "1 = 1").explanation.rows == 3
+    assert explain_dips(events, (TICKER,), "trigger_id IN ('sums', 'dip')").explanation.rows == 4
+
+
+def test_events_are_those_until_the_time_asked_about(events: Settings) -> None:
+    assert explain_dips(events, (TICKER,), at="2024-01-01T01:00").explanation.rows == 2
+    with pytest.raises(CandlewrightError, match=r"no events of dip on .* are stored before 2024-01-01T00"):
+        explain_dips(events, (TICKER,), at="2024-01-01")

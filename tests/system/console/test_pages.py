@@ -106,6 +106,37 @@ def test_trigger_is_checked_while_typing_tried_and_armed(show: Open, stored: str
     assert [each for each in shown.errors if "400" not in each and "inline style" not in each] == []
 
 
+def test_attempts_of_a_trigger_are_explained_on_the_chart(show: Open, stored: str, axe: Path, system: System) -> None:
+    pattern = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time MEASURES C.close AS close
+        PATTERN (A B B C) DEFINE B AS close < PREV(close), C AS close > A.close * 2) AS m"""
+    with system.connect() as client:
+        client.triggers.add(pattern, tickers=[stored], parameters={"period_seconds": "60"}, trigger_id="doubles")
+    shown = show(dark=True)
+    page = shown.go("/triggers")
+    page.get_by_role("link", name="Explain doubles").click()
+    head = page.get_by_role("region", name="What is explained")
+    expect(head).to_contain_text(re.compile(r"Fired 0 times over [\d,]+ bars of 1m"))
+    died = page.get_by_role("button", expanded=True)
+    expect(died).to_contain_text("3 rows taken, at least 1 more needed")
+    details = page.locator(".attempt-details")
+    expect(details.locator(".attempt-rows b")).to_have_text(["A", "B", "B"])
+    expect(details).to_contain_text("which is not C")
+    expect(details.locator("li", has_text="close > A.close * 2").first).to_contain_text("false")
+    expect(page.locator(".match-chart canvas").first).to_be_visible()
+    page.evaluate(axe.read_text())
+    assert serious_faults(page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")) == []
+    shown.picture("triggers-explained")
+    page.get_by_role("button", name="open").click()
+    expect(page.locator(".attempt-details")).to_contain_text("It waits for the next row")
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    page.get_by_label("Until (UTC)").fill("2020-01-01T00:00:00")
+    expect(head.get_by_role("alert")).to_contain_text("are stored shortly before 2020-01-01")
+    with system.connect() as client:
+        client.triggers.remove("doubles")
+    assert [each for each in shown.errors if "409" not in each] == []
+
+
 def test_history_is_requested_and_covers_its_days(show: Open, stored: str) -> None:
     shown = show()
     page = shown.go(f"/requests?ticker={stored}&period=1h")

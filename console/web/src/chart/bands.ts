@@ -29,7 +29,8 @@ export class Bands implements ISeriesPrimitive<Time> {
       drawBackground: (target) =>
         target.useBitmapCoordinateSpace(({ context, bitmapSize, horizontalPixelRatio: ratio }) => {
           for (const band of this.#bands) {
-            const [left, right] = this.#edges(band);
+            const left = this.#edge(band.from);
+            const right = this.#edge(band.to);
             if (left === null || right === null || right < 0 || left * ratio > bitmapSize.width) continue;
             const x = Math.max(-1, Math.floor(left * ratio));
             const width = Math.max(ratio, Math.ceil(Math.min(right * ratio, bitmapSize.width) - x));
@@ -58,15 +59,14 @@ export class Bands implements ISeriesPrimitive<Time> {
     return this.#bands.find((each) => each.from <= time && time < each.to);
   }
 
-  #edges(band: Band): [number | null, number | null] {
+  /** The left edge of the bar of a time, or of the first one after it; after all bars the right edge of the last one. */
+  #edge(time: number): number | null {
     const scale = this.#chart!.timeScale();
-    const half = scale.options().barSpacing / 2;
-    const from = scale.timeToIndex(band.from as UTCTimestamp, true);
-    const to = scale.timeToIndex(band.to as UTCTimestamp, true);
-    if (from === null || to === null) return [null, null];
-    const left = scale.logicalToCoordinate(from as never);
-    const right = scale.logicalToCoordinate(to as never);
-    return [left === null ? null : left - half, right === null ? null : right - half];
+    const index = scale.timeToIndex(time as UTCTimestamp, true);
+    const middle = index === null ? null : scale.logicalToCoordinate(index as never);
+    if (middle === null) return null;
+    const isAfterAll = ((scale.coordinateToTime(middle) as number | null) ?? time) < time;
+    return middle + (isAfterAll ? 0.5 : -0.5) * scale.options().barSpacing;
   }
 }
 

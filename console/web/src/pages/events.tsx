@@ -3,12 +3,15 @@ import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "../data/api";
 import { type Trigger, type TriggerEvent, eventOf, eventsOf, listTriggers, newestEvents } from "../data/events";
 import { follow } from "../data/live";
-import { moment, now, span } from "../data/times";
+import { iso, moment, now, span } from "../data/times";
 import { useValue } from "../data/value";
 import { cell } from "../parts/result_table";
 import { chartOf, go, place, withQuery } from "../shell/router";
 
 const MOST_EVENTS = 1000;
+
+const explanationOf = ({ trigger, ticker, time }: TriggerEvent): string =>
+  `/triggers?${new URLSearchParams({ explain: trigger, ticker, at: iso(time) })}`;
 
 export default function Events() {
   const { query } = useValue(place);
@@ -95,10 +98,14 @@ export default function Events() {
             {shown.map((event) => (
               <tr key={event.id}>
                 <td>
-                  <a href={chartOf(event.ticker, "1m", { at: new Date(event.time * 1000).toISOString() })}>{moment(event.time)}</a>
+                  <a href={chartOf(event.ticker, "1m", { at: iso(event.time) })}>{moment(event.time)}</a>
                 </td>
                 <td class="wide-only muted">{span(now() - event.time)}</td>
-                <td>{event.trigger}</td>
+                <td>
+                  <a href={explanationOf(event)} title="Why it fired">
+                    {event.trigger}
+                  </a>
+                </td>
                 <td>{event.ticker}</td>
                 <td class="wrap">
                   {Object.entries(event.columns)

@@ -1,10 +1,8 @@
 /** Writing a trigger: errors while typing, a try on history drawn on the chart, then armed. And those that run. */
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ChartView, type Mark } from "../chart/view";
+import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import type { Band } from "../chart/bands";
-import type { Bar } from "../chart/candles";
+import type { ChartView, Mark } from "../chart/view";
 import { get, Problem, type Mistake, send } from "../data/api";
-import { StoredRows } from "../data/bars";
 import { type Trigger, listTriggers } from "../data/events";
 import { language, type Language } from "../data/language";
 import { percent, whole } from "../data/numbers";
@@ -14,11 +12,12 @@ import type { Column } from "../data/sql";
 import { day, iso, moment, now, openTime, periodSeconds, seconds, span, timesOf } from "../data/times";
 import { useValue } from "../data/value";
 import { Editor } from "../parts/editor";
+import { Explained } from "../parts/explained";
 import { cell, ResultTable } from "../parts/result_table";
+import { StoredChart } from "../parts/stored_chart";
 import { TickerField } from "../parts/ticker_field";
 import { Icon } from "../shell/icons";
-import { place } from "../shell/router";
-import { theme } from "../shell/theme";
+import { go, place, withQuery } from "../shell/router";
 
 interface Draft {
   id: string;
@@ -51,6 +50,7 @@ interface Checked {
 }
 
 const KEPT = "trigger";
+const NOT_EXPLAINED = { explain: undefined, ticker: undefined, at: undefined };
 const EXAMPLES: Record<string, Pick<Draft, "sql" | "over" | "parameters">> = {
   "A strong bar": { sql: "close > open * (1 + :rise)", over: "1m", parameters: { rise: "0.002" } },
   "Three falling bars": {
@@ -79,7 +79,6 @@ const EXAMPLES: Record<string, Pick<Draft, "sql" | "over" | "parameters">> = {
   },
 };
 const OVER = ["1m", "5m", "15m", "1h", "4h", "1d", "trades"];
-const MOST_DRAWN_BARS = 100_000;
 
 export default function Triggers() {
   const { query } = useValue(place);
@@ -94,6 +93,7 @@ export default function Triggers() {
   const [armed, setArmed] = useState("");
   const mayChange = useMayChange();
 
+  const explained = triggers?.find((each) => each.trigger_id === query.get("explain"));
   const change = (changes: Partial<Draft>): void => {
     setArmed("");
     setDraft((old) => ({ ...old, ...changes }));
@@ -143,7 +143,10 @@ export default function Triggers() {
     const since = iso(Math.floor(now() - draft.days * 86400));
     send<Tried>("POST", "triggers/try", { ...text, ticker: draft.ticker, since, limit: 10_000 })
       .then(
-        (result) => setTried({ result, draft }),
+        (result) => {
+          setTried({ result, draft });
+          go(withQuery(NOT_EXPLAINED), true);
+        },
         (problem: Problem) => setError(problem.message),
       )
       .finally(() => setBusy(false));
@@ -275,7 +278,14 @@ export default function Triggers() {
         </div>
         <div class="bench-right">
           {isBusy && <div class="waiting" aria-busy="true" />}
-          {tried ? (
+          {explained ? (
+            <Explained
+              trigger={explained}
+              ticker={query.get("ticker") ?? explained.tickers[0] ?? ""}
+              at={query.get("at") ?? ""}
+              close={() => go(withQuery(NOT_EXPLAINED))}
+            />
+          ) : tried ? (
             <Outcome tried={tried.result} draft={tried.draft} />
           ) : (
             <p class="nothing">What a try finds on stored history is drawn here.</p>
@@ -367,48 +377,28 @@ function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
 
 /** The bars that the try ran over, with its matches: an arrow for each event, a letter for each row of a pattern. */
 function MatchChart({ tried, draft, shown }: { tried: Tried; draft: Draft; shown: number | undefined }) {
-  const box = useRef<HTMLDivElement>(null);
-  const view = useRef<ChartView | null>(null);
-  const period = draft.over === "trades" ? 60 : periodSeconds(draft.over);
-  const [bars, setBars] = useState<Bar[]>();
-  useEffect(() => {
-    const abort = new AbortController();
-    setBars(undefined);
-    if (tried.first === null || tried.last === null) return;
-    const until = seconds(tried.last) + period;
-    const since = Math.max(openTime(seconds(tried.first), period), until - MOST_DRAWN_BARS * period);
-    const name = draft.over === "trades" ? "1m" : draft.over;
-    new StoredRows(draft.ticker).between(name, since, until, abort.signal).then(setBars, () => undefined);
-    return () => abort.abort();
-  }, [tried]);
-  useEffect(() => {
-    if (bars === undefined || bars.length === 0) return;
-    const chart = new ChartView(box.current!, period, {});
-    view.current = chart;
-    chart.set(bars);
-    chart.setMarks(marksOf(tried, period, chart));
-    chart.setBands(bandsOf(tried, period, chart));
-    const last = tried.fired_at[tried.fired_at.length - 1];
-    if (last === undefined) chart.toNewest();
-    else chart.show(seconds(last) - 60 * period, seconds(last) + 30 * period);
-    const end = theme.follow(() => requestAnimationFrame(() => chart.paint()));
-    return () => {
-      end();
-      view.current = null;
-      chart.close();
-    };
-  }, [bars]);
-  useEffect(() => {
-    if (shown !== undefined) view.current?.show(shown - 40 * period, shown + 40 * period);
-  }, [shown]);
+  const name = draft.over === "trades" ? "1m" : draft.over;
+  const period = periodSeconds(name);
+  const draw = useCallback(
+    (chart: ChartView) => ({ marks: marksOf(tried, period, chart), bands: bandsOf(tried, period, chart) }),
+    [tried],
+  );
+  const last = tried.fired_at.at(-1);
+  const [around, before, after] = shown === undefined ? [last && seconds(last), 60, 30] : [shown, 40, 40];
   return (
-    <section class="card match-chart" aria-label="Matches on the chart">
-      <div class="canvas" ref={box} role="img" aria-label={`${tried.fired_at.length} matches on the candles of ${draft.ticker}`} />
-      {bars?.length === 0 && <p class="nothing">No bars of this range are stored to draw the matches on.</p>}
-      <a class="attribution" href="https://www.tradingview.com/">
-        Charts by TradingView
-      </a>
-    </section>
+    <StoredChart
+      ticker={draft.ticker}
+      period={name}
+      range={
+        tried.first && tried.last
+          ? { from: openTime(seconds(tried.first), period), to: seconds(tried.last) + period }
+          : undefined
+      }
+      draw={draw}
+      shown={around ? { from: around - before * period, to: around + after * period } : undefined}
+      name="Matches on the chart"
+      description={`${tried.fired_at.length} matches on the candles of ${draft.ticker}`}
+    />
   );
 }
 
@@ -477,6 +467,9 @@ function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigg
             </button>
             <a class="tag" href={`/events?trigger=${encodeURIComponent(trigger.trigger_id)}`}>
               {whole(trigger.events)} events
+            </a>
+            <a class="tag" href={withQuery({ ...NOT_EXPLAINED, explain: trigger.trigger_id })}>
+              Explain<span class="unseen"> {trigger.trigger_id}</span>
             </a>
             {mayChange && (
               <button type="button" class="quiet square danger" onClick={() => remove(trigger)}>

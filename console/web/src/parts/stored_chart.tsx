@@ -1,0 +1,93 @@
+/** Stored bars with something drawn over them. */
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Band } from "../chart/bands";
+import type { Bar } from "../chart/candles";
+import { ChartView, type Mark } from "../chart/view";
+import { StoredRows } from "../data/bars";
+import { periodSeconds } from "../data/times";
+import { theme } from "../shell/theme";
+
+/** In order of time. */
+export interface Drawing {
+  marks: Mark[];
+  bands: Band[];
+}
+
+interface Props {
+  ticker: string;
+  period: string;
+  /** The bars that are read; none where this is undefined. */
+  range: { from: number; to: number } | undefined;
+  /** Called again after each change of itself, and of the theme. */
+  draw: (chart: ChartView) => Drawing;
+  /** What is in view; undefined for the newest bars. */
+  shown: { from: number; to: number } | undefined;
+  /** Of the section, and of the picture in it. */
+  name: string;
+  description: string;
+  click?: (time: number) => void;
+}
+
+const MOST_BARS = 100_000;
+
+export function StoredChart(props: Props) {
+  const { ticker, range, shown } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const view = useRef<ChartView | null>(null);
+  const latest = useRef(props);
+  latest.current = props;
+  const period = periodSeconds(props.period);
+  const [bars, setBars] = useState<Bar[]>();
+  const paint = (): void => {
+    const chart = view.current;
+    if (chart === null) return;
+    const { marks, bands } = latest.current.draw(chart);
+    chart.setMarks(marks);
+    chart.setBands(bands);
+  };
+  const look = (): void => {
+    const { from, to } = latest.current.shown ?? {};
+    if (from === undefined || to === undefined) view.current?.toNewest();
+    else view.current?.show(from, to);
+  };
+
+  useEffect(() => {
+    const abort = new AbortController();
+    setBars(undefined);
+    if (range === undefined) return;
+    const from = Math.max(range.from, range.to - MOST_BARS * period);
+    new StoredRows(ticker).between(props.period, from, range.to, abort.signal).then(setBars, () => undefined);
+    return () => abort.abort();
+  }, [ticker, props.period, range?.from, range?.to]);
+  useEffect(() => {
+    if (bars === undefined || bars.length === 0) return;
+    const chart = new ChartView(box.current!, period, { click: (time) => latest.current.click?.(time) });
+    view.current = chart;
+    chart.set(bars);
+    paint();
+    look();
+    const end = theme.follow(() =>
+      requestAnimationFrame(() => {
+        chart.paint();
+        paint();
+      }),
+    );
+    return () => {
+      end();
+      view.current = null;
+      chart.close();
+    };
+  }, [bars]);
+  useEffect(paint, [props.draw]);
+  useEffect(look, [shown?.from, shown?.to]);
+
+  return (
+    <section class="card match-chart" aria-label={props.name}>
+      <div class="canvas" ref={box} role="img" aria-label={props.description} />
+      {bars?.length === 0 && <p class="nothing">No bars of this range are stored to draw on.</p>}
+      <a class="attribution" href="https://www.tradingview.com/">
+        Charts by TradingView
+      </a>
+    </section>
+  );
+}
