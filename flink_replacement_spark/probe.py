@@ -16,6 +16,7 @@ from pyspark import SparkConf, SparkContext, SparkFiles, TaskContext
 from core.settings import Settings, load_settings
 from flink_replacement_spark import shipping
 from flink_replacement_spark.engine.java import java_home
+from flink_replacement_spark.engine.worker_python import worker_python
 
 _MAX_CORES = 16
 _TASKS_PER_CORE = 4
@@ -44,11 +45,11 @@ def run(settings: Settings) -> list[dict[str, str]]:
         "spark.cores.max": str(settings.spark.max_cores or _MAX_CORES),
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",
-        **shipping.conf_of(shipping.code_archive(settings.data_dir / "run")),
+        **shipping.shipped(settings),
         **{name: value for name, value in settings.spark.conf.items() if not name.startswith("spark.connect")},
     }
     os.environ["JAVA_HOME"] = str(java_home(os.environ))
-    os.environ["PYSPARK_PYTHON"] = settings.spark.conf.get("spark.pyspark.python", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = worker_python(settings.data_dir / "run", settings.spark.master)
     with SparkContext(conf=SparkConf(loadDefaults=False).setAll(list(conf.items()))) as context:
         context.parallelize(range(1), 1).count()
         cores = max(1, context.defaultParallelism)

@@ -1,17 +1,21 @@
 """The code of the product as an archive: executors of a cluster run what the driver runs, wherever they are.
 
 What the product needs (PySpark, pyarrow, redis and so on) must be installed for the Python of the workers; that part
-changes rarely. Executors unpack the archive beside them, so that Python reads plain files.
+changes rarely. Executors unpack the archive beside them, so that Python reads plain files. The command that starts the
+workers' Python is in it too.
 """
 
 import os
+import stat
+import sys
 import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-#: The folder that executors unpack it to, in their working directory.
-FOLDER = "candlewright-code"
+from core.settings import Settings
+from flink_replacement_spark.engine.worker_python import FOLDER, ON_CLUSTER, script_for
+
 #: Top-level packages that run, or are loaded, in executors.
 PACKAGES = (
     "bars",
@@ -30,8 +34,14 @@ PACKAGES = (
 _DATE = (2020, 1, 1, 0, 0, 0)
 
 
-def code_archive(folder: Path) -> Path:
-    """Written to `folder`; the same name and content for the same code."""
+def shipped(settings: Settings) -> dict[str, str]:
+    """Write the archive; the entries of Spark's configuration that send it, and put it on the executors' path."""
+    archive = code_archive(settings.data_dir / "run", settings.spark.conf.get("spark.pyspark.python", sys.executable))
+    return {"spark.archives": f"{archive}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
+
+
+def code_archive(folder: Path, python: str) -> Path:
+    """Written to `folder`, with a script that starts `python`; the same name and content for the same code."""
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / "code.zip"
     fresh = archive.with_suffix(f".{os.getpid()}")
@@ -39,13 +49,11 @@ def code_archive(folder: Path) -> Path:
         for package in PACKAGES:
             for name, file in _files(package):
                 sink.writestr(zipfile.ZipInfo(name, _DATE), file.read_bytes(), zipfile.ZIP_DEFLATED)
+        script = zipfile.ZipInfo(Path(ON_CLUSTER).name, _DATE)
+        script.external_attr = (stat.S_IFREG | 0o755) << 16
+        sink.writestr(script, script_for(python))
     fresh.replace(archive)
     return archive
-
-
-def conf_of(archive: Path) -> dict[str, str]:
-    """Entries of Spark's configuration that send the archive, and put it on the executors' path."""
-    return {"spark.archives": f"{archive}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
 
 
 def _files(package: str) -> Iterator[tuple[str, Path]]:

@@ -54,13 +54,17 @@ def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSe
     The JVM inherits `lock`, which must be held. Raises ConfigurationError for settings that cannot work.
     """
     conf = spark_conf(settings)
-    python = worker_python(settings.data_dir / "run", settings.spark.master, settings.spark.conf)
+    run_dir = settings.data_dir / "run"
+    python = worker_python(run_dir, settings.spark.master)
     java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     # The JVM and the context keep what they find; another session of this process may need another Python.
     with _environment(JAVA_HOME=str(java_home(os.environ)), PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python):
         if SparkContext._gateway is None:
             inherited = () if lock is None else (lock.descriptor,)
-            SparkContext._gateway = launch_gateway(java_conf, {"pass_fds": inherited})  # type: ignore[no-untyped-call]
+            # On a cluster the command of `worker_python` is relative.
+            cwd = None if settings.spark.master.startswith("local") else run_dir
+            own = {"pass_fds": inherited, "cwd": cwd}
+            SparkContext._gateway = launch_gateway(java_conf, own)  # type: ignore[no-untyped-call]
             SparkContext._jvm = SparkContext._gateway.jvm
         context = SparkContext.getOrCreate(java_conf)
     context.setLogLevel("ERROR")
@@ -127,7 +131,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}"
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
-        conf |= _CLUSTER | shipping.conf_of(shipping.code_archive(settings.data_dir / "run"))
+        conf |= _CLUSTER | shipping.shipped(settings)
         if settings.spark.max_cores:
             conf["spark.cores.max"] = str(settings.spark.max_cores)
     if checkpoint_of(settings, "").startswith("file:"):

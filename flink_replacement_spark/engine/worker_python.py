@@ -3,15 +3,20 @@
 Reading PySpark from `pyspark.zip` takes three times as long as from where it is installed, and a platform that starts
 has a dozen Python processes. This command also puts `source_runner` and `worker_daemon` in the place of PySpark's
 modules; Spark has a setting for that for some of them only.
+
+Spark starts the same command in the driver and in executors. On a cluster it is therefore a path below the directory in
+which Spark runs: executors unpack the script of the workers' Python there (`shipping`), the driver has one of its own.
 """
 
 import os
 import shlex
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
+#: Where executors of a cluster unpack the product, and the command there.
+FOLDER = "candlewright-code"
+ON_CLUSTER = f"{FOLDER}/python"
 _SCRIPT = """#!/bin/sh
 set -f
 IFS=:
@@ -31,23 +36,32 @@ exec {python} "$@"
 """
 
 
-def worker_python(run_dir: Path, master: str, conf: Mapping[str, str] | None = None) -> str:
-    """A path for PYSPARK_PYTHON; the script there is written to `run_dir`.
+def script_for(python: str) -> str:
+    return _SCRIPT.format(python=shlex.quote(python))
 
-    Where other machines start Python as well, it is `spark.pyspark.python` of `conf`, by default this interpreter's
-    path; this interpreter also where PySpark comes from archives alone, or where `run_dir` allows no scripts.
+
+def worker_python(run_dir: Path, master: str) -> str:
+    """The command for PYSPARK_PYTHON; the script that starts this interpreter is written to `run_dir`.
+
+    On a cluster it is relative to `run_dir`, where the driver's JVM must run, and to an executor's directory. On one
+    machine it is this interpreter itself where PySpark comes from archives alone, or `run_dir` allows no scripts.
     """
     if not master.startswith("local"):
-        return (conf or {}).get("spark.pyspark.python", sys.executable)
+        _write(run_dir / ON_CLUSTER)
+        return f"./{ON_CLUSTER}"
     if not all(map(_is_installed, ("pyspark", "py4j"))):
         return sys.executable
-    run_dir.mkdir(parents=True, exist_ok=True)
     script = run_dir / "python"
+    _write(script)
+    return str(script) if os.access(script, os.X_OK) else sys.executable
+
+
+def _write(script: Path) -> None:
+    script.parent.mkdir(parents=True, exist_ok=True)
     fresh = script.with_suffix(f".{os.getpid()}")
-    fresh.write_text(_SCRIPT.format(python=shlex.quote(sys.executable)))
+    fresh.write_text(script_for(sys.executable))
     fresh.chmod(0o755)
     fresh.replace(script)
-    return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
 def _is_installed(package: str) -> bool:

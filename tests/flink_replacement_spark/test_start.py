@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -197,8 +198,26 @@ def test_python_starts_without_sparks_archives_on_its_path(tmp_path: Path) -> No
     assert json.loads(answer.stdout) == [sys.executable, "/own *:/own/code.zip", ["an argument", "*"]]
 
 
-def test_other_machines_start_their_own_python(tmp_path: Path) -> None:
-    assert worker_python(tmp_path, "spark://host:7077") == sys.executable
+@pytest.mark.usefixtures("no_jars")
+def test_driver_and_executors_of_a_cluster_each_start_their_own_python(tmp_path: Path) -> None:
+    own = tmp_path / "python of a worker"
+    own.symlink_to(sys.executable)
+    group = {"master": "spark://host:7077", "conf": {"spark.pyspark.python": str(own)}}
+    settings = Settings.model_validate({"data_dir": tmp_path, "spark": group})
+    archive, _, folder = session.spark_conf(settings)["spark.archives"].partition("#")
+    executor = tmp_path / "executor"
+    with zipfile.ZipFile(archive) as packed:
+        for entry in packed.infolist():
+            file = Path(packed.extract(entry, executor / folder))
+            # As Spark does, and Python does not.
+            file.chmod(entry.external_attr >> 16)
+    command = worker_python(tmp_path / "run", settings.spark.master)
+    found = {}
+    for directory in (tmp_path / "run", executor):
+        code = "import sys; print(sys.executable)"
+        answer = subprocess.run([command, "-c", code], cwd=directory, capture_output=True, text=True, check=True)
+        found[directory.name] = answer.stdout.strip()
+    assert found == {"run": sys.executable, "executor": str(own)}
 
 
 def spark_answers(server: socket.socket, answer: bytes) -> tuple[bytes, socket.socket]:
