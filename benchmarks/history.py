@@ -23,6 +23,7 @@ from typing import Any
 
 import ccxt.async_support
 
+from benchmarks.process_tree import ProcessTree
 from benchmarks.spark_master import ALL_CORES, add_master
 from candlewright.client import Client, Outcome, connect
 from candlewright.client.history.spark_connect import open_session
@@ -59,7 +60,8 @@ def run(rows: int = 1_000_000, ingestors: int = 1, master: str = ALL_CORES) -> d
             commit_seconds = _bare_commit(platform.settings.spark.connect_bind)
             small = min(rows, 10_000)
             small_seconds = _request(client, START_MS - 30 * DAY_MS, small)
-            seconds = _request(client, START_MS, rows)
+            with ProcessTree() as tree:
+                seconds = _request(client, START_MS, rows)
             result_rows = _count(platform.settings.spark.connect_bind, rows)
     latency = statistics.median(latencies[2:])
     return {
@@ -70,6 +72,7 @@ def run(rows: int = 1_000_000, ingestors: int = 1, master: str = ALL_CORES) -> d
         "floor_seconds": round(floor_seconds, 3),
         "floor_rows_per_second": round(rows / floor_seconds),
         "ratio": round(floor_seconds / seconds, 3),
+        "cpu_seconds": {part: round(used, 2) for part, used in sorted(tree.cpu_seconds.items())},
         "small_rows": small,
         "small_rows_per_second": round(small / small_seconds),
         "latency_rows": PAGE,

@@ -30,7 +30,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ import numpy as np
 import redis as redis_client
 import zmq
 
+from benchmarks.process_tree import family
 from benchmarks.spark_master import ALL_CORES, add_master
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
@@ -265,10 +266,10 @@ def steady(trades: Trades, per_second: float) -> Iterator[None]:
 
 
 def idle(seconds: float, pids: Sequence[int]) -> dict[str, float]:
-    """Cores and memory of these processes and all of theirs."""
-    before, began = _cpu_seconds(_descendants(pids)), time.monotonic()
+    """Cores and memory of these processes and all that work for them."""
+    before, began = _cpu_seconds(family(pids)), time.monotonic()
     time.sleep(seconds)
-    now = _descendants(pids)
+    now = family(pids)
     used = {pid: spent - before.get(pid, 0.0) for pid, spent in _cpu_seconds(now).items()}
     cores = sum(used.values()) / (time.monotonic() - began)
     return {"cores": round(cores, 3), "pss_mib": round(sum(map(_pss_bytes, now)) / (1 << 20))}
@@ -282,20 +283,7 @@ def _stat(pid: int) -> list[str]:
         return []
 
 
-def _descendants(pids: Sequence[int]) -> list[int]:
-    children = defaultdict(list)
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and (fields := _stat(int(folder.name))):
-            children[int(fields[1])].append(int(folder.name))
-    found, waiting = [], list(pids)
-    while waiting:
-        pid = waiting.pop()
-        found.append(pid)
-        waiting += children[pid]
-    return found
-
-
-def _cpu_seconds(pids: Sequence[int]) -> dict[int, float]:
+def _cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
     ticks = os.sysconf("SC_CLK_TCK")
     return {pid: (int(fields[11]) + int(fields[12])) / ticks for pid in pids if (fields := _stat(pid))}
 

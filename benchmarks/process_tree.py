@@ -20,7 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ProcessTree"]
+__all__ = ["ProcessTree", "family"]
+
+#: Parent, name, CPU seconds, resident pages.
+_Process = tuple[int, str, float, int]
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAUSE_SECONDS = 0.25
@@ -77,13 +80,9 @@ class ProcessTree:
 
     def _look(self) -> None:
         processes = dict(_processes())
-        children: dict[int, list[int]] = defaultdict(list)
-        for pid, (parent, *_) in processes.items():
-            children[parent].append(pid)
         used: dict[str, int] = defaultdict(int)
-        own = _below([os.getpid()], children)
-        executors = _executors_of([pid for pid in own if processes[pid][1] == "java"], processes)
-        for pid in {*own, *_below(executors, children)}:
+        found, executors = _family([os.getpid()], processes)
+        for pid in found:
             _, name, cpu_seconds, pages = processes[pid]
             part = "driver" if pid == os.getpid() else _PARTS.get(name, "workers")
             if pid in executors:
@@ -94,6 +93,21 @@ class ProcessTree:
             self._cpu[part, pid] = cpu_seconds
         for part, size in used.items():
             self.peak_bytes[part] = max(size, self.peak_bytes.get(part, 0))
+
+
+def family(pids: Iterable[int]) -> set[int]:
+    """These processes, their descendants, and the executors on this machine that serve one of them, with theirs."""
+    return _family(pids, dict(_processes()))[0]
+
+
+def _family(pids: Iterable[int], processes: Mapping[int, _Process]) -> tuple[set[int], set[int]]:
+    """All, and the executors among them."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, (parent, *_) in processes.items():
+        children[parent].append(pid)
+    own = _below(pids, children)
+    executors = _executors_of([pid for pid in own if pid in processes and processes[pid][1] == "java"], processes)
+    return {*own, *_below(executors, children)}, executors
 
 
 def _anonymous_bytes(pid: int, *, is_forked: bool) -> int:
@@ -114,7 +128,7 @@ def _below(pids: Iterable[int], children: Mapping[int, Sequence[int]]) -> list[i
     return found
 
 
-def _executors_of(jvms: Sequence[int], processes: Mapping[int, tuple[int, str, float, int]]) -> set[int]:
+def _executors_of(jvms: Sequence[int], processes: Mapping[int, _Process]) -> set[int]:
     """The JVMs that run tasks for one of `jvms`."""
     drivers = {}
     for pid, (_, name, *_) in processes.items():
@@ -145,8 +159,8 @@ def _ports_of(pid: int) -> set[int]:
     return ports
 
 
-def _processes() -> list[tuple[int, tuple[int, str, float, int]]]:
-    """(pid, (parent, name, CPU seconds, resident pages)) of all processes."""
+def _processes() -> list[tuple[int, _Process]]:
+    """By pid."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

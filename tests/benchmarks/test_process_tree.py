@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.process_tree import ProcessTree
+from benchmarks.process_tree import ProcessTree, family
 
 LISTEN = (
     "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
@@ -65,6 +65,8 @@ def test_executors_of_a_cluster_are_counted_and_those_of_another_driver_are_not(
                 time.sleep(0.02)
         assert {pid for part, pid in tree._cpu if part == "executors"} == {own}
         assert tree.peak_bytes["executors"] > 0
+        found = family([os.getpid()])
+        assert own in found and other not in found
     finally:
         for pid in (own, other):
             with suppress(ProcessLookupError):
