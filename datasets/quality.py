@@ -21,6 +21,7 @@ from iceberg.catalog import open_catalog
 from iceberg.coverage import read_holes
 from iceberg.filters import equal
 from iceberg.read import read_gaps, read_ohlc, read_ticks, tick_bounds
+from iceberg.scan import scan_table
 from iceberg.tables import OHLC_REVISIONS
 
 _DAY = 86_400 * SECOND
@@ -187,7 +188,7 @@ def _revised(settings: Settings, found: Quality) -> int:
     except NoSuchTableError:
         return 0
     wanted = And(equal("ticker", found.ticker), equal("period_seconds", found.period_seconds))
-    rows = table.scan(row_filter=wanted, selected_fields=("open_time", "revision")).to_arrow()
+    rows = scan_table(table, wanted, selected_fields=("open_time", "revision")).to_arrow()
     corrected = rows.filter(pc.greater(rows["revision"], 0))
     times = np.unique(open_times(corrected)) if corrected.num_rows else np.empty(0, np.int64)
     return int(((times >= (found.first or 0)) & (times <= (found.last or 0))).sum())

@@ -19,6 +19,7 @@ from iceberg.catalog import open_catalog
 from iceberg.coverage import read_holes
 from iceberg.filters import any_of, equal
 from iceberg.read import read_ohlc
+from iceberg.scan import scan_table
 from iceberg.tables import OHLC
 
 _MICRO = 1_000
@@ -42,7 +43,7 @@ def stored_series(settings: Settings, patterns: Sequence[str] = (), periods: Seq
         return []
     wanted = any_of([equal("period_seconds", each) for each in set(periods)]) if periods else AlwaysTrue()
     columns = ("ticker", "period_seconds", "open_time")
-    batches = table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader()
+    batches = scan_table(table, wanted, selected_fields=columns).to_arrow_batch_reader()
     # A batch at a time, so that a large table costs no more memory than its series.
     parts = [_grouped(pa.table(batch), "open_time", "open_time", None) for batch in batches if batch.num_rows]
     if not parts:

@@ -27,7 +27,7 @@ from candlewright.wire.errors import (
     RecordsLost,
     RoleLost,
 )
-from core.background import only_noted, start_thread
+from core.background import only_noted, spare_startup, start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.reach import away
@@ -288,6 +288,7 @@ class Driver:
         self._start_thread("prover", prover.run)
         importer = Importer(bus, catalog, self.locks, self._settings.data_dir, self._stopping)
         self._start_thread("importer", importer.run)
+        spare_startup()
 
     def _start_live(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         if self._settings.spark.mode == "continuous":

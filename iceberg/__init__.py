@@ -37,6 +37,7 @@ from iceberg.revisions import (
     read_published,
     scan_revisions,
 )
+from iceberg.scan import scan_table
 from iceberg.snapshots import MAINTENANCE_NAME, delete_files_of, drop_old_snapshots
 from iceberg.tables import (
     COVERAGE,
@@ -107,6 +108,7 @@ __all__ = [
     "scan_revisions",
     "scan_series",
     "scan_stored",
+    "scan_table",
     "scan_trade_ids",
     "settle_origin",
     "spark_catalog_conf",

@@ -11,11 +11,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationException
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from pyiceberg.table.update import TableUpdate
 from sqlalchemy.exc import SQLAlchemyError
 
 from candlewright.wire.errors import CommitConflict, CommitUnknown
 from iceberg.filters import one_of
+from iceberg.scan import scan_table
 from iceberg.tables import TableDefinition
 
 _ALWAYS_KNOWN = ("open", "high", "low", "close", "volume")
@@ -98,6 +100,16 @@ class _Append(Transaction):
         return self._derived[2]
 
 
+def _itself(entry: Any, memo: dict[int, Any]) -> Any:
+    return entry
+
+
+# Each commit copies the metadata deeply, three times. These are frozen, so that the copies may share them: of two
+# hundred snapshots that was most of a small commit.
+for _frozen in (Snapshot, SnapshotLogEntry, MetadataLogEntry):
+    _frozen.__deepcopy__ = _itself  # type: ignore[assignment,method-assign]
+
+
 def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
     """Commit `rows` as one snapshot that carries `summary`.
 
@@ -140,5 +152,5 @@ def catalog_errors(name: str) -> Iterator[None]:
 
 def written_requests(table: Table, request_ids: Sequence[str]) -> set[str]:
     """Which of these requests have a row in `market.coverage`."""
-    found = table.scan(row_filter=one_of("request_id", request_ids), selected_fields=("request_id",)).to_arrow()
+    found = scan_table(table, one_of("request_id", request_ids), selected_fields=("request_id",)).to_arrow()
     return set(found["request_id"].to_pylist())

@@ -17,6 +17,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import PrimitiveType
 
+from iceberg.scan import scan_table
 from iceberg.tables import TableDefinition
 
 __all__ = ["PIECE_ROWS", "Piece", "discard", "plan_pieces", "rewrite"]
@@ -40,7 +41,7 @@ class Piece:
 def plan_pieces(table: Table, max_rows: int = PIECE_ROWS, max_bytes: int = PIECE_BYTES) -> list[Piece]:
     """What there is to merge in the table's current snapshot."""
     by_partition: dict[Any, list[FileScanTask]] = defaultdict(list)
-    for task in table.scan().plan_files():
+    for task in scan_table(table).plan_files():
         file = task.file
         is_small = file.record_count < max_rows // 2 and file.file_size_in_bytes < max_bytes // 2
         if is_small and not task.delete_files and file.spec_id == table.metadata.default_spec_id:

@@ -11,6 +11,7 @@ from pyiceberg.expressions import And
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import equal, one_of
+from iceberg.scan import scan_table
 from iceberg.tables import COVERAGE
 
 
@@ -36,7 +37,7 @@ def read_coverage(settings: Settings) -> list[dict[str, Any]]:
         table = open_catalog(settings).load_table(COVERAGE.identifier)
     except NoSuchTableError:
         return []
-    rows = {row["request_id"]: row for row in table.scan().to_arrow().to_pylist()}
+    rows = {row["request_id"]: row for row in scan_table(table).to_arrow().to_pylist()}
     return sorted(rows.values(), key=lambda row: (row["start"], row["request_id"]))
 
 
@@ -49,9 +50,7 @@ def read_requests(settings: Settings, request_ids: Sequence[str]) -> dict[str, C
     """What the coverage rows of finished requests say, in one scan."""
     table = open_catalog(settings).load_table(COVERAGE.identifier)
     columns = [name for name in ("holes", "closed_until") if name in table.schema().column_names]
-    found = table.scan(
-        row_filter=one_of("request_id", request_ids), selected_fields=("request_id", *columns)
-    ).to_arrow()
+    found = scan_table(table, one_of("request_id", request_ids), selected_fields=("request_id", *columns)).to_arrow()
     rows: dict[str, list[dict[str, Any]]] = {request_id: [] for request_id in request_ids}
     for row in found.to_pylist():
         rows[row["request_id"]].append(row)
@@ -69,7 +68,7 @@ def read_holes(settings: Settings, ticker: str, period_seconds: int) -> list[tup
     """Half-open ranges in ns in which requests found that the venue has no candle, in any order."""
     table = open_catalog(settings).load_table(COVERAGE.identifier)
     wanted = And(equal("ticker", ticker), equal("period_seconds", period_seconds), one_of("status", _DECIDED))
-    rows = table.scan(row_filter=wanted, selected_fields=("holes",)).to_arrow()["holes"].to_pylist()
+    rows = scan_table(table, wanted, selected_fields=("holes",)).to_arrow()["holes"].to_pylist()
     return list({(_nanoseconds(hole["start"]), _nanoseconds(hole["end"])) for holes in rows for hole in holes or ()})
 
 

@@ -22,6 +22,7 @@ from pyiceberg.table import Table
 from candlewright.wire import grid
 from iceberg.filters import one_of
 from iceberg.read import range_filter
+from iceberg.scan import scan_table
 
 #: Open times that are looked at together; the memory of one look is some 20 MB.
 WINDOW = 1_000_000
@@ -95,10 +96,10 @@ class CoverageFiles:
     def scan(self, table: Table, tickers: Sequence[str]) -> pa.Table:
         """The rows of these tickers."""
         wanted = one_of("ticker", tickers)
-        scan = table.scan(row_filter=wanted, selected_fields=_CLAIMED)
-        schema = scan.projection()
+        found = scan_table(table, wanted, selected_fields=_CLAIMED)
+        schema = found.projection()
         parts = [schema_to_pyarrow(schema, include_field_ids=False).empty_table()]
-        for task in scan.plan_files():
+        for task in found.plan_files():
             # A file with rows deleted in it is none that this project writes.
             row_filter = wanted if task.delete_files else AlwaysTrue()
             path = task.file.file_path
@@ -110,8 +111,8 @@ class CoverageFiles:
             else:
                 self._rows.move_to_end(path)
             parts.append(rows)
-        found = pa.concat_tables(parts, promote_options="permissive")
-        return found.filter(pc.is_in(found["ticker"], pa.array(tickers, found["ticker"].type)))
+        rows = pa.concat_tables(parts, promote_options="permissive")
+        return rows.filter(pc.is_in(rows["ticker"], pa.array(tickers, rows["ticker"].type)))
 
     def _remember(self, path: str, rows: pa.Table) -> None:
         self._rows[path] = rows
@@ -147,8 +148,8 @@ def scan_stored(table: Table, ticker: str, period_seconds: int, *, start: int, e
     trades where the exchange has none of its own, nor those of imported files, which prove nothing.
     """
     columns = ("open_time", "source", "complete")
-    rows = table.scan(
-        row_filter=range_filter(ticker, period_seconds, start_ns=start, end_ns=end), selected_fields=columns
+    rows = scan_table(
+        table, range_filter(ticker, period_seconds, start_ns=start, end_ns=end), selected_fields=columns
     ).to_arrow()
     fetched = rows.filter(pc.and_(rows["complete"], pc.is_in(rows["source"], pa.array(_FETCHED))))
     opens, first = np.unique(_nanoseconds(fetched["open_time"]), return_index=True)

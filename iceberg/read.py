@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import any_of, at_least, below, equal, one_of
+from iceberg.scan import scan_table
 from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS, TRIGGER_EVENTS
 
 _MICRO = 1_000
@@ -97,7 +98,7 @@ def _collect_of(
         if left <= 0:
             break
         own = And(one_of("ticker", tickers[first : first + _MAX_LISTED]), wanted)
-        parts.append(table.scan(row_filter=own, limit=left).to_arrow().select(schema.names).cast(schema))
+        parts.append(scan_table(table, own, limit=left).to_arrow().select(schema.names).cast(schema))
     return pa.concat_tables(parts)
 
 
@@ -138,7 +139,7 @@ def _file_bounds(table: Table, wanted: BooleanExpression, column: str) -> tuple[
     """The least and the greatest value by the statistics of the data files; (highest, lowest) without any."""
     field = table.schema().find_field(column).field_id
     first, last = _HIGHEST, _LOWEST
-    for task in table.scan(row_filter=wanted).plan_files():
+    for task in scan_table(table, wanted).plan_files():
         lower = task.file.lower_bounds.get(field)
         upper = task.file.upper_bounds.get(field)
         if lower is None or upper is None:
@@ -175,8 +176,7 @@ def stored_tickers(settings: Settings) -> list[str]:
     found = {
         ticker
         for each in (COVERAGE, GAPS)
-        for ticker in catalog.load_table(each.identifier)
-        .scan(selected_fields=("ticker",))
+        for ticker in scan_table(catalog.load_table(each.identifier), selected_fields=("ticker",))
         .to_arrow()["ticker"]
         .to_pylist()
     }
@@ -187,8 +187,7 @@ def is_stored(settings: Settings, ticker: str) -> bool:
     """Whether a table has a trade or a candle of it."""
     catalog = open_catalog(settings)
     return any(
-        catalog.load_table(each.identifier)
-        .scan(row_filter=equal("ticker", ticker), selected_fields=("ticker",), limit=1)
+        scan_table(catalog.load_table(each.identifier), equal("ticker", ticker), selected_fields=("ticker",), limit=1)
         .to_arrow()
         .num_rows
         for each in (OHLC, TICKS)
@@ -204,7 +203,7 @@ def scan_range(table: Table, ticker: str, period_seconds: int, *, start_ns: int,
 def first_open(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> int | None:
     """Open time of the first candle of the range; None where there is none."""
     wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
-    batches = table.scan(row_filter=wanted, selected_fields=("open_time",)).to_arrow_batch_reader()
+    batches = scan_table(table, wanted, selected_fields=("open_time",)).to_arrow_batch_reader()
     firsts = (pc.min(batch["open_time"].cast(pa.int64())).as_py() for batch in batches if batch.num_rows)
     first = min(firsts, default=None)
     return None if first is None else first * _MICRO
@@ -237,7 +236,7 @@ def scan_trade_ids(table: Table, tickers: Sequence[str], *, start_ns: int, end_n
     wanted = And(at_least("ts", iso(start_ns // _MICRO)), at_least("ts_ns", start_ns), below("ts_ns", end_ns))
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
-    return table.scan(row_filter=wanted, selected_fields=("ticker", "trade_id")).to_arrow()
+    return scan_table(table, wanted, selected_fields=("ticker", "trade_id")).to_arrow()
 
 
 def range_filter(ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> BooleanExpression:
@@ -249,7 +248,7 @@ def _opening_in(start_ns: int, end_ns: int) -> BooleanExpression:
 
 
 def _collect(table: Table, wanted: BooleanExpression, schema: pa.Schema) -> pa.Table:
-    found = table.scan(row_filter=wanted).to_arrow()
+    found = scan_table(table, wanted).to_arrow()
     return found.select(schema.names).cast(schema)
 
 
@@ -260,4 +259,4 @@ def iso(microseconds: int) -> str:
 def has_files_in(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> bool:
     """False only where no row can be in the range, by the statistics of the data files; reads none of them."""
     wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
-    return any(True for _ in table.scan(row_filter=wanted).plan_files())
+    return any(True for _ in scan_table(table, wanted).plan_files())

@@ -13,6 +13,7 @@ from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import equal
 from iceberg.read import first_open, scan_range
+from iceberg.scan import scan_table
 from iceberg.tables import TABLES, TableDefinition
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def newest_bars(table: Table, ticker: str, period_seconds: int, *, start_ns: int
 def rows_of(table: Table, definition: TableDefinition, ticker: str = "") -> pa.Table:
     """All rows, or those of one ticker."""
     wanted: BooleanExpression = equal("ticker", ticker) if ticker else AlwaysTrue()
-    found = table.scan(row_filter=wanted).to_arrow()
+    found = scan_table(table, wanted).to_arrow()
     return found.select(definition.arrow_schema.names).cast(definition.arrow_schema)
 
 
@@ -88,9 +89,9 @@ def dataset_of(table: Table, definition: TableDefinition) -> "ds.Dataset | pa.Ta
     import pyarrow.dataset as ds
 
     schema = definition.arrow_schema
-    tasks = list(table.scan().plan_files())
+    tasks = list(scan_table(table).plan_files())
     if any(task.delete_files for task in tasks):
-        return table.scan().to_arrow().select(schema.names).cast(schema)
+        return scan_table(table).to_arrow().select(schema.names).cast(schema)
     if not tasks:
         return schema.empty_table()
     scheme, netloc, _ = PyArrowFileIO.parse_location(tasks[0].file.file_path)

@@ -12,7 +12,7 @@ from bus.connect import connect
 from bus.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
-from core.background import exit_on_failure, switch_often
+from core.background import exit_on_failure, spare_startup, switch_often
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
 from core.settings import load_settings
@@ -65,6 +65,7 @@ def main() -> int:
         relay.close()
         bus.close()
         return 1
+    spare_startup()
     port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
     http = StatusServer(settings.http.bind, relay.status, port_file=Path(port_file) if port_file else None)
     while not stop.wait(0.2) and not relay.failed.is_set():

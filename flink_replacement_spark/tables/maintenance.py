@@ -39,6 +39,7 @@ from iceberg import (
 from iceberg.append import catalog_errors
 from iceberg.compaction import PIECE_ROWS
 from iceberg.filters import below
+from iceberg.scan import scan_table
 
 log = get_logger()
 
@@ -145,7 +146,7 @@ class Maintenance:
         first_kept = datetime.now(UTC).date() - timedelta(days=self.ticks_retention_days)
         old = below("ts", f"{first_kept}T00:00:00+00:00")
         table = load_table(self.catalog, TICKS)
-        if not any(True for _ in table.scan(row_filter=old).plan_files()):
+        if not any(True for _ in scan_table(table, old).plan_files()):
             return
         with self.locks.maintaining(TICKS, PATIENCE_SECONDS) as is_held, catalog_errors(TICKS.name):
             if is_held:

@@ -1,0 +1,103 @@
+"""Scans by remembered manifests find what pyiceberg's own find, and commits do not grow with the snapshots kept."""
+
+import copy
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
+from pyiceberg.table import Table
+
+from iceberg import OHLC, append, load_table, scan_table
+from iceberg import scan as scans
+from iceberg.filters import at_least, equal
+from iceberg.read import iso
+from tests.iceberg.rows import candles
+
+TICKERS = ("BTC/USDT.BINANCE", "ETH/USDT.BINANCE", "SOL/USDT.BINANCE")
+
+
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    scans._entries.clear()
+
+
+def filled(catalog: Catalog, commits: int) -> Table:
+    for number in range(commits):
+        rows = candles(range(number * 5, number * 5 + 5), TICKERS[number % len(TICKERS)])
+        append(load_table(catalog, OHLC), rows, {"number": str(number)})
+    return load_table(catalog, OHLC)
+
+
+def in_order(rows: pa.Table) -> list[dict[str, Any]]:
+    return sorted(rows.to_pylist(), key=lambda row: (row["ticker"], row["open_time"]))
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["first", "again"])
+def test_the_rows_are_those_that_pyiceberg_finds(catalog: Catalog, times: int) -> None:
+    # More commits than manifests are kept apart: some have been merged.
+    table = filled(catalog, 25)
+    table.delete(And(equal("ticker", TICKERS[0]), at_least("open_time", iso(90 * 60_000_000))))
+    table = load_table(catalog, OHLC)
+    filters: list[BooleanExpression | None] = [
+        None,
+        equal("ticker", TICKERS[0]),
+        at_least("open_time", iso(33 * 60_000_000)),
+        And(equal("ticker", TICKERS[1]), at_least("open_time", iso(33 * 60_000_000))),
+        equal("ticker", "NONE/USDT.BINANCE"),
+    ]
+    for _ in range(times):
+        for wanted in filters:
+            stock = table.scan() if wanted is None else table.scan(row_filter=wanted)
+            assert in_order(scan_table(table, wanted).to_arrow()) == in_order(stock.to_arrow())
+    assert len(scan_table(table, selected_fields=("ticker",), limit=3).to_arrow()) == 3
+    assert scan_table(table, selected_fields=("ticker",)).to_arrow().column_names == ["ticker"]
+
+
+def test_an_empty_table_has_no_rows(catalog: Catalog) -> None:
+    assert scan_table(load_table(catalog, OHLC)).to_arrow().num_rows == 0
+
+
+def test_each_manifest_is_read_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: Counter[str] = Counter()
+    new_input = PyArrowFileIO.new_input
+
+    def count(self: PyArrowFileIO, location: str) -> PyArrowFile:
+        opened[location.rpartition("/")[2]] += 1
+        return new_input(self, location)
+
+    table = filled(catalog, 3)
+    monkeypatch.setattr(PyArrowFileIO, "new_input", count)
+    for _ in range(4):
+        assert scan_table(table).to_arrow().num_rows == 15
+    append(load_table(catalog, OHLC), candles([100]), {})
+    assert scan_table(load_table(catalog, OHLC)).to_arrow().num_rows == 16
+    manifests = {
+        name: times for name, times in opened.items() if name.endswith(".avro") and not name.startswith("snap-")
+    }
+    assert len(manifests) == 4
+    assert set(manifests.values()) == {1}
+
+
+def test_what_is_remembered_is_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scans, "_entries", type(scans._entries)(3, getsizeof=len))
+    monkeypatch.setattr(scans, "MAX_ENTRIES", 3)
+    table = filled(catalog, 8)
+    for _ in range(2):
+        assert scan_table(table).to_arrow().num_rows == 40
+    assert scans._entries.currsize <= 3
+
+
+def test_a_commit_copies_none_of_the_snapshots_before_it(catalog: Catalog) -> None:
+    table = filled(catalog, 3)
+    copied = copy.deepcopy(table.metadata)
+    assert copied is not table.metadata
+    assert all(one is other for one, other in zip(copied.snapshots, table.metadata.snapshots, strict=True))
+    before = [snapshot.model_dump() for snapshot in table.metadata.snapshots]
+    append(table, candles([50]), {"number": "3"})
+    after = [snapshot.model_dump() for snapshot in load_table(catalog, OHLC).metadata.snapshots]
+    assert after[:3] == before
+    assert [snapshot["summary"]["number"] for snapshot in after] == ["0", "1", "2", "3"]
