@@ -1,6 +1,7 @@
 """The tables of the platform, their catalog, and exact reads and appends without Spark."""
 
 from iceberg.append import (
+    LongAppend,
     RowDifference,
     append,
     append_or_find,
@@ -24,6 +25,8 @@ from iceberg.read import (
     scan_ranges,
     scan_series,
     scan_trade_ids,
+    scan_trades,
+    trade_files,
 )
 from iceberg.relocation import Relocated, relocate
 from iceberg.revisions import (
@@ -68,6 +71,7 @@ __all__ = [
     "TRIGGER_EVENTS",
     "Claims",
     "CoverageFiles",
+    "LongAppend",
     "Piece",
     "Proven",
     "Relocated",
@@ -110,7 +114,9 @@ __all__ = [
     "scan_stored",
     "scan_table",
     "scan_trade_ids",
+    "scan_trades",
     "settle_origin",
     "spark_catalog_conf",
+    "trade_files",
     "written_requests",
 ]

@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, RESTError, ValidationException
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, Transaction
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import MetadataLogEntry, Snapshot, SnapshotLogEntry
@@ -116,23 +118,59 @@ def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
     Raises CommitConflict when another writer committed (nothing was written), CommitUnknown when the catalog did not
     say; files are left alone then, because a snapshot may name them.
     """
+    with _committing(table), _Append(table) as transaction:
+        transaction.append(rows, snapshot_properties=dict(summary))
+
+
+@contextmanager
+def _committing(table: Table) -> Iterator[None]:
     try:
-        with _Append(table) as transaction:
-            transaction.append(rows, snapshot_properties=dict(summary))
+        yield
     except (CommitFailedException, ValidationException) as error:
         raise CommitConflict(str(error)) from error
     except (SQLAlchemyError, RESTError) as error:
         raise CommitUnknown(f"{'.'.join(table.name())}: {error}") from error
 
 
-def append_or_find(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
-    """`append`, and after an unknown outcome look whether it is there; raises CommitConflict when it is not."""
+@contextmanager
+def _known_outcome(table: Table, summary: Mapping[str, str]) -> Iterator[None]:
+    """After an unknown outcome look whether the commit is there; raises CommitConflict when it is not."""
     try:
-        append(table, rows, summary)
+        yield
     except CommitUnknown as error:
         table.refresh()
         if not is_committed(table, summary):
             raise CommitConflict(str(error)) from error
+
+
+class LongAppend:
+    """Rows of one commit that do not fit into memory together: `add` writes data files, which no reader sees before
+    `commit`. Those of an append that ends before it are orphans, which maintenance deletes.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._files: list[DataFile] = []
+
+    def add(self, rows: pa.Table) -> None:
+        self._files += _dataframe_to_data_files(self._table.metadata, rows, self._table.io)
+
+    def commit(self, table: Table, summary: Mapping[str, str]) -> None:
+        """`table`: its newest state. Raises as `append_or_find`."""
+        with (
+            _known_outcome(table, summary),
+            _committing(table),
+            _Append(table) as transaction,
+            transaction._append_snapshot_producer(dict(summary)) as producer,
+        ):
+            for file in self._files:
+                producer.append_data_file(file)
+
+
+def append_or_find(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
+    """`append`, and after an unknown outcome look whether it is there; raises CommitConflict when it is not."""
+    with _known_outcome(table, summary):
+        append(table, rows, summary)
 
 
 def load_table(catalog: Catalog, definition: TableDefinition) -> Table:

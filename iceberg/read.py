@@ -63,7 +63,7 @@ def read_ohlc_of(
 def read_ticks(settings: Settings, ticker: str, *, start_ns: int, end_ns: int, limit: int | None = None) -> pa.Table:
     """Trades of `market.ticks` with start_ns <= ts_ns < end_ns, ordered by ts_ns; `limit` = the first N."""
     table = open_catalog(settings).load_table(TICKS.identifier)
-    found = _collect(table, _ticks_filter(ticker, start_ns, end_ns), TICKS.arrow_schema)
+    found = scan_trades(table, ticker, start_ns=start_ns, end_ns=end_ns)
     in_order = found.take(pc.sort_indices(found, sort_keys=[("ts_ns", "ascending")]))
     return in_order if limit is None else in_order.slice(0, limit)
 
@@ -237,6 +237,17 @@ def scan_trade_ids(table: Table, tickers: Sequence[str], *, start_ns: int, end_n
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
     return scan_table(table, wanted, selected_fields=("ticker", "trade_id")).to_arrow()
+
+
+def scan_trades(table: Table, ticker: str, *, start_ns: int, end_ns: int) -> pa.Table:
+    """All columns of the trades with start_ns <= ts_ns < end_ns, in no order."""
+    return _collect(table, _ticks_filter(ticker, start_ns, end_ns), TICKS.arrow_schema)
+
+
+def trade_files(table: Table, ticker: str, *, start_ns: int, end_ns: int) -> frozenset[str]:
+    """The data files that may hold trades of the range, by their statistics."""
+    scan = table.scan(row_filter=_ticks_filter(ticker, start_ns, end_ns))
+    return frozenset(task.file.file_path for task in scan.plan_files())
 
 
 def range_filter(ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> BooleanExpression:

@@ -141,8 +141,15 @@ def export(
 @app.command("import")
 def import_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files of one ticker.")],
-    of: Annotated[str, typer.Option("--format", metavar="FORMAT", help="binance-klines, kraken, freqtrade or csv.")],
-    ticker: Annotated[str, typer.Option("--ticker", help="BASE/QUOTE.VENUE, whose candles they are.")],
+    of: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="binance-klines, kraken, freqtrade, csv; of trades binance-trades, binance-aggtrades, kraken-trades.",
+        ),
+    ],
+    ticker: Annotated[str, typer.Option("--ticker", help="BASE/QUOTE.VENUE, of which they are.")],
     period: Annotated[
         str | None, typer.Option("--period", help="Length of a candle, where the file does not say it.")
     ] = None,
@@ -151,13 +158,13 @@ def import_command(
         typer.Option("--mapping", metavar="NAME=COLUMN", help="For csv: the file's own names of columns."),
     ] = None,
     differences: Annotated[
-        Path, typer.Option("--differences", help="Where candles that differ from stored ones are listed.")
+        Path, typer.Option("--differences", help="Where what differs from stored rows is listed.")
     ] = Path("import-differences.csv"),
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Store candles from files. Stored candles are never replaced: those that differ are listed.
+    """Store candles or trades from files. Stored ones are never replaced: what differs is listed.
 
     Example: candlewright import BTCUSDT-1m-2024-*.zip --format binance-klines --ticker BTC/USDT.BINANCE
     """

@@ -1,12 +1,15 @@
-"""`candlewright import`: candles from files, checked here and written by the Spark driver."""
+"""`candlewright import`: candles and trades from files, checked here and written by the Spark driver."""
 
 import contextlib
+import datetime as dt
 import sys
 import time
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import typer
@@ -24,9 +27,12 @@ from candlewright_platform.supervisor import origin
 from core.imports import KEEP_SECONDS, Import, differences_of, folder_of, rows_of
 from core.origin import Origin
 from core.settings import Settings
-from datasets.archives import FORMATS, OF_ONE_VENUE, Candles, Wanted, together
+from datasets.archives import FORMATS, OF_ONE_VENUE, BadFile, Wanted, together
+from datasets.archives.trades import MAX_TRADES, TRADE_FORMATS, Last, in_turn
+from datasets.archives.trades import SCHEMA as TRADE_SCHEMA
 from datasets.layouts.files import replacing
 
+TRADE_COLUMNS = ("ticker", "trades", "new", "same", "different", "first", "last")
 COLUMNS = ("ticker", "period", "candles", "new", "same", "different", "absent", "first", "last")
 _SHOWN_DIFFERENCES = 10
 _DIFFERENCE_COLUMNS = (
@@ -38,6 +44,9 @@ _DIFFERENCE_COLUMNS = (
     "stored_volume",
     "file_volume",
 )
+_TRADE_DIFFERENCES = ("ts", "why", "trade_id", "stored_price", "file_price", "stored_size", "file_size")
+_MICRO = 1_000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LOOK_SECONDS = 0.2
 _QUIET_SECONDS = 10.0
 
@@ -57,33 +66,78 @@ def import_files(
     settings = settings_for(config, data_dir)
     wanted = _wanted(of, ticker, period, mapping)
     _check_origin(settings, of)
-    parts = []
-    for number, file in enumerate(files, 1):
-        if sys.stderr.isatty():
-            say(f"{number} of {len(files)}: {file}")
-        parts.append(FORMATS[of](file, wanted))
-    candles = together(parts)
-    for remark in dict.fromkeys(remark for part in parts for remark in part.remarks):
-        say(remark)
+    ordered = Import(uuid.uuid4().hex)
+    target = rows_of(settings.data_dir, ordered.import_id)
     with open_bus(settings) as bus:
         _tidy(settings)
-        ordered = Import(uuid.uuid4().hex, rows=candles.num_rows)
-        target = rows_of(settings.data_dir, ordered.import_id)
         try:
             with replacing(target) as draft:
-                pq.write_table(candles, draft)
+                staged = (_stage_trades if of in TRADE_FORMATS else _stage_candles)(files, of, wanted, draft)
         except OSError as error:
             raise CandlewrightError(f"{target} cannot be written: {error.strerror or error}") from error
-        done = _carried_out(bus, ordered, target)
+        for remark in dict.fromkeys(staged.remarks):
+            say(remark)
+        done = _carried_out(bus, replace(ordered, rows=staged.rows), target)
     if done.state == "failed":
         raise CandlewrightError(done.error)
-    _show(done, parts, wanted, output)
+    _show(done, staged, wanted, output)
     _report(settings, done, differences, output)
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What was read, laid into the data directory. `period_seconds`: None for trades; `first` and `last`: of its times,
+    in µs.
+    """
+
+    rows: int
+    first: int
+    last: int
+    remarks: list[str]
+    period_seconds: int | None = None
+
+
+def _stage_candles(files: Sequence[Path], of: str, wanted: Wanted, draft: Path) -> _Staged:
+    parts = []
+    for number, file in enumerate(files, 1):
+        _say_file(number, files)
+        parts.append(FORMATS[of](file, wanted))
+    candles = together(parts)
+    pq.write_table(candles, draft)
+    times = candles["open_time"].cast(pa.int64())
+    remarks = [remark for part in parts for remark in part.remarks]
+    period_seconds = candles["period_seconds"][0].as_py()
+    return _Staged(candles.num_rows, pc.min(times).as_py(), pc.max(times).as_py(), remarks, period_seconds)
+
+
+def _stage_trades(files: Sequence[Path], of: str, wanted: Wanted, draft: Path) -> _Staged:
+    form, last = TRADE_FORMATS[of], Last()
+    rows, times = 0, []
+    with pq.ParquetWriter(draft, TRADE_SCHEMA, compression="zstd") as writer:
+        for number, file in enumerate(in_turn(files, form, wanted), 1):
+            _say_file(number, files)
+            for part in form.read(file, wanted, last):
+                rows += part.num_rows
+                if rows > MAX_TRADES:
+                    raise BadFile(file, f"over {MAX_TRADES:,} trades: import fewer files at a time")
+                writer.write_table(part.cast(TRADE_SCHEMA))
+                times += pc.min_max(part["ts_ns"]).as_py().values()
+    if last.missing:
+        last.remarks.append(f"missing from the files, between their first and last trade: {last.missing:,} ids")
+    return _Staged(rows, min(times) // _MICRO, max(times) // _MICRO, last.remarks)
+
+
+def _say_file(number: int, files: Sequence[Path]) -> None:
+    if sys.stderr.isatty():
+        say(f"reading file {number} of {len(files)}")
+
+
 def _wanted(of: str, ticker: str, period: str | None, mapping: Sequence[str]) -> Wanted:
-    if of not in FORMATS:
-        raise typer.BadParameter(f"{of!r} is not a format: choose {', '.join(FORMATS)}", param_hint="--format")
+    if of not in FORMATS and of not in TRADE_FORMATS:
+        known = ", ".join((*FORMATS, *TRADE_FORMATS))
+        raise typer.BadParameter(f"{of!r} is not a format: choose {known}", param_hint="--format")
+    if of in TRADE_FORMATS and period is not None:
+        raise typer.BadParameter("trades have no period", param_hint="--period")
     if mapping and of != "csv":
         raise typer.BadParameter(f"the columns of {of} are known: --mapping is for csv", param_hint="--mapping")
     named: dict[str, str] = {}
@@ -100,7 +154,7 @@ def _wanted(of: str, ticker: str, period: str | None, mapping: Sequence[str]) ->
 
 def _check_origin(settings: Settings, of: str) -> None:
     """A venue's own archive is not mixed with data of the sandbox."""
-    if of in OF_ONE_VENUE:
+    if of in OF_ONE_VENUE or of in TRADE_FORMATS:
         try:
             origin.check(settings.data_dir, Origin.EXCHANGES)
         except ConfigurationError as error:
@@ -126,7 +180,7 @@ def _carried_out(bus: Bus, ordered: Import, target: Path) -> Import:
                 said = found.error
                 say(f"waiting: {said}")
             if found.state == "running" and sys.stderr.isatty():
-                say(f"compared {found.compared:,} of {found.rows:,} candles")
+                say(f"compared {found.compared:,} of {found.rows:,}")
             if found.state == "asked" and not has_warned and time.monotonic() - asked_at > _QUIET_SECONDS:
                 has_warned = True
                 say("waiting for the Spark driver, which writes the tables")
@@ -142,38 +196,37 @@ def _carried_out(bus: Bus, ordered: Import, target: Path) -> Import:
         raise
 
 
-def _show(done: Import, parts: Sequence[Candles], wanted: Wanted, output: Output) -> None:
-    tables = [part.table for part in parts]
-    period = tables[0]["period_seconds"][0].as_py()
-    row = {
-        "ticker": str(wanted.ticker),
-        "period": format_period(period),
-        "candles": done.rows,
-        "new": done.new,
-        "same": done.same,
-        "different": done.different,
-        "absent": done.absent,
-        "first": min(pc.min(table["open_time"]).as_py() for table in tables),
-        "last": max(pc.max(table["open_time"]).as_py() for table in tables),
-    }
-    print_rows([row], output, COLUMNS, "")
+def _show(done: Import, staged: _Staged, wanted: Wanted, output: Output) -> None:
+    first, last = (_EPOCH + dt.timedelta(microseconds=time) for time in (staged.first, staged.last))
+    counts = {"new": done.new, "same": done.same, "different": done.different}
+    if staged.period_seconds is None:
+        row = {"ticker": str(wanted.ticker), "trades": done.rows, **counts, "first": first, "last": last}
+        print_rows([row], output, TRADE_COLUMNS, "")
+        return
+    what = {"ticker": str(wanted.ticker), "period": format_period(staged.period_seconds), "candles": done.rows}
+    print_rows([what | counts | {"absent": done.absent, "first": first, "last": last}], output, COLUMNS, "")
 
 
 def _report(settings: Settings, done: Import, file: Path, output: Output) -> None:
-    """The candles that were not written, the first of them on the screen and all of them in `file`."""
+    """What was not written, the first of it on the screen and all of it in `file`."""
     found = differences_of(settings.data_dir, done.import_id)
     if not (done.different or done.absent):
         return
-    table = pq.read_table(found)
-    try:
-        with replacing(file) as draft:
-            csv.write_csv(table, str(draft))
-    except OSError as error:
-        raise CandlewrightError(f"{file} cannot be written: {error.strerror or error}; see {found}") from error
+    with pq.ParquetFile(found) as stored:
+        try:
+            with replacing(file) as draft, csv.CSVWriter(str(draft), stored.schema_arrow) as writer:
+                for batch in stored.iter_batches():
+                    writer.write_batch(batch)
+        except OSError as error:
+            raise CandlewrightError(f"{file} cannot be written: {error.strerror or error}; see {found}") from error
+        shown = next(stored.iter_batches(_SHOWN_DIFFERENCES)).to_pylist()
     found.unlink()
+    of_trades = "trade_id" in shown[0]
     if output is Output.table:
-        print_rows(table.slice(0, _SHOWN_DIFFERENCES).to_pylist(), output, _DIFFERENCE_COLUMNS, "")
-    say(f"{table.num_rows:,} candles were not written, because the stored ones stay: all of them are in {file}")
+        print_rows(shown, output, _TRADE_DIFFERENCES if of_trades else _DIFFERENCE_COLUMNS, "")
+    what = "trades" if of_trades else "candles"
+    count = done.different + done.absent
+    say(f"{count:,} {what} were not written, because the stored ones stay: all of them are in {file}")
 
 
 def _tidy(settings: Settings) -> None:

@@ -2,13 +2,16 @@
 
 import hashlib
 import io
+import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from csv import reader
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +21,16 @@ from pyarrow import csv
 
 from candlewright.wire.errors import CandlewrightError
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 #: Of a file, unpacked; and candles of one import, which are compared and committed together.
 MAX_BYTES = 1 << 30
 MAX_ROWS = 1_000_000
 _NUMBER = r"^ *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})? *$"
 _WRONG_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _SHOWN = 60
+_CHUNK_BYTES = 16 << 20
 
 
 class BadFile(CandlewrightError):
@@ -77,43 +84,68 @@ def _matches(column: pa.ChunkedArray, pattern: str) -> "NDArray[np.bool_]":
     return found
 
 
-def content_of(file: Path) -> bytes:
-    """Of a file, or of the only one in a zip file. Raises BadFile."""
+def content_of(file: Path, names: Sequence[str] = ()) -> bytes:
+    """Of a file, or of one in a zip file: its only one, or the one of these names. Raises BadFile."""
+    with opened(file, MAX_BYTES, names) as source:
+        return source.read()
+
+
+@contextmanager
+def opened(file: Path, max_bytes: int, names: Sequence[str] = ()) -> Iterator[io.BufferedReader]:
+    """What `content_of` reads, as a stream that raises BadFile beyond `max_bytes`. Nothing is unpacked to the disk."""
     try:
-        with file.open("rb") as opened:
-            is_zip = opened.read(4) == b"PK\x03\x04" or file.suffix.lower() == ".zip"
-            if not is_zip:
-                opened.seek(0)
-                content = opened.read(MAX_BYTES + 1)
-                return _bounded(file, content)
-        return _unpacked(file)
+        with ExitStack() as stack:
+            source: IO[bytes] = stack.enter_context(file.open("rb"))
+            if source.read(4) == b"PK\x03\x04" or file.suffix.lower() == ".zip":
+                packed = stack.enter_context(zipfile.ZipFile(file))
+                source = stack.enter_context(packed.open(_member(file, packed, max_bytes, names)))
+            else:
+                source.seek(0)
+            yield io.BufferedReader(_Bounded(file, source, max_bytes), 1 << 20)
+    # The zip module's own words for damage: also an unknown compression (NotImplementedError) and a wrong password.
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError) as error:
+        raise BadFile(file, f"it is not a whole zip file: {error}") from error
     except OSError as error:
         raise BadFile(file, error.strerror or str(error)) from error
 
 
-def _bounded(file: Path, content: bytes) -> bytes:
-    if len(content) > MAX_BYTES:
-        raise BadFile(file, f"it has more than {MAX_BYTES >> 20:,} MiB; import it in parts")
-    return content
+class _Bounded(io.RawIOBase):
+    def __init__(self, file: Path, source: IO[bytes], max_bytes: int) -> None:
+        self._file, self._source, self._left, self._max_bytes = file, source, max_bytes, max_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer)
+        found = self._source.read(len(view))
+        self._left -= len(found)
+        if self._left < 0:
+            raise BadFile(self._file, f"it has more than {self._max_bytes >> 20:,} MiB; import it in parts")
+        view[: len(found)] = found
+        return len(found)
 
 
-def _unpacked(file: Path) -> bytes:
-    try:
-        with zipfile.ZipFile(file) as packed:
-            members = [each for each in packed.infolist() if not each.is_dir()]
-            if len(members) != 1:
-                names = ", ".join(each.filename for each in members[:3])
-                raise BadFile(file, f"it holds {len(members)} files ({names} …): unpack it and name those you want")
-            member = members[0]
-            if member.flag_bits & 1:
-                raise BadFile(file, "it is encrypted")
-            if member.file_size > MAX_BYTES:
-                raise BadFile(file, f"it unpacks to {member.file_size >> 20:,} MiB, over {MAX_BYTES >> 20:,}")
-            with packed.open(member) as opened:
-                return _bounded(file, opened.read(MAX_BYTES + 1))
-    # The zip module's own words for damage: also an unknown compression (NotImplementedError) and a wrong password.
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise BadFile(file, f"it is not a whole zip file: {error}") from error
+def _member(file: Path, packed: zipfile.ZipFile, max_bytes: int, names: Sequence[str]) -> zipfile.ZipInfo:
+    members = [each for each in packed.infolist() if not each.is_dir()]
+    if names:
+        lowered = {name.lower() for name in names}
+        named = [each for each in members if re.split(r"[/\\]", each.filename)[-1].lower() in lowered]
+        if len(named) != 1:
+            found = (
+                f"{len(named)} of its {len(members):,} files are" if named else f"none of its {len(members):,} files is"
+            )
+            raise BadFile(file, f"{found} {' or '.join(names)}")
+        members = named
+    if len(members) != 1:
+        listed = ", ".join(each.filename[:_SHOWN] for each in members[:3])
+        raise BadFile(file, f"it holds {len(members)} files ({listed} …): unpack it and name those you want")
+    member = members[0]
+    if member.flag_bits & 1:
+        raise BadFile(file, "it is encrypted")
+    if member.file_size > max_bytes:
+        raise BadFile(file, f"it unpacks to {member.file_size >> 20:,} MiB, over {max_bytes >> 20:,}")
+    return member
 
 
 def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -> Lines:
@@ -122,7 +154,7 @@ def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -
     """
     if not content.strip():
         raise BadFile(file, "it is empty")
-    has_header = names is None or not content.lstrip(b"\xef\xbb\xbf \"'")[:1].isdigit()
+    has_header = names is None or begins_with_header(content)
     known = names or _header(file, content)
     try:
         table = csv.read_csv(
@@ -132,13 +164,40 @@ def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -
             csv.ConvertOptions(column_types=dict.fromkeys(known, pa.string()), strings_can_be_null=False),
         )
     except pa.ArrowInvalid as error:
-        if (found := _WRONG_WIDTH.search(str(error))) is not None:
-            place = f"line {int(found[1]):,}"
-            raise BadFile(file, f"it has {found[3]} columns instead of {found[2]}", place) from error
-        raise BadFile(file, f"it cannot be read as CSV: {str(error).splitlines()[0][:200]}") from error
+        raise _unreadable(file, error) from error
     if not table.num_rows:
         raise BadFile(file, "it has no rows")
     return Lines(file, table, 1 + int(has_header))
+
+
+def begins_with_header(content: bytes) -> bool:
+    """Whether nothing in the first line begins as a number does."""
+    cells = content.partition(b"\n")[0].removeprefix(b"\xef\xbb\xbf").split(b",")
+    return not any(cell.strip(b" \"'+-.")[:1].isdigit() for cell in cells)
+
+
+def chunks_of(file: Path, source: io.BufferedReader, names: Sequence[str], *, has_header: bool) -> Iterator[Lines]:
+    """The lines of a long file, some at a time; `names`: its columns. Raises BadFile."""
+    first = 1 + int(has_header)
+    try:
+        batches = csv.open_csv(
+            source,
+            csv.ReadOptions(use_threads=False, column_names=names, skip_rows=int(has_header), block_size=_CHUNK_BYTES),
+            csv.ParseOptions(newlines_in_values=False, ignore_empty_lines=False),
+            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
+        )
+        for batch in batches:
+            if batch.num_rows:
+                yield Lines(file, pa.Table.from_batches([batch]), first)
+                first += batch.num_rows
+    except pa.ArrowInvalid as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: pa.ArrowInvalid) -> BadFile:
+    if (found := _WRONG_WIDTH.search(str(error))) is not None:
+        return BadFile(file, f"it has {found[3]} columns instead of {found[2]}", f"line {int(found[1]):,}")
+    return BadFile(file, f"it cannot be read as CSV: {str(error).splitlines()[0][:200]}")
 
 
 def _header(file: Path, content: bytes) -> list[str]:

@@ -1,4 +1,5 @@
-"""Writes the candles of imported files, which `candlewright import` has checked and laid into the data directory.
+"""Writes what `candlewright import` has read of files, checked, and laid into the data directory; of trades, see
+`trade_importer`.
 
 An import is one commit to `market.ohlc`: all of its new candles, or none. Stored candles are never replaced. It claims
 nothing about what its files lack, and its candles prove no range complete: a request still asks the exchange for them.
@@ -23,6 +24,7 @@ from candlewright.wire.errors import RoleLost
 from core import metrics
 from core.imports import KEEP_SECONDS, Import, differences_of, rows_of
 from core.log import get_logger
+from flink_replacement_spark.history.trade_importer import TradeImporter
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.revisions import RevisionTable
 from iceberg import COVERAGE, OHLC, CoverageFiles, append_or_find, claims_of, is_committed, load_table, scan_range
@@ -43,7 +45,7 @@ _MICRO = 1_000
 
 _ROWS = metrics.Counter(
     "candlewright_spark_imported_total",
-    "Candles of imports, by what became of them.",
+    "Candles and trades of imports, by what became of them.",
     ["effect"],
     registry=metrics.REGISTRY,
 )
@@ -61,6 +63,7 @@ class Importer:
         self._data_dir = data_dir
         self._stopping = stopping
         self._revisions = RevisionTable(catalog, locks)
+        self._trades = TradeImporter(catalog, locks, data_dir, self._show)
 
     def run(self) -> None:
         pause = 0.0
@@ -103,10 +106,17 @@ class Importer:
     def _outcome(self, ordered: Import) -> Import:
         file = rows_of(self._data_dir, ordered.import_id)
         try:
-            candles = pq.read_table(file).select(_STAGED.names).cast(_STAGED)
+            stored = pq.read_metadata(file)
+            is_of_trades = "trade_id" in stored.schema.names
+            candles = None if is_of_trades else pq.read_table(file).select(_STAGED.names).cast(_STAGED)
         except (OSError, pa.ArrowException, KeyError, ValueError) as error:
             return replace(ordered, state="failed", error=f"the driver cannot read {file}: {error}")
+        if candles is None:
+            return self._store_trades(replace(ordered, state="running", rows=stored.num_rows))
         return self._store(replace(ordered, state="running", rows=candles.num_rows), candles)
+
+    def _store_trades(self, running: Import) -> Import:
+        return self._counted(self._trades.store(running, {_SUMMARY: running.import_id}))
 
     def _store(self, running: Import, candles: pa.Table) -> Import:
         summary = {_SUMMARY: running.import_id}
@@ -139,6 +149,9 @@ class Importer:
             different=unlike.num_rows - absent,
             absent=absent,
         )
+        return self._counted(done)
+
+    def _counted(self, done: Import) -> Import:
         for effect in ("new", "same", "different", "absent"):
             _ROWS.labels(effect).inc(getattr(done, effect))
         log.info("imported", import_id=done.import_id, new=done.new, same=done.same, different=done.different)

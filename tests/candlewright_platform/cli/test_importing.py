@@ -66,12 +66,30 @@ def test_candles_are_stored_and_differences_written_to_a_file() -> None:
     assert not Path("import-differences.csv").exists()
 
 
+@pytest.mark.usefixtures("driver")
+def test_trades_are_stored_and_differences_written_to_a_file(tmp_path: Path) -> None:
+    of_trades = ["--format", "binance-trades", "--ticker", "BTC/USDT.BINANCE"]
+    rows = [f"{number},1.5,2,3,{1704067200000 + number},True,True" for number in range(20)]
+    Path("BTCUSDT-trades-2024-01-01.csv").write_text("\n".join(rows[:12]))
+    Path("BTCUSDT-trades-2024-01-02.csv").write_text("\n".join(rows[13:]))
+    files = ["BTCUSDT-trades-2024-01-02.csv", "BTCUSDT-trades-2024-01-01.csv"]
+    result = CliRunner().invoke(app, ["import", *files, *of_trades, "--output", "json"])
+    assert "missing from the files, between their first and last trade: 1 ids" in result.stderr
+    shown = json.loads(result.stdout.splitlines()[-1])
+    assert (shown["trades"], shown["new"], shown["last"]) == (19, 19, "2024-01-01T00:00:00.019000Z")
+    Path(files[1]).write_text("\n".join(rows[:12]).replace(",2,3,", ",7,3,"))
+    again = CliRunner().invoke(app, ["import", *files, *of_trades])
+    assert again.exit_code == 0 and "12 trades were not written" in again.stderr
+    assert len(Path("import-differences.csv").read_text().splitlines()) == 13
+    assert [*folder_of(tmp_path).iterdir()] == []
+
+
 def test_a_bad_file_orders_nothing(bus: FreshBus, tmp_path: Path) -> None:
     Path("good.csv").write_text(HEADER + ROWS)
     Path("bad.csv").write_text(HEADER + ROWS.replace("1.5", "nan"))
     result = run("good.csv", "bad.csv")
     assert result.exit_code == 1 and str(result.exception) == "bad.csv, line 2: close is not a number: 'nan'"
-    assert bus.items(topics.TABLE_IMPORTS) == {} and not folder_of(tmp_path).exists()
+    assert bus.items(topics.TABLE_IMPORTS) == {} and [*folder_of(tmp_path).iterdir()] == []
 
 
 def test_ctrl_c_withdraws_what_the_driver_has_not_begun(
@@ -103,6 +121,7 @@ def test_a_venues_archive_is_not_mixed_with_the_sandbox(bus: FreshBus, tmp_path:
         (("x.csv", "--mapping", "open"), "is not NAME=COLUMN"),
         (("x.csv", "--format", "kraken", "--mapping", "open=o"), "is for csv"),
         (("x.csv", "--ticker", "BTCUSDT"), "not a valid ticker"),
+        (("x.csv", "--format", "kraken-trades"), "trades have no period"),
     ],
 )
 def test_wrong_usage(bus: FreshBus, arguments: tuple[str, ...], said: str) -> None:
