@@ -346,6 +346,7 @@ class BrokerServer:
             self._handle([portion.measured, *portion.events])
             self._next_offset = portion.next_offset
         self._feed.is_full = len(self.state.requests) >= MAX_REQUESTS
+        self._feed.is_idle = not self.state.requests
 
     def _mark(self, mark: Mark) -> None:
         if self._marks and self._marks[-1].offset == mark.offset:

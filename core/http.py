@@ -4,7 +4,9 @@ A daemon thread answers, so that a busy main loop is still seen; whether that lo
 """
 
 import json
+import socket
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -65,18 +67,27 @@ class StatusServer:
         host, _, port = bind.rpartition(":")
         self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), _handler(status, render_metrics))
         self._server.daemon_threads = True
+        self._host = host.strip("[]")
         self.port: int = self._server.server_address[1]
         if port_file is not None:
             port_file.parent.mkdir(parents=True, exist_ok=True)
             temporary = port_file.with_suffix(".new")
             temporary.write_text(str(self.port))
             temporary.replace(port_file)
-        self._thread = start_thread("status-http", self._server.serve_forever)
+        self._is_closing = False
+        self._thread = start_thread("status-http", self._serve)
+
+    def _serve(self) -> None:
+        """Unlike `serve_forever`, it sleeps until a client connects."""
+        while not self._is_closing:
+            self._server.handle_request()
 
     def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._is_closing = True
+        with suppress(OSError):
+            socket.create_connection((self._host, self.port), timeout=1.0).close()
         self._thread.join()
+        self._server.server_close()
 
 
 def _with_background(status: Status) -> Status:

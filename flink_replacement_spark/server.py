@@ -420,10 +420,8 @@ class Driver:
             scheduler = self.session.sparkContext._jsc.sc()
             # The driver is one of them.
             self._vitals.observe_executors(scheduler.getExecutorMemoryStatus().size() - 1, at)
-        ends = {
-            topic: [state.end for state in self._bus.state(topic)]
-            for topic in (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.OHLC)
-        }
+        looked_at = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.OHLC)
+        ends = {topic: [state.end for state in states] for topic, states in self._bus.states(looked_at).items()}
         self._vitals.observe_bars(ends[bus_topics.TICKS], ends[bus_topics.OHLC], at)
         self._vitals.observe_tickers(*live_numbers(self._bus, look), at)
         healths: tuple[Health | LiveHealth | TriggerHealth, ...] = (self._writer.health, self._live, self._triggers)

@@ -68,12 +68,14 @@ class Feed:
         self._prover_at = 0.0
         self._portions: queue.Queue[Portion] = queue.Queue(_MAX_WAITING)
         self._lives = replayed.lives
-        self._refusal_at = self._letters_at = 0.0
+        self._refusal_at = self._letters_at = self._measure_at = 0.0
         self._let_go: deque[LetGo] = deque()
         self._to_check: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         #: Set while the loop has as many requests as it wants to hold; the rest stays on the bus.
         self.is_full = False
+        #: Set while the loop has no request: nothing waits then for what writers do, which is looked at less often.
+        self.is_idle = False
         self.problem = ""
         #: By all parts, ever.
         self.put_aside: list[dead_letters.Tally] = []
@@ -120,7 +122,7 @@ class Feed:
         )
         portion = retrying(self._read)
         self._look_for_refusal()
-        while not self._stopping.is_set():
+        while portion is not None and not self._stopping.is_set():
             try:
                 self._portions.put(portion, timeout=_IDLE_SECONDS)
                 self._wake()
@@ -154,18 +156,21 @@ class Feed:
             log.warning("bus_read_failed", error=str(error))
         self.problem = text
 
-    def _read(self) -> Portion:
-        """One portion; positions move on only with it, so that a failed call changes nothing.
+    def _read(self) -> Portion | None:
+        """One portion, or None without news; positions move on only with it, so that a failed call changes nothing.
 
         Raises RecordsLost when the store has lost what was read of it: what is accepted in its place would not be seen.
         A new process begins at what there is.
         """
-        self._carry_out_let_go()
+        has_let_go = self._carry_out_let_go()
         after = {(topics.NOTIFICATIONS, partition): offset for partition, offset in self._notifications.items()}
         after[topics.PROOFS, 0] = self._proofs
         if not self.is_full:
             after[topics.REQUESTS, 0] = self._next_offset
         ready = self._bus.wait(after, _IDLE_SECONDS, lives=self._lives)
+        is_quiet = self.is_idle and not (has_let_go or ready) and self._to_check.empty()
+        if is_quiet and time.monotonic() < self._measure_at:
+            return None
         events: list[Event] = []
         next_offset = self._next_offset
         if (topics.REQUESTS, 0) in ready:
@@ -190,6 +195,7 @@ class Feed:
 
     def _measure(self) -> HistoryMeasured:
         at = time.monotonic()
+        self._measure_at = at + CHECK_SECONDS
         states = self._bus.state(topics.HISTORY)
         ends = {partition: state.end for partition, state in enumerate(states)}
         written = self._written | journal.written_of(self._bus)
@@ -198,8 +204,9 @@ class Feed:
             self._has_prover = journal.has_prover(self._bus)
         return HistoryMeasured(sum(state.size_bytes for state in states), ends, written, at, self._has_prover)
 
-    def _carry_out_let_go(self) -> None:
-        """Each step is harmless when it is done again."""
+    def _carry_out_let_go(self) -> bool:
+        """Whether there was anything. Each step is harmless when it is done again."""
+        had_any = bool(self._let_go)
         while self._let_go:
             what = self._let_go[0]
             if what.progress:
@@ -211,6 +218,7 @@ class Feed:
                 for topic in what.holds:
                     self._bus.trim(topic, keep_seconds=0)
             self._let_go.popleft()
+        return had_any
 
     def _read_proofs(self) -> tuple[list[ProofFound], int]:
         """What is there, and where to read on. Proofs that were trimmed unread came too late anyway."""

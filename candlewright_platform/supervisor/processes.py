@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,29 +60,40 @@ def kill_marked(mark: str) -> int:
 
 def marked(mark: str) -> list[int]:
     """Process ids that carry the mark, this process excepted."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for folder in _PROC.glob("[0-9]*"):
-        pid = int(folder.name)
-        if pid == os.getpid():
-            continue
-        with suppress(OSError):
-            for entry in (folder / "environ").read_bytes().split(b"\0"):
-                if entry == wanted or entry.startswith(wanted + b"/"):
-                    found.append(pid)
-                    break
+    return [pid for pid, own in _marks() if own == mark or own.startswith(f"{mark}/")]
+
+
+def of_parts(run: str, leaders: Mapping[str, int]) -> dict[str, set[int]]:
+    """The process ids of each part: those with its mark, and the session of its leader, because redis-server writes its
+    title over its environment.
+    """
+    found = {name: {leader} for name, leader in leaders.items()}
+    by_leader = {leader: name for name, leader in leaders.items()}
+    for pid, own in _marks():
+        of_run, _, place = own.partition("/")
+        name = place.partition("/")[0] if own else by_leader.get(_session(pid))
+        if name in found and of_run in ("", run):
+            found[name].add(pid)
     return found
 
 
-def session_of(leader: int) -> list[int]:
-    """Process ids in the session that `leader` leads: redis-server writes its title over its environment."""
-    found = []
-    for folder in _PROC.glob("[0-9]*"):
-        with suppress(OSError, IndexError, ValueError):
-            # The name in brackets may hold anything; after it come state, parent, group and session.
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == leader:
-                found.append(int(folder.name))
-    return found
+def _marks() -> Iterator[tuple[int, str]]:
+    """Every process but this one whose environment may be read, with its mark; empty without one."""
+    start = f"\0{MARK}=".encode()
+    for name in os.listdir(_PROC):  # noqa: PTH208
+        if name.isdecimal() and int(name) != os.getpid():
+            with suppress(OSError):
+                own = (b"\0" + Path(f"{_PROC}/{name}/environ").read_bytes()).partition(start)[2]
+                yield int(name), own.partition(b"\0")[0].decode(errors="replace")
+
+
+def _session(pid: int) -> int:
+    """The leader of its session; 0 where that is not known."""
+    try:
+        # The name in brackets may hold anything; after it come state, parent, group and session.
+        return int(Path(f"{_PROC}/{pid}/stat").read_text().rpartition(")")[2].split()[3])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def resident_bytes(pids: Iterable[int]) -> int:

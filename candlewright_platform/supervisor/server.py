@@ -169,10 +169,8 @@ class Supervisor:
 
     def _measure(self, leaders: Mapping[str, int]) -> dict[str, int]:
         """Memory by part, in bytes."""
-        return {name: processes.resident_bytes(self._pids(name, leader)) for name, leader in leaders.items()}
-
-    def _pids(self, name: str, leader: int) -> set[int]:
-        return {*processes.marked(self._mark(name)), *processes.session_of(leader)}
+        found = processes.of_parts(self._run_id, leaders)
+        return {name: processes.resident_bytes(pids) for name, pids in found.items()}
 
     def _handle(self, event: Event) -> None:
         for command in self._state.handle(event):
@@ -325,9 +323,10 @@ class Supervisor:
 
     def _metrics(self) -> bytes:
         ports = {name: port for name, spec in self._specs.items() if (port := spec.probe.port()) is not None}
-        for name, part in self._page.details["parts"].items():
-            leader = part["pid"]
-            pids = self._pids(name, leader) if leader else set[int]()
+        parts = self._page.details["parts"]
+        found = processes.of_parts(self._run_id, {name: part["pid"] for name, part in parts.items() if part["pid"]})
+        for name in parts:
+            pids = found.get(name, set[int]())
             metrics.RESIDENT.labels(name).set(processes.resident_bytes(pids))
             metrics.OPEN_FILES.labels(name).set(processes.open_files(pids))
         return metrics.merge({"supervisor": render().decode(), **metrics.fetch(ports)})

@@ -50,6 +50,7 @@ MAX_AHEAD = 200_000
 _WAIT_SECONDS = 1.0
 #: The broker asks nothing more this long after the last round.
 BEACON_SECONDS = 10.0
+_BEACON_INTERVAL_SECONDS = 3.0
 MAX_PAUSE_SECONDS = 5.0
 MAX_REST_SECONDS = 0.25
 
@@ -79,6 +80,7 @@ class Prover:
         self._next: int | None = None
         self._lives = Lives()
         self._coverage = CoverageFiles()
+        self._beacon_at = 0.0
 
     def run(self) -> None:
         pause = 0.0
@@ -102,7 +104,9 @@ class Prover:
             states = self._bus.state(bus_topics.PROOF_QUESTIONS)
             self._lives.start(bus_topics.PROOF_QUESTIONS, states)
             self._next = states[0].end
-        self._bus.put(bus_topics.TABLE_PROVER, {bus_topics.PROVER_KEY: b""}, keep_seconds=BEACON_SECONDS)
+        if time.monotonic() >= self._beacon_at:
+            self._bus.put(bus_topics.TABLE_PROVER, {bus_topics.PROVER_KEY: b""}, keep_seconds=BEACON_SECONDS)
+            self._beacon_at = time.monotonic() + _BEACON_INTERVAL_SECONDS
         try:
             if not self._bus.wait({(bus_topics.PROOF_QUESTIONS, 0): self._next}, _WAIT_SECONDS, lives=self._lives):
                 return False

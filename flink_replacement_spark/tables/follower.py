@@ -2,7 +2,8 @@
 
 The producer publishes a record and continues; a table that is slow, busy or locked delays only this thread. What has
 not reached the table is held on the bus, and its age is the lag that `/status` shows. Records are gathered, since each
-commit is a file and a snapshot.
+commit is a file and a snapshot: the first records after a pause are in their table within a second, and while records
+trickle in, the time between two commits grows to MAX_INTERVAL_SECONDS.
 
 Exactly once: which records a commit takes is on the bus before it, its snapshot has its name, and that it is done is on
 the bus after it. A follower that finds an unfinished commit looks for what it wrote. Where the bus has lost records
@@ -30,7 +31,9 @@ __all__ = ["Followed", "Follower", "Taken"]
 
 log = get_logger()
 
-INTERVAL_SECONDS = 1.0
+INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 1.0, 5.0
+#: How often the bus gets a place again that it may have lost.
+_HOLD_SECONDS = 30.0
 #: A table that is further behind its topic is a problem.
 LAG_WARNING_SECONDS = 60.0
 MAX_PAUSE_SECONDS = 5.0
@@ -73,7 +76,7 @@ _DELAYS = metrics.Histogram(
 @dataclass(frozen=True, slots=True)
 class Followed:
     """A topic and how it is followed. `state`: table of the bus that remembers how far. `many_records` are worth a
-    commit at once; fewer wait until the last one was a second ago. `digest`: the pure part of storing records, which
+    commit at once; fewer wait for a moment. `digest`: the pure part of storing records, which
     fails for a record that cannot be stored, and for no other reason.
     """
 
@@ -137,8 +140,13 @@ class Follower:
         self._stopping = stopping
         self._published = published or threading.Event()
         self._committed_at = -INTERVAL_SECONDS
-        #: What the bus says of the newest commit; None before it was asked.
+        #: Between two commits.
+        self._interval = INTERVAL_SECONDS
+        #: What the bus says of the newest commit, once it was asked; None without any.
         self._newest: dict[str, Any] | None = None
+        self._is_asked = False
+        #: What is held before the first commit, and since when.
+        self._held: tuple[Mapping[int, int], float] = {}, -_HOLD_SECONDS
         self._open: Taken | None = None
         self._lives: Lives | None = None
         #: Records that were taken, and that the bus has lost since.
@@ -186,10 +194,15 @@ class Follower:
     def _round(self) -> None:
         since = time.monotonic() - self._committed_at
         self._look()
-        if self.backlog_records >= self._followed.many_records or (self.backlog_records and since >= INTERVAL_SECONDS):
+        is_many = self.backlog_records >= self._followed.many_records
+        if is_many or (self.backlog_records and since >= self._interval):
+            had_pause = since >= self._interval + INTERVAL_SECONDS
             self.step()
+            self._interval = INTERVAL_SECONDS if is_many or had_pause else min(2 * self._interval, MAX_INTERVAL_SECONDS)
             return
-        self._published.wait(INTERVAL_SECONDS - since if self.backlog_records else INTERVAL_SECONDS)
+        self._published.wait(
+            min(INTERVAL_SECONDS, self._interval - since) if self.backlog_records else INTERVAL_SECONDS
+        )
         self._published.clear()
 
     def _look(self) -> None:
@@ -316,7 +329,10 @@ class Follower:
         first = {partition: state.first for partition, state in enumerate(states)}
         self._lives = Lives()
         self._lives.start(self.topic, states)
-        self._bus.hold(self.topic, self._followed.reader, first)
+        held, held_at = self._held
+        if first != held or time.monotonic() >= held_at + _HOLD_SECONDS:
+            self._bus.hold(self.topic, self._followed.reader, first)
+            self._held = first, time.monotonic()
         return first
 
     # ---- what the bus remembers
@@ -328,9 +344,10 @@ class Follower:
         return found.decode()
 
     def _known(self) -> dict[str, Any] | None:
-        if self._newest is None:
+        if not self._is_asked:
             (found,) = self._bus.get(self._followed.state, ["taken"])
             self._newest = None if found is None else dict(json.loads(found))
+            self._is_asked = True
         return self._newest
 
     def _remember(self, taken: Taken, *, is_done: bool) -> None:
@@ -343,7 +360,7 @@ class Follower:
             "name": taken.name,
             **written_lives(self._lives or Lives()),
         }
-        self._newest = None
+        self._is_asked = False
         self._bus.put(self._followed.state, {"taken": json.dumps(record).encode()})
 
 

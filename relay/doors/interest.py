@@ -19,6 +19,8 @@ class Interest:
         self._kinds: Counter[bytes] = Counter()
         self._bar_heads: Counter[bytes] = Counter()
         self._remembered: dict[bytes, bool] = {}
+        #: Set with each change.
+        self.changed = threading.Event()
 
     def add(self, subscription: bytes) -> None:
         self._change(subscription, 1)
@@ -41,6 +43,7 @@ class Interest:
                 head = subscription[: subscription.index(b":", len(OHLC)) + 1]
                 _count(self._bar_heads, head, step)
             self._remembered = {}
+        self.changed.set()
 
     def follows(self, kind: bytes) -> bool:
         """Whether anybody wants any topic of this kind."""

@@ -19,7 +19,8 @@ from relay.register import Register
 from relay.topics import LIVE_BARS, LIVE_TICKS, OHLC, TICKS, Stream
 
 _WAIT_SECONDS = 0.25
-_IDLE_SECONDS = 0.05
+#: Without any subscriber, until one comes.
+_IDLE_SECONDS = 0.25
 #: How often the end of a topic without subscribers is looked up.
 _PARKED_SECONDS = 1.0
 _KINDS = ((TICKS, LIVE_TICKS), (OHLC, LIVE_BARS))
@@ -57,6 +58,7 @@ class LiveFeed(Follower):
 
     def _round(self, stop: threading.Event) -> None:
         after: dict[TopicPartition, int] = {}
+        self._interest.changed.clear()
         for kind, stream in _KINDS:
             topic = stream.bus_topic
             if self._interest.follows(kind):
@@ -65,7 +67,7 @@ class LiveFeed(Follower):
             elif time.monotonic() - self._parked_at.get(topic, 0.0) >= _PARKED_SECONDS:
                 self._park(kind, topic)
         if not after:
-            stop.wait(_IDLE_SECONDS)
+            self._interest.changed.wait(_IDLE_SECONDS)
             return
         for topic, partition in self._wait(after, _WAIT_SECONDS):
             records = self._read(topic, partition, after[topic, partition])

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from itertools import count
+from dataclasses import replace
+from itertools import count, pairwise
 
 import pytest
 
@@ -10,6 +11,7 @@ from bus import Bus, Record, StoredRecord
 from bus.dead_letters import kept
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
+from flink_replacement_spark.tables import follower
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
 from tests.flink_replacement_spark.harness import wait_for
 
@@ -204,3 +206,38 @@ def test_records_that_the_bus_has_lost_do_not_stop_those_that_follow(case: Case)
     case.publish("d")
     case.drain()
     assert case.table.rows == [b"d"]
+
+
+def test_records_that_trickle_in_share_ever_fewer_commits(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, commits = 100.0, [100.0]
+
+    class Trickle(threading.Event):
+        """A record comes while the follower waits."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            nonlocal now
+            now += timeout or 0.0
+            case.publish("x")
+            return False
+
+    monkeypatch.setattr(follower.time, "monotonic", lambda: now)
+    followed = replace(case.followed, many_records=1_000)
+    case.follower = Follower(case.bus, followed, lambda taken: commits.append(now), case.stopping, Trickle())
+    while now < 120:
+        case.follower._round()
+    assert [later - former for former, later in pairwise(commits)] == [1, 1, 2, 4, 5, 5]
+    now += 60
+    case.follower._round()
+    for _ in range(3):
+        case.follower._round()
+    assert commits[-2:] == [180, 181]
+
+
+def test_a_topic_without_records_is_held_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[str] = []
+    hold = case.bus.hold
+    monkeypatch.setattr(case.bus, "hold", lambda *arguments: held.append(arguments[0]) or hold(*arguments))
+    for _ in range(3):
+        case.follower._look()
+    assert held == [case.followed.topic]
+    assert case.held == {0: 0, 1: 0}
