@@ -207,14 +207,16 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
         timeout_seconds: float | None,
     ) -> Operation[Notification]:
         """Until the final: by notification, or by the state of the request where a notification was missed."""
+        told = Told(f"request {request_id}", progress)
+        expected = 0
         for event in heard:
             if (final := _final_in(event.message, request_id)) is not None:
+                _tell_end(told, final, expected)
                 return final
         started = last_heard = self._session.now
         give_up = started + timeout_seconds if timeout_seconds is not None else float("inf")
         pause = POLL_SECONDS
         complaint: cw.Error | None = None
-        told = Told(f"request {request_id}", progress)
         while True:
             event_or_time = yield Wait(min(give_up, self._session.now + pause))
             if isinstance(event_or_time, TimedOut):
@@ -239,6 +241,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
                 continue
             complaint, last_heard = None, self._session.now
             if (final := _final_in(message, request_id)) is not None:
+                _tell_end(told, final, expected)
                 return final
             if isinstance(message, cw.RequestState):
                 if message.state == "unknown":
@@ -247,7 +250,8 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
                     # The same id with the same content: harmless where it is known after all.
                     yield Send(submitted)
                 else:
-                    told(message.done_candles, message.expected_candles, message.reason or _closed(message))
+                    expected = message.expected_candles
+                    told(message.done_candles, expected, message.reason or _closed(message))
 
     def _submit_message(self, wanted: Range, request_id: str) -> Message:
         request = ing.SubmitHistoricalRequest(
@@ -268,6 +272,13 @@ def _final_in(message: Message, request_id: str) -> Notification | None:
     if isinstance(message, ing.HistoryReadyNotification) and message.request_id == request_id:
         return Notification.from_message(message)
     return None
+
+
+def _tell_end(told: Told, final: Notification, expected: int) -> None:
+    """A request may end before its state was asked for, and what failed has no more to come."""
+    if final.status is Outcome.OK:
+        all_of_it = max(expected, final.row_count)
+        told(all_of_it, all_of_it, "")
 
 
 def _closed(message: cw.RequestState) -> str:

@@ -134,8 +134,9 @@ class Client(Closing):
         """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`).
 
         `progress(done, expected)` is called in this thread each time the platform has said how far it is (a few seconds
-        apart at most), also while nothing comes. If it has a parameter `note`, it gets what the platform says besides,
-        such as "waiting for a slot of KRAKEN (served now: BINANCE)"; otherwise the logger `candlewright` warns of it.
+        apart at most), also while nothing comes, and when a request has ended. If it has a parameter `note`, it gets
+        what the platform says besides, such as "waiting for a slot of KRAKEN (served now: BINANCE)"; otherwise the
+        logger `candlewright` warns of it.
         `timeout`: seconds after which RequestTimedOut is raised while the request continues; by default the platform's
         own deadline decides. A `request_id` given again continues the same request. What the table proves is not asked
         of the venue again, unless `refresh`. Raises RequestNotFound, RequestTimedOut or RequestFailed where the request

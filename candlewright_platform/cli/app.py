@@ -91,6 +91,19 @@ def gaps(
     gaps.gaps(ticker, output, data_dir, config=config)
 
 
+@app.command()
+def tables(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The one that the printed commands read.")] = "ohlc",
+    output: OutputOption = Output.table,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """List the tables, and how DuckDB and Polars read them."""
+    from candlewright_platform.cli import table_list
+
+    table_list.run(table, output, data_dir, config)
+
+
 StoredTickers = Annotated[
     list[str], typer.Argument(metavar="TICKER…", help="BASE/QUOTE.VENUE of stored candles; * and ? are wildcards.")
 ]

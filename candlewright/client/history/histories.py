@@ -95,9 +95,19 @@ class Several:
 
     def requests(self, new_id: Callable[[], str], timeout: float | None) -> list[Start[Notification]]:
         def start(wanted: Range, identity: str) -> Start[Notification]:
-            return lambda ask: ask.history(wanted, identity, self.progress_of(wanted.ticker), timeout)
+            return lambda ask: self._request(ask, wanted, identity, timeout)
 
         return [start(each, new_id()) for each in self._ranges.values()]
+
+    def _request(self, ask: Asked, wanted: Range, identity: str, timeout: float | None) -> Operation[Notification]:
+        told = self.progress_of(wanted.ticker)
+        try:
+            return (yield from ask.history(wanted, identity, told, timeout))
+        except CandlewrightError:
+            # What is missing of it will not come.
+            done, _ = self._counts.get(wanted.ticker, (0, 0))
+            told(done, done, note="")
+            raise
 
     def ended(self, outcomes: Sequence[Notification | CandlewrightError]) -> None:
         """Raises PlatformUnreachable, which is of no ticker."""

@@ -58,6 +58,13 @@ def test_says_how_to_start_a_platform(monkeypatch: pytest.MonkeyPatch, tmp_path:
         open_console(None, "1m", is_printed=True, data_dir=tmp_path, config=None)
 
 
+def test_says_where_the_console_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CANDLEWRIGHT_CONSOLE__BIND", f"127.0.0.1:{free_port()}")
+    monkeypatch.setenv("CANDLEWRIGHT_CONSOLE__ENABLED", "false")
+    with pytest.raises(CandlewrightError, match=r"no console answers at http://127\.0\.0\.1:\d+/: .*enabled"):
+        open_console(None, "1m", is_printed=True, data_dir=tmp_path, config=None)
+
+
 def test_refuses_what_is_not_a_ticker(console: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest):
         open_console("BTCUSDT", "1m", is_printed=True, data_dir=tmp_path, config=None)

@@ -1,12 +1,14 @@
 """Each page of the console in a real Chromium, on the running platform. Pictures are in artifacts/console."""
 
 import re
+import webbrowser
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
+from candlewright_platform.cli.console import open_console
 from tests.system.conftest import System
 from tests.system.console.conftest import STORED_MINUTES, Open, Shown
 
@@ -51,6 +53,18 @@ def test_chart_shows_stored_bars_and_forms_the_next_one(show: Open, stored: str)
     assert bars_of(picture) >= STORED_MINUTES
     shown.picture("chart-live")
     assert shown.errors == []
+
+
+def test_the_command_opens_a_chart_of_the_running_console(
+    show: Open, stored: str, system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+    monkeypatch.setenv("CANDLEWRIGHT_CONSOLE__BIND", system.platform.settings.console.bind)
+    open_console(stored, "5m", is_printed=False, data_dir=system.platform.data_dir, config=None)
+    shown = show()
+    shown.page.goto(opened[0])
+    expect(shown.page.get_by_role("region", name=f"{stored}, 5m")).to_be_visible()
 
 
 def test_first_view_is_small_and_stays_on_the_host(show: Open, stored: str) -> None:

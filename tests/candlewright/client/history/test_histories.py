@@ -9,7 +9,9 @@ import pytest
 import candlewright as cw
 import iceberg.read
 from candlewright.client.history.histories import Several
-from candlewright.client.records import Range
+from candlewright.client.history.progress import NotedProgress
+from candlewright.client.records import Notification, Range
+from candlewright.client.session.session import Operation, Wait
 from candlewright.wire import candlewright_pb2 as pb
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
@@ -132,6 +134,32 @@ def test_progress_is_that_of_all() -> None:
     second(0, 20, note="waiting for a slot")
     first(10, 10, note="")
     assert heard == [(1, 10, ""), (1, 30, f"{TICKERS[1]}: waiting for a slot"), (10, 30, "")]
+
+
+def test_progress_counts_requests_that_end_before_their_state_was_asked_for(near: cw.Client) -> None:
+    heard: list[tuple[int, int]] = []
+    near.history([*TICKERS, GONE], "1m", **RANGE, errors="keep", progress=lambda *counts: heard.append(counts))
+    assert heard[-1] == (300, 300)
+    assert len(heard) == 101
+
+
+def test_what_a_failed_request_lacks_is_not_expected_any_more() -> None:
+    heard: list[tuple[int, int]] = []
+    several = Several([Range(ticker, 60, 0, 10 * MINUTE) for ticker in TICKERS[:2]], "keep", lambda *c: heard.append(c))
+    failing, other = several.requests(lambda: "id", None)
+
+    class Asked:
+        def history(self, wanted: Range, identity: str, told: NotedProgress, timeout: None) -> Operation[Notification]:
+            told(4, 10, note="")
+            yield Wait(0)
+            raise cw.RequestFailed(identity, "cancelled")
+
+    working = [start(Asked()) for start in (failing, other)]
+    for each in working:
+        next(each)
+    with pytest.raises(cw.RequestFailed):
+        next(working[0])
+    assert heard == [(4, 10), (8, 20), (8, 14)]
 
 
 def test_without_the_tables_the_relay_gives_the_rows(
