@@ -46,9 +46,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if is_in_the_middle(f"{path}/" if collection_path.is_dir() else path) else True
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays until the end: the garbage collector need not look at it again and again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported and collected stays until the end: looking through it for garbage took a third of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
