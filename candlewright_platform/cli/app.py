@@ -101,7 +101,7 @@ def tables(
     """List the tables, and how DuckDB and Polars read them."""
     from candlewright_platform.cli import table_list
 
-    table_list.run(table, output, data_dir, config)
+    table_list.run(table, output, data_dir=data_dir, config=config)
 
 
 StoredTickers = Annotated[

@@ -18,7 +18,7 @@ _TOTALS = ("total-records", "total-data-files", "total-files-size")
 _SECRET = re.compile("key|secret|token|credential|password", re.IGNORECASE)
 
 
-def run(table: str, output: Output, data_dir: Path | None, config: Path | None) -> None:
+def run(table: str, output: Output, *, data_dir: Path | None, config: Path | None) -> None:
     from iceberg.catalog import open_catalog
     from iceberg.tables import TABLES
 
