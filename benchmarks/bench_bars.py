@@ -76,7 +76,7 @@ def run(rounds: int = 30, master: str = TWO_CORES) -> dict[str, Any]:
                 passed.wait(120)
                 floor.append(time.perf_counter() - begun)
             query.stop()
-            query = start_live_query(session, settings, LiveHealth(), f"file://{folder}/checkpoints/live")
+            query = start_live_query(session, settings, LiveHealth(), checkpoint=f"file://{folder}/checkpoints/live")
             seen = trades.wait_for_bar(0)
             latencies = []
             for _ in range(rounds + 3):

@@ -193,7 +193,7 @@ def _bare_commit(settings: Settings, rounds: int) -> float:
     """Median seconds of loading the table and appending 1,000 rows."""
     catalog = open_catalog(settings)
     page = decode_page(make_page("job", "FLOOR/USDT.BINANCE", 0, 1_000))
-    rows: pa.Table = candles([page], START, START + 1_000 * MINUTE, 0)
+    rows: pa.Table = candles([page], START, START + 1_000 * MINUTE, updated_at_us=0)
     times = []
     for _ in range(rounds):
         started = time.perf_counter()

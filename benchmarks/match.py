@@ -81,7 +81,7 @@ def run(input_file: Path, rows_file: Path | None = None, master: str = TWO_CORES
         stack.callback(floor.stop)
         stopping = threading.Event()
         store = event_table(catalog, TableLocks()).store
-        events = _EventTable(Follower(bus, FOLLOWED_EVENTS, store, stopping, published), stopping)
+        events = _EventTable(Follower(bus, FOLLOWED_EVENTS, store, stopping=stopping, published=published), stopping)
         stack.callback(events.stop)
         publish_apart(redis.url, input_file, WARM, min(rows, WARM_ROWS))
         for held in (triggers, floor):

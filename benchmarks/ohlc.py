@@ -91,10 +91,10 @@ def run(
             merger = SparkMerger(session, catalog, redis.url)
             health = _PausingHealth()
             health.gate = gates[1]
-            live = _Paused(gates[1], start_live_query(session, settings, health, f"{checkpoint}/live"))
+            live = _Paused(gates[1], start_live_query(session, settings, health, checkpoint=f"{checkpoint}/live"))
             warm_batches = health.batches
             stopping = threading.Event()
-            table = Follower(bus, FOLLOWED_BARS, BarTable(catalog, merger, TableLocks()).store, stopping)
+            table = Follower(bus, FOLLOWED_BARS, BarTable(catalog, merger, TableLocks()).store, stopping=stopping)
             while table.step():
                 pass
             thread = threading.Thread(target=table.run, daemon=True)

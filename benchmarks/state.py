@@ -100,7 +100,7 @@ def _publish(bus: RedisBus, names: Sequence[str], ids: range, times: Sequence[in
 def _take(bus: RedisBus, url: str, batch: int) -> None:
     first, end = bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER).get(0, 0), bus.state(bus_topics.TICKS)[0].end
     rows = [pa.RecordBatch.from_pylist([{"tag": 0, "partition": 0, "first": first, "last": end - 1}])]
-    list(live_rows.run_step(url, "bench", batch, 0, HOUR, 5 * SECOND, rows))
+    list(live_rows.run_step(url, "bench", batch, lateness_ns=0, horizon_ns=HOUR, max_ahead_ns=5 * SECOND, ranges=rows))
     bus.hold(bus_topics.TICKS, bus_topics.READER_BAR_MAKER, {0: end})
 
 

@@ -32,6 +32,6 @@ def plans_of(batches: Iterable[pa.RecordBatch]) -> list[TriggerPlan]:
 def batches_of(url: str, spans: Iterable[Span]) -> Iterator[pa.RecordBatch]:
     """Records of the bus as column `value`."""
     for span in spans:
-        for found in read_range(worker_bus(url), span.topic, span.partition, span.first, span.end - 1):
+        for found in read_range(worker_bus(url), span.topic, span.partition, first=span.first, last=span.end - 1):
             values = pa.array([record.value for record in found], pa.binary())
             yield pa.RecordBatch.from_arrays([values], names=["value"])

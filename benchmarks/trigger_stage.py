@@ -112,7 +112,12 @@ def start_triggers(
     """The platform's query, with its gate open."""
     gate = Gate(is_open=True)
     health, partitions = GatedHealth(gate=gate), bus.partitions(bus_topics.TICKS)
-    return HeldQuery(gate, start_trigger_query(session, settings, health, checkpoint, partitions, published))
+    return HeldQuery(
+        gate,
+        start_trigger_query(
+            session, settings, health, checkpoint=checkpoint, partitions=partitions, published=published
+        ),
+    )
 
 
 def start_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint: str) -> HeldQuery:

@@ -221,7 +221,9 @@ class Driver:
         bus = self._bus = connect(settings.bus)
         prepare_topics(bus)
         fill_once(session, catalog)
-        writer = self._writer = make_writer(settings, bus, catalog, session, self.locks, self._stopping)
+        writer = self._writer = make_writer(
+            settings, bus, catalog, session=session, locks=self.locks, stopping=self._stopping
+        )
         merger = SparkMerger(session, catalog, settings.bus.url)
         self._look_for_lost_records()
         checkpoint = checkpoint_of(settings, LIVE_QUERY)
@@ -232,7 +234,7 @@ class Driver:
             (trigger_checkpoint, bus_topics.READER_TRIGGERS, ""),
         ):
             shared = SharedCheckpoint(bus, url)
-            if not forget_lost(session, bus, url, reader, topic):
+            if not forget_lost(session, bus, url, reader=reader, topic=topic):
                 shared.restore()
                 continue
             shared.forget()
@@ -241,8 +243,8 @@ class Driver:
                 held = bus.holds(topic, reader)
                 bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {str(p): b"%d" % end for p, end in held.items()})
         partitions = bus.partitions(bus_topics.TICKS)
-        settle_live_mode(session, settings, checkpoint, partitions)
-        settle_trigger_mode(session, settings, trigger_checkpoint, partitions)
+        settle_live_mode(session, settings, checkpoint, partitions=partitions)
+        settle_trigger_mode(session, settings, trigger_checkpoint, partitions=partitions)
         triggers = WatchedQuery(
             "triggers",
             lambda: self._start_triggers(session, trigger_checkpoint, partitions),
@@ -286,21 +288,27 @@ class Driver:
         self._follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
         prover = self._prover = Prover(bus, catalog, self._stopping)
         self._start_thread("prover", prover.run)
-        importer = Importer(bus, catalog, self.locks, self._settings.data_dir, self._stopping)
+        importer = Importer(bus, catalog, self.locks, data_dir=self._settings.data_dir, stopping=self._stopping)
         self._start_thread("importer", importer.run)
         spare_startup()
 
     def _start_live(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         if self._settings.spark.mode == "continuous":
-            return serve_live(session, self._settings, self._live, partitions, self._stopping)
-        return start_live_query(session, self._settings, self._live, checkpoint)
+            return serve_live(session, self._settings, self._live, partitions=partitions, stopping=self._stopping)
+        return start_live_query(session, self._settings, self._live, checkpoint=checkpoint)
 
     def _start_triggers(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         settings = self._settings
         if is_served(settings):
-            return serve_triggers(session, settings, self._triggers, partitions, self._stopping)
+            return serve_triggers(session, settings, self._triggers, partitions=partitions, stopping=self._stopping)
         return start_trigger_query(
-            session, settings, self._triggers, checkpoint, partitions, self._events_published, self._functions
+            session,
+            settings,
+            self._triggers,
+            checkpoint=checkpoint,
+            partitions=partitions,
+            published=self._events_published,
+            functions=self._functions,
         )
 
     def _sign(self, summary: Mapping[str, str]) -> dict[str, str]:
@@ -358,7 +366,9 @@ class Driver:
         published: threading.Event | None = None,
     ) -> None:
         assert self._bus is not None
-        follower = self._tables[name] = Follower(self._bus, followed, store, self._stopping, published)
+        follower = self._tables[name] = Follower(
+            self._bus, followed, store, stopping=self._stopping, published=published
+        )
         self._start_thread(followed.reader, follower.run)
 
     def _start_thread(self, name: str, body: Callable[[], None]) -> None:
@@ -517,6 +527,7 @@ def make_writer(
     settings: Settings,
     bus: Bus,
     catalog: Catalog,
+    *,
     session: SparkSession,
     locks: TableLocks,
     stopping: threading.Event,
@@ -524,7 +535,15 @@ def make_writer(
     merger = SparkMerger(session, catalog, settings.bus.url)
     keep_finals_seconds = settings.relay.keep_notifications_hours * 3_600
     is_distributed = not settings.spark.master.startswith("local")
-    return HistoryWriter(bus, catalog, merger, locks, stopping, keep_finals_seconds, is_distributed=is_distributed)
+    return HistoryWriter(
+        bus,
+        catalog,
+        merger,
+        locks=locks,
+        stopping=stopping,
+        keep_finals_seconds=keep_finals_seconds,
+        is_distributed=is_distributed,
+    )
 
 
 def start_history_query(session: SparkSession, settings: Settings, writer: HistoryWriter) -> StreamingQuery:

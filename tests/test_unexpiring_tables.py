@@ -81,7 +81,7 @@ def trigger_state(bus: FreshBus, rounds: int) -> str:
     store, stored = PartStore(bus, "q"), Stored()
     for batch in range(rounds):
         parts = {f"part{number}": b"%d" % (batch if number == batch % 5 else 0) for number in range(5)}
-        stored = store.save(0, batch, stored, parts)
+        stored = store.save(0, batch, stored, parts=parts)
     return "trigger_state:q"
 
 

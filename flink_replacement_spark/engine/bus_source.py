@@ -64,7 +64,7 @@ class RangesPartition(InputPartition):
     ranges: tuple[Range, ...]
 
 
-def read_range(bus: Bus, topic: str, partition: int, first: int, last: int) -> Iterator[list[StoredRecord]]:
+def read_range(bus: Bus, topic: str, partition: int, *, first: int, last: int) -> Iterator[list[StoredRecord]]:
     """Records `first` to `last`, both included, in lists. Raises OffsetOutOfRange when one is missing."""
     offset = first
     while offset <= last:
@@ -78,7 +78,7 @@ def read_range(bus: Bus, topic: str, partition: int, first: int, last: int) -> I
 
 def _arrow_batches(bus: Bus, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
     for topic, partition, first, last, tag in ranges:
-        for found in read_range(bus, topic, partition, first, last):
+        for found in read_range(bus, topic, partition, first=first, last=last):
             count = len(found)
             arrays = [
                 pa.array(np.full(count, tag, np.int32)),
@@ -178,7 +178,7 @@ class BusStreamReader(HoldingReader):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""
         before, after = positions_of(start), positions_of(end)
-        check_start(self._topic, before, after, start, end)
+        check_start(self._topic, before, after, start=start, end=end)
         self._planned = dict(end)
         self._ran = end
         remember_plan(self._connected(), self._reader, end)
@@ -273,7 +273,7 @@ def lives_at(bus: Bus, topics: Iterable[str]) -> Lives:
 
 
 def check_start(
-    topic: str, first: Positions, past: Positions, start: Mapping[str, Any], end: Mapping[str, Any]
+    topic: str, first: Positions, past: Positions, *, start: Mapping[str, Any], end: Mapping[str, Any]
 ) -> None:
     """A source that continues from a checkpoint plans from what it remembers on the bus, which may be older: raises
     RecordsLost where the records before `first` are not those of the bus on which `end` was planned.

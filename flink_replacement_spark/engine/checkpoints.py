@@ -29,7 +29,7 @@ TABLE_CHECKPOINTS = "checkpoints"
 log = get_logger()
 
 
-def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, reader: str, topic: str = "") -> bool:
+def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, *, reader: str, topic: str = "") -> bool:
     """Whether the checkpoint at this URL was removed; `reader` then holds what it has not read of what the bus has now.
 
     `topic`: of a source that reads one alone. Raises BusError and Py4JError.

@@ -22,7 +22,7 @@ Offsets = Mapping[str, Any]
 log = get_logger()
 
 
-def begin_anew(session: SparkSession, bus: Bus, name: str, checkpoint: str, reader: str) -> None:
+def begin_anew(session: SparkSession, bus: Bus, name: str, *, checkpoint: str, reader: str) -> None:
     """If an operator put a file `forget` into the folder of the checkpoint, the query has nothing but what it holds on
     the bus, as after a lost checkpoint.
     """
@@ -42,6 +42,7 @@ def to_serving(
     session: SparkSession,
     bus: Bus,
     name: str,
+    *,
     checkpoint: str,
     reader: str,
     split: Callable[[int, Offsets | None, Offsets], Mapping[str, Step]],
@@ -68,6 +69,7 @@ def to_batches(
     session: SparkSession,
     bus: Bus,
     name: str,
+    *,
     checkpoint: str,
     reader: str,
     complete: Callable[[str, Steps], tuple[int, Offsets] | None],

@@ -176,7 +176,7 @@ class Steps:
         """For the steps of one owner, one after the other."""
         return Together(self._bus)
 
-    def carry_out(self, owner: Owner, before: Step, after: Step, together: Together) -> tuple[bool, Done] | None:
+    def carry_out(self, owner: Owner, before: Step, after: Step, *, together: Together) -> tuple[bool, Done] | None:
         """Whether step `after` is on the bus, and what it did; None where another task has gone on: nothing was done
         then, or what it has planned is still to do. `before`: as it is on the bus. Where nothing but the clock moves,
         nothing is written.
@@ -219,7 +219,7 @@ def _lost(owner: str, before: Step, found: Step) -> BusError:
     return BusError(f"the bus has lost steps of owner {owner}: {found.number} is the newest, not {before.number}")
 
 
-def serve(owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callable[[Done], object]) -> None:
+def serve(owner: Owner, steps: Steps, stopping: threading.Event, *, on_done: Callable[[Done], object]) -> None:
     """Until `stopping` is set. Raises what a step raises; then another call continues with that step."""
     while not stopping.is_set():
         steps.check_run()
@@ -241,7 +241,7 @@ def _serve_from(
         planned = owner.next(step)
         if planned is None or stopping.is_set():
             continue
-        found = steps.carry_out(owner, written, planned, together)
+        found = steps.carry_out(owner, written, planned, together=together)
         if found is None:
             return
         is_written, done = found
@@ -313,7 +313,7 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
     threads = [
         start_thread(
             f"{serving.name}-{owner.name}",
-            partial(serve, owner, steps, stopping, tally.add),
+            partial(serve, owner, steps, stopping, on_done=tally.add),
             on_failure=failures.put,
         )
         for owner in owners[number :: serving.tasks]

@@ -39,6 +39,7 @@ def start_serving(
     session: SparkSession,
     settings: Settings,
     name: str,
+    *,
     query_id: str,
     owners: Sequence[Owner],
     on_news: Callable[[int, Done], object],

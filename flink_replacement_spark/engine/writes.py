@@ -28,8 +28,8 @@ class Writes(Protocol):
         table: str,
         key: str,
         old: bytes | None,
-        new: bytes,
         *,
+        new: bytes,
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool: ...
@@ -54,8 +54,8 @@ class Direct:
         table: str,
         key: str,
         old: bytes | None,
-        new: bytes,
         *,
+        new: bytes,
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool:
@@ -104,8 +104,8 @@ class Together:
         table: str,
         key: str,
         old: bytes | None,
-        new: bytes,
         *,
+        new: bytes,
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool:

@@ -55,7 +55,7 @@ class Importer:
     """`run` returns when `stopping` is set."""
 
     def __init__(
-        self, bus: Bus, catalog: Catalog, locks: TableLocks, data_dir: Path, stopping: threading.Event
+        self, bus: Bus, catalog: Catalog, locks: TableLocks, *, data_dir: Path, stopping: threading.Event
     ) -> None:
         self._bus = bus
         self._catalog = catalog

@@ -105,7 +105,7 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
-def candles(pages: Sequence[Page], start_ns: int | Array, end_ns: int | Array, updated_at_us: int) -> pa.Table:
+def candles(pages: Sequence[Page], start_ns: int | Array, end_ns: int | Array, *, updated_at_us: int) -> pa.Table:
     """Rows of `market.ohlc` from pages of one ticker and period: those of [start_ns, end_ns), in order, the last
     page winning where an open time is repeated. The bounds are those of all rows of the pages, or of each.
     """

@@ -66,7 +66,7 @@ def _candles_of(indices: Sequence[int], pieces: Sequence[records.PieceDone], fou
         np.repeat(np.array([getattr(pieces[index], name) for index in indices], np.int64), rows)
         for name in ("start_time", "end_time")
     )
-    return history_pages.candles(pages, starts, ends, now_us)
+    return history_pages.candles(pages, starts, ends, updated_at_us=now_us)
 
 
 def _miscounted(rows: pa.Table, indices: Sequence[int], pieces: Sequence[records.PieceDone]) -> set[int]:
@@ -89,7 +89,7 @@ def _pages_of(bus: Bus, pieces: Sequence[records.PieceDone]) -> _Found:
     for stretch in _stretches(span for own in spans for span in own):
         partition, first, last = stretch
         try:
-            for stored in read_range(bus, bus_topics.HISTORY, partition, first, last):
+            for stored in read_range(bus, bus_topics.HISTORY, partition, first=first, last=last):
                 for record in stored:
                     place = partition, record.offset, record.offset
                     try:
@@ -134,7 +134,9 @@ def read_piece(bus: Bus, piece: records.PieceDone, updated_at_us: int) -> pa.Tab
     found: list[history_pages.Page] = []
     with faults_of(piece):
         for span in piece.spans:
-            for stored in read_range(bus, bus_topics.HISTORY, piece.partition, span.first_offset, span.last_offset):
+            for stored in read_range(
+                bus, bus_topics.HISTORY, piece.partition, first=span.first_offset, last=span.last_offset
+            ):
                 found += pages_of_job((record.value for record in stored), piece)
         return checked_candles(found, piece, updated_at_us)
 
@@ -150,7 +152,7 @@ def checked_candles(found: Sequence[history_pages.Page], piece: records.PieceDon
     """Rows of the piece; raises PieceFault unless they are of its ticker and period, and as many as were accepted."""
     if problem := _problem_of(found, piece):
         raise PieceFault(problem)
-    rows = history_pages.candles(found, piece.start_time, piece.end_time, updated_at_us)
+    rows = history_pages.candles(found, piece.start_time, piece.end_time, updated_at_us=updated_at_us)
     if rows.num_rows != piece.rows:
         raise PieceFault(
             f"Piece {piece.piece} ({utc(piece.start_time)} to {utc(piece.end_time)}) was reported with {piece.rows} "

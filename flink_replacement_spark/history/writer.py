@@ -122,6 +122,7 @@ class HistoryWriter:
         bus: Bus,
         catalog: Catalog,
         merger: Merger,
+        *,
         locks: TableLocks,
         stopping: threading.Event,
         keep_finals_seconds: float,

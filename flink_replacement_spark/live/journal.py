@@ -72,7 +72,7 @@ class Journal:
     """`resume` before a batch, `keep` after it; `max_bytes`: of records between two whole states."""
 
     def __init__(
-        self, bus: Bus, query_id: str, partition: int, max_bytes: int = MAX_BYTES, writes: Writes | None = None
+        self, bus: Bus, query_id: str, partition: int, *, max_bytes: int = MAX_BYTES, writes: Writes | None = None
     ) -> None:
         self._bus = bus
         self._store = StateStore(bus, query_id, writes=writes)

@@ -168,7 +168,7 @@ class LivePartition:
         for number, maker in enumerate(self.makers):
             maker.advance(due)
             for made in maker.take():
-                if (chosen := self._chosen(maker, made, number == 1)) is not None:
+                if (chosen := self._chosen(maker, made, is_on_demand=number == 1)) is not None:
                     output.bars.append((maker.tickers, chosen))
 
     # ---- marks
@@ -334,7 +334,7 @@ class LivePartition:
         wishes = self._wishes.get(ticker)
         return wishes is not None and any(period % 60 for period in wishes.periods)
 
-    def _chosen(self, maker: BarMaker, made: MadeBars, is_on_demand: bool) -> MadeBars | None:
+    def _chosen(self, maker: BarMaker, made: MadeBars, *, is_on_demand: bool) -> MadeBars | None:
         period = made.bars.period_seconds
         if period == ALWAYS and not is_on_demand:
             return made

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,9 @@ LIVE_QUERY = "live"
 _RETRY_SECONDS = 2.0
 
 
-def start_live_query(session: SparkSession, settings: Settings, health: LiveHealth, checkpoint: str) -> StreamingQuery:
+def start_live_query(
+    session: SparkSession, settings: Settings, health: LiveHealth, *, checkpoint: str
+) -> StreamingQuery:
     """Source `live` must be registered, and its topics made."""
     times = _times(settings)
     shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint)
@@ -40,7 +42,15 @@ def start_live_query(session: SparkSession, settings: Settings, health: LiveHeal
     def write_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or LIVE_QUERY
         shared.keep(batch_id)
-        work = process(settings.bus.url, query_id, batch_id, *astuple(times))
+        work = process(
+            settings.bus.url,
+            query_id,
+            batch_id,
+            lateness_ns=times.lateness_ns,
+            horizon_ns=times.horizon_ns,
+            max_ahead_ns=times.max_ahead_ns,
+            journal_bytes=times.journal_bytes,
+        )
         health.add(LiveCounts.of(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
         # What was freed is kept, in pieces of which the next large batch finds few that fit.
         pa.default_memory_pool().release_unused()
@@ -65,7 +75,7 @@ def start_live_query(session: SparkSession, settings: Settings, health: LiveHeal
 
 
 def serve_live(
-    session: SparkSession, settings: Settings, health: LiveHealth, partitions: int, stopping: threading.Event
+    session: SparkSession, settings: Settings, health: LiveHealth, *, partitions: int, stopping: threading.Event
 ) -> StreamingQuery:
     """The same by tasks that do not end; see `engine.serving`."""
     bus = worker_bus(settings.bus.url)
@@ -75,12 +85,14 @@ def serve_live(
         health.add(LiveCounts(**done.counts), steps)
 
     owners = _owners(settings, query_id, partitions)
-    query = start_serving(session, settings, LIVE_QUERY, query_id, owners, add, stopping)
+    query = start_serving(
+        session, settings, LIVE_QUERY, query_id=query_id, owners=owners, on_news=add, stopping=stopping
+    )
     drop_outdated(bus, query_id)
     return query
 
 
-def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str, partitions: int) -> None:
+def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str, *, partitions: int) -> None:
     """Before the query starts: it continues from where it was in the other mode."""
     bus = worker_bus(settings.bus.url)
 
@@ -98,11 +110,13 @@ def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str,
         )
         return number, at | written_lives(lives_at(bus, at))
 
-    begin_anew(session, bus, LIVE_QUERY, checkpoint, bus_topics.READER_BAR_MAKER)
+    begin_anew(session, bus, LIVE_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_BAR_MAKER)
     if settings.spark.mode == "continuous":
-        to_serving(session, bus, LIVE_QUERY, checkpoint, bus_topics.READER_BAR_MAKER, split)
+        to_serving(session, bus, LIVE_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_BAR_MAKER, split=split)
     else:
-        to_batches(session, bus, LIVE_QUERY, checkpoint, bus_topics.READER_BAR_MAKER, complete)
+        to_batches(
+            session, bus, LIVE_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_BAR_MAKER, complete=complete
+        )
 
 
 def _owners(settings: Settings, query_id: str, partitions: int) -> list[LiveOwner]:

@@ -54,6 +54,7 @@ def process(
     url: str,
     query_id: str,
     batch_id: int,
+    *,
     lateness_ns: int,
     horizon_ns: int,
     max_ahead_ns: int,
@@ -68,7 +69,16 @@ def process(
         if ranges:
             # A function of its own: with this one its module's names would come to a worker as copies, the states that
             # it keeps too.
-            yield from run_step(url, query_id, batch_id, lateness_ns, horizon_ns, max_ahead_ns, ranges, journal_bytes)
+            yield from run_step(
+                url,
+                query_id,
+                batch_id,
+                lateness_ns=lateness_ns,
+                horizon_ns=horizon_ns,
+                max_ahead_ns=max_ahead_ns,
+                ranges=ranges,
+                journal_bytes=journal_bytes,
+            )
             # Spark takes any worker for a task: each would keep what the largest of them took.
             pa.default_memory_pool().release_unused()
 
@@ -79,6 +89,7 @@ def run_step(
     url: str,
     query_id: str,
     batch_id: int,
+    *,
     lateness_ns: int,
     horizon_ns: int,
     max_ahead_ns: int,
@@ -92,7 +103,7 @@ def run_step(
     partition = ranges[0].column("partition")[0].as_py()
     bus = worker_bus(url)
     writes = writes or Direct(bus)
-    journal = Journal(bus, query_id, partition, journal_bytes, writes)
+    journal = Journal(bus, query_id, partition, max_bytes=journal_bytes, writes=writes)
     partitions = bus.partitions(bus_topics.TICKS)
 
     def replay(live: LivePartition, note: Note) -> None:

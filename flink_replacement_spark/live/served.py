@@ -55,7 +55,7 @@ class LiveOwner:
         # Trades first: what an ingestor said before it published them must not come after them.
         places = {(topic, self.partition): at[topic][self.name] for topic in TOPICS}
         states = self._bus.states_after(places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives)
-        end = next_ends(at, states, _ROOM, self.partition)
+        end = next_ends(at, states, _ROOM, partition=self.partition)
         return None if end == at else Step(before.number + 1, at, end)
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:
@@ -69,9 +69,16 @@ class LiveOwner:
             return Done()
         times = self.times
         results = run_step(
-            self.url, self.query_id, step.number, times.lateness_ns, times.horizon_ns, times.max_ahead_ns,
-            [pa.RecordBatch.from_pylist(rows)], times.journal_bytes, writes,
-        )  # fmt: skip
+            self.url,
+            self.query_id,
+            step.number,
+            lateness_ns=times.lateness_ns,
+            horizon_ns=times.horizon_ns,
+            max_ahead_ns=times.max_ahead_ns,
+            ranges=[pa.RecordBatch.from_pylist(rows)],
+            journal_bytes=times.journal_bytes,
+            writes=writes,
+        )
         return Done(counted(results))
 
     def first(self) -> Mapping[str, Positions]:

@@ -86,7 +86,7 @@ class LiveStreamReader(HoldingReader):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""
         for topic in TOPICS:
-            check_start(topic, start.get(topic, {}), end[topic], start, end)
+            check_start(topic, start.get(topic, {}), end[topic], start=start, end=end)
         self._planned = dict(end)
         self._ran = end
         remember_plan(self._connected(), self._reader, end)
@@ -127,6 +127,7 @@ def next_ends(
     planned: Mapping[str, Positions],
     states: Mapping[str, Sequence[PartitionState]],
     room: BatchRoom,
+    *,
     partition: int | None = None,
 ) -> dict[str, Positions]:
     """Up to where the next records are taken, by topic; of all partitions, or of one. `states`: those of trades must
@@ -149,4 +150,6 @@ def records_of(url: str, ranges: Iterable[pa.RecordBatch], tag: int) -> Iterator
     for batch in ranges:
         for row in batch.to_pylist():
             if row["tag"] == tag:
-                yield from read_range(worker_bus(url), TOPICS[tag], row["partition"], row["first"], row["last"])
+                yield from read_range(
+                    worker_bus(url), TOPICS[tag], row["partition"], first=row["first"], last=row["last"]
+                )

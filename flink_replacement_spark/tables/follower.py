@@ -125,6 +125,7 @@ class Follower:
         bus: Bus,
         followed: Followed,
         store: Callable[[Taken], None],
+        *,
         stopping: threading.Event,
         published: threading.Event | None = None,
     ) -> None:
@@ -317,7 +318,7 @@ class Follower:
             record
             for partition, stop in end.items()
             if stop > start[partition]
-            for part in read_range(self._bus, self.topic, partition, start[partition], stop - 1)
+            for part in read_range(self._bus, self.topic, partition, first=start[partition], last=stop - 1)
             for record in part
         ]
         return Taken(number, name, start, end, records, is_repeat, moments)

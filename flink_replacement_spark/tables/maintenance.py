@@ -178,7 +178,9 @@ class Maintenance:
         # A commit whose outcome is unknown may name the files.
         is_ours = True
         try:
-            replacement = Replacement(self.session, self.spark_catalog, definition, table, piece, written)
+            replacement = Replacement(
+                self.session, self.spark_catalog, definition, table=table, piece=piece, written=written
+            )
             with self.locks.maintaining(definition, PATIENCE_SECONDS) as is_held:
                 if not is_held:
                     return "gave_way"

@@ -33,6 +33,7 @@ class Replacement:
         session: SparkSession,
         name: str,
         definition: TableDefinition,
+        *,
         table: Table,
         piece: Piece,
         written: Sequence[DataFile],

@@ -109,7 +109,7 @@ class TriggerFunctions:
         self._counted: dict[str, dict[str, int]] = {}
         self.totals: dict[str, int] = defaultdict(int)
 
-    def run(self, bus: Bus, query_id: str, batch_id: int, inputs: Iterable[FunctionInput]) -> FunctionOutcome:
+    def run(self, bus: Bus, query_id: str, batch_id: int, *, inputs: Iterable[FunctionInput]) -> FunctionOutcome:
         """All functions over their rows of one micro-batch, whose results are stored on return; whether it runs for the
         first time or again. Raises BusUnavailable.
         """
@@ -265,7 +265,7 @@ class TriggerFunctions:
 
 
 def carry_out(
-    bus: Bus, functions: TriggerFunctions, query_id: str, batch_id: int, results: pa.Table, owner: int
+    bus: Bus, functions: TriggerFunctions, query_id: str, *, batch_id: int, results: pa.Table, owner: int
 ) -> FunctionOutcome:
     """What the tasks of a micro-batch have for functions (`results`: rows of `trigger_rows.RESULT`), and the events and
     suspensions of that, published; harmless when it is done again. `owner`: a number that no partition has.
@@ -274,11 +274,11 @@ def carry_out(
     if not rows:
         return FunctionOutcome()
     inputs = [FunctionInput.of(row["name"], row["value"], row["content"]) for row in rows]
-    outcome = functions.run(bus, query_id, batch_id, inputs)
+    outcome = functions.run(bus, query_id, batch_id, inputs=inputs)
     writer = f"{query_id}:functions"
     writes = Direct(bus)
-    publish_events(writes, writer, batch_id, outcome.fired)
+    publish_events(writes, writer, batch_id, events=outcome.fired)
     if outcome.reports:
-        publish_progress(writes, writer, batch_id, owner, 0, outcome.reports)
+        publish_progress(writes, writer, batch_id, owner=owner, controls_end=0, reports=outcome.reports)
     functions.published(bus, outcome)
     return outcome

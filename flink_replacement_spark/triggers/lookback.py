@@ -50,7 +50,7 @@ class _TooMuch(Exception):
 
 
 def look_back(
-    bus: Bus, settings: Settings | None, plan: TriggerPlan, live: TriggerPartition, output: TriggerOutput
+    bus: Bus, settings: Settings | None, plan: TriggerPlan, *, live: TriggerPartition, output: TriggerOutput
 ) -> None:
     """Give the triggers of `output.lookbacks` their past. A trigger whose past cannot be read is suspended."""
     found: dict[tuple[object, ...], pa.Table | str] = {}
@@ -140,7 +140,9 @@ def _waiting_trades(bus: Bus, waiting: dict[int, int], request: LookbackRequest)
     ends = bus.state(bus_topics.TICK_ROWS) if own else []
     rows = 0
     for partition in own:
-        for part in read_range(bus, bus_topics.TICK_ROWS, partition, waiting[partition], ends[partition].end - 1):
+        for part in read_range(
+            bus, bus_topics.TICK_ROWS, partition, first=waiting[partition], last=ends[partition].end - 1
+        ):
             trades = rows_of_trades(part)
             trades = trades.filter(pc.is_in(trades["ticker"], value_set=pa.array(request.tickers, pa.string())))
             found.append(trades.filter(pc.greater_equal(trades["ts_ns"], request.since_ns)))
@@ -159,7 +161,9 @@ def _kept(bus: Bus, span: Span, since_ns: int, steps: _Steps) -> list[StoredReco
         end, first = first, max(span.first, (first - 1) // _KEPT_STEP * _KEPT_STEP)
         step = steps.get((span.partition, first, end))
         if step is None:
-            step = [row for part in read_range(bus, span.topic, span.partition, first, end - 1) for row in part]
+            step = [
+                row for part in read_range(bus, span.topic, span.partition, first=first, last=end - 1) for row in part
+            ]
             steps[span.partition, first, end] = step
         found.append(step)
         size += sum(len(row.value) for row in step)
@@ -212,7 +216,7 @@ def _records(bus: Bus, spans: Sequence[Span]) -> list[StoredRecord]:
     return [
         record
         for span in spans
-        for found in read_range(bus, span.topic, span.partition, span.first, span.end - 1)
+        for found in read_range(bus, span.topic, span.partition, first=span.first, last=span.end - 1)
         for record in found
     ]
 

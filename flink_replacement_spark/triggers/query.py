@@ -112,6 +112,7 @@ def start_trigger_query(
     session: SparkSession,
     settings: Settings,
     health: TriggerHealth,
+    *,
     checkpoint: str,
     partitions: int,
     published: threading.Event | None = None,
@@ -130,9 +131,11 @@ def start_trigger_query(
     def run_batch(frame: DataFrame, batch_id: int) -> None:
         query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or TRIGGERS_QUERY
         shared.keep(batch_id)
-        work = process(settings.bus.url, query_id, batch_id, rules, settings)
+        work = process(settings.bus.url, query_id, batch_id, rules=rules, settings=settings)
         results = frame.mapInArrow(work, RESULT_SCHEMA).toArrow()
-        outcome = carry_out(worker_bus(settings.bus.url), functions, query_id, batch_id, results, partitions + 1)
+        outcome = carry_out(
+            worker_bus(settings.bus.url), functions, query_id, batch_id=batch_id, results=results, owner=partitions + 1
+        )
         health.count(*counted(results))
         health.count_functions(outcome, functions)
         if published is not None and (outcome.fired or "events" in results["name"].to_pylist()):
@@ -160,7 +163,7 @@ def start_trigger_query(
 
 
 def serve_triggers(
-    session: SparkSession, settings: Settings, health: TriggerHealth, partitions: int, stopping: threading.Event
+    session: SparkSession, settings: Settings, health: TriggerHealth, *, partitions: int, stopping: threading.Event
 ) -> StreamingQuery:
     """The same by tasks that do not end; see `engine.serving`."""
     bus = worker_bus(settings.bus.url)
@@ -170,7 +173,9 @@ def serve_triggers(
         health.count(done.counts, done.suspended, steps)
 
     owners = _owners(settings, query_id, partitions)
-    query = start_serving(session, settings, TRIGGERS_QUERY, query_id, owners, add, stopping)
+    query = start_serving(
+        session, settings, TRIGGERS_QUERY, query_id=query_id, owners=owners, on_news=add, stopping=stopping
+    )
     drop_outdated(bus, query_id, STATE_PREFIX)
     return query
 
@@ -190,7 +195,7 @@ def held_for_triggers(settings: Settings, bus: Bus, partitions: int) -> dict[int
     return found
 
 
-def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: str, partitions: int) -> None:
+def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: str, *, partitions: int) -> None:
     """Before the query starts: it continues from where it was in the other mode."""
     bus = worker_bus(settings.bus.url)
 
@@ -212,13 +217,15 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
         at = {**barrier.behind, **barrier.rows}
         return max(step.number for step in done), at | {"now_ns": now_ns} | written_lives(lives_at(bus, at))
 
-    begin_anew(session, bus, TRIGGERS_QUERY, checkpoint, bus_topics.READER_TRIGGERS)
+    begin_anew(session, bus, TRIGGERS_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_TRIGGERS)
     if is_served(settings):
-        to_serving(session, bus, TRIGGERS_QUERY, checkpoint, bus_topics.READER_TRIGGERS, split)
+        to_serving(session, bus, TRIGGERS_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_TRIGGERS, split=split)
         for topic in ROWS + BEHIND:
             bus.release(topic, bus_topics.READER_TRIGGERS)
     else:
-        to_batches(session, bus, TRIGGERS_QUERY, checkpoint, bus_topics.READER_TRIGGERS, complete)
+        to_batches(
+            session, bus, TRIGGERS_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_TRIGGERS, complete=complete
+        )
 
 
 def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:

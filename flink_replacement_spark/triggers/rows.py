@@ -55,7 +55,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def process(
-    url: str, query_id: str, batch_id: int, rules: TriggerRules, settings: Settings | None = None
+    url: str, query_id: str, batch_id: int, *, rules: TriggerRules, settings: Settings | None = None
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """A task's function for one micro-batch; a task gets the rows of source `triggers` of its owners.
 
@@ -66,7 +66,7 @@ def process(
         for batch in batches:
             for row in batch.to_pylist():
                 plan = TriggerPlan.from_json(row["owner"], row["plan"])
-                yield run_step(worker_bus(url), query_id, batch_id, rules, plan, settings)
+                yield run_step(worker_bus(url), query_id, batch_id, rules=rules, plan=plan, settings=settings)
 
     return run
 
@@ -102,6 +102,7 @@ def run_step(
     bus: Bus,
     query_id: str,
     batch_id: int,
+    *,
     rules: TriggerRules,
     plan: TriggerPlan,
     settings: Settings | None,
@@ -144,18 +145,18 @@ def run_step(
         # Only here: tables take long to import, and most workers never read one.
         from flink_replacement_spark.triggers.lookback import look_back
 
-        look_back(bus, settings, plan, live, output)
+        look_back(bus, settings, plan, live=live, output=output)
     checked.put_aside(bus)
     reports += output.reports
     writer = f"{query_id}:{plan.owner}"
-    publish_events(writes, writer, batch_id, output.fired)
+    publish_events(writes, writer, batch_id, events=output.fired)
     _publish_progress(writes, writer, batch_id, plan, reports, is_new=is_new)
     rows_read = sum(span.end - span.first for span in spans if span.topic in ROWS) if was_active else 0
     result = _result(output, reports, live, before, rows_read)
     if output.is_changed or is_new:
         if not live.triggers:
             live = TriggerPartition(rules, plan.owner)
-        stored = store.save(plan.owner, batch_id, stored, live.segments())
+        stored = store.save(plan.owner, batch_id, stored, parts=live.segments())
         _note_costs(bus, query_id, plan, live)
     writes.afterwards(lambda: _CACHE.__setitem__((query_id, plan.owner), (stored, live)))
     return result
@@ -243,7 +244,7 @@ def _records(bus: Bus, spans: Sequence[Span]) -> list[StoredRecord]:
     return [
         record
         for span in spans
-        for found in read_range(bus, span.topic, span.partition, span.first, span.end - 1)
+        for found in read_range(bus, span.topic, span.partition, first=span.first, last=span.end - 1)
         for record in found
     ]
 
@@ -259,7 +260,7 @@ def _tail(bus: Bus, plan: TriggerPlan, checked: CheckedRecords, *, ends: bool) -
     return checked.values(_records(bus, spans))
 
 
-def publish_events(writes: Writes, writer: str, batch_id: int, events: Sequence[Fired]) -> None:
+def publish_events(writes: Writes, writer: str, batch_id: int, *, events: Sequence[Fired]) -> None:
     """Each once, however often micro-batch `batch_id` of `writer` runs."""
     for chunk, part in enumerate(_chunks(events)):
         writes.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
@@ -290,7 +291,7 @@ def _publish_progress(
 ) -> None:
     controls = plan.controls
     if controls.end != (0 if is_new else controls.first) or _suspended(reports):
-        publish_progress(writes, writer, batch_id, plan.owner, controls.end, reports)
+        publish_progress(writes, writer, batch_id, owner=plan.owner, controls_end=controls.end, reports=reports)
 
 
 def _suspended(reports: Sequence[TriggerReport]) -> list[records.TriggerSuspended]:
@@ -302,7 +303,7 @@ def _suspended(reports: Sequence[TriggerReport]) -> list[records.TriggerSuspende
 
 
 def publish_progress(
-    writes: Writes, writer: str, batch_id: int, owner: int, controls_end: int, reports: Sequence[TriggerReport]
+    writes: Writes, writer: str, batch_id: int, *, owner: int, controls_end: int, reports: Sequence[TriggerReport]
 ) -> None:
     """What the relay must know of `owner`; once, as with events."""
     progress = records.TriggerProgress(partition=owner, controls_end=controls_end, suspended=_suspended(reports))

@@ -74,14 +74,16 @@ class TriggerOwner:
         waiting = self._held.seconds_left(WAIT_SECONDS)
         wants_events = reads_events(self.query_id, self.owner)
         end = self._at = self._planner.next(
-            self._bus, at, before.now_ns, self._lives, waiting, reads_events=wants_events
+            self._bus, at, before.now_ns, lives=self._lives, longest_seconds=waiting, reads_events=wants_events
         )
         now_ns = next_time(before.now_ns, is_moved=end != at)
         return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:
         plan = TriggerPlan(self.owner, step.now_ns, spans_of(step.start, step.end))
-        result = run_step(self._bus, self.query_id, step.number, self.rules, plan, self.settings, writes)
+        result = run_step(
+            self._bus, self.query_id, step.number, rules=self.rules, plan=plan, settings=self.settings, writes=writes
+        )
         return Done(*counted(result))
 
     def _begin(self, before: Step, at: Mapping[str, Positions]) -> Step | None:
@@ -126,7 +128,7 @@ class TriggerOwner:
             topic: {p: own[p] for p in at[topic]} for topic, own in (*barrier.rows.items(), *barrier.behind.items())
         }
         own = Barrier({topic: mine[topic] for topic in BEHIND}, {topic: mine[topic] for topic in ROWS})
-        end = towards(at, own.rows, own, dict.fromkeys(ROWS, _CAUGHT_UP))
+        end = towards(at, own.rows, own, most=dict.fromkeys(ROWS, _CAUGHT_UP))
         return None if end == at and before.now_ns == now_ns else Step(before.number + 1, at, end, now_ns)
 
     def _partitions(self, topic: str) -> Sequence[int]:

@@ -133,9 +133,9 @@ class TriggerPlanner:
         bus: Bus,
         planned: Ends,
         now_ns: int,
+        *,
         lives: Lives,
         longest_seconds: float = _POLL_SECONDS,
-        *,
         reads_events: bool = True,
     ) -> dict[str, Positions]:
         """Up to where the next records are taken, after waiting for news until the clock is due; from `planned`, which
@@ -158,7 +158,7 @@ class TriggerPlanner:
         most = {topic: self._room.records_of(found_at[topic]) for topic in ROWS}
         if not reads_events:
             most[bus_topics.TRIGGER_EVENTS] = _ALL
-        found = towards(planned, rows, self._barrier, most)
+        found = towards(planned, rows, self._barrier, most=most)
         if self._barrier.is_done(found):
             self._barrier = None
         is_moved = any(found[topic] != planned[topic] for topic in awaited)
@@ -166,7 +166,7 @@ class TriggerPlanner:
 
 
 def towards(
-    planned: Ends, rows: Ends, barrier: Barrier, most: Mapping[str, int], most_behind: int = 100_000
+    planned: Ends, rows: Ends, barrier: Barrier, *, most: Mapping[str, int], most_behind: int = 100_000
 ) -> dict[str, Positions]:
     """From `planned` towards `rows`, by `most` records of each topic, and then to what is behind the barrier."""
     ticks, events = (
@@ -235,7 +235,7 @@ class TriggerStreamReader(HoldingReader):
         end = _whole(end, start)
         start = _whole(start, end)
         for topic in ROWS + BEHIND if end[bus_topics.TRIGGER_CONTROLS]["0"] else ():
-            check_start(topic, start[topic], end[topic], start, end)
+            check_start(topic, start[topic], end[topic], start=start, end=end)
         self._planned = dict(end)
         remember_plan(self._connected(), self._reader, end)
         count = len(end[bus_topics.TICKS])
@@ -263,7 +263,9 @@ class TriggerStreamReader(HoldingReader):
         lives = lives_of(planned)
         if bus_topics.TRIGGER_EVENTS not in planned:
             planned = _whole(planned, {bus_topics.TRIGGER_EVENTS: ends_of(bus.state(bus_topics.TRIGGER_EVENTS))})
-        found = self._planner.next(bus, {topic: planned[topic] for topic in ROWS + BEHIND}, planned["now_ns"], lives)
+        found = self._planner.next(
+            bus, {topic: planned[topic] for topic in ROWS + BEHIND}, planned["now_ns"], lives=lives
+        )
         is_moved = any(found[topic] != planned[topic] for topic in ROWS + BEHIND)
         known = written_lives(lives) if is_moved else {LIVES: planned.get(LIVES, {})}
         return found | known | {"now_ns": next_time(planned["now_ns"], is_moved=is_moved)}

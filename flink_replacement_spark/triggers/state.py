@@ -71,7 +71,7 @@ class PartStore:
         """See `StateStore.put_aside`."""
         self._lists.put_aside(partition, error)
 
-    def save(self, partition: int, batch_id: int, before: Stored, parts: Mapping[str, bytes]) -> Stored:
+    def save(self, partition: int, batch_id: int, before: Stored, *, parts: Mapping[str, bytes]) -> Stored:
         """Keep the state after `batch_id`, and `before`, which it came from."""
         changed = {name for name, part in parts.items() if before.parts.get(name) != part}
         written = {name: batch_id if name in changed else before.written[name] for name in parts}

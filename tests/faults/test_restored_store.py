@@ -312,7 +312,7 @@ def test_a_table_gets_every_record_that_took_the_place_of_a_lost_one(store: Stor
         commits.setdefault(taken.name, [record.value.decode() for record in taken.records])
 
     def follower() -> TableFollower:
-        return TableFollower(store.bus, followed, write, threading.Event())
+        return TableFollower(store.bus, followed, write, stopping=threading.Event())
 
     one = follower()
 

@@ -61,7 +61,7 @@ def served(bus: Bus, query_id: str, cache: OwnCache, owners: Sequence[Callable[[
     def run(make: Callable[[], Owner]) -> None:
         while not stopping.is_set():
             try:
-                serve(make(), Steps(bus, query_id), stopping, lambda done: None)
+                serve(make(), Steps(bus, query_id), stopping, on_done=lambda done: None)
             except BusError:
                 # Killed, or outdated by the other one.
                 cache.kept.clear()

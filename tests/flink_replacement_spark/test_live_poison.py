@@ -60,7 +60,9 @@ class Stage:
         self.catalog, locks = catalog, TableLocks()
         stores = ((FOLLOWED_BARS, BarTable(catalog, NoSpark(), locks)), (FOLLOWED_TICKS, TickTable(catalog, locks)))
         self.bus.create_topic(bus_topics.TICK_ROWS)
-        self.tables = [Follower(self.bus, followed, table.store, threading.Event()) for followed, table in stores]
+        self.tables = [
+            Follower(self.bus, followed, table.store, stopping=threading.Event()) for followed, table in stores
+        ]
         self.batches = 0
         self._read = [0, 0]
         self._minute = 0
@@ -79,7 +81,21 @@ class Stage:
             if end > first
         ]
         ranges = pa.RecordBatch.from_pylist(rows, schema=live_source._ARROW_SCHEMA)
-        found = list(live_rows.run_step("", "query", self.batches, 0, 3_600 * SECOND, SECOND, [ranges])) if rows else []
+        found = (
+            list(
+                live_rows.run_step(
+                    "",
+                    "query",
+                    self.batches,
+                    lateness_ns=0,
+                    horizon_ns=3_600 * SECOND,
+                    max_ahead_ns=SECOND,
+                    ranges=[ranges],
+                )
+            )
+            if rows
+            else []
+        )
         if is_stored:
             self.store()
         self._read = ends

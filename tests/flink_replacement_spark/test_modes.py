@@ -58,7 +58,9 @@ def test_triggers_go_on_in_the_other_mode_and_back(
     with bus_for_triggers(url) as bus:
 
         def settle(mode: str) -> None:
-            settle_trigger_mode(platform.driver.session, settings_of(platform, url, mode), checkpoint, PARTITIONS)
+            settle_trigger_mode(
+                platform.driver.session, settings_of(platform, url, mode), checkpoint, partitions=PARTITIONS
+            )
             trigger_rows._CACHE.clear()
 
         def trades(first: int, end: int) -> None:
@@ -144,7 +146,9 @@ def test_live_data_goes_on_in_the_other_mode_and_back(platform: Platform, tmp_pa
     write_checkpoint(folder, "q", {4: {bus_topics.TICKS: nothing, **marks}, 5: {bus_topics.TICKS: end, **marks}})
 
     def settle(mode: str) -> None:
-        settle_live_mode(platform.driver.session, settings_of(platform, bus.url, mode), f"file://{folder}", 2)
+        settle_live_mode(
+            platform.driver.session, settings_of(platform, bus.url, mode), f"file://{folder}", partitions=2
+        )
 
     settle("continuous")
     step = Steps(bus, "q").newest(str(place))

@@ -59,7 +59,7 @@ class Query:
     def again(self) -> list[dict[str, Any]]:
         trigger_rows._CACHE.clear()
         rules = TriggerRules(partitions=PARTITIONS)
-        work = trigger_rows.process(self.url, self.query_id, self.number, rules, self.settings)
+        work = trigger_rows.process(self.url, self.query_id, self.number, rules=rules, settings=self.settings)
         parts = self.reader.partitions(self.start, self.end)
         return [row for part in parts for batch in work(self.reader.read(part)) for row in batch.to_pylist()]
 

@@ -39,7 +39,7 @@ def driver(bus: FreshBus, tmp_path: Path) -> Iterator[None]:
     catalog = open_catalog(Settings(data_dir=tmp_path))
     create_tables(catalog)
     stopping = threading.Event()
-    importer = Importer(bus, catalog, TableLocks(), tmp_path, stopping)
+    importer = Importer(bus, catalog, TableLocks(), data_dir=tmp_path, stopping=stopping)
     thread = threading.Thread(target=importer.run)
     thread.start()
     yield

@@ -110,9 +110,9 @@ def test_ranges_of_one_tag_are_read_by_one_task(bus: FreshBus) -> None:
 
 def test_a_missing_record_in_a_range_is_an_error(bus: FreshBus) -> None:
     fill(bus, 0, 3)
-    assert [record.value for found in read_range(bus, "t", 0, 1, 2) for record in found] == [b"1", b"2"]
+    assert [record.value for found in read_range(bus, "t", 0, first=1, last=2) for record in found] == [b"1", b"2"]
     with pytest.raises(OffsetOutOfRange):
-        list(read_range(bus, "t", 0, 1, 5))
+        list(read_range(bus, "t", 0, first=1, last=5))
 
 
 def replaced(bus: FreshBus, kept: int, new: int) -> None:

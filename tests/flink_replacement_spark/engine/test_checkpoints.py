@@ -45,7 +45,7 @@ def test_a_checkpoint_is_kept_only_where_the_bus_has_what_it_read(
     # Batch 10 is behind batch 9, by number and not by name.
     folder = checkpoint_with(tmp_path / "query", *[json.dumps({"0": 9})] * 10, last)
     topic = "" if TOPIC in last else TOPIC
-    assert forget_lost(platform.driver.session, platform.bus, f"file://{folder}", reader, topic) is is_lost
+    assert forget_lost(platform.driver.session, platform.bus, f"file://{folder}", reader=reader, topic=topic) is is_lost
     assert folder.exists() is not is_lost
     if is_lost:
         assert remembered_plan(platform.bus, reader) is None, "the source would go on from it"
@@ -69,7 +69,7 @@ def test_a_checkpoint_whose_records_were_replaced_goes_and_its_holds_go_back(
     offsets = {"0": 3} if shape == "one topic" else {topic: {"0": 3}, "now_ns": 9}
     folder = checkpoint_with(tmp_path / "query", json.dumps(offsets | lives))
     named = topic if shape == "one topic" else ""
-    assert forget_lost(platform.driver.session, bus, f"file://{folder}", reader, named) is is_lost
+    assert forget_lost(platform.driver.session, bus, f"file://{folder}", reader=reader, topic=named) is is_lost
     assert folder.exists() is not is_lost
     assert bus.holds(topic, reader) == {0: 1 if is_lost else 3}
 
@@ -77,4 +77,4 @@ def test_a_checkpoint_whose_records_were_replaced_goes_and_its_holds_go_back(
 def test_a_query_without_a_checkpoint_has_none_to_lose(platform: Platform, tmp_path: Path) -> None:
     session, bus = platform.driver.session, platform.bus
     for folder in (tmp_path / "absent", checkpoint_with(tmp_path / "empty")):
-        assert not forget_lost(session, bus, f"file://{folder}", "nobody", bus_topics.HISTORY_OUTCOMES)
+        assert not forget_lost(session, bus, f"file://{folder}", reader="nobody", topic=bus_topics.HISTORY_OUTCOMES)

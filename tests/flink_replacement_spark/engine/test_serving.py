@@ -68,8 +68,8 @@ class _Counting:
 def test_a_step_that_failed_is_the_first_of_the_next_task_and_a_step_that_was_done_is_not() -> None:
     steps, owner = Steps(FreshBus(), "q"), _Counting()
     with pytest.raises(BusError, match="it failed"):
-        serve(owner, steps, owner.stopping, lambda done: None)
-    serve(owner, steps, owner.stopping, lambda done: None)
+        serve(owner, steps, owner.stopping, on_done=lambda done: None)
+    serve(owner, steps, owner.stopping, on_done=lambda done: None)
     assert owner.ran == list(range(10))
 
 
@@ -89,21 +89,21 @@ def test_of_two_tasks_one_carries_out_a_step_and_the_other_one_continues_after_i
     bus.create_topic("t", 1)
     steps, owner = Steps(bus, "q"), _Writing()
     one, other = steps.begin(), steps.begin()
-    assert steps.carry_out(owner, NO_STEP, step(0, 1), one) == (True, Done())
-    assert steps.carry_out(owner, NO_STEP, step(0, 9), other) is None
+    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=one) == (True, Done())
+    assert steps.carry_out(owner, NO_STEP, step(0, 9), together=other) is None
     assert steps.newest("0") == step(0, 1)
-    assert steps.carry_out(owner, step(0, 1), step(1, 2), other) == (True, Done())
+    assert steps.carry_out(owner, step(0, 1), step(1, 2), together=other) == (True, Done())
     assert [record.value for record in bus.read("t", 0, 0)] == [b"0", b"1"]
     with pytest.raises(BusError, match="has lost steps"):
-        steps.carry_out(owner, step(6, 7), step(7, 8), one)
+        steps.carry_out(owner, step(6, 7), step(7, 8), together=one)
 
 
 def test_nothing_is_written_where_only_the_clock_moves() -> None:
     steps, owner = Steps(FreshBus(), "q"), _Counting(fails=False)
     together = steps.begin()
-    assert steps.carry_out(owner, NO_STEP, step(0, 1), together) == (True, Done({"records": 1}))
+    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=together) == (True, Done({"records": 1}))
     later = Step(1, {"t": {"0": 1}}, {"t": {"0": 1}}, 9)
-    assert steps.carry_out(owner, step(0, 1), later, together) == (False, Done({"records": 1}))
+    assert steps.carry_out(owner, step(0, 1), later, together=together) == (False, Done({"records": 1}))
     assert steps.newest("0") == step(0, 1)
 
 
@@ -112,12 +112,12 @@ def test_a_task_of_an_earlier_run_changes_nothing() -> None:
     bus.create_topic("t", 1)
     early, late = Steps(bus, "q", "1"), Steps(bus, "q", "2")
     early.begin_run()
-    assert early.carry_out(owner, NO_STEP, step(0, 1), early.begin()) == (True, Done())
+    assert early.carry_out(owner, NO_STEP, step(0, 1), together=early.begin()) == (True, Done())
     late.begin_run()
-    assert early.carry_out(owner, step(0, 1), step(1, 2), early.begin()) is None
+    assert early.carry_out(owner, step(0, 1), step(1, 2), together=early.begin()) is None
     with pytest.raises(BusError, match="was started again"):
-        serve(owner, early, threading.Event(), lambda done: None)
-    assert late.carry_out(owner, step(0, 1), step(1, 2), late.begin()) == (True, Done())
+        serve(owner, early, threading.Event(), on_done=lambda done: None)
+    assert late.carry_out(owner, step(0, 1), step(1, 2), together=late.begin()) == (True, Done())
     assert bus.state("t")[0].end == 2
 
 

@@ -13,7 +13,7 @@ def keep(writes: Writes, old: bytes | None, new: bytes, called: list[bytes]) -> 
     """As a step does: publish, keep, and remember what is kept."""
     number = int(new)
     writes.publish_as("t", [Record(b"r" + new, partition=0)], writer="w", number=number)
-    assert writes.replace("state", "p", old, new, put={f"p/{number}": b"s" + new}, delete=[f"p/{number - 1}"])
+    assert writes.replace("state", "p", old, new=new, put={f"p/{number}": b"s" + new}, delete=[f"p/{number - 1}"])
     writes.afterwards(lambda: called.append(new))
 
 

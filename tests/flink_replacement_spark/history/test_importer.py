@@ -29,7 +29,7 @@ START = 10 * MINUTE
 class Importing(Bench):
     def __init__(self, data_dir: Path, bus: FreshBus) -> None:
         super().__init__(data_dir, bus)
-        self.importer = Importer(bus, self.catalog, TableLocks(), data_dir, threading.Event())
+        self.importer = Importer(bus, self.catalog, TableLocks(), data_dir=data_dir, stopping=threading.Event())
         folder_of(data_dir).mkdir()
 
     def order(self, minutes: range, close: float = 1.5) -> str:

@@ -63,7 +63,7 @@ def test_columns_of_different_length_are_refused() -> None:
 
 def test_rows_are_those_of_the_range_once_in_order_the_last_page_winning() -> None:
     pages = [page("j", [5, 1, 2], close=1.0), page("j", [2, 3, 9], close=2.0)]
-    found = candles([decode_page(p.SerializeToString()) for p in pages], 1 * MINUTE, 6 * MINUTE, 42)
+    found = candles([decode_page(p.SerializeToString()) for p in pages], 1 * MINUTE, 6 * MINUTE, updated_at_us=42)
     assert found.schema == OHLC.arrow_schema
     assert found["open_time"].cast(pa.int64()).to_pylist() == [n * MINUTE // 1_000 for n in (1, 2, 3, 5)]
     assert found["close"].to_pylist() == [1.0, 2.0, 2.0, 1.0]
@@ -73,10 +73,10 @@ def test_rows_are_those_of_the_range_once_in_order_the_last_page_winning() -> No
 def test_what_one_page_does_not_know_is_null_in_its_rows_only() -> None:
     knows, knows_not = page("j", [1]), page("j", [2])
     del knows_not.trade_count[:], knows_not.quote_volume[:]
-    found = candles([decode_page(p.SerializeToString()) for p in (knows, knows_not)], 0, 9 * MINUTE, 0)
+    found = candles([decode_page(p.SerializeToString()) for p in (knows, knows_not)], 0, 9 * MINUTE, updated_at_us=0)
     assert found["trade_count"].to_pylist() == [7, None]
     assert found["quote_volume"].to_pylist() == [2.0, None]
 
 
 def test_no_pages_are_no_rows() -> None:
-    assert candles([], 0, MINUTE, 0).num_rows == 0
+    assert candles([], 0, MINUTE, updated_at_us=0).num_rows == 0

@@ -61,7 +61,9 @@ class Bench:
         self.writer = self.restart()
 
     def restart(self) -> HistoryWriter:
-        self.writer = HistoryWriter(self.bus, self.catalog, self.spark, TableLocks(), self.stopping, 3_600.0)
+        self.writer = HistoryWriter(
+            self.bus, self.catalog, self.spark, locks=TableLocks(), stopping=self.stopping, keep_finals_seconds=3_600.0
+        )
         return self.writer
 
     def batch(self, batch_id: int | None = None) -> list[OutcomeRecord]:

@@ -55,7 +55,18 @@ class _Query:
     def run(self, ranges: list[pa.RecordBatch], journal_bytes: int = 2_000) -> None:
         self.monkeypatch.setattr(live_rows, "_CACHE", self.worker)
         self._connect()
-        list(live_rows.run_step("", self.name, self.batches, 0, HOUR, 5 * SECOND, ranges, journal_bytes))
+        list(
+            live_rows.run_step(
+                "",
+                self.name,
+                self.batches,
+                lateness_ns=0,
+                horizon_ns=HOUR,
+                max_ahead_ns=5 * SECOND,
+                ranges=ranges,
+                journal_bytes=journal_bytes,
+            )
+        )
 
     def commit(self) -> None:
         self.batches += 1

@@ -82,8 +82,8 @@ class Case:
         self.stopping = threading.Event()
         self.bars_table = BarTable(self.catalog, Rewriting(self), self.locks)
         self.ticks_table = TickTable(self.catalog, self.locks)
-        self.bars = Follower(self.bus, FOLLOWED_BARS, self.bars_table.store, self.stopping)
-        self.ticks = Follower(self.bus, FOLLOWED_TICKS, self.ticks_table.store, self.stopping)
+        self.bars = Follower(self.bus, FOLLOWED_BARS, self.bars_table.store, stopping=self.stopping)
+        self.ticks = Follower(self.bus, FOLLOWED_TICKS, self.ticks_table.store, stopping=self.stopping)
 
     def drain(self) -> None:
         for follower in (self.bars, self.ticks):
@@ -227,7 +227,7 @@ def test_a_store_that_forgot_what_it_was_told_last_repeats_no_trade(case: Case, 
     case.bus.delete(FOLLOWED_TICKS.state, ["taken"])
     if is_new_process:
         case.restart()
-    case.ticks = Follower(case.bus, FOLLOWED_TICKS, case.ticks_table.store, case.stopping)
+    case.ticks = Follower(case.bus, FOLLOWED_TICKS, case.ticks_table.store, stopping=case.stopping)
     case.drain()
     assert case.trades() == ["1", "2"]
 
@@ -252,7 +252,7 @@ def test_rows_that_no_table_takes_fill_their_topic_and_are_all_there_when_it_doe
     monkeypatch.setattr(follower_module, "LAG_WARNING_SECONDS", 0.2)
     bus = FreshBus(1, max_bytes=20_000)
     bus.create_topic(bus_topics.TICK_ROWS, 1)
-    follower = Follower(bus, FOLLOWED_TICKS, case.ticks_table.store, case.stopping)
+    follower = Follower(bus, FOLLOWED_TICKS, case.ticks_table.store, stopping=case.stopping)
     thread = threading.Thread(target=follower.run)
     sent = 0
     try:

@@ -54,7 +54,7 @@ class Case:
         self.follower = self.restart()
 
     def restart(self) -> Follower:
-        self.follower = Follower(self.bus, self.followed, self.table.store, self.stopping)
+        self.follower = Follower(self.bus, self.followed, self.table.store, stopping=self.stopping)
         return self.follower
 
     def publish(self, *values: str, partition: int = 0) -> None:
@@ -188,7 +188,7 @@ def test_many_records_do_not_wait_for_the_second_to_pass(case: Case) -> None:
         def wait(self, timeout: float | None = None) -> bool:
             raise AssertionError("it waits although many records are there")
 
-    follower = Follower(case.bus, case.followed, case.table.store, case.stopping, Impatient())
+    follower = Follower(case.bus, case.followed, case.table.store, stopping=case.stopping, published=Impatient())
     case.publish(*map(str, range(25)))
     for _ in range(3):
         follower._round()

@@ -52,7 +52,7 @@ class Case:
 
     def restart(self) -> None:
         self.table = RevisionTable(self.catalog, TableLocks())
-        self.follower = Follower(self.bus, FOLLOWED_REVISIONS, self.table.store, threading.Event())
+        self.follower = Follower(self.bus, FOLLOWED_REVISIONS, self.table.store, stopping=threading.Event())
 
     def publish(self, *bars: tuple[int, int, float], ticker: str = TICKER, source: str = "ticks") -> None:
         """(minute, revision, close), all in one call."""

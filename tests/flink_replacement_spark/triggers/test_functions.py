@@ -61,7 +61,14 @@ class _Driver:
 
     def again(self) -> None:
         results = pa.Table.from_pylist(self.query.again(), schema=RESULT)
-        carry_out(self.bus, self.functions, self.query.query_id, self.query.number, results, PARTITIONS + 1)
+        carry_out(
+            self.bus,
+            self.functions,
+            self.query.query_id,
+            batch_id=self.query.number,
+            results=results,
+            owner=PARTITIONS + 1,
+        )
 
     def restart(self) -> None:
         """Another process after a kill: nothing is known but what is stored."""
@@ -166,7 +173,14 @@ def test_batch_that_breaks_off_gives_each_event_once_when_it_runs_again(
     results = pa.Table.from_pylist(driver.query.again(), schema=RESULT)
     with monkeypatch.context() as patch, suppress(Killed):
         patch.setattr(type(bus), dies_at, kill)
-        carry_out(bus, driver.functions, driver.query.query_id, driver.query.number, results, PARTITIONS + 1)
+        carry_out(
+            bus,
+            driver.functions,
+            driver.query.query_id,
+            batch_id=driver.query.number,
+            results=results,
+            owner=PARTITIONS + 1,
+        )
     assert driver.sums("t") == [1]
     if restarts:
         driver.restart()

@@ -153,7 +153,7 @@ def test_a_commit_of_events_that_was_not_known_to_be_done_is_found(platform: Pla
     wait_for(lambda: len(stored(platform, "found")) >= 2 or None, 60)
     stopping = threading.Event()
     store = event_table(open_catalog(platform.settings), platform.driver.locks).store
-    table = Follower(bus, FOLLOWED_EVENTS, store, stopping)
+    table = Follower(bus, FOLLOWED_EVENTS, store, stopping=stopping)
 
     def taken() -> dict[str, Any]:
         (record,) = bus.get("trigger_table", ["taken"])
