@@ -1,11 +1,12 @@
 """Checks what MEASURES and DEFINE may contain: navigation, aggregates, CLASSIFIER, MATCH_NUMBER, RUNNING and FINAL."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
 from candlewright_cep.binding.expressions import (
     Aggregation,
+    Apply,
     Column,
     Constant,
     Expression,
@@ -13,13 +14,15 @@ from candlewright_cep.binding.expressions import (
     MatchNumber,
     Navigation,
     WindowFunction,
+    is_local,
     walk,
 )
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
-from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
-from candlewright_cep.functions.arrays import NAMES as ARRAYS
+from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name, distinct_name
+from candlewright_cep.functions.arrays import INSIDE as ARRAYS
+from candlewright_cep.functions.fields import FIELD
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.functions.usage import Usage
@@ -67,6 +70,18 @@ class _Inside:
                 "use one call for each variable",
             )
         self.labels.append(labels)
+
+
+def inside_navigation(node: Expression) -> Expression:
+    """A part of an array, MAP or ROW of one row of the match as a value of that row: columns are computed at once."""
+    if not isinstance(node, Apply) or node.function not in (FIELD, *ARRAYS):
+        return node
+    places = [place for place, part in enumerate(node.arguments) if not isinstance(part, Constant)]
+    navigation = node.arguments[places[0]] if len(places) == 1 else None
+    if places != [0] or not isinstance(navigation, Navigation) or not is_local(navigation.argument):
+        return node
+    inner = Apply(node.function, (navigation.argument, *node.arguments[1:]), node.type, node.extra)
+    return replace(navigation, argument=inner)
 
 
 class PatternBinder(Binder):
@@ -151,7 +166,7 @@ class PatternBinder(Binder):
                 )
             node = filtered(node)
         if node.mode == "DISTINCT":
-            raise node.at.reject("DISTINCT in an aggregate is not possible over a row pattern")
+            return self._distinct(node, aggregate)
         if node.mode == "IGNORE NULLS":
             raise node.at.reject(
                 "IGNORE NULLS is not possible over a row pattern", "give the variable a condition IS NOT NULL"
@@ -180,9 +195,22 @@ class PatternBinder(Binder):
             return self._indicator(node)
         if aggregate is not None:
             return self._aggregation(node, aggregate)
-        if self.in_define and node.name in ARRAYS:
-            raise node.at.reject("arrays are not possible in DEFINE", "compare aggregates, FIRST and LAST")
         return self.scalar(node)
+
+    def _distinct(self, node: CallNode, aggregate: str | None) -> Expression:
+        function = None if aggregate is None else distinct_name(aggregate)
+        if function is None:
+            raise node.at.reject(f"DISTINCT is not possible with {node.name} over a row pattern")
+        if not node.arguments or isinstance(node.arguments[0], StarNode):
+            raise node.at.reject(f"{node.name} of DISTINCT values needs a column", f"write {node.name}(DISTINCT price)")
+        return self._aggregation(replace(node, mode=""), function)
+
+    def resolved(self, name: str, arguments: list[Expression], node: CallNode, extra: str = "") -> Expression:
+        return inside_navigation(super().resolved(name, arguments, node, extra))
+
+    def _field(self, node: CallNode) -> Expression | None:
+        found = super()._field(node)
+        return found and inside_navigation(found)
 
     def _classifier(self, node: CallNode) -> Expression:
         labels: Labels = None

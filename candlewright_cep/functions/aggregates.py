@@ -625,6 +625,12 @@ def aggregate_name(name: str) -> str | None:
     return found if found in AGGREGATES else None
 
 
+def distinct_name(name: str) -> str | None:
+    """The aggregate of the different values; None where there is none."""
+    found = {"MIN": "MIN", "MAX": "MAX"}.get(name, f"{name}_DISTINCT")
+    return found if found in AGGREGATES else None
+
+
 def spend(function: str, values: int) -> None:
     """The steps of an aggregate over so many values; raises WorkLimit."""
     work.spend(values, work.FOLDED_A_STEP if function in _FOLDED else work.VALUES_A_STEP)

@@ -1,6 +1,7 @@
 """Functions of arrays. Arrays are what ARRAY_AGG makes, and list columns of an input."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,29 @@ from candlewright_cep.functions.text import written
 from candlewright_cep.functions.usage import Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, common, from_arrow, to_arrow
-from candlewright_cep.vector import Bools, Index, Vector, codes, concatenate, from_column, ranges
+from candlewright_cep.vector import (
+    Bools,
+    Index,
+    Vector,
+    codes,
+    concatenate,
+    constant,
+    from_column,
+    from_list,
+    ranges,
+)
 
 #: Values of ARRAY[...].
 _MOST_WRITTEN = 1_000
 
 
+def is_array(kind: SqlType) -> bool:
+    return kind.kind is Kind.OPAQUE and bool(pa.types.is_list(kind.arrow) or pa.types.is_large_list(kind.arrow))
+
+
 def item_type(kind: SqlType) -> SqlType:
     """Of the values of an array. Raises Mismatch for other types."""
-    if kind.kind is not Kind.OPAQUE or not (pa.types.is_list(kind.arrow) or pa.types.is_large_list(kind.arrow)):
+    if not is_array(kind):
         raise Mismatch
     return from_arrow(kind.arrow.value_type)
 
@@ -45,6 +60,30 @@ def opened(array: Vector) -> tuple[Vector, Index, Index]:
     lists = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     items = whole.flatten()
     return from_column(items), np.cumsum(lists) - lists, lists
+
+
+def cells(vector: Vector) -> list[Any]:
+    """Python values as `Vector.to_list` gives them, with a tuple for each array."""
+    if not is_array(vector.type):
+        return vector.to_list()
+    items, firsts, sizes = opened(vector)
+    values = cells(items)
+    present = np.broadcast_to(vector.mask, (vector.length,)).tolist()
+    places = zip(firsts.tolist(), sizes.tolist(), present, strict=True)
+    return [tuple(values[first : first + size]) if is_there else None for first, size, is_there in places]
+
+
+def from_cell(kind: SqlType, value: Any) -> Vector:
+    """One value, as `cells` gives it."""
+    if value is None or not is_array(kind):
+        return constant(kind, value, 1)
+    item = item_type(kind)
+    if is_array(item) and value:
+        items = concatenate([from_cell(item, part) for part in value])
+    else:
+        items = from_list(item, value)
+    offsets = pa.array([0, len(value)], pa.int32())
+    return Vector(kind, pa.ListArray.from_arrays(offsets, items.to_arrow()).cast(kind.arrow), None)
 
 
 def _joined(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
@@ -198,4 +237,5 @@ ENTRIES: list[Declared] = [
         ),
     ),
 ]
-NAMES = tuple(entry[0] for entry in ENTRIES)
+#: Those that take an array first, and are NULL where it is.
+INSIDE = ("ARRAY_CONTAINS", "ARRAY_JOIN", "CARDINALITY", "ELEMENT_AT")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from candlewright_cep import work
 from candlewright_cep.functions import moments, quantiles
 from candlewright_cep.limits import MADE_TEXT
 
@@ -32,8 +33,23 @@ def _count(state: State, value: Any) -> State:
     return state if value is None else (state[0] + 1,)
 
 
+def _kept(values: frozenset[Any], value: Any) -> frozenset[Any]:
+    """The values with one more: copied, as earlier states stay what they are. All NaN count as one value."""
+    value = "NaN" if value != value else value
+    if value in values:
+        return values
+    work.spend(len(values), work.FOLDED_A_STEP)
+    return values | {value}
+
+
 def _distinct(state: State, value: Any) -> State:
-    return state if value is None or value in state[0] else (state[0] | {value},)
+    return state if value is None else (_kept(state[0], value),)
+
+
+def _gathered(state: State, value: Any) -> State:
+    values = state[0] or ()
+    work.spend(len(values))
+    return ((*values, value),)
 
 
 def _count_if(state: State, value: Any) -> State:
@@ -113,9 +129,9 @@ def _of_distinct(step: Callable[..., State]) -> Callable[..., State]:
     """The last part of the state holds the values that were seen."""
 
     def run(state: State, value: Any) -> State:
-        if value is None or value in state[-1]:
+        if value is None or (values := _kept(state[-1], value)) is state[-1]:
             return state
-        return (*step(state[:-1], value), state[-1] | {value})
+        return (*step(state[:-1], value), values)
 
     return run
 
@@ -164,8 +180,7 @@ FOLDS: dict[str, Fold] = {
     "PERCENTILE_CONT": Fold(((), 0.5), _CONTINUOUS.step, _CONTINUOUS.result),
     "PERCENTILE_DISC": Fold(((), 0.5), _DISCRETE.step, _DISCRETE.result),
     "MODE": Fold(((),), quantiles.count_value, quantiles.most_counted),
-    # Of an array a condition can only ask whether it is NULL.
-    "ARRAY_AGG": Fold((None,), lambda state, _value: (True,), _first),
+    "ARRAY_AGG": Fold((None,), _gathered, _first),
     "COUNT_DISTINCT": Fold((frozenset(),), _distinct, lambda state: len(state[0])),
     "COUNT ROWS": Fold((0,), _count_rows, _first),
     "COUNT": Fold((0,), _count, _first),

@@ -117,7 +117,8 @@ class Quantile:
         if value is None:
             return state
         values = state[0]
-        place = bisect_left(values, value)
+        work.spend(len(values))
+        place = bisect_left(values, _order(value), key=_order)
         return (*values[:place], value, *values[place:]), part
 
     def result(self, state: State) -> Any:
@@ -165,9 +166,17 @@ def running_mode(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> V
     return Vector(kind, taken.values, taken.valid)
 
 
+def _order(value: Any) -> tuple[bool, Any]:
+    """NaN comes after all other values."""
+    return value != value, value
+
+
 def count_value(state: State, value: Any) -> State:
     """For conditions: the state holds the values as they came."""
-    return state if value is None else ((*state[0], value),)
+    if value is None:
+        return state
+    work.spend(len(state[0]))
+    return ((*state[0], value),)
 
 
 def most_counted(state: State) -> Any:

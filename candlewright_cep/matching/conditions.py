@@ -27,6 +27,7 @@ from candlewright_cep.binding.expressions import (
     rewrite,
     walk,
 )
+from candlewright_cep.functions.arrays import cells, from_cell, is_array
 from candlewright_cep.functions.folds import FOLDS, Fold
 from candlewright_cep.matching.outlooks import Outlook, in_loop
 from candlewright_cep.types import BOOLEAN, STRING, Kind
@@ -342,7 +343,7 @@ class _Generator:
                 self._hold(source, argument, variable, found)
             source.indent = depth
             return
-        if function in _COMPARE:
+        if function in _COMPARE and not is_array(arguments[0].type):
             left, right = (self._value(source, part, _Place("r"), variable) for part in arguments)
             present = source.missing([left, right], "is not", "and")
             source.add(" ".join([f"{found} =", *present, left, _COMPARE[function], right]))
@@ -356,7 +357,7 @@ class _Generator:
         if isinstance(node, Constant):
             if node.value is None:
                 return "None"
-            found = self._object(node.value)
+            found = self._object(cells(constant(node.type, node.value, 1))[0] if is_array(node.type) else node.value)
             source.present.add(found)
             return found
         if isinstance(node, Label):
@@ -448,7 +449,7 @@ class _Generator:
         """Python text for functions that mean the same there."""
         name = node.function
         types = [argument.type for argument in node.arguments]
-        if name in _COMPARE:
+        if name in _COMPARE and not is_array(types[0]):
             return f"{arguments[0]} {_COMPARE[name]} {arguments[1]}"
         if name == "NOT":
             return f"not {arguments[0]}"
@@ -530,7 +531,7 @@ def _general(node: Apply) -> Callable[..., Any]:
     types = [argument.type for argument in node.arguments]
 
     def run(*values: Any) -> Any:
-        vectors = [constant(kind, value, 1) for kind, value in zip(types, values, strict=True)]
-        return apply(node, vectors).to_list()[0]
+        vectors = [from_cell(kind, value) for kind, value in zip(types, values, strict=True)]
+        return cells(apply(node, vectors))[0]
 
     return run

@@ -8,6 +8,7 @@ import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.binding.evaluation import Bounds, RowValues
+from candlewright_cep.functions.arrays import cells
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Bound, Conditions
 from candlewright_cep.matching.foresight import Foresight, Prospects
@@ -55,7 +56,7 @@ def bound_path(conditions: Conditions, values: RowValues, base: int) -> Bound:
     """The path conditions over these values; `base` is the number of the first row."""
     if conditions.path is None:
         return [], []
-    lists = [values.value(node).to_list() for node in conditions.path.hoisted]
+    lists = [cells(values.value(node)) for node in conditions.path.hoisted]
     return conditions.path.make(lists, base)
 
 

@@ -8,7 +8,7 @@ from candlewright_cep.binding.expressions import Aggregation, Apply, Column, Con
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
-from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name
+from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name, distinct_name
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
@@ -328,8 +328,8 @@ def with_mode(node: CallNode, name: str) -> str:
     """The aggregate that `name` with DISTINCT is; itself without."""
     if not node.mode:
         return name
-    distinct = {"MIN": "MIN", "MAX": "MAX"}.get(name, f"{name}_DISTINCT")
-    if node.mode != "DISTINCT" or distinct not in AGGREGATES:
+    distinct = distinct_name(name)
+    if node.mode != "DISTINCT" or distinct is None:
         raise node.at.reject(f"{node.mode} is not possible with {node.name} here")
     return distinct
 

@@ -32,7 +32,12 @@ class _Histories:
 
 
 def _written(value: Any, histories: _Histories) -> Any:
-    return {"history": histories.number(value)} if isinstance(value, History) else value
+    """A register; what JSON has no form for goes by the name of its kind."""
+    if isinstance(value, History):
+        return {"history": histories.number(value)}
+    if isinstance(value, tuple):
+        return {"tuple": [_written(part, histories) for part in value]}
+    return {"set": list(value)} if isinstance(value, frozenset) else value
 
 
 def snapshot(search: PartitionSearch, masks: list[int]) -> dict[str, Any]:
@@ -87,9 +92,13 @@ def restore(state: Mapping[str, Any], plan: SearchPlan) -> PartitionSearch:
         nodes.append(History(label, None if previous < 0 else nodes[previous]))
 
     def read(value: Any) -> Any:
-        if isinstance(value, dict):
-            return None if value["history"] < 0 else nodes[value["history"]]
-        return value
+        if not isinstance(value, dict):
+            return value
+        if "tuple" in value:
+            return tuple(read(part) for part in value["tuple"])
+        if "set" in value:
+            return frozenset(value["set"])
+        return None if value["history"] < 0 else nodes[value["history"]]
 
     stack = [
         (tuple(Candidate(*c) for c in candidates), 0, tuple(read(value) for value in registers), row, place)

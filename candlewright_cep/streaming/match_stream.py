@@ -15,6 +15,7 @@ import numpy as np
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import Column, Expression, walk
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions.arrays import cells
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Known, PathCode
 from candlewright_cep.matching.foresight import Foresight, Prospects
@@ -73,7 +74,7 @@ class _PathBatch:
     def of(
         path: PathCode | None, foresight: Foresight | None, values: RowValues, masks: Array, times: Array
     ) -> "_PathBatch":
-        lists = [] if path is None else [values.value(node).to_list() for node in path.hoisted]
+        lists = [] if path is None else [cells(values.value(node)) for node in path.hoisted]
         columns = [] if foresight is None else [values.value(node).expand() for node in foresight.columns]
         return _PathBatch(path, foresight, lists, columns, masks, times)
 

@@ -286,7 +286,7 @@ class ExpressionReader(TypeReader):
         at = self.advance().at
         with self.nested():
             inner = self._primary()
-        if isinstance(inner, CallNode) and not inner.is_operator:
+        if isinstance(inner, CallNode) and not inner.is_operator and inner.mode != "DISTINCT":
             if inner.mode:
                 raise at.reject("RUNNING or FINAL stands twice before one function")
             return CallNode(inner.name, inner.arguments, inner.at, inner.type, word, filter=inner.filter)

@@ -133,6 +133,10 @@ def _or(left: bool | None, right: bool | None) -> bool | None:
 Value = tuple[str, Callable[[View], Any]]
 
 
+def _sum_of(values: set[int]) -> int | None:
+    return sum(values) if values else None
+
+
 def _sum(view: View, labels: set[str] | None, final: bool = False) -> Any:
     values = view.values("v", labels, final)
     return sum(values) if values else None
@@ -182,6 +186,10 @@ def _values(labels: dict[str, set[str]]) -> st.SearchStrategy[Value]:
         lambda name: (f"SUM({name}.v)", lambda view: _sum(view, labels[name])),
         lambda name: (f"MAX({name}.v)", lambda view: max(view.values("v", labels[name]), default=None)),
         lambda name: (f"PREV({name}.v)", lambda view: view.last("v", labels[name], 0, -1)),
+        lambda name: (f"COUNT(DISTINCT {name}.v)", lambda view: len(set(view.values("v", labels[name])))),
+        lambda name: (f"SUM(DISTINCT {name}.v)", lambda view: _sum_of(set(view.values("v", labels[name])))),
+        lambda name: (f"CARDINALITY(ARRAY_AGG({name}.v))", lambda view: len(view.of(labels[name])) or None),
+        lambda name: (f"ARRAY_AGG({name}.id)[-2]", lambda view: view.last("id", labels[name], 1)),
     ]
     return st.one_of(
         st.sampled_from(fixed),
@@ -247,17 +255,20 @@ def _measures(labels: dict[str, set[str]]) -> st.SearchStrategy[Measure]:
             None,
         )
 
-    def aggregate(name: str | None, final: bool, function: str) -> Measure:
-        chosen = labels[name] if name else None
+    def aggregate(variable: str | None, final: bool, function: str) -> Measure:
+        chosen = labels[variable] if variable else None
         mode = "FINAL " if final else ""
-        dot = f"{name}." if name else ""
+        dot = f"{variable}." if variable else ""
         compute: dict[str, Callable[[View], Any]] = {
             "SUM": lambda view: _sum(view, chosen, final),
             "AVG": lambda view: _average(view, chosen, final),
             "MAX": lambda view: max(view.values("v", chosen, final), default=None),
             "COUNT": lambda view: len(view.values("v", chosen, final)),
+            "COUNT DISTINCT": lambda view: len(set(view.values("v", chosen, final))),
+            "SUM DISTINCT": lambda view: _sum_of(set(view.values("v", chosen, final))),
         }
-        return f"{mode}{function}({dot}v)", compute[function], 0 if function == "COUNT" else None
+        name, _, distinct = function.partition(" ")
+        return f"{mode}{name}({distinct} {dot}v)", compute[function], 0 if name == "COUNT" else None
 
     names = st.sampled_from(sorted(labels))
     fixed: list[Measure] = [
@@ -279,7 +290,10 @@ def _measures(labels: dict[str, set[str]]) -> st.SearchStrategy[Measure]:
         names.map(lambda name: (f"COUNT({name}.*)", lambda view: len(view.of(labels[name])), 0)),
         st.builds(navigation, names, st.booleans(), st.booleans(), st.integers(0, 2), st.integers(-1, 1)),
         st.builds(
-            aggregate, st.one_of(st.none(), names), st.booleans(), st.sampled_from(["SUM", "AVG", "MAX", "COUNT"])
+            aggregate,
+            st.one_of(st.none(), names),
+            st.booleans(),
+            st.sampled_from(["SUM", "AVG", "MAX", "COUNT", "COUNT DISTINCT", "SUM DISTINCT"]),
         ),
     )
 

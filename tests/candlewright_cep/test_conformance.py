@@ -182,8 +182,7 @@ R030 = {
         [(1, 10, 18), (2, 18, 18), (3, 6, 13), (4, 13, 13), (5, 9, 14), (6, 14, 14)],
     ),
     "DISTINCT in an aggregate": Case(
-        over("ORDER BY t MEASURES COUNT(DISTINCT v) AS n PATTERN (A+)"),
-        refused="DISTINCT in an aggregate is not possible",
+        over("ORDER BY t MEASURES COUNT(DISTINCT v) AS n, SUM(DISTINCT v % 2) AS s PATTERN (A+)"), [(6, 1)]
     ),
     "FILTER of an aggregate": Case(over("ORDER BY t MEASURES SUM(v) FILTER (WHERE v > 7) AS s PATTERN (A+)"), [(27,)]),
     "statistical aggregates": Case(
