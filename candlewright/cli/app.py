@@ -57,7 +57,7 @@ def options(
 def history(
     ticker: Annotated[str, typer.Argument(help="BASE/QUOTE.VENUE, such as BTC/USDT.BINANCE.")],
     start: Annotated[str, typer.Option("--start", help="First open time, ISO 8601 (UTC).")],
-    end: Annotated[str, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")],
+    end: Annotated[str | None, typer.Option("--end", help="Open times before this; default: now.")] = None,
     period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N candles.")] = None,
     refresh: Annotated[bool, typer.Option("--refresh", help="Ask the venue for what the table proves, too.")] = False,

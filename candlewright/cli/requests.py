@@ -1,6 +1,7 @@
 """Commands that talk to the relay."""
 
 import sys
+import time
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -42,7 +43,7 @@ def history(
     ticker: str,
     period: str,
     start: str,
-    end: str,
+    end: str | None,
     limit: int | None,
     refresh: bool,
     as_of: str | None,
@@ -52,7 +53,8 @@ def history(
     config: Path | None,
     timeout: float,
 ) -> None:
-    wanted = replace(_range(ticker, period, start, end, limit, output, file), refresh=refresh)
+    until = format_nanoseconds(time.time_ns()) if end is None and as_of is None else end or as_of or ""
+    wanted = replace(_range(ticker, period, start, until, limit, output, file), refresh=refresh)
     if refresh and as_of is not None:
         raise typer.BadParameter("--as-of fetches nothing: leave out --refresh")
     settings = settings_for(config, data_dir)

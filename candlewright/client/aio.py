@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import zmq
 from google.protobuf.message import Message
 
-from candlewright.client.connection import Connection, range_of
+from candlewright.client.connection import Connection, end_of, range_of
 from candlewright.client.errors import Interruption
 from candlewright.client.history.histories import AT_ONCE, Histories, Several, Start
 from candlewright.client.history.history import Candles, History
@@ -100,7 +100,7 @@ class AsyncClient(AsyncClosing):
         period: str | int = "1m",
         *,
         start: Time,
-        end: Time,
+        end: Time | None = None,
         limit: int | None = None,
         refresh: bool = False,
         progress: Progress | None = None,
@@ -111,7 +111,14 @@ class AsyncClient(AsyncClosing):
 
     @overload
     async def history(
-        self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None, as_of: Time
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time | None = None,
+        limit: int | None = None,
+        as_of: Time,
     ) -> Stored: ...
 
     @overload
@@ -121,7 +128,7 @@ class AsyncClient(AsyncClosing):
         period: str | int = "1m",
         *,
         start: Time,
-        end: Time,
+        end: Time | None = None,
         limit: int | None = None,
         refresh: bool = False,
         progress: Progress | None = None,
@@ -135,7 +142,7 @@ class AsyncClient(AsyncClosing):
         period: str | int = "1m",
         *,
         start: Time,
-        end: Time,
+        end: Time | None = None,
         limit: int | None = None,
         refresh: bool = False,
         progress: Progress | None = None,
@@ -145,6 +152,7 @@ class AsyncClient(AsyncClosing):
         errors: Literal["raise", "keep"] = "raise",
     ) -> History | Stored | Histories:
         """See `Client.history`; `progress` is a plain function called in the event loop."""
+        end = end_of(end, as_of, request_id)
         if not isinstance(ticker, str):
             if as_of is not None or request_id is not None:
                 raise InvalidRequest("as_of and request_id are for one ticker alone")

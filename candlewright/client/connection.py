@@ -169,5 +169,16 @@ class Connection:
         return moment
 
 
+def end_of(end: Time | None, as_of: Time | None, request_id: str | None) -> Time:
+    """Of a range that a call may leave open: now, or the time that is asked for. Raises InvalidRequest where the same
+    request would mean another range later.
+    """
+    if end is not None:
+        return end
+    if request_id is not None:
+        raise InvalidRequest("a request_id names one range: give its end too")
+    return time.time_ns() if as_of is None else as_of
+
+
 def range_of(final: Notification, limit: int | None) -> Range:
     return Range(final.ticker, final.period_seconds, final.start, final.end, limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 import zmq
 from google.protobuf.message import Message
 
-from candlewright.client.connection import Connection, range_of
+from candlewright.client.connection import Connection, end_of, range_of
 from candlewright.client.errors import Interruption
 from candlewright.client.history.histories import AT_ONCE, Histories, Several, Start
 from candlewright.client.history.history import Candles, History
@@ -87,7 +87,7 @@ class Client(Closing):
         period: str | int = "1m",
         *,
         start: Time,
-        end: Time,
+        end: Time | None = None,
         limit: int | None = None,
         refresh: bool = False,
         progress: Progress | None = None,
@@ -98,7 +98,14 @@ class Client(Closing):
 
     @overload
     def history(
-        self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None, as_of: Time
+        self,
+        ticker: str,
+        period: str | int = "1m",
+        *,
+        start: Time,
+        end: Time | None = None,
+        limit: int | None = None,
+        as_of: Time,
     ) -> Stored: ...
 
     @overload
@@ -108,7 +115,7 @@ class Client(Closing):
         period: str | int = "1m",
         *,
         start: Time,
-        end: Time,
+        end: Time | None = None,
         limit: int | None = None,
         refresh: bool = False,
         progress: Progress | None = None,
@@ -122,7 +129,7 @@ class Client(Closing):
         period: str | int = "1m",
         *,
         start: Time,
-        end: Time,
+        end: Time | None = None,
         limit: int | None = None,
         refresh: bool = False,
         progress: Progress | None = None,
@@ -131,7 +138,8 @@ class Client(Closing):
         as_of: Time | None = None,
         errors: Literal["raise", "keep"] = "raise",
     ) -> History | Stored | Histories:
-        """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`).
+        """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`). Without
+        `end`: up to now, and `closed_until` of the result says where the last closed candle ends.
 
         `progress(done, expected)` is called in this thread each time the platform has said how far it is (a few seconds
         apart at most), also while nothing comes, and when a request has ended. If it has a parameter `note`, it gets
@@ -149,6 +157,7 @@ class Client(Closing):
         With `as_of` nothing is fetched: the candles are read as they were known at that time, and what was not known
         yet is `unknown` in the result.
         """
+        end = end_of(end, as_of, request_id)
         if not isinstance(ticker, str):
             if as_of is not None or request_id is not None:
                 raise InvalidRequest("as_of and request_id are for one ticker alone")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,16 @@ def test_history_says_until_which_time_a_range_has_closed(run: Run, fake: FakeCl
     fake.closed_until = START * 10**9 + 180 * 10**9
     result = run("history", "BTC/USDT.BINANCE", *RANGE, "--output", output)
     assert "closed until 2024-01-01T00:03:00Z: later candles had not closed and are left out" in result.stderr
+
+
+def test_history_without_an_end_goes_up_to_now(run: Run, fake: FakeClient) -> None:
+    before = time.time_ns()
+    fake.closed_until = START * 10**9 + 180 * 10**9
+    result = run("history", "BTC/USDT.BINANCE", "--start", "2024-01-01")
+    assert result.exit_code == 0 and "closed until 2024-01-01T00:03:00Z" in result.stderr
+    assert before <= fake.asked[2]["end"] <= time.time_ns()
+    late = run("history", "BTC/USDT.BINANCE", "--start", "2100-01-01")
+    assert late.exit_code == 2 and "must be before --end" in late.output.replace("\n", " ")
 
 
 def test_history_json_is_json_lines_only(run: Run, fake: FakeClient) -> None:

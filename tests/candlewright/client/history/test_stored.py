@@ -81,6 +81,16 @@ def test_history_as_of_a_time_calls_unknown_what_was_not_known_and_nothing_a_hol
     assert (got.holes, ranges(got.unknown)) == ((), unknown)
 
 
+def test_history_as_of_a_time_ends_there_unless_an_end_is_given(settings: Settings) -> None:
+    with cw.connect(settings=settings) as c:
+        got = c.history(TICKER, start=0, as_of=25_000_000)
+        assert minutes_of(got.to_arrow()) == minutes_of(
+            c.history(TICKER, start=0, end=25_000_000, as_of=25_000_000).to_arrow()
+        )
+        with pytest.raises(InvalidRequest, match="a request_id names one range: give its end too"):
+            c.history(TICKER, start=0, request_id="r")
+
+
 def test_a_limit_that_was_reached_leaves_nothing_unknown_after_it(settings: Settings) -> None:
     with cw.connect(settings=settings) as c:
         got = c.load(TICKER, 60, MINUTE, END, limit=2)
