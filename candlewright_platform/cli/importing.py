@@ -49,6 +49,8 @@ _MICRO = 1_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LOOK_SECONDS = 0.2
 _QUIET_SECONDS = 10.0
+#: What no import has ordered, and no command has written to for this long.
+_ABANDONED_SECONDS = 3_600.0
 
 
 def import_files(
@@ -69,7 +71,7 @@ def import_files(
     ordered = Import(uuid.uuid4().hex)
     target = rows_of(settings.data_dir, ordered.import_id)
     with open_bus(settings) as bus:
-        _tidy(settings)
+        _tidy(settings, bus)
         try:
             with replacing(target) as draft:
                 staged = (_stage_trades if of in TRADE_FORMATS else _stage_candles)(files, of, wanted, draft)
@@ -229,10 +231,12 @@ def _report(settings: Settings, done: Import, file: Path, output: Output) -> Non
     say(f"{count:,} {what} were not written, because the stored ones stay: all of them are in {file}")
 
 
-def _tidy(settings: Settings) -> None:
-    """What imports that were cut short have left."""
+def _tidy(settings: Settings, bus: Bus) -> None:
+    """Delete what imports that were cut short have left."""
+    ordered = bus.items(topics.TABLE_IMPORTS)
     folder = folder_of(settings.data_dir)
     for file in folder.iterdir() if folder.is_dir() else ():
+        limit = KEEP_SECONDS if file.name.partition(".")[0] in ordered else _ABANDONED_SECONDS
         with contextlib.suppress(OSError):
-            if time.time() - file.stat().st_mtime > KEEP_SECONDS:
+            if time.time() - file.stat().st_mtime > limit:
                 file.unlink()

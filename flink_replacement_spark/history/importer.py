@@ -62,6 +62,7 @@ class Importer:
         self._locks = locks
         self._data_dir = data_dir
         self._stopping = stopping
+        self._has_looked = False
         self._revisions = RevisionTable(catalog, locks)
         self._trades = TradeImporter(catalog, locks, data_dir, self._show)
 
@@ -89,7 +90,11 @@ class Importer:
                 log.error("import_unreadable", name=name, error=str(error))
                 self._bus.delete(bus_topics.TABLE_IMPORTS, [name])
                 continue
-            if not ordered.is_over:
+            if ordered.is_over:
+                if not self._has_looked:
+                    # One that was killed between the two.
+                    rows_of(self._data_dir, ordered.import_id).unlink(missing_ok=True)
+            else:
                 try:
                     outcome = self._outcome(ordered)
                 except RoleLost:
@@ -100,6 +105,7 @@ class Importer:
                     continue
                 self._show(outcome)
                 rows_of(self._data_dir, ordered.import_id).unlink(missing_ok=True)
+        self._has_looked = True
         if failure is not None:
             raise failure
 

@@ -1,6 +1,7 @@
 """`candlewright import` over a real bus; what the driver does is in tests/flink_replacement_spark/history."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,19 @@ def test_ctrl_c_withdraws_what_the_driver_has_not_begun(
     monkeypatch.setattr("candlewright_platform.cli.importing.time.sleep", interrupted)
     assert "nothing was imported" in run("one.csv").stderr
     assert bus.items(topics.TABLE_IMPORTS) == {} and [*folder_of(tmp_path).iterdir()] == []
+
+
+@pytest.mark.usefixtures("driver")
+def test_what_killed_imports_have_left_is_deleted_once_it_is_old(tmp_path: Path) -> None:
+    left = [rows_of(tmp_path, letter * 32) for letter in "ab"] + [folder_of(tmp_path) / ".x.parquet.7"]
+    folder_of(tmp_path).mkdir()
+    for file in left:
+        file.write_bytes(b"")
+    for file in left[1:]:
+        os.utime(file, (1.0, 1.0))
+    Path("one.csv").write_text(HEADER + ROWS)
+    assert run("one.csv").exit_code == 0
+    assert [*folder_of(tmp_path).iterdir()] == left[:1]
 
 
 def test_a_venues_archive_is_not_mixed_with_the_sandbox(bus: FreshBus, tmp_path: Path) -> None:
