@@ -64,7 +64,7 @@ class Importer:
         self._stopping = stopping
         self._has_looked = False
         self._revisions = RevisionTable(catalog, locks)
-        self._trades = TradeImporter(catalog, locks, data_dir, self._show)
+        self._trades = TradeImporter(catalog, locks, data_dir, show=self._show)
 
     def run(self) -> None:
         pause = 0.0

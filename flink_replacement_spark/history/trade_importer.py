@@ -42,7 +42,7 @@ Flags = NDArray[np.bool_]
 class TradeImporter:
     """`store` carries out an import; `show` is called with how far it is. Repeating it changes nothing."""
 
-    def __init__(self, catalog: Catalog, locks: TableLocks, data_dir: Path, show: Callable[[Import], None]) -> None:
+    def __init__(self, catalog: Catalog, locks: TableLocks, data_dir: Path, *, show: Callable[[Import], None]) -> None:
         self._catalog = catalog
         self._locks = locks
         self._data_dir = data_dir
