@@ -42,7 +42,6 @@ from protobuf import records_pb2 as records
 
 log = get_logger()
 
-COUNT_SECONDS = 1.0
 #: What still has to leave when a job ends in order is waited for so long.
 FLUSH_SECONDS = 0.5
 #: A ticker whose last trade on the bus is older starts afresh.
@@ -87,7 +86,7 @@ class TickJob:
         self._subscription: Subscription | None = None
         self._rest: RestTrades | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._counted_at = self._clock_at = 0.0
+        self._clock_at = 0.0
         #: The exchange's time (ns) in the last mark.
         self._marked_ns = 0
         self._minute = 0
@@ -222,8 +221,6 @@ class TickJob:
         if at - self._clock_at >= 0.9 * self._feed.mark_seconds(self._subscription):
             self._clock_at = at
             self._tell_clock(at)
-        if at - self._counted_at >= COUNT_SECONDS:
-            self._counted_at = at
             self._count()
 
     def _tell_clock(self, at: float) -> None:

@@ -50,11 +50,11 @@ def put_aside(bus: FreshBus) -> list[Trade]:
     return [trade for _, letter in kept(bus) for trade in trades_of(letter.record)]
 
 
-@pytest.mark.parametrize("speed", [1.0, 20.0])
+@pytest.mark.parametrize(("speed", "nth"), [(1.0, 8), (20.0, 40)])
 async def test_trades_far_ahead_are_put_aside_and_their_ids_are_no_gap(
-    speed: float, monkeypatch: pytest.MonkeyPatch
+    speed: float, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bus, wild = FreshBus(), Wild(monkeypatch, 40)
+    bus, wild = FreshBus(), Wild(monkeypatch, nth)
     async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=speed, rate_limit=False) as exchange:
         # No silence is asked about: whatever is asked here, a trade that was put aside was missed.
         async with ingestor(bus, exchange.url, config=replace(CONFIG, silence_floor=3_600.0)) as own:
