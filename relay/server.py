@@ -240,6 +240,7 @@ class Relay:
         self._outbox.abandon()
         self._notifier.wake()
         self._replays.wake()
+        self._live_feed.wake()
         self._live_requests.wake()
         self._triggers.wake()
         until = time.monotonic() + grace_seconds

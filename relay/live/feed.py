@@ -42,6 +42,10 @@ class LiveFeed(Follower):
         self._next: dict[str, dict[int, int]] = {}
         self._parked_at: dict[str, float] = {}
 
+    def wake(self) -> None:
+        """Look at once whether to stop."""
+        self._interest.changed.set()
+
     def _resume(self, stop: threading.Event) -> None:
         """At the start: begin at the end."""
         for topic in self._streams:
@@ -67,7 +71,8 @@ class LiveFeed(Follower):
             elif time.monotonic() - self._parked_at.get(topic, 0.0) >= _PARKED_SECONDS:
                 self._park(kind, topic)
         if not after:
-            self._interest.changed.wait(_IDLE_SECONDS)
+            if not stop.is_set():
+                self._interest.changed.wait(_IDLE_SECONDS)
             return
         for topic, partition in self._wait(after, _WAIT_SECONDS):
             records = self._read(topic, partition, after[topic, partition])
