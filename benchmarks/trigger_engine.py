@@ -34,6 +34,16 @@ V_SHAPE = (
     "DEFINE D AS price < PREV(price)%s, U AS price > PREV(price)) AS m"
 )
 
+#: Alerts on a level above the price, most of which do not fire.
+ALERTS = {
+    "thresholds": "price > %.2f",
+    "crossings": (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
+        "MEASURES LAST(ts_ns) AS at, LAST(price) AS price "
+        "PATTERN (B) DEFINE B AS price > %.2f AND PREV(price) < price) AS m"
+    ),
+}
+
 
 class Ticks:
     """Random walks on a 0.01 grid, each symbol's trades numbered from 1, in micro-batches."""
@@ -78,7 +88,9 @@ def registrations(setting: str, count: int, names: Sequence[str]) -> Iterator[by
         tickers = [] if setting == "everywhere" else [names[own]]
         parameters: dict[str, str] = {}
         sql = V_SHAPE % ""
-        if setting != "shared":
+        if setting in ALERTS:
+            sql = ALERTS[setting] % (1_005 + 10 * (own % 100) + number // len(names) / 10)
+        elif setting != "shared":
             sql, parameters = _distinct(number)
         registration = records.TriggerRegistration(
             trigger_id=f"t{number}", version=number + 1, sql=sql, tickers=tickers, parameters=parameters

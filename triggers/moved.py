@@ -59,9 +59,24 @@ class _Parts(Mapping[str, pa.Table]):
     def __init__(self, rows: pa.Table, places: Mapping[str, tuple[int, int]]) -> None:
         self._rows = rows
         self.places = places
+        self._ends: dict[str, dict[str, tuple[float, float]]] = {}
 
     def __getitem__(self, name: str) -> pa.Table:
         return self._rows.slice(*self.places[name])
+
+    def ends(self, column: str) -> Mapping[str, tuple[float, float]]:
+        """By ticker the least and the greatest value: NaN where a row has none. Empty where it is not of doubles."""
+        if column not in self._ends:
+            self._ends[column] = self._found_ends(column)
+        return self._ends[column]
+
+    def _found_ends(self, column: str) -> dict[str, tuple[float, float]]:
+        if not self.places or not pa.types.is_float64(self._rows.schema.field(column).type):
+            return {}
+        values = self._rows.column(column).to_numpy()
+        starts = [start for start, _ in self.places.values()]
+        least, most = np.minimum.reduceat(values, starts).tolist(), np.maximum.reduceat(values, starts).tolist()
+        return dict(zip(self.places, zip(least, most, strict=True), strict=True))
 
     def keys(self) -> KeysView[str]:
         return self.places.keys()

@@ -194,14 +194,14 @@ class TriggerPartition:
         output.is_changed = True
         is_reached = self._intake.ticks.asked_for.reaches(due.label, moved.rows)
         for number, shard in self._registry.concerned(moved.tickers):
-            if not shard.takes(due.label) or not shard.is_concerned(moved):
+            if not shard.takes(due.label):
                 continue
             if due.revisions is not None:
                 takes = shard.compiled.options.revisions == due.revisions
                 takes &= not due.revisions or shard.compiled.query.needs_merge == due.is_joint
             else:
                 takes = shard.compiled.is_stateless != due.is_ordered
-            if takes:
+            if takes and shard.is_concerned(moved):
                 feed = partial(self._with_rows, due.label, moved, is_reached=is_reached)
                 self._feed_shard(number, shard, due.label, feed, output)
 

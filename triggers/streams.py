@@ -19,6 +19,7 @@ from triggers.chained import EVENTS_LABEL, EventOrder
 from triggers.check import CompiledTrigger
 from triggers.lookback import Lookback
 from triggers.moved import Moved
+from triggers.thresholds import thresholds_of
 
 __all__ = ["Common", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
 
@@ -144,6 +145,7 @@ class Shard:
         # Of a text over events: which it has taken.
         is_merged, is_free = compiled.query.needs_merge, compiled.is_stateless
         self._order = EventOrder(is_merged, is_free) if compiled.is_on_events else None
+        self._thresholds = thresholds_of(compiled)
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -216,7 +218,7 @@ class Shard:
             return True
         if self._every is not None:
             return bool(moved.by_ticker)
-        return not moved.by_ticker.keys().isdisjoint(self.owners)
+        return bool(self._tickers(moved))
 
     def feed(self, label: int, moved: Moved, ages: Ages | None = None) -> tuple[Events, bool]:
         """Results, and whether the stream had to give up partial matches. Raises what the trigger raises.
@@ -294,8 +296,17 @@ class Shard:
     def _rows(self, moved: Moved) -> pa.Table:
         if self._every is not None:
             return moved.rows
+        return moved.of_tickers(self._tickers(moved))
+
+    def _tickers(self, moved: Moved) -> list[str]:
+        """Own ones whose rows may make a difference."""
         few, many = sorted((self.owners.keys(), moved.by_ticker.keys()), key=len)
-        return moved.of_tickers([ticker for ticker in few if ticker in many])
+        found = [ticker for ticker in few if ticker in many]
+        for threshold in self._thresholds if self._lookback is None else ():
+            ends, slot = moved.by_ticker.ends(threshold.column), threshold.slot
+            if ends:
+                found = [ticker for ticker in found if threshold.can_hold(*ends[ticker], self.numbers[ticker][slot])]
+        return found
 
     def _clock(self, label: int, clock: Clock) -> Clock:
         """Merged rows wait for their own tickers, also for those that have not come yet, and for no others."""

@@ -1,0 +1,45 @@
+"""The cost of many price alerts beside that of one: 10,000 on 100 tickers, no bus, no Spark, one core.
+
+    ./run bench thresholds [--rows 200000] [--symbols 100] [--count 10000] [--crossings 1000]
+
+Levels are above the price, so that few alerts fire. `ratio` is the CPU time of `count` alerts over that of one, without
+the time that registration takes. `crossings` are patterns with PREV; each of a ticker's keeps a state of its own.
+"""
+
+import argparse
+import json
+from typing import Any
+
+from benchmarks.trigger_engine import run
+
+_SHOWN = ("triggers", "seconds", "rows_per_cpu_second", "result_rows", "shards")
+
+
+def compared(setting: str, count: int, options: argparse.Namespace) -> dict[str, Any]:
+    one, many = (run(setting, setting, each, options, options.batch_rows, options.rows) for each in (1, count))
+    return {
+        "name": setting,
+        "rows": many["rows"],
+        "rows_per_second": many["rows_per_second"],
+        **{name: many[name] for name in _SHOWN},
+        "one_rows_per_cpu_second": one["rows_per_cpu_second"],
+        "ratio": round(one["rows_per_cpu_second"] / many["rows_per_cpu_second"], 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--symbols", type=int, default=100)
+    parser.add_argument("--count", type=int, default=10_000, help="alerts `price > level`")
+    parser.add_argument("--crossings", type=int, default=1_000, help="alerts with PREV; 0: none")
+    parser.add_argument("--batch-rows", type=int, default=20_000)
+    parser.add_argument("--output", default="json", choices=["json"])
+    options = parser.parse_args(namespace=argparse.Namespace(batches=0))
+    for setting, count in (("thresholds", options.count), ("crossings", options.crossings)):
+        if count:
+            print(json.dumps(compared(setting, count, options)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
