@@ -30,7 +30,7 @@ FIRST = (
     "tests/system/",
     "tests/faults/",
     "tests/system/test_real_data.py",
-    "tests/system/test_spark_cluster.py",
+    "tests/cluster/",
     "tests/system/test_match_benchmark.py",
     "tests/system/test_ohlc_benchmark.py",
     "tests/system/test_latency_benchmark.py",

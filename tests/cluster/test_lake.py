@@ -16,11 +16,11 @@ from candlewright_platform.cli.services import Trial, try_services
 from core.settings import Settings
 from iceberg import open_catalog
 from tests.cluster.lake import Lake
-from tests.system.test_spark_cluster import _Services as Services
+from tests.cluster.services import Services
 
 WRITERS, COMMITS = 4, 25
 
-pytestmark = [pytest.mark.long, pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,163 @@
+"""A Spark master, workers without the product, and a driver, as compose.yaml starts them."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import urllib.request
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from bus.api import Bus
+from bus.embedded import EmbeddedRedis
+from candlewright.wire import ingestor_pb2 as ing
+from candlewright_platform.supervisor.ports import free_port
+from core.settings import Settings
+from flink_replacement_spark.engine.java import java_home
+from tests.cluster.services import Services, command, listens
+from tests.flink_replacement_spark.harness import Feed, final_of
+
+
+def is_ready(port_file: Path) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/ready", timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (OSError, ValueError):
+        return False
+
+
+def bare_python(folder: Path) -> Path:
+    """A Python with everything but the product: on a worker's machine only what it needs is installed."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    packages = Path(sysconfig.get_paths()["purelib"])
+    own = next((folder / "lib").glob("python3*")) / "site-packages"
+    # A folder that is named here is searched, and its own .pth files, the product's among them, are not read.
+    (own / "shared.pth").write_text(f"{packages}\n")
+    python = folder / "bin" / "python"
+    known = subprocess.run([python, "-c", "import pyarrow, pyspark"], cwd=folder, capture_output=True, check=False)
+    assert known.returncode == 0, known.stderr
+    lacks = subprocess.run(
+        [python, "-c", "import flink_replacement_spark"], cwd=folder, capture_output=True, check=False
+    )
+    assert b"No module named 'flink_replacement_spark'" in lacks.stderr
+    return python
+
+
+class Cluster:
+    """`groups` are settings that all parts have. `private`: each part has an empty data directory of its own."""
+
+    def __init__(
+        self, folder: Path, running: ExitStack, groups: Mapping[str, Any] | None = None, *, private: bool = False
+    ) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data" if private else folder
+        self.data_dir.mkdir(exist_ok=True)
+        self.master = free_port()
+        self.redis = running.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
+        self.services = Services(folder, running, self.data_dir if private else None)
+        self._python = bare_python(folder / "python")
+        self._page = free_port()
+        #: Further variables of all parts.
+        self.environment: dict[str, str] = {}
+        self._groups: dict[str, dict[str, Any]] = {
+            "bus": {"url": self.redis.url},
+            "spark": {
+                "master": f"spark://127.0.0.1:{self.master}",
+                # Leaves cores for doctor.
+                "max_cores": 8,
+                "connect_bind": f"127.0.0.1:{free_port()}",
+                "conf": self._conf(),
+            },
+            **(groups or {}),
+        }
+
+    @property
+    def settings(self) -> Settings:
+        return Settings.model_validate({"data_dir": self.data_dir, **self._groups})
+
+    def add(self, **groups: dict[str, Any]) -> None:
+        """More settings, for the parts that start from now on."""
+        self._groups |= groups
+
+    def start_master(self) -> None:
+        names = {"spark-master": "127.0.0.1", "7077": str(self.master)}
+        words = [*command("spark-master", names), "--webui-port", str(self._page)]
+        self.services.start("master", words, self._java("master"))
+        self.services.wait_until(lambda: listens(self.master), "a master")
+
+    def start_worker(self, name: str) -> None:
+        page = free_port()
+        names = {"spark-master": "127.0.0.1", "7077": str(self.master), "8082": str(page)}
+        environment = self._java(name) | {"SPARK_WORKER_CORES": "6", "SPARK_WORKER_MEMORY": "1g"}
+        self.services.start(name, [*command("spark-worker", names), "--host", "127.0.0.1"], environment)
+        self.services.wait_until(lambda: listens(page), "a worker")
+
+    def start_pipeline(self) -> None:
+        self.start_part("pipeline", "pipeline")
+
+    def start_part(self, service: str, name: str) -> None:
+        """A service of compose.yaml; returns once it is ready."""
+        port_file = self._port_file(name)
+        port_file.unlink(missing_ok=True)
+        own = {"CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0", "CANDLEWRIGHT_HTTP_PORT_FILE": str(port_file)}
+        self.services.start(name, command(service, {}), self.variables() | own)
+        self.services.wait_until(lambda: is_ready(port_file), f"a ready {name}")
+
+    def variables(self) -> dict[str, str]:
+        """The settings as environment."""
+        found = self.environment | {"CANDLEWRIGHT_DATA_DIR": str(self.data_dir)}
+        for group, entries in self._groups.items():
+            for key, value in entries.items():
+                text = value if isinstance(value, str) else json.dumps(value)
+                found[f"CANDLEWRIGHT_{group}__{key}".upper()] = text
+        return found
+
+    def doctor(self) -> dict[str, str]:
+        """The verdict on each thing that `doctor` looks at."""
+        different = {"CANDLEWRIGHT_DATA_DIR": str(self.folder / "doctor"), "CANDLEWRIGHT_SPARK__MAX_CORES": "2"}
+        program = str(Path(sys.executable).with_name("candlewright"))
+        done = subprocess.run(
+            [program, "doctor", "--output", "json"],
+            env={**os.environ, **self.variables(), **different}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        return {row["what"]: f"{row['verdict']}: {row['text']}" for row in rows}
+
+    def executor_of(self, worker: str) -> int:
+        """The process that runs tasks below this worker's folder."""
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                is_below = (process / "cwd").readlink().is_relative_to(self.folder / worker)
+                if is_below and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
+                    return int(process.name)
+        raise AssertionError(f"no executor of {worker}")
+
+    def status(self) -> dict[str, Any]:
+        port = self._port_file("pipeline").read_text()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as reply:
+            page: dict[str, Any] = json.load(reply)
+        return page
+
+    def request(self, bus: Bus, name: str) -> None:
+        """A thousand candles, asked for and written."""
+        Feed(bus, "CLUSTER/USDT.BINANCE").request(name, range(1_000))
+        final = self.services.wait_until(lambda: final_of(bus, name), "a final")
+        assert (final.status, final.row_count) == (ing.HistoryReadyNotification.OK, 1_000)
+
+    def _port_file(self, name: str) -> Path:
+        return self.folder / f"{name}.http"
+
+    def _conf(self) -> dict[str, str]:
+        own = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        return own | {"spark.executor.memory": "512m", "spark.pyspark.python": str(self._python)}
+
+    def _java(self, name: str) -> dict[str, str]:
+        return {
+            "JAVA_HOME": str(java_home(os.environ)),
+            "SPARK_WORKER_DIR": str(self.folder / name),
+            # As in the image: Spark's scripts look for the Python that has it.
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
