@@ -346,6 +346,7 @@ def trigger_events(
     quiet: Annotated[
         float | None, typer.Option("--timeout", min=0.1, help="End after so many seconds without an event.")
     ] = None,
+    hops: Annotated[bool, typer.Option("--hops", help="Also how long its data took for each part of its way.")] = False,
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
@@ -355,7 +356,7 @@ def trigger_events(
     """
     from candlewright.cli import trigger
 
-    trigger.events(trigger_id, follow, count, quiet, output, config)
+    trigger.events(trigger_id, follow, count, quiet, output, config, hops=hops)
 
 
 platform_commands.join(app)

@@ -3,8 +3,10 @@
 import logging
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,8 @@ def events(
     quiet_seconds: float | None,
     output: Output,
     config: Path | None,
+    *,
+    hops: bool = False,
 ) -> None:
     """Those that are kept, and with `follow`, `count` or `quiet_seconds` those to come. Exit code 1 when fewer than
     `count` came in time, for a trigger that never was, and where more are waited for and it is suspended.
@@ -153,25 +157,64 @@ def events(
             say(f"trigger {trigger_id} has given no event yet; {how}")
             return
         with c.triggers.events(trigger_id, timeout=quiet_seconds, from_sequence=1) as stream:
-            shown = show_events(stream, output, count, None if is_endless else newest)
+            tell = tracer(c) if hops else None
+            shown = show_events(stream, output, count, None if is_endless else newest, trace=tell)
         if count is not None and shown < count:
             say(f"{shown} of {count} events came before {quiet_seconds:g} s passed without one")
             raise typer.Exit(1)
 
 
-def show_events(stream: Stream[TriggerEvent], output: Output, count: int | None, newest: int | None = None) -> int:
+#: The times of an event's way, by the names that `--hops` shows.
+Trace = Callable[[TriggerEvent], dict[str, int | None]]
+
+
+def show_events(
+    stream: Stream[TriggerEvent],
+    output: Output,
+    count: int | None,
+    newest: int | None = None,
+    *,
+    trace: Trace | None = None,
+) -> int:
     """Until `count` events were shown, number `newest` was, or the stream's quiet time passed; how many there were."""
     shown = 0
     for event in without_gaps(stream):
+        passed = trace(event) if trace else None
         if output is Output.json:
-            print(json_line(plain(event)), flush=True)
+            print(json_line(plain(event) | ({} if passed is None else {"hops": passed})), flush=True)
         else:
-            for line in lines_of(event):
+            for line in [*lines_of(event), *([] if passed is None else [way_of(passed)])]:
                 print(wrapped(line, sys.stdout), flush=True)
         shown += 1
         if shown == count or (newest is not None and event.sequence >= newest):
             break
     return shown
+
+
+def tracer(client: Client) -> Trace:
+    """For events of the topic as they come: `here` is None for those that are older than this call."""
+    began = time.time_ns()
+
+    def trace(event: TriggerEvent) -> dict[str, int | None]:
+        here = time.time_ns()
+        found = client.triggers.hops(event)
+        is_live = found.event_at is not None and found.event_at >= began
+        return {
+            "exchange": found.exchange_at,
+            "ingestor": found.ingestor_at,
+            "bus": found.bus_at,
+            "event": found.event_at,
+            "here": here if is_live else None,
+        }
+
+    return trace
+
+
+def way_of(passed: Mapping[str, int | None]) -> str:
+    """The parts of the way that are known, and the milliseconds between them."""
+    known = [(name, at) for name, at in passed.items() if at is not None]
+    steps = [f"{(at - before) / 1e6:.1f} ms → {name}" for (_, before), (name, at) in pairwise(known)]
+    return "    " + " → ".join([name for name, _ in known[:1]] + steps) if steps else "    its way is no longer known"
 
 
 def without_gaps(stream: Stream[TriggerEvent]) -> Iterator[TriggerEvent]:

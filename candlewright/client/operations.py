@@ -171,14 +171,19 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
 
     def replay(self, topic: str, from_sequence: int, to_sequence: int) -> Operation[list[tuple[int, Message]]]:
         """What a stream topic carried, by sequence; raises PlatformRefused for what is no longer kept."""
+        records = yield from self.replay_records(topic, from_sequence, to_sequence)
+        return [(record.sequence, frames.decode_body(record.body, frames.ON_TOPIC)) for record in records]
+
+    def replay_records(self, topic: str, from_sequence: int, to_sequence: int) -> Operation[list[cw.TopicRecord]]:
+        """As `replay`, as the platform keeps them."""
         request = cw.TopicReplay(topic=topic, from_sequence=from_sequence, to_sequence=to_sequence)
-        records: dict[int, Message] = {}
+        records: dict[int, cw.TopicRecord] = {}
         record = yield from self._ask(request, cw.TopicRecord)
         while True:
             if record.body:
-                records[record.sequence] = frames.decode_body(record.body, frames.ON_TOPIC)
+                records[record.sequence] = record
             if record.is_final:
-                return sorted(records.items())
+                return [records[number] for number in sorted(records)]
             following = yield from self._next(cw.TopicRecord)
             if following is None:
                 # A frame was lost: everything is asked for anew.

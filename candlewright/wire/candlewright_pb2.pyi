@@ -335,16 +335,18 @@ class TopicReplay(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., from_sequence: _Optional[int] = ..., to_sequence: _Optional[int] = ...) -> None: ...
 
 class TopicRecord(_message.Message):
-    __slots__ = ("topic", "sequence", "body", "is_final")
+    __slots__ = ("topic", "sequence", "body", "is_final", "published_at")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
     IS_FINAL_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_AT_FIELD_NUMBER: _ClassVar[int]
     topic: str
     sequence: int
     body: bytes
     is_final: bool
-    def __init__(self, topic: _Optional[str] = ..., sequence: _Optional[int] = ..., body: _Optional[bytes] = ..., is_final: bool = ...) -> None: ...
+    published_at: int
+    def __init__(self, topic: _Optional[str] = ..., sequence: _Optional[int] = ..., body: _Optional[bytes] = ..., is_final: bool = ..., published_at: _Optional[int] = ...) -> None: ...
 
 class VenueQuery(_message.Message):
     __slots__ = ("request_id", "venue")

@@ -13,12 +13,13 @@ from relay.topics import Stream
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Numbers `first` to `last` of `topic`; `body` is the type id and the message."""
+    """Numbers `first` to `last` of `topic`; `body` is the type id and the message. `at_ms`: the bus's clock."""
 
     topic: str
     first: int
     last: int
     body: bytes
+    at_ms: int
 
 
 def numbered(stream: Stream, record: StoredRecord) -> Numbered | None:
@@ -35,7 +36,8 @@ def numbered(stream: Stream, record: StoredRecord) -> Numbered | None:
         metrics.BAD_RECORDS.labels(stream.bus_topic).inc()
         return None
     last = first + max(1, stream.count_of(message)) - 1
-    return Numbered(stream.name_of(message), first, last, bytes((stream.type_id,)) + _value(message, record, first))
+    body = bytes((stream.type_id,)) + _value(message, record, first)
+    return Numbered(stream.name_of(message), first, last, body, record.timestamp_ms)
 
 
 def unreadable(stream: Stream) -> str:

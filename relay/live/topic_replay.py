@@ -9,6 +9,8 @@ from relay.live.numbered import Numbered, numbered
 from relay.settings import RelayLimits
 from relay.topics import Stream, stream_of
 
+_MILLISECOND = 1_000_000
+
 
 class NotKept(InvalidRequest):
     """A number that was trimmed, or not given out yet (`newest_sequence` says which one is the newest then)."""
@@ -51,7 +53,8 @@ def _read(bus: Log, stream: Stream, topic: str, first: int, last: int, limits: R
         part = search.record_of(expected)
         if part is None:
             raise NotKept(f"Number {first} of {topic} is no longer kept.")
-        found.append(cw.TopicRecord(topic=topic, sequence=part.first, body=part.body))
+        published_at = part.at_ms * _MILLISECOND
+        found.append(cw.TopicRecord(topic=topic, sequence=part.first, body=part.body, published_at=published_at))
         expected, size = part.last + 1, size + len(part.body)
         if len(found) > limits.max_topic_records or size > limits.max_topic_bytes_read:
             raise InvalidRequest(f"More than {len(found) - 1} messages at once are too much; ask for fewer.")

@@ -17,6 +17,7 @@ from candlewright.client.records import Registration, TriggerInfo
 from candlewright.client.session.closing import AsyncClosing, Closing
 from candlewright.client.session.session import Operation
 from candlewright.client.triggers.events import Events, TriggerEvent, topic_of
+from candlewright.client.triggers.hops import Hops, hops_of
 from candlewright.client.triggers.parameters import Parameter
 from candlewright.wire.errors import CandlewrightError
 
@@ -182,6 +183,10 @@ class Triggers:
             feed.begin_at(newest.number + 1, newest.at)
         return self._client.stream(feed, timeout)
 
+    def hops(self, event: TriggerEvent) -> Hops:
+        """When the data of an event passed each part of its way: asked for afterwards, so that events cost nothing."""
+        return self._client.run(lambda ask: hops_of(ask, event))
+
     def newest_number(self, trigger_id: str) -> int:
         """The `sequence` of the newest event; 0 = none yet."""
         return self._newest(trigger_id).number
@@ -277,6 +282,10 @@ class AsyncTriggers:
             feed.begin_at(newest.number + 1, newest.at)
 
         return self._client.stream(feed, timeout, find_begin if from_sequence is None else None)
+
+    async def hops(self, event: TriggerEvent) -> Hops:
+        """See `Triggers.hops`."""
+        return await self._client.run(lambda ask: hops_of(ask, event))
 
     async def newest_number(self, trigger_id: str) -> int:
         """The `sequence` of the newest event; 0 = none yet."""

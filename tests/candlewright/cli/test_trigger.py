@@ -192,6 +192,25 @@ def test_events_that_are_kept_are_shown_and_it_ends(run: Run, relay: TriggerRela
     }
 
 
+def test_the_way_of_an_event_is_shown_when_asked_for(run: Run, relay: TriggerRelay) -> None:
+    run("add", "--sql", SQL, "--id", "mine")
+    relay.trades = 1
+    relay.fire("mine", 2)
+    lines = run("events", "mine", "--hops").stdout.splitlines()
+    assert lines[1] == "    exchange → 0.0 ms → ingestor → 1.0 ms → bus → 0.0 ms → event"
+    # The second trade is not kept.
+    assert lines[3] == "    its way is no longer known"
+    (row,) = map(json.loads, run("events", "mine", "--count", "1", "--hops", "--output", "json").stdout.splitlines())
+    on_bus = START + 1_000_000
+    assert row["hops"] == {
+        "exchange": START + 1,
+        "ingestor": START + 1_001,
+        "bus": on_bus,
+        "event": on_bus,
+        "here": None,
+    }
+
+
 @pytest.mark.processes
 def test_who_waits_for_events_of_a_suspended_trigger_hears_why_none_come(relay: TriggerRelay) -> None:
     relay.on_register, relay.is_unseen, relay.suspends = 2, True, "a ticker has 9 rows, 8 are allowed"

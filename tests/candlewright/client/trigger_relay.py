@@ -1,6 +1,9 @@
 """A relay with a trigger engine of a few lines: it fires on command."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from google.protobuf.message import Message
 
 from candlewright.wire import candlewright_pb2 as pb
 from candlewright.wire import frames
@@ -39,7 +42,7 @@ def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEve
 class TriggerRelay(Relay):
     """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
     unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once;
-    `costs`: partitions, bytes and steps of each.
+    `costs`: partitions, bytes and steps of each; `trades`: how many of TICKER are kept.
     """
 
     on_register: int = 0
@@ -49,6 +52,7 @@ class TriggerRelay(Relay):
     suspends: str = ""
     costs: tuple[int, int, int] = (0, 0, 0)
     page: int = 3
+    trades: int = 0
     triggers: dict[str, ing.CEPTriggerRequest] = field(default_factory=dict)
     events: dict[str, list[ing.CEPTriggerEvent]] = field(default_factory=dict)
 
@@ -71,7 +75,7 @@ class TriggerRelay(Relay):
             infos = [self._info(self.triggers[each]) for each in wanted if each in self.triggers]
             page = infos[: self.page]
             self._send(peer, pb.TriggerList(triggers=page, has_more=len(page) < len(infos)))
-        elif isinstance(message, pb.TopicReplay) and message.topic.startswith("TRIGGER:"):
+        elif isinstance(message, pb.TopicReplay) and message.topic.startswith(("TRIGGER:", "TICKS:")):
             self._replay(peer, message)
         else:
             super()._answer(peer, message)
@@ -123,7 +127,11 @@ class TriggerRelay(Relay):
         )
 
     def _replay(self, peer: bytes, query: pb.TopicReplay) -> None:
-        kept = self.events.get(query.topic.removeprefix("TRIGGER:"), [])
+        """Each trade took a microsecond to the ingestor, and was on the bus with its event after a millisecond."""
+        kept: Sequence[Message] = self.events.get(query.topic.removeprefix("TRIGGER:"), [])
+        if query.topic == f"TICKS:{TICKER}":
+            times = [START + number for number in range(1, self.trades + 1)]
+            kept = [pb.TickBatch(ticker=TICKER, timestamp=[time], received_at=[time + 1_000]) for time in times]
         if query.from_sequence > len(kept):
             error = pb.Error(
                 code="NOT_KEPT",
@@ -136,8 +144,11 @@ class TriggerRelay(Relay):
         last = min(query.to_sequence or len(kept), len(kept))
         for number in range(query.from_sequence, last + 1):
             body = frames.encode_body(kept[number - 1])
-            record = pb.TopicRecord(topic=query.topic, sequence=number, body=body, is_final=number == last)
-            self._send(peer, record)
+            at = START + 1_000_000
+            own = pb.TopicRecord(
+                topic=query.topic, sequence=number, body=body, is_final=number == last, published_at=at
+            )
+            self._send(peer, own)
 
     def _send(self, peer: bytes, message: object) -> None:
         self._router.send_multipart([peer, *frames.encode(message)])  # type: ignore[arg-type]

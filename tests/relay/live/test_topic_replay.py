@@ -66,6 +66,8 @@ def test_batches_that_hold_the_numbers_come_whole(bus: FreshBus) -> None:
     records = ask(bus, f"TICKS:{TICKER}", 3, 5)
     assert [record.sequence for record in records] == [1, 4, 5]
     assert [len(cw.TickBatch.FromString(record.body[1:]).timestamp) for record in records] == [3, 1, 4]
+    written = [record for p in range(bus.partitions(bus_topics.TICKS)) for record in bus.read(bus_topics.TICKS, p, 0)]
+    assert [record.published_at for record in records] == [each.timestamp_ms * 1_000_000 for each in written[:3]]
 
 
 def test_what_is_no_longer_kept_is_an_error(bus: FreshBus) -> None:
