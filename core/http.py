@@ -104,6 +104,10 @@ def _with_background(status: Status) -> Status:
 def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10
+        #: A connection may ask again.
+        protocol_version = "HTTP/1.1"
+        #: An answer is sent whole.
+        wbufsize = -1
         server_version = f"candlewright/{VERSION}"
 
         def do_HEAD(self) -> None:

@@ -79,6 +79,8 @@ EPOCH_NAME = "candlewright.driver-epoch"
 MAX_OUTCOMES = 1_000
 _BUS_CHECK_SECONDS = 5.0
 _LOOK_SECONDS = 2.0
+#: How long an answer of Spark Connect counts.
+_CONNECT_SECONDS = 5.0
 #: How soon a query that ended is started again, and a driver without its role ends.
 _WATCH_SECONDS = 0.5
 #: A writer that waits longer for its turn at a table is shown.
@@ -124,6 +126,7 @@ class Driver:
         self._lost = ""
         self._vitals = Vitals()
         self._away = ""
+        self._connect_at = 0.0
         self._lives = Lives()
         self._ends: dict[str, dict[int, int]] = {}
         self._had_plan = False
@@ -458,6 +461,12 @@ class Driver:
             found.append(self._prover.problem)
         return tuple(filter(None, [*found, *self._vitals.problems(now)]))
 
+    def _takes_clients(self, now: float) -> bool:
+        """Each look is a connection, for which threads of Spark Connect wake up: a good answer counts for a while."""
+        if now >= self._connect_at and is_listening(self._settings):
+            self._connect_at = now + _CONNECT_SECONDS
+        return now < self._connect_at
+
     # ---- status
     def status(self) -> Status:
         now = time.monotonic()
@@ -487,7 +496,7 @@ class Driver:
         warnings += [f"maintenance holds table {table}" for table in sorted({turn.table for turn in held_up})]
         is_running = bool(self.queries) and all(query.is_running for query in self.queries)
         is_well = self._vitals.is_well(now) and not held_up and not self._away
-        is_ready = self._is_warm and is_running and is_well and is_listening(self._settings)
+        is_ready = self._is_warm and is_running and is_well and self._takes_clients(now)
         if self._away:
             problems.append(f"waits for {self._away}")
         return Status(

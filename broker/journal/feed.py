@@ -29,6 +29,8 @@ _PROGRESS_SECONDS = 30 * 86_400.0
 RECHECK_SECONDS = 60.0
 #: How often it is looked whether the store takes writes.
 CHECK_SECONDS = 1.0
+#: How often the bus gets a hold again that has not moved, and that it may have lost.
+HELD_SECONDS = 30.0
 #: Between two looks at what any part has put aside.
 LETTERS_SECONDS = 5.0
 
@@ -70,6 +72,8 @@ class Feed:
         self._lives = replayed.lives
         self._refusal_at = self._letters_at = self._measure_at = 0.0
         self._let_go: deque[LetGo] = deque()
+        #: By topic what the bus holds for the broker, and since when.
+        self._held: dict[str, tuple[dict[int, int], float]] = {}
         self._to_check: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._stopping = threading.Event()
         #: Set while the loop has as many requests as it wants to hold; the rest stays on the bus.
@@ -213,7 +217,10 @@ class Feed:
                 self._bus.put(topics.TABLE_BROKER_PROGRESS, what.progress, keep_seconds=_PROGRESS_SECONDS)
             self._bus.delete(topics.TABLE_BROKER_PROGRESS, what.ended)
             for topic, positions in what.holds.items():
-                self._bus.hold(topic, topics.READER_BROKER, positions)
+                known, known_at = self._held.get(topic, ({}, 0.0))
+                if positions != known or time.monotonic() >= known_at + HELD_SECONDS:
+                    self._bus.hold(topic, topics.READER_BROKER, positions)
+                    self._held[topic] = dict(positions), time.monotonic()
             if what.trims:
                 for topic in what.holds:
                     self._bus.trim(topic, keep_seconds=0)

@@ -29,6 +29,52 @@ class Answer:
 _NONE = Answer(answered=False)
 
 
+class _Line:
+    """A connection to a status page that is kept from one question to the next."""
+
+    def __init__(self) -> None:
+        self._port = 0
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def get(self, port: int, path: str) -> bytes:
+        """The page; empty when there is none in time."""
+        is_kept = self._streams is not None and port == self._port
+        try:
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                if is_kept:
+                    # The part may have closed it meanwhile.
+                    with suppress(OSError, EOFError):
+                        return await self._exchange(port, path)
+                return await self._exchange(port, path)
+        except (OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+            return b""
+
+    async def _exchange(self, port: int, path: str) -> bytes:
+        is_whole = False
+        try:
+            if self._streams is None or port != self._port:
+                self._close()
+                self._port, self._streams = port, await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = self._streams
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
+            if length > _MAX_PAGE_BYTES:
+                raise ValueError(f"a page of {length} bytes")
+            body = await reader.readexactly(length)
+            is_whole = True
+            return body
+        finally:
+            # What is left of an answer must not be taken for the next one.
+            if not is_whole:
+                self._close()
+
+    def _close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
 class Probe(Protocol):
     async def ask(self) -> Answer: ...
 
@@ -42,6 +88,7 @@ class StatusPage:
     """The page of `core.http`, whose port the part writes to `port_file`."""
 
     port_file: Path
+    _line: _Line = field(default_factory=_Line, repr=False, compare=False)
 
     def port(self) -> int | None:
         try:
@@ -53,9 +100,8 @@ class StatusPage:
         port = self.port()
         if port is None:
             return _NONE
-        body = await _exchange(port, b"GET /status HTTP/1.0\r\n\r\n")
         try:
-            page = json.loads(body.partition(b"\r\n\r\n")[2])
+            page = json.loads(await self._line.get(port, "/status"))
         except ValueError:
             return _NONE
         if not isinstance(page, dict):
