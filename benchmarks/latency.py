@@ -266,7 +266,7 @@ def steady(trades: Trades, per_second: float) -> Iterator[None]:
 
 
 def idle(seconds: float, pids: Sequence[int]) -> dict[str, float]:
-    """Cores and memory of these processes and all that work for them."""
+    """Cores and memory of these processes and of those that work for them."""
     before, began = _cpu_seconds(family(pids)), time.monotonic()
     time.sleep(seconds)
     now = family(pids)

@@ -137,7 +137,7 @@ class PublishClock(NamedTuple):
 
 
 class PublishMark(NamedTuple):
-    """Tell the pipeline what is wanted of a ticker from now on, before the next dispatch leaves."""
+    """Announce what is wanted of a ticker from now on, before the next dispatch leaves."""
 
     ticker: str
     wants: Wants

@@ -212,7 +212,7 @@ def _tick_batch(connection: Connection, message: cw.TickBatch, at: float, wall_n
     if (unit := other_unit(oldest := min(message.timestamp))) is not None:
         raise BadFrame("INVALID", f"the time {oldest} looks like {unit}; times are nanoseconds since 1970, UTC")
     if not all(message.trade_id):
-        raise BadFrame("INVALID", "a tick without a trade_id cannot be told from another")
+        raise BadFrame("INVALID", "a tick without a trade_id cannot be distinguished from another")
     for field in ("first_sequence", "exchange_ahead"):
         message.ClearField(field)
     return TicksReceived(connection, message, at)

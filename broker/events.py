@@ -77,7 +77,7 @@ EMPTY_RESULT = PieceResult(0, (), 0, 0, ())
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPiece:
-    """A piece that an earlier run of the broker accepted, as its journal tells."""
+    """A piece that an earlier run of the broker accepted, according to its journal."""
 
     number: int
     start: int

@@ -145,7 +145,7 @@ class BrokerServer:
         self._is_serving = False
         self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
-        #: Requests when the garbage collector was last told to leave out what there is.
+        #: Requests when the garbage collector last left out what there was.
         self._spared = 0
         #: Requests whose accepted pieces are in the table of progress.
         self._saved: set[str] = set()

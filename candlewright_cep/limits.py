@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from candlewright_cep.errors import TriggerRejected
 
-# Characters of one text that a function makes (a longer one is NULL), and bytes of all that one step makes.
+# Characters of one text that a function makes (a longer one is NULL), and bytes of everything that one step makes.
 MADE_TEXT = 10_000
 MADE_TEXTS = 256 * 2**20
 

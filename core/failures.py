@@ -1,4 +1,4 @@
-"""How an ingestor tells the broker why a job failed: `CODE: text` in WorkComplete.error_message.
+"""How an ingestor reports to the broker why a job failed: `CODE: text` in WorkComplete.error_message.
 
 Any other text (a foreign ingestor's own words) counts as UNKNOWN, which is retried like an outage.
 """

@@ -1,6 +1,6 @@
 """The status page of a process: `/health`, `/ready`, `/metrics`, `/status`.
 
-A daemon thread answers, so that a busy main loop is still seen; whether that loop lives is what `status` must tell.
+A daemon thread answers, so that a busy main loop is still seen; whether that loop lives is what `status` must say.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A bad record or a bad environment: what a part that reads a stream must tell apart.
+"""A bad record or a bad environment: what a part that reads a stream must distinguish.
 
 A bad environment (a bus that is away, a full disk, a locked catalog) passes, and the same work is tried again for as
 long as it takes. A bad record never passes: its reader must name it, move it out of the way (`bus.dead_letters`), and

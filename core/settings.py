@@ -127,7 +127,7 @@ class SparkSettings(SparkAddress):
     packages: tuple[str, ...] = ()
     driver_memory: str = "1g"
     trigger_milliseconds: int = Field(0, ge=0)
-    #: Of a cluster; 0 = all that it has.
+    #: Of a cluster; 0 = every one that it has.
     max_cores: int = Field(0, ge=0)
     mode: Literal["continuous", "batch"] = "continuous"
     interval_seconds: float = Field(5.0, gt=0, le=60)

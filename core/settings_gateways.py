@@ -122,7 +122,7 @@ class KapacitorFunctionSettings(Group):
 
 
 class KapacitorSettings(Group):
-    """`socket`: where `candlewright kapacitor-udf` listens unless told otherwise (empty: stdin and stdout);
+    """`socket`: where `candlewright kapacitor-udf` listens by default (empty: stdin and stdout);
     `timeout_seconds`: how long it waits for its connections to end when it is stopped; `udf`: external functions.
     """
 

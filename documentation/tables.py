@@ -39,7 +39,7 @@ MEANINGS = {
     "to_trade_id": "first trade after the gap",
     "from_ts": "time of the last trade before the gap",
     "to_ts": "time of the first trade after the gap",
-    "missing": "number of trades that are missing, if the ids tell",
+    "missing": "number of trades that are missing, if the ids show it",
     "repaired": "whether the trades were fetched later",
     "reason": "what caused the gap",
     "detected_at": "when the gap was found",

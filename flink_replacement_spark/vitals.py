@@ -115,7 +115,7 @@ class Vitals:
             self._partitions.setdefault(p, _Bars(end, bar_end, at, at)).observe(end, bar_end, at)
 
     def observe_tickers(self, live: Collection[str], numbers: Mapping[str, tuple[int, int]], at: float) -> None:
-        """All that are live; and of some the newest numbers of their trades and of their bars."""
+        """Every live one; and of some the newest numbers of their trades and of their bars."""
         self._tickers = {ticker: own for ticker, own in self._tickers.items() if ticker in live}
         for ticker, (trades, bars) in numbers.items():
             self._tickers.setdefault(ticker, _Bars(trades, bars, at, at)).observe(trades, bars, at)

@@ -182,7 +182,7 @@ def proven_parts(
             if opens <= 0 or (limit is not None and (limit == 0 or at < high)):
                 return found
         if limit is not None:
-            # What lies between two ranges may have candles.
+            # There may be candles between two ranges.
             return found
     return found
 

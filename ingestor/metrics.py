@@ -18,7 +18,7 @@ BAD_REPLIES = Counter(
     registry=REGISTRY,
 )
 RATE_LIMITS = Counter(
-    f"{_PREFIX}_rate_limits_total", "Times that an exchange told us to stop", ["venue"], registry=REGISTRY
+    f"{_PREFIX}_rate_limits_total", "Times that an exchange refused further calls", ["venue"], registry=REGISTRY
 )
 EMPTY_PAGES = Counter(
     f"{_PREFIX}_empty_pages_total", "Well-formed pages without a candle", ["venue"], registry=REGISTRY

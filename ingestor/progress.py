@@ -1,4 +1,4 @@
-"""How a job's own task tells that it lives: it says how long it may be silent, and a stuck one runs out of that."""
+"""How a job's own task shows that it is alive: it says how long it may be silent, and a stuck one runs out of that."""
 
 import asyncio
 import time

@@ -206,7 +206,7 @@ class Register:
         ]
 
     def recall_finals(self, request_ids: Sequence[str]) -> dict[str, bytes]:
-        """Bodies of the finals that there are, and may be told on the topics of these ids."""
+        """Bodies of the finals that there are, and may be published on the topics of these ids."""
         if self._config.keys_in is not None:
             requests = zip(request_ids, self._requests(request_ids), strict=True)
             request_ids = [name for name, request in requests if may_publish(request.owner, name)]

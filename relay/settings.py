@@ -75,7 +75,7 @@ class RelayConfig:
     timeout_ns: int
     limits: RelayLimits = RelayLimits()
     triggers: TriggersSettings = field(default_factory=TriggersSettings)
-    #: With keys on: where the folder of keys lies.
+    #: With keys on: the folder of keys.
     keys_in: Path | None = None
     #: Of the operator's, that triggers may name.
     functions: Mapping[str, KapacitorFunctionSettings] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """Trades that an ingestor had to ask for, when a job began or its stream was cut, and bars that are made of them.
 
 They come after they happened, so that a trigger which was registered in between must not see them. The exchange's clock
-tells: the ingestor says how far it was ahead. What came as it happened needs no clock, since its place tells.
+tells: the ingestor says how far it was ahead. What came as it happened needs no clock, since its place shows it.
 """
 
 from collections.abc import Callable, Mapping

@@ -47,7 +47,7 @@ class Fired(NamedTuple):
 class Firing:
     """One event before it belongs to a trigger: a match, or a row that is none.
 
-    `identity`: what tells it from all others of its trigger, the same whenever the same rows are evaluated again.
+    `identity`: what distinguishes it from the trigger's others, the same whenever the same rows are evaluated again.
     `time_ns`: event time of its last row, `stamp` the same as a field. `rows`: serialised ResultRows. `context`:
     serialised entries; `is_cut`: whether `truncated` is among them.
     """
@@ -216,7 +216,7 @@ def point_event(
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """One entry a match, or a row that stands alone: its result rows from `starts` to `ends`, and what tells it."""
+    """One entry a match, or a row on its own: its result rows from `starts` to `ends`, and what identifies it."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]

@@ -315,7 +315,7 @@ class Shard:
         if not self.compiled.query.needs_merge or self._every is not None:
             return clock
         known = self.owners.keys() & clock.watermarks.keys()
-        # Once all that came have gone quiet, no ticker waits for one that never came.
+        # Once every ticker that came has gone quiet, no ticker waits for one that never came.
         closed = set(self.owners) if known and known <= clock.closed else self.owners.keys() & clock.closed
         return Clock({ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners}, closed)
 

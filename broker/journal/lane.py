@@ -52,7 +52,7 @@ class Lane(Generic[Batch]):
 
     @property
     def is_due_soon(self) -> bool:
-        """Whether the loop's poll is about to tell of the batch under way."""
+        """Whether the loop's poll is about to report the batch under way."""
         return self._under_way is not None and time.monotonic() - self._begun_at < SOON_SECONDS
 
     @property

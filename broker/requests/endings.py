@@ -167,7 +167,7 @@ class Endings:
                 self._lose(job)
 
     def _lose(self, job: Job) -> None:
-        """The lease ran out: fence the job, tell its holder, give the piece to another connection."""
+        """The lease ran out: fence the job, notify its holder, give the piece to another connection."""
         desk = self._desk
         connection = job.connection
         piece = job.piece

@@ -96,7 +96,7 @@ class Realtime:
                 self._desk.say(PublishClock(ticker, job.newest_trade + int(quiet * SECOND)))
 
     def tell_again(self) -> None:
-        """Tell what could not be told."""
+        """Publish what could not be published before."""
         for ticker in self._untold:
             self._tell_wants(ticker)
         self._untold.clear()

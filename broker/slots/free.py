@@ -63,7 +63,7 @@ class SlotBook:
         return offer
 
     def add(self, connection: Connection, peer: Peer, offer: Offer) -> None:
-        """Put a free slot behind all that wait already."""
+        """Add a free slot after those that wait already."""
         peer.slots += 1
         for key in offer.keys:
             self._free[key] += 1

@@ -204,7 +204,9 @@ def markets(venue: str, output: Output, config: Path | None, timeout: float) -> 
     if output is Output.table:
         for row in rows:
             row["is_active"] = yes_or_no(row["is_active"])
-    print_rows(rows, output, ["ticker", "market_id", "is_active"], f"no ingestor has told the markets of {venue} yet")
+    print_rows(
+        rows, output, ["ticker", "market_id", "is_active"], f"no ingestor has reported the markets of {venue} yet"
+    )
 
 
 def snapshot(ticker: str, output: Output, config: Path | None, timeout: float) -> None:

@@ -296,7 +296,7 @@ def _described(info: TriggerInfo) -> Iterator[str]:
     yield f"state       {_state(info)}"
     yield f"events      {info.events}"
     yield f"registered  {format_nanoseconds(info.registered_at)}"
-    yield f"tickers     {' '.join(info.tickers) or '(all that are active)'}"
+    yield f"tickers     {' '.join(info.tickers) or '(every active one)'}"
     values = [f"{name}={value}" for name, value in sorted(info.parameters.items())]
     yield f"parameters  {' '.join(values) or '(none)'}"
     if info.views:

@@ -373,7 +373,7 @@ class AsyncClient(AsyncClosing):
             raise ValueError(CLOSED)
 
     def _turn(self) -> None:
-        """Take in all that arrived and carry out what follows.
+        """Take in what has arrived, and carry out what follows from it.
 
         A ZeroMQ descriptor becomes readable once, not as long as there is something to read, and sending may swallow
         that moment: so everything is drained, and looked at again after the last command.

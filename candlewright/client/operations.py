@@ -157,7 +157,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
                 if self._session.now >= give_up:
                     text = f"no snapshot of {ticker} within {self._timeout_seconds:g} s"
                     raise RequestTimedOut(request.request_id, text)
-                # A failure has no snapshot to publish: the request's state tells of it.
+                # A failure has no snapshot to publish: the request's state reports it.
                 yield Send(cw.RequestStateQuery(request_id=request.request_id))
                 pause = min(pause * 2, POLL_MAX_SECONDS)
                 ask_at = self._session.now + pause
@@ -191,7 +191,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
             record = following
 
     def newest(self, topic: str) -> Operation[Newest]:
-        # The newest number comes with the refusal of one that lies beyond.
+        # The newest number comes with the refusal of one beyond it.
         def pick(message: Message) -> Newest | None:
             if not isinstance(message, cw.Error) or message.from_sequence != _BEYOND:
                 return None

@@ -116,7 +116,7 @@ class RequestState:
 class Venue:
     """A venue that can be asked for; `depth_candles` 0 means back to the listing.
 
-    `is_live`: an ingestor serves it now. `updated_at` in ns: when it last told its markets, 0 = never.
+    `is_live`: an ingestor serves it now. `updated_at` in ns: when it last reported its markets, 0 = never.
     """
 
     name: str

@@ -28,7 +28,7 @@ Parameters = Annotated[
     dict[str, str | int | float | bool] | None,
     Field(description="Values of :name in the text, and options: period_seconds (bars of this length), …"),
 ]
-Tickers = Annotated[list[str] | None, Field(description="None = all that are active.")]
+Tickers = Annotated[list[str] | None, Field(description="None = every active one.")]
 
 
 def readers(ask: Ask) -> list[Tool]:

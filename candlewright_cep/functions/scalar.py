@@ -113,7 +113,7 @@ def _multiply(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector
 
 
 def _products_fit(left: Array, right: Array) -> Bools:
-    """Where the products of integers have 64 bits; near the bound doubles do not tell."""
+    """Where the products of integers have 64 bits; near the bound doubles are too coarse."""
     estimate = np.abs(left.astype(np.float64) * right.astype(np.float64))
     fits: Bools = estimate < _SAFE
     near = np.flatnonzero(~fits & (estimate <= 2.0**63))

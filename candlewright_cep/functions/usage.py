@@ -1,4 +1,4 @@
-"""What a declaration tells the authors of texts about its function."""
+"""What a declaration says about its function to the authors of texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

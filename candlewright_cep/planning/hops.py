@@ -120,7 +120,7 @@ def _ends(keys: Index, earliest: Index, low: Index, numbers: Index) -> Index:
 
 
 def _unfiltered(plan: Plan) -> tuple[Plan, list[Expression]]:
-    """What lies below filters, and their conditions, innermost first."""
+    """What is below filters, and their conditions, innermost first."""
     conditions: list[Expression] = []
     while isinstance(plan, Filter):
         conditions.insert(0, plan.condition)

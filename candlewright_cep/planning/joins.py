@@ -75,7 +75,7 @@ def _with_band(parts: list[Expression], width: int) -> tuple[Band | None, list[E
 
 
 def _said(band: Band, sources: list[Expression], width: int) -> bool:
-    """Whether the band says all that its conditions do: BETWEEN may compare with two different times."""
+    """Whether the band says everything that its conditions do: BETWEEN may compare with two different times."""
     return all(found.is_of(band) for part in sources for found in bands_in(part, width))
 
 

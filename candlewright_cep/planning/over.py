@@ -452,7 +452,7 @@ def _reduced_to_match(
 
 
 class _FrameConditions:
-    """Condition masks of a frame. The frame is all that PREV and NEXT may reach, so that conditions with navigation
+    """Condition masks of a frame, which is everything that PREV and NEXT may reach, so that conditions with navigation
     are computed frame by frame."""
 
     def __init__(self, plan: RecognizePlan, rows: Relation, bounds: Bounds) -> None:

@@ -351,7 +351,7 @@ def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
     return Aggregation(name, None, True, converted, kind)
 
 
-#: Stands for the number that tells which keys are missing in a row of a grouping set.
+#: A placeholder for the number that says which keys are missing in a row of a grouping set.
 _MISSING = Column(-1, BIGINT)
 
 

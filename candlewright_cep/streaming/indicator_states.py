@@ -30,7 +30,7 @@ Key = tuple[Hashable, ...]
 class IndicatorStates:
     """The values of `functions` for the rows of each feed, which come in the order of the window.
 
-    Partitions by a time (a day, a session) are let go two days after it.
+    Partitions by a time (a day, a session) are dropped two days after it.
     """
 
     def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:

@@ -98,7 +98,7 @@ class _PathBatch:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an event tells besides its columns, one entry a result row."""
+    """What an event says besides its columns, one entry a result row."""
 
     match_number: Index
     first_time: Index

@@ -90,9 +90,9 @@ def running_functions(node: Over) -> tuple[int, ...]:
 class RunningTotals:
     """The values of `functions` over all rows of their partition so far.
 
-    `feed` takes rows in the order of the window's first key, all that are equal in it together. The state of a
+    `feed` takes rows in the order of the window's first key; those that are equal in it come together. The state of a
     partition: the ticker of its last row, per function the fold's state, and the arguments that a frame ending some
-    rows before the current one has still to take. Partitions by a time (each day's mean) are let go two days after it.
+    rows before the current one has still to take. Partitions by a time (each day's mean) are dropped two days after it.
     """
 
     def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:

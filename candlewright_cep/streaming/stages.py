@@ -293,7 +293,7 @@ class OverStage:
             times = rows.relation.column(self._key.index).expand().values[order]
             reached = times[last]
             if self._is_on_input:
-                # Partitions that get no more rows (a day, a session) are let go as well.
+                # Partitions that get no more rows (a day, a session) are dropped as well.
                 reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
             keep |= times >= reached - self._range
         self._kept = compact(rows.take(np.sort(order[keep])))

@@ -189,7 +189,7 @@ class TriggerStream:
         return own_rows(released, self.query.source.ticker_column, self.active_from, self.tickers)
 
     def remove(self, *tickers: str) -> None:
-        """These tickers are no longer wanted; all that was kept of them is forgotten."""
+        """These tickers are no longer wanted; what was kept of them is forgotten."""
         if self.tickers is not None:
             for ticker in tickers:
                 self.tickers.pop(ticker, None)

@@ -483,7 +483,7 @@ class QueryReader(PatternReader):
         return tuple(found)
 
     def _is_subquery(self) -> bool:
-        """Tells `(SELECT ...` and `((SELECT ...) UNION ...` from `((SELECT ...) AS a JOIN ...`."""
+        """Distinguishes `(SELECT ...` and `((SELECT ...) UNION ...` from `((SELECT ...) AS a JOIN ...`."""
         ahead = 0
         while self.is_symbol("(", ahead=ahead):
             ahead += 1

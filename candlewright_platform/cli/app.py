@@ -342,7 +342,7 @@ def dead_letters_show(
 @letters_app.command("replay")
 def dead_letters_replay(
     numbers: Annotated[list[int] | None, typer.Argument(help="Their numbers in the list.")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="All that are kept.")] = False,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Every one that is kept.")] = False,
     part: LetterPart = None,
     topic: LetterTopic = None,
     output: OutputOption = Output.table,

@@ -27,7 +27,7 @@ ATTEMPTS = 3
 BARS, TRADES, EVENTS = 2_000, 20_000, 2_000
 #: Trades are read from so far back, and from further until there are enough.
 _FIRST_REACH, _FARTHEST_REACH, _ENOUGH_TRADES = 600 * SECOND, 86_400 * SECOND, 2_000
-#: A text that joins tickers reads the rows of all that it names, up to so many.
+#: A text that joins tickers reads the rows of each one that it names, up to so many.
 _MOST_TICKERS = 20
 
 

@@ -92,7 +92,7 @@ def given_beside(text: str) -> Given:
 
 
 def findings(text: str, rules: TriggerRules, views: Mapping[str, str]) -> Findings:
-    """All that is wrong with it, or else what is doubtful."""
+    """Everything that is wrong with it, or else what is doubtful."""
     if not text.strip():
         return Findings(())
     given = given_beside(text)

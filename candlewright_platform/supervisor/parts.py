@@ -58,7 +58,7 @@ _FOREIGN = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of the platform to start; `parts` None means all that are needed."""
+    """What of the platform to start; `parts` None means every one that is needed."""
 
     parts: tuple[str, ...] | None = None
     sandbox: bool = False

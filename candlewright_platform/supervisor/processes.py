@@ -50,7 +50,7 @@ def kill(process: "subprocess.Popen[bytes]", mark: str) -> None:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill every process whose mark is `mark`, or lies under it (`mark/…`); returns how many there were."""
+    """Kill every process whose mark is `mark`, or begins with `mark/`; returns how many there were."""
     found = marked(mark)
     for pid in found:
         with suppress(ProcessLookupError, PermissionError):

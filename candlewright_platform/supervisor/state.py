@@ -97,7 +97,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """To be told to the operator: the part died with `code` and starts again after `pause_seconds`."""
+    """To be shown to the operator: the part died with `code` and starts again after `pause_seconds`."""
 
     part: str
     code: int

@@ -102,7 +102,7 @@ def text_of(topic: str, content: Mapping[str, object]) -> bytes:
 
 
 def final_name(entry: Entry) -> tuple[str, int] | None:
-    """What tells a final from others, and its time."""
+    """What distinguishes a final from others, and its time."""
     message = entry.message
     if isinstance(message, HistoryReadyNotification):
         return message.request_id, message.completed_at

@@ -64,7 +64,7 @@ class EventStream(Response):
                 await put(_closed("stopping", "the server stops; connect again to go on without a hole"))
             await put(b"", has_more=False)
         except TimeoutError:
-            # The reader takes nothing, so it can be told nothing: the connection is cut.
+            # The reader takes nothing, so no message would reach it: the connection is cut.
             metrics.SLOW.inc()
         except OSError:
             """The reader is gone."""

@@ -38,7 +38,7 @@ _PAGE_EVENTS = 1_000
 
 class TriggerText(Body):
     sql: SqlText
-    tickers: list[TickerText] = Field([], max_length=10_000, description="None = all that are active.")
+    tickers: list[TickerText] = Field([], max_length=10_000, description="None = every active one.")
     parameters: Parameters = Field({})
 
 

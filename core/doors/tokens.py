@@ -20,7 +20,7 @@ class KnownTokens:
         self._by_role = {role: KnownKeys(folder, role) for role in Role if role.has_token}
 
     def holder_of(self, token: str) -> Holder | None:
-        """None for a token that is not known. Only hashes are compared, so the time tells nothing of a token."""
+        """None for a token that is not known. Only hashes are compared, so the time reveals nothing about a token."""
         if not token.isascii() or len(token) > _MAX_TOKEN_BYTES:
             return None
         digest = hash_of(token)

@@ -126,7 +126,7 @@ class HoldingReader(DataSourceStreamReader):
 
     def _let_go_of_last(self) -> None:
         """Call where there is nothing to plan. Spark commits a batch when it plans the next one, which may never come
-        before the records of this one are let go: their writers wait for room. It asks for an end only once the last
+        before the records of this one are released: their writers wait for room. It asks for an end only once the last
         batch is done.
         """
         if self._ran is not None:

@@ -36,7 +36,7 @@ class DriverLock:
                 return True
 
     def close(self) -> None:
-        """Let go on this side; an inherited copy of the descriptor keeps the lock."""
+        """Release it on this side; an inherited copy of the descriptor keeps the lock."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

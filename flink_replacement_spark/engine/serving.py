@@ -36,7 +36,7 @@ __all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Servi
 WAIT_SECONDS = 5.0
 #: How long a task that fails waits for what its other owners are at.
 _END_SECONDS = 2.0
-#: How often an owner tells the bus which records it needs no more.
+#: How often an owner reports to the bus which records it no longer needs.
 _HOLD_SECONDS = 1.0
 #: A step of more records is written down first.
 _SMALL_RECORDS = 1_000

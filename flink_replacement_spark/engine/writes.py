@@ -35,7 +35,7 @@ class Writes(Protocol):
     ) -> bool: ...
 
     def afterwards(self, call: Callable[[], object]) -> None:
-        """Once all that was asked for before is written."""
+        """Once everything asked for before is written."""
         ...
 
 

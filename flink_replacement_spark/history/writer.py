@@ -315,7 +315,7 @@ class HistoryWriter:
         table = load_table(self._catalog, COVERAGE)
         known: set[str] = set()
         if not self._has_finished_batch:
-            # This may be a repetition, and coverage is written before the final that would tell.
+            # This may be a repetition, and coverage is written before the final that would show it.
             known = written_requests(table, [done.request_id for done in requests])
         # An end that was not valid has no range.
         pairs = [

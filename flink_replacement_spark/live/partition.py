@@ -149,7 +149,7 @@ class LivePartition:
         return [ticker for ticker, at in self._touched.items() if at <= since]
 
     def _forget(self, tickers: Iterable[str]) -> None:
-        """Keep of these what tells old trades from new ones, in a few numbers."""
+        """Keep of these what distinguishes old trades from new ones, in a few numbers."""
         for maker in self.makers:
             maker.forget(list(tickers))
         for ticker in tickers:
@@ -300,7 +300,7 @@ class LivePartition:
             self._close_gaps(ticker)
 
     def _by_text(self, batch: TickColumns) -> tuple[TickColumns, NDArray[np.int64]]:
-        """Non-numeric ids, and all that follow one: known ones are left out here, and the order is that of
+        """Non-numeric ids, and every id after one: known ones are left out here, and the order is that of
         arrival, after the numbers that were ids before.
         """
         seen = self._seen(batch.ticker)

@@ -103,7 +103,7 @@ class Maintenance:
                 self.run_all(stopping)
 
     def run_all(self, stopping: threading.Event) -> None:
-        """Every step on every table; a step that fails is counted and told, the others go on."""
+        """Every step on every table; a step that fails is counted and reported, the others go on."""
         self.stopping = stopping
         if self.ticks_retention_days:
             self._guarded("drop_old_ticks", self.drop_old_ticks, TICKS.name)

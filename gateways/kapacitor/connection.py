@@ -100,7 +100,7 @@ class Connection:
                 response = Response()
                 response.keepalive.time = self._heard = request.keepalive.time
                 self._writer.send([response])
-                # It tells the time to a function that has nothing else to do, and waits for none.
+                # It passes the time to a function that has nothing else to do, and waits for none.
                 if not self._read_now and self._requests.empty():
                     self._requests.put_nowait([request])
             elif kind == "info":

@@ -152,7 +152,7 @@ def _is_integer(value: Value | None) -> TypeGuard[int]:
 
 
 def _ticker_of(group: str, dimensions: Sequence[str], tags: Mapping[str, str], *, by_name: bool) -> str:
-    """What tells groups apart in a text: the tag that they are made by, where it is one; else the group's id."""
+    """What distinguishes groups in a text: the tag that they are made by, where it is one; else the group's id."""
     return tags[dimensions[0]] if len(dimensions) == 1 and not by_name and dimensions[0] in tags else group
 
 

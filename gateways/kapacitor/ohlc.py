@@ -166,7 +166,7 @@ class Ohlc:
                 made += self._close(group, group.closed)
 
     def take_batch(self, batch: Batch) -> list[Response]:
-        """Bars of one batch, which is all that there is to know of its time; those that its start or its end cuts are
+        """Bars of one batch, which is everything known about its time; those that its start or its end cuts are
         partial. A batch does not say where it starts: without the length of its window, that may be anywhere before its
         first trade.
         """

@@ -17,7 +17,7 @@ _OFFSET = re.compile(rb"(\d{1,5}):(\d{1,19})(?::([0-9a-z-]{1,64}))?")
 
 class RecordId(NamedTuple):
     """The permanent identity of a record: Numaflow's partition, the bus's offset in it, and the life of the store
-    (`GroupRecord.life`), which tells it from a record that has its offset after the store lost it.
+    (`GroupRecord.life`), which distinguishes it from a record that has its offset after the store lost it.
     """
 
     partition_id: int

@@ -122,7 +122,7 @@ class Budget:
         return RateLimited(f"{error} (not to be asked until {_clock(until)})", until)
 
     async def learn(self, reply: Reply | None, progress: Progress) -> None:
-        """A reply came: take over the exchange's own count where it tells it."""
+        """A reply came: take over the exchange's own count where it has one."""
         self._pauses = 0
         if reply is None or not self._is_limited or not self._limits.used_header:
             return

@@ -50,7 +50,7 @@ MILLISECOND_NS = 1_000_000
 
 
 class ClockReading(NamedTuple):
-    """The exchange told `told_ns` between these times of ours. `slack_ns`: how far behind its clock that may be."""
+    """The exchange reported `told_ns` between these times of ours. `slack_ns`: how far behind its clock that may be."""
 
     told_ns: int
     asked_ns: int
@@ -96,7 +96,7 @@ class VenueClient:
         #: Whether it runs as ours does, by our own clock or by looks at least STEADY_SECONDS apart: a replay's clock
         #: runs fast, and can be set.
         self.is_clock_steady = False
-        #: None until it was tried; an exchange that once told the time is never guessed at.
+        #: None until it was tried; the time of an exchange that once reported it is never guessed.
         self._tells_time: bool | None = None
         #: The newest Date headers, less when they came (monotonic ns): our own clock may be set meanwhile.
         self._dates_ns: deque[int] = deque(maxlen=3)
@@ -207,7 +207,7 @@ class VenueClient:
         milliseconds = await self.exchange.fetch_time()
         answered_ns = time.time_ns()
         if not isinstance(milliseconds, int) or milliseconds <= 0:
-            problem = f"{self.venue} told no time"
+            problem = f"{self.venue} reported no time"
             raise BadReply(problem) if self._tells_time else UnknownFailure(problem)
         return ClockReading(milliseconds * MILLISECOND_NS, asked_ns, answered_ns, MILLISECOND_NS)
 

@@ -29,7 +29,7 @@ async def fetch_snapshot(
     async def ask() -> Any:
         found = await client.attempt(Call.TICKER, lambda: client.exchange.fetch_ticker(symbol), progress)
         if not isinstance(found, dict) or all(found.get(key) is None for key in ("last", "bid", "ask")):
-            raise BadReply(f"{client.venue} told no price of {symbol}")
+            raise BadReply(f"{client.venue} reported no price of {symbol}")
         return found
 
     found = await client.call(ask, progress)

@@ -226,7 +226,7 @@ class HistoryFetch:
             await self._progress.sleep(seconds)
 
     async def _up_to_now(self, start: int) -> tuple[Candles, int, int | None]:
-        """All that is shown from `start` to the candle after the range, each answer beginning with the newest candle of
+        """Everything shown from `start` to the candle after the range, each answer beginning with the newest candle of
         the one before; the newest open time that was shown, and the first that was called unfinished.
         """
         end = self._stop + self._period

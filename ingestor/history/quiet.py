@@ -40,7 +40,7 @@ class QuietBook:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def known(self, ticker: str, progress: Progress) -> list[Range]:
-        """Ranges in which no trade happened, so that no candle lies wholly inside; ascending."""
+        """Ranges in which no trade happened, so that no candle is wholly inside; ascending."""
         try:
             [value] = await self._threads.run(lambda: self._bus.get(TABLE_QUIET_RANGES, [ticker]), progress)
             stored = rec.QuietRanges.FromString(value or b"")

@@ -1,6 +1,6 @@
 """Whether the times of trades can be true: by the exchange's clock, which is asked anew before a trade is put aside.
 
-So a trade that is too far ahead by the last look waits, with all that follow it, for the next look; what is too far
+So a trade that is too far ahead by the last look waits, with every trade after it, for the next look; what is too far
 ahead even then is put aside. A clock that runs fast or is set, as in a replay, is behind its trades at each look:
 there a trade may also follow the one before it.
 """

@@ -14,7 +14,7 @@ from ingestor.trade import ORDER, TIME, Trade, stand_in, trades_of
 from protobuf import far_ahead
 
 #: How far back to read: late trades may have been published after the newest one. With non-numeric ids these trades
-#: are all that tells repeats: as many as a venue's longest page, or what it resends on subscribe.
+#: are all it takes to recognise repeats: as many as a venue's longest page, or what it resends on subscribe.
 TAIL_TRADES = 1_000
 #: Records that are older on the bus are not read: a ticker without a newer one starts afresh.
 TAIL_SECONDS = 900

@@ -347,7 +347,7 @@ class TickJob:
             self._doubt_silence(repair, found.reason)
         elif has_missed and self._is_deaf(found):
             # The next holder of the job subscribes anew, and continues after these.
-            self.failed(Unavailable(f"{self._client.venue} does not tell of the trades of {self._job.symbol}"))
+            self.failed(Unavailable(f"{self._client.venue} does not send the trades of {self._job.symbol}"))
 
     def _anchor_of(self, repair: Repair) -> Anchor:
         after = repair.after
@@ -379,7 +379,7 @@ class TickJob:
         self._tell_gap(lost)
 
     def _is_deaf(self, found: Found) -> bool:
-        """Whether the socket had the time to tell of what REST shows."""
+        """Whether the socket had the time to send what REST shows."""
         assert self._subscription is not None
         exchange_time = self._feed.exchange_time(self._subscription)
         return exchange_time is not None and any(trade[TIME] < exchange_time - DEAF_NS for trade in found.trades)

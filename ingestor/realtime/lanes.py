@@ -280,7 +280,7 @@ class LanePublisher:
 
 
 def _stamp(mark: records.TickMark, sequence: int) -> None:
-    """What it says holds after these trades, those of the run before this one included, and before all that follow."""
+    """What it says holds after these trades, those of the run before this one included, and before every later one."""
     if mark.WhichOneof("body") == "clock":
         mark.clock.sequence = sequence
     else:

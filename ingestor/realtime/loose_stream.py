@@ -1,4 +1,4 @@
-"""The stream of a venue whose ids do not count up by one: only a connection's end tells that trades may be missing."""
+"""The stream of a venue whose ids do not count up by one: only a connection's end shows that trades may be missing."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Quiet, Release, Repair, Repaired
 from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
 
-#: Ids remembered to tell repeats; REST pages and what sockets resend are far shorter.
+#: Ids remembered to recognise repeats; REST pages and what sockets resend are far shorter.
 MAX_SEEN = 10_000
 
 

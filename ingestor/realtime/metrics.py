@@ -40,7 +40,7 @@ SILENCES = Counter(
 )
 LAST_FRAME = Gauge(
     f"{_PREFIX}_last_frame_age_seconds",
-    "Age of the last trades that the socket told of, or of the subscription",
+    "Age of the last trades that the socket sent, or of the subscription",
     ["venue", "ticker"],
     registry=REGISTRY,
 )

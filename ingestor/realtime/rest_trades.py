@@ -81,7 +81,7 @@ class NewestPage:
 
         async def ask() -> list[Trade]:
             reply = await self._client.ask(self._source.ask(self._market), progress)
-            # Where ids are not numbers, the order of the page is all that orders a millisecond.
+            # Where ids are not numbers, only the order of the page orders a millisecond.
             return parsed(rows_of(reply, *self._source.path)[::-1], self._source.parse)
 
         return await self._client.call(ask, progress)
@@ -120,7 +120,7 @@ class PageAndAggregates(NewestPage):
         found = self._judge(page, anchor)
         if found.proven or not page:
             return found
-        # A page that is not full need not be all that the market ever had: exchanges shorten pages.
+        # A page that is not full need not be everything that the market ever had: exchanges shorten pages.
         before = page[0][ORDER]
         aggregates = await self._aggregates(anchor, before, progress)
         if anchor.order is None and aggregates and aggregates[0].first >= before:

@@ -1,7 +1,7 @@
 """One ticker's trades in order, each once: what a socket delivers goes in, what may be published comes out. Pure.
 
 `DenseStream` is for venues whose ids count up by one: a missing id is a missing trade. `LooseStream` (loose_stream.py)
-is for the others, where only a reconnect tells that something may be missing. Times `at` are monotonic seconds.
+is for the others, where only a reconnect shows that something may be missing. Times `at` are monotonic seconds.
 """
 
 import math
@@ -45,7 +45,7 @@ class Release:
 class Repair:
     """Ask by REST for what follows `after`, up to id `until` or trade `until_trade` (None: whatever there is).
 
-    `is_recheck`: the socket should have told of everything that there is.
+    `is_recheck`: the socket should have sent everything that there is.
     """
 
     after: Trade
@@ -116,7 +116,7 @@ class Quiet:
 
     @property
     def patience(self) -> float:
-        """Seconds of silence until REST is asked; twice as many after each time that it had nothing to tell."""
+        """Seconds of silence until REST is asked; twice as many after each time that it had nothing new."""
         first = min(max(self.floor, UNUSUAL * self.usual), RECHECK_SECONDS)
         return min(first * float(1 << min(self.checks, 20)), MAX_RECHECK_SECONDS)
 
@@ -128,7 +128,7 @@ class Quiet:
         self.since, self.checks = at, 0
 
     def begin(self, at: float) -> None:
-        """A silence that says nothing of the usual one: the connection is new, or had not told of everything."""
+        """A silence that says nothing of the usual one: the connection is new, or had not sent everything."""
         self._heard_at = None
         self.since, self.checks = at, 0
 

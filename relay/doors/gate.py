@@ -2,8 +2,8 @@
 
 XPUB_MANUAL leaves it to us to install each one. libzmq ties an installation to the connection of the message that was
 read last, and gets that wrong while another kind of message waits to be read: the messages after one are
-then another connection's. So nothing is installed until all that waits has been read, and who sent it is shut out: no
-client library does. All connections are then made anew, and subscribe again.
+then another connection's. So nothing is installed until everything that waits has been read, and its sender is shut
+out: no client library does that. All connections are then made anew, and subscribe again.
 """
 
 import os
@@ -39,7 +39,7 @@ def inode_of(descriptor: int) -> int:
 
 
 class Holders:
-    """The connections that hold each topic. libzmq tells that some connection with a topic has ended, not which one:
+    """The connections that hold each topic. libzmq reports that some connection with a topic has ended, not which one:
     the descriptors of this process do.
     """
 

@@ -186,7 +186,7 @@ class Outbox:
 def send_nowait(router: "zmq.Socket[bytes]", frames: list[bytes]) -> Sent | Tracker:
     """All frames or none: the first one, the identity, finds out whether the client can take them.
 
-    A large answer is not copied, and its tracker tells when it has left: libzmq bounds its queues by messages alone.
+    A large answer is not copied, and its tracker says when it has left: libzmq bounds its queues by messages alone.
     """
     try:
         for frame in frames[:-1]:

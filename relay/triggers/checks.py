@@ -150,7 +150,7 @@ def check(
 
 
 def check_change(wanted: CheckView, rules: TriggerRules, functions: KnownFunctions) -> SoundView | RefusedView:
-    """A view that is new or another one, and all that read it."""
+    """A view that is new or another one, and every text that reads it."""
     name, views = wanted.asked.request.name, wanted.views
     try:
         found = {name: check_view(name, views)}

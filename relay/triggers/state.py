@@ -323,7 +323,7 @@ class TriggerState:
                 number = self._changes.begin(needs_joint=is_joint, offset=entry.control_offset)
                 trigger = Registered(entry, is_joint, is_joint, number, entry.ByteSize())
                 self._book.put(trigger)
-                # An earlier run may have stored a suspension and not told of it.
+                # An earlier run may have stored a suspension and not reported it.
                 commands += self._tell(trigger)
             commands += self._follow(self._book.newest(number))
         commands += self._followed.drop_others(self._book)

@@ -30,7 +30,7 @@ class Verdict(Enum):
     WRONG = auto()
     #: Neither ccxt nor an ingestor has the venue; a gateway may be about to publish the ticker.
     UNKNOWN_VENUE = auto()
-    #: The venue has not told what it lists.
+    #: It is not known yet what the venue lists.
     OPEN = auto()
 
 

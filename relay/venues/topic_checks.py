@@ -37,7 +37,7 @@ class TopicChecks:
         return list(islice((name for name, when in self._due.items() if when <= at), most))
 
     def judged(self, name: str, verdict: Verdict, at: float) -> bool:
-        """Whether its subscribers are to be told now."""
+        """Whether its subscribers are to be notified now."""
         is_early = verdict is Verdict.UNKNOWN_VENUE and name not in self._doubted
         if is_early:
             self._doubted.add(name)

@@ -19,7 +19,7 @@ class VenueBook:
     def __init__(self) -> None:
         self._periods: dict[str, frozenset[int]] = {}
         self._records: dict[str, cw.Venue] = {}
-        #: What each venue lists, since it last told its markets.
+        #: What each venue lists, since its markets were last reported.
         self._symbols: dict[str, tuple[int, frozenset[str]]] = {}
         self._names: frozenset[str] = frozenset()
         self._read_at: dict[str, float] = {}
@@ -65,7 +65,7 @@ class VenueBook:
         return near_venues(venue[:100].rpartition(".")[2], known)
 
     def symbols(self, venue: str) -> frozenset[str]:
-        """What the venue lists; empty while it has not told that."""
+        """What the venue lists; empty until that is known."""
         record = self._records.get(venue)
         if record is None:
             return frozenset()

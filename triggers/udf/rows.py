@@ -99,8 +99,8 @@ def _read(frames: bytes) -> Iterable[Request]:
 
 
 def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, *, batch: str) -> list[Fired]:
-    """An event for each point, or each batch of points. `batch`: what tells these outputs from all other
-    ones of the trigger; the place among them tells an event from the others.
+    """An event for each point, or each batch of points. `batch`: what distinguishes these outputs from every other
+    one of the trigger; the place among them distinguishes an event from the others.
     """
     found = []
     for place, output in enumerate(outputs):

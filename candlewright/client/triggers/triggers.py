@@ -134,7 +134,7 @@ class Triggers:
     ) -> Trigger:
         """Register a trigger and return once it is durable and active.
 
-        `tickers`: the ones it sees, which are then fetched live; none = all that are active. `parameters`: values for
+        `tickers`: the ones it sees, which are then fetched live; none = every active one. `parameters`: values for
         `:name` in the text, and those with a meaning of their own (`period_seconds`, `revisions`, `cooldown_seconds`,
         `deadman_seconds`). `trigger_id`: by default one that this client gives to exactly this trigger, so that a
         script that runs again registers nothing new; a known one with another text, tickers or parameters replaces that

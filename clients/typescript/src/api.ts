@@ -13,7 +13,7 @@ export interface AfterBars {
 /** `tickers` names one ticker. Bars with the parameter `period_seconds`, else trades. */
 export interface Attempt {
   sql: string;
-  /** None = all that are active. */
+  /** None = every active one. */
   tickers?: string[];
   /** Values for `:name`, and options as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
@@ -363,7 +363,7 @@ export interface NewRequest {
 /** Without `trigger_id` the same trigger has the same id. */
 export interface NewTrigger {
   sql: string;
-  /** None = all that are active. */
+  /** None = every active one. */
   tickers?: string[];
   /** Values for `:name`, and options as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
@@ -639,7 +639,7 @@ export interface TriggerList {
 
 export interface TriggerText {
   sql: string;
-  /** None = all that are active. */
+  /** None = every active one. */
   tickers?: string[];
   /** Values for `:name`, and options as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;

@@ -4,7 +4,7 @@ import { Problem, Unreachable } from "./problem.ts";
 
 type Kind = Exclude<keyof LiveEvents, "closed">;
 
-/** `kind` tells what `data` is; `id` is the cursor after this event. */
+/** `kind` says what `data` is; `id` is the cursor after this event. */
 export type LiveEvent = { [Each in Kind]: { kind: Each; id: string; data: LiveEvents[Each] } }[Kind];
 
 export type Connection = "live" | "lost";

@@ -143,7 +143,7 @@ export class ChartFeed {
     if (leavesHole) void this.#mendSeam(last.time + this.period, bar.time);
   }
 
-  /** Reads from the tables what lies between the stored bars and the first live one; it takes a moment to get there. */
+  /** Reads from the tables what is between the stored bars and the first live one; it takes a moment to get there. */
   async #mendSeam(from: number, to: number): Promise<void> {
     for (let tries = 0; tries < SEAM_TRIES && !this.#abort.signal.aborted; tries += 1) {
       await this.#catchUp(from);
