@@ -196,3 +196,10 @@ def test_the_image_has_the_wheels_and_runs_as_an_ordinary_user() -> None:
     assert re.findall(r"^USER (\S+)", image, re.M) == ["candlewright"]
     assert image.index("\nUSER ") < image.index("\nCMD ")
     assert all("user" not in service or name == "catalog" for name, service in _SERVICES.items())
+
+
+def test_what_git_ignores_stays_out_of_the_image() -> None:
+    """Packages for Node of another system, above all: those that are there are not fetched again."""
+    ignored = (ROOT / ".gitignore").read_text().split()
+    paths = {line.strip("/") if "/" in line.rstrip("/") else f"**/{line.rstrip('/')}" for line in ignored}
+    assert set((ROOT / ".dockerignore").read_text().split()) == {".git", *paths}
