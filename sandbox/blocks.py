@@ -27,6 +27,8 @@ MIN_LOTS = 16  # of one order, so that each of its fills gets at least one lot
 # Fills: every 16 orders have 8 more fills than orders, distributed at random.
 ORDERS_A_ROUND = 16
 FILLS_A_ROUND = 24
+# Each of the 8 falls to an order by 4 bits, in a byte of its own of the round's word.
+_THROWS = np.arange(0, 64, 8, dtype=np.uint64)[:, None]
 
 
 def _intraday_season() -> Ints:
@@ -80,13 +82,10 @@ class FillNumbers:
 
     def prefix(self, orders: Ints) -> Ints:
         """Fills of all orders before each of the given order numbers."""
-        rounds = orders >> 4
-        place = (orders & 15).astype(np.uint64)
-        word = words(self._key, rounds)
-        extra = np.zeros(len(orders), dtype=np.int64)
-        for throw in range(8):
-            extra += ((word >> np.uint64(8 * throw)) & np.uint64(15)) < place
-        return rounds * FILLS_A_ROUND + (orders & 15) + extra
+        rounds, place = orders >> 4, orders & 15
+        throws = (words(self._key, rounds) >> _THROWS) & np.uint64(15)
+        extra: Ints = (throws < place.astype(np.uint64)).sum(axis=0, dtype=np.int64)
+        return rounds * FILLS_A_ROUND + place + extra
 
     def order_of(self, fill: int) -> int:
         """The order to which the fill with this number belongs."""

@@ -26,9 +26,8 @@ def amount(value: int, decimals: int) -> str:
         return f"{value}.00000000"
     if decimals > _DECIMALS:
         value, decimals = value // 10 ** (decimals - _DECIMALS), _DECIMALS
-    sign = "-" if value < 0 else ""
-    whole, part = divmod(abs(value), 10**decimals)
-    return f"{sign}{whole}.{part:0{decimals}d}" + "0" * (_DECIMALS - decimals)
+    digits = str(value).zfill(decimals + (2 if value < 0 else 1))
+    return f"{digits[:-decimals]}.{digits[-decimals:]:0<8}"
 
 
 def _digits(values: Ints, chunks: int) -> _Text:
