@@ -220,7 +220,7 @@ class TriggerInfo:
             is_starting=message.is_starting,
             parameters=dict(message.parameters),
             partitions=message.partitions,
-            state_bytes=message.state_bytes,
+            state_bytes=message.kept_bytes,
             steps=message.steps,
             views=tuple(message.views),
         )

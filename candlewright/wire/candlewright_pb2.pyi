@@ -150,7 +150,7 @@ class TriggerQuery(_message.Message):
     def __init__(self, trigger_id: _Optional[str] = ..., after_trigger_id: _Optional[str] = ..., include_starting: bool = ...) -> None: ...
 
 class TriggerInfo(_message.Message):
-    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events", "is_starting", "parameters", "partitions", "state_bytes", "steps", "views")
+    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events", "is_starting", "parameters", "partitions", "kept_bytes", "steps", "views")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -168,7 +168,7 @@ class TriggerInfo(_message.Message):
     IS_STARTING_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
-    STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
@@ -181,10 +181,10 @@ class TriggerInfo(_message.Message):
     is_starting: bool
     parameters: _containers.ScalarMap[str, str]
     partitions: int
-    state_bytes: int
+    kept_bytes: int
     steps: int
     views: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ..., is_starting: bool = ..., parameters: _Optional[_Mapping[str, str]] = ..., partitions: _Optional[int] = ..., state_bytes: _Optional[int] = ..., steps: _Optional[int] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ..., is_starting: bool = ..., parameters: _Optional[_Mapping[str, str]] = ..., partitions: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., steps: _Optional[int] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TriggerList(_message.Message):
     __slots__ = ("triggers", "has_more")

@@ -187,7 +187,7 @@ class TriggerStore:
             for cost in noted.costs:
                 if cost.trigger_id == info.trigger_id:
                     info.partitions += cost.partitions
-                    info.state_bytes += cost.state_bytes
+                    info.kept_bytes += cost.state_bytes
                     info.steps += cost.steps
 
     def newest_numbers(self, trigger_ids: Sequence[str]) -> list[int]:

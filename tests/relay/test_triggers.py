@@ -351,14 +351,14 @@ def test_lists_count_events_and_come_in_pages(start_relay: Start) -> None:
     [one] = client.ask(cw.TriggerQuery(trigger_id="t4")).triggers
     assert (one.sql_pattern, list(one.tickers), one.state, one.events) == ("price > 1", [BTC], "active", 3)
     assert one.registered_at == stored(platform.bus, "t4").registration.registered_at
-    assert one.state_bytes == 0
+    assert one.kept_bytes == 0
     for owner, number in (("0", 3), ("1", 4)):
         cost = rec.TriggerCost(trigger_id="t4", partitions=number, state_bytes=10 * number, steps=100 * number)
         noted = rec.TriggerCosts(costs=[rec.TriggerCost(trigger_id="t5", steps=1), cost])
         platform.bus.put(bus_topics.TABLE_TRIGGER_COSTS, {owner: noted.SerializeToString()})
     platform.bus.put(bus_topics.TABLE_TRIGGER_COSTS, {"2": b"not one"})
     [one] = client.ask(cw.TriggerQuery(trigger_id="t4")).triggers
-    assert (one.partitions, one.state_bytes, one.steps) == (7, 70, 700)
+    assert (one.partitions, one.kept_bytes, one.steps) == (7, 70, 700)
     assert client.ask(cw.TriggerQuery(trigger_id="nobody")) == cw.TriggerList()
     found: list[str] = []
     while True:

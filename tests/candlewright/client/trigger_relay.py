@@ -122,7 +122,7 @@ class TriggerRelay(Relay):
             registered_at=START,
             events=len(self.events.get(request.trigger_id, ())),
             partitions=self.costs[0],
-            state_bytes=self.costs[1],
+            kept_bytes=self.costs[1],
             steps=self.costs[2],
         )
 
