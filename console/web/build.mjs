@@ -41,13 +41,19 @@ const asset = (source) => {
 };
 // What the first script imports is asked for with it, not after it.
 const main = Object.values(metafile.outputs).find(({ entryPoint }) => entryPoint === "src/main.tsx");
-const preloads = main.imports
-  .filter(({ kind }) => kind === "import-statement")
-  .map(({ path }) => `<link rel="modulepreload" href="/assets/${basename(path)}" />`);
+const shared = new Set(imports(main).map((path) => `/assets/${basename(path)}`));
+const preloads = [...shared].map((path) => `<link rel="modulepreload" href="${path}" />`);
+// Those of a page are asked for before the first script has run: `theme.ts` reads which.
+const pages = Object.entries(metafile.outputs).filter(([, { entryPoint }]) => entryPoint?.startsWith("src/pages/"));
+const files = pages.map(([path, { entryPoint }]) => {
+  const names = [...imported(path)].map((each) => `/assets/${basename(each)}`).filter((each) => !shared.has(each));
+  return `<meta name="page-files" data-page="/${basename(entryPoint, ".tsx")}" content="${names.join(" ")}" />`;
+});
 const page = readFileSync(join(here, "src/index.html"), "utf8")
   .replace("{{theme}}", asset("src/theme.ts"))
   .replace("{{style}}", asset("src/app.css"))
   .replace("{{preloads}}", preloads.join("\n    "))
+  .replace("{{files}}", files.join("\n    "))
   .replace("{{main}}", asset("src/main.tsx"));
 writeFileSync(join(made, "index.html"), page);
 writeFileSync(join(made, "icon.svg"), readFileSync(join(here, "src/icon.svg")));
@@ -70,6 +76,19 @@ for (const name of readdirSync(join(made, "assets"))) {
 }
 rmSync(dist, { recursive: true, force: true });
 renameSync(made, dist);
+
+function imports(output) {
+  return output.imports.filter(({ kind }) => kind === "import-statement").map(({ path }) => path);
+}
+
+/** A file of the bundle, and every one that it needs before it runs. */
+function imported(path, found = new Set()) {
+  if (!found.has(path)) {
+    found.add(path);
+    for (const each of imports(metafile.outputs[path])) imported(each, found);
+  }
+  return found;
+}
 
 /** The licence of each package that is in the bundle, as the package ships it. */
 function licences(what, inputs) {

@@ -175,7 +175,11 @@ class Parts {
       older: (inView) => void this.feed.older(inView),
     });
     this.view.setLogarithmic(logarithmic.get());
-    void this.feed.start();
+    // What is drawn over the bars waits for them: together they would be read more slowly.
+    void this.feed.start().then(() => this.view && this.#readMarks());
+  }
+
+  #readMarks(): void {
     this.#ends.push(
       followEvents(this.ticker, (events) => {
         this.#known = eventsOf(this.#known, events).slice(-MOST_MARKS);
