@@ -37,6 +37,7 @@ from candlewright.client.history.stored import Stored
 from candlewright.client.live.items import Bar, Tick
 from candlewright.client.live.realtime import AsyncRealtime, Realtime
 from candlewright.client.live.streams import AsyncStream, Stream
+from candlewright.client.notebook.bar import ProgressBar
 from candlewright.client.records import (
     Market,
     Notification,
@@ -74,6 +75,7 @@ __all__ = [
     "Outcome",
     "PlatformRefused",
     "PlatformUnreachable",
+    "ProgressBar",
     "Realtime",
     "RegisteredView",
     "RequestFailed",

@@ -27,6 +27,7 @@ from candlewright.client.session import sockets
 from candlewright.client.session.closing import CLOSED, AsyncClosing
 from candlewright.client.session.relays import Relays
 from candlewright.client.session.session import Operation, Ticket
+from candlewright.client.sync import Client
 from candlewright.client.triggers.triggers import AsyncTriggers
 from candlewright.client.triggers.views import AsyncViews
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
@@ -34,6 +35,8 @@ from candlewright.wire.times import Time
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from candlewright.client.live.chart import Chart
 
 T = TypeVar("T")
 
@@ -53,6 +56,8 @@ class AsyncClient(AsyncClosing):
         self._streams: dict[Ticket[None], Callable[[], None] | None] = {}
         #: Calls in work wait for these.
         self._calls: set[asyncio.Event] = set()
+        #: Feeds charts, whose threads outlive a cell of the notebook.
+        self._twin: Client | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.client_id} of {self._connection.requests}>"
@@ -82,6 +87,8 @@ class AsyncClient(AsyncClosing):
 
     async def close(self) -> None:
         """Requests that were accepted go on without this client."""
+        if self._twin is not None:
+            self._twin.close()
         if self._context is not None and not self._context.closed:
             for socket in self._relays.descriptors:
                 asyncio.get_running_loop().remove_reader(socket.fileno())
@@ -290,6 +297,13 @@ class AsyncClient(AsyncClosing):
     async def sql(self, sql: str, *, limit: int | None = None) -> "pa.Table":
         """See `Client.sql`."""
         return await asyncio.to_thread(self._connection.sql, sql, limit)
+
+    def chart(self, ticker: str, period: str | int = "1m", *, height: int = 360) -> "Chart":
+        """See `Client.chart`. Its charts have sockets of their own, which `close()` closes too."""
+        self._check_open()
+        if self._twin is None or self._twin.is_closed:
+            self._twin = Client(self._connection.another())
+        return self._twin.chart(ticker, period, height=height)
 
     async def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None

@@ -80,6 +80,11 @@ class Connection:
         self.operations = Operations(self.session, self.client_id, self.requests, timeout, self._name)
         self._settings = settings
         self._rows = rows
+        self._timeout, self._path = timeout, path
+
+    def another(self) -> "Connection":
+        """To the same platform, for sockets of its own."""
+        return Connection(self._settings, self.relays, None, self._timeout, None, self._rows, self._path)
 
     def new_request_id(self) -> str:
         return fresh_id("request", self._name)

@@ -1,5 +1,6 @@
 """The chart of notebooks: what its kernel side sends, and the whole in a real Chromium."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -120,3 +121,26 @@ def test_a_wrong_ticker_or_period_is_refused_at_once(client: cw.Client) -> None:
         client.chart("BTCUSDT")
     with pytest.raises(cw.InvalidRequest, match="period"):
         client.chart(TICKER, "1x")
+
+
+def test_the_asyncio_twin_has_charts_of_its_own_sockets(
+    relay: Relay,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not BUNDLE.is_file():
+        pytest.skip("the console's pages are not bundled (./run build)")
+
+    async def follow() -> Chart:
+        async with cw.aconnect(relay.requests, relay.notifications, settings=Settings()) as c:
+            chart = c.chart(TICKER, "1m")
+            page = Page(chart, monkeypatch)
+            page.say(view="a", what="open")
+            await asyncio.to_thread(relay.wait_for_subscription, f"OHLC:{TICKER}:60")
+            relay.add_bars(1)
+            await asyncio.to_thread(page.wait, "messages", topic=f"OHLC:{TICKER}:60")
+            return chart
+
+    chart = asyncio.run(follow())
+    relay.wait_for_subscription(f"OHLC:{TICKER}:60", is_there=False)
+    assert all(stream._host.is_closed for stream in chart._streams)
+    chart.close()
