@@ -55,8 +55,12 @@ def quality(
         return
     print_rows([_as_row(each) for each in found], output, COLUMNS, "")
     for each in found:
-        for problem in each.problems:
-            say(f"{each.ticker} {format_period(each.period_seconds)}: {problem}")
+        what = f"{each.ticker} {format_period(each.period_seconds)}"
+        span = (
+            f", {format_nanoseconds(each.first)} to {format_nanoseconds(each.last)}" if each.first and each.last else ""
+        )
+        for problem in each.problems or [f"no problems{span}"]:
+            say(f"{what}: {problem}")
     if html is not None:
         say(f"the page is {html}")
 
@@ -85,8 +89,8 @@ def _as_row(found: Quality) -> dict[str, object]:
         "unknown": found.unknown,
         "incomplete": found.incomplete,
         "outliers": found.outlier_count,
-        "gaps": f"{found.gaps_open}/{found.gaps_open + found.gaps_repaired}",
-        "equal": f"{trades.equal}/{trades.compared}" if trades.compared else "",
+        "gaps": f"{found.gaps_open} open of {found.gaps_open + found.gaps_repaired}",
+        "equal": f"{trades.equal} of {trades.compared}" if trades.compared else "",
     }
 
 
