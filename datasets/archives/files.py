@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from csv import Error as CsvError
 from csv import reader
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,17 +94,23 @@ def content_of(file: Path, names: Sequence[str] = ()) -> bytes:
 @contextmanager
 def opened(file: Path, max_bytes: int, names: Sequence[str] = ()) -> Iterator[io.BufferedReader]:
     """What `content_of` reads, as a stream that raises BadFile beyond `max_bytes`. Nothing is unpacked to the disk."""
-    try:
-        with ExitStack() as stack:
+    with ExitStack() as stack:
+        with _damage(file):
             source: IO[bytes] = stack.enter_context(file.open("rb"))
             if source.read(4) == b"PK\x03\x04" or file.suffix.lower() == ".zip":
                 packed = stack.enter_context(zipfile.ZipFile(file))
                 source = stack.enter_context(packed.open(_member(file, packed, max_bytes, names)))
             else:
                 source.seek(0)
-            yield io.BufferedReader(_Bounded(file, source, max_bytes), 1 << 20)
-    # The zip module's own words for damage: also an unknown compression (NotImplementedError) and a wrong password.
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError) as error:
+        yield io.BufferedReader(_Bounded(file, source, max_bytes), 1 << 20)
+
+
+@contextmanager
+def _damage(file: Path) -> Iterator[None]:
+    """What the zip module raises over a damaged file, an unknown compression or a password, and what the disk says."""
+    try:
+        yield
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, IndexError) as error:
         raise BadFile(file, f"it is not a whole zip file: {error}") from error
     except OSError as error:
         raise BadFile(file, error.strerror or str(error)) from error
@@ -118,7 +125,8 @@ class _Bounded(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         view = memoryview(buffer)
-        found = self._source.read(len(view))
+        with _damage(self._file):
+            found = self._source.read(len(view))
         self._left -= len(found)
         if self._left < 0:
             raise BadFile(self._file, f"it has more than {self._max_bytes >> 20:,} MiB; import it in parts")
@@ -202,7 +210,10 @@ def _unreadable(file: Path, error: pa.ArrowInvalid) -> BadFile:
 
 def _header(file: Path, content: bytes) -> list[str]:
     line = content.partition(b"\n")[0].decode("utf-8-sig", "replace")
-    names = [name.strip() for name in next(reader([line]), [])]
+    try:
+        names = [name.strip() for name in next(reader([line]), [])]
+    except CsvError as error:
+        raise BadFile(file, f"its header cannot be read as CSV: {error}", "line 1") from error
     if len(set(names)) < len(names):
         raise BadFile(file, "its first line names a column twice", "line 1")
     return names

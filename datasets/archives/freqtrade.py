@@ -20,14 +20,15 @@ def read(file: Path, wanted: Wanted) -> Candles:
     """Raises BadFile."""
     period_seconds = _checked_name(file, wanted)
     table = _table(file)
-    if missing := [name for name in _NAMES if name not in table.column_names]:
-        raise BadFile(file, f"it has no column {missing[0]}; its columns are: {', '.join(table.column_names)[:200]}")
     lines = Lines(file, table.select(_NAMES), unit="row")
     date = table["date"]
     if not pa.types.is_timestamp(date.type):
         raise BadFile(file, f"the column date is {date.type}, not a time")
     lines.refuse(date.is_null().to_numpy(), "the date is missing")
-    opens = date.cast(pa.timestamp("ns", date.type.tz)).cast(pa.int64()).to_numpy()
+    try:
+        opens = date.cast(pa.timestamp("ns", date.type.tz)).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise BadFile(file, f"a date is not a plausible time: {error}") from error
     return checked(lines, wanted, period_seconds, opens=opens)
 
 
@@ -36,10 +37,14 @@ def _table(file: Path) -> pa.Table:
         if file.stat().st_size > MAX_BYTES:
             raise BadFile(file, f"it has more than {MAX_BYTES >> 20:,} MiB")
         table = feather.read_table(str(file), memory_map=False)
+        table.validate(full=True)
+        missing = [name for name in _NAMES if name not in table.column_names]
     except OSError as error:
         raise BadFile(file, error.strerror or str(error)) from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise BadFile(file, f"it is not a whole feather file: {error}") from error
+    if missing:
+        raise BadFile(file, f"it has no column {missing[0]}; its columns are: {', '.join(table.column_names)[:200]}")
     if not table.num_rows:
         raise BadFile(file, "it has no rows")
     if table.num_rows > MAX_ROWS:

@@ -1,6 +1,7 @@
 """Files as venues and tools write them, and all that may be wrong with one."""
 
 import hashlib
+import math
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -216,3 +217,79 @@ def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path: Path, content: by
         assert read(file, wanted, of).table.num_rows
     except BadFile as error:
         assert str(file) in str(error)
+
+
+def sound(folder: Path, of: str) -> Path:
+    """A file as its format has it."""
+    if of == "binance-klines":
+        return archived(folder, klines())
+    if of == "freqtrade":
+        file = folder / "BTC_USDT-1m.feather"
+        date = pa.array([(START + 60 * number) * 1_000 for number in range(3)]).cast(pa.timestamp("ms", "UTC"))
+        columns = {"date": date} | {
+            name: pa.array([value] * 3)
+            for name, value in {"open": 1.0, "high": 2.0, "low": 0.5, "close": 1.5, "volume": 10.0}.items()
+        }
+        feather.write_feather(pa.table(columns), str(file))
+        return file
+    file = folder / ("XBTUSD_1.csv" if of == "kraken" else "mine.csv")
+    header = "" if of == "kraken" else "open_time,open,high,low,close,volume,trade_count\n"
+    file.write_text(header + "".join(f"{START + 60 * number},1,2,0.5,1.5,10,3\n" for number in range(3)))
+    return file
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120)
+@given(
+    st.sampled_from([*FORMATS]),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 4), st.binary(max_size=3)), min_size=1, max_size=3),
+)
+def test_a_damaged_file_is_refused_or_has_sound_candles(
+    tmp_path: Path, of: str, edits: list[tuple[int, int, bytes]]
+) -> None:
+    file = sound(tmp_path, of)
+    content = bytearray(file.read_bytes())
+    for place, length, put in edits:
+        at = place % len(content)
+        content[at : at + length] = put or b"0"
+    file.write_bytes(content)
+    try:
+        found = read(file, XBT if of == "kraken" else replace(BTC, period_seconds=60), of)
+    except BadFile as error:
+        assert str(file) in str(error)
+        return
+    times = seconds(found)
+    assert times == sorted(set(times)) and all(time % 60 == 0 for time in times)
+    for row in found.table.to_pylist():
+        assert 0 < row["low"] <= min(row["open"], row["close"]) <= max(row["open"], row["close"]) <= row["high"]
+        assert math.isfinite(row["high"]) and row["volume"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("of", "content", "said"),
+    [
+        ("csv", b"open_time,open\rhigh\n1,2\n", "its header cannot be read as CSV"),
+        ("freqtrade", None, "a date is not a plausible time"),
+    ],
+)
+def test_damage_that_the_libraries_name_in_their_own_way(
+    tmp_path: Path, of: str, content: bytes | None, said: str
+) -> None:
+    file = sound(tmp_path, of)
+    if content is None:
+        table = feather.read_table(str(file))
+        far = pa.array([2**60] * 3).cast(pa.timestamp("ms", "UTC"))
+        feather.write_feather(table.set_column(0, "date", far), str(file))
+    else:
+        file.write_bytes(content)
+    with pytest.raises(BadFile, match=said):
+        read(file, replace(BTC, period_seconds=60), of)
+
+
+def test_a_zip_directory_with_a_nameless_file_is_refused(tmp_path: Path) -> None:
+    file = archived(tmp_path, klines())
+    content = file.read_bytes()
+    at = content.index(b"PK\x01\x02")
+    length = int.from_bytes(content[at + 28 : at + 30], "little")
+    file.write_bytes(content[: at + 28] + b"\0\0" + length.to_bytes(2, "little") + content[at + 32 :])
+    with pytest.raises(BadFile, match="not a whole zip file"):
+        read(file)
