@@ -13,7 +13,7 @@ from core.settings import Settings
 from iceberg import OHLC, TICKS, append, create_tables, load_table, open_catalog
 
 TICKER = "BTC/USDT.KRAKEN"
-#: Of the reply with the candles: those that lie within the reply with the trades.
+#: Candles of the one reply whose trades are in the other.
 COMPARED = 126
 
 
