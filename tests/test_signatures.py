@@ -28,8 +28,8 @@ ROOMS = (
     "venues",
 )
 MOST = 3
-#: Of Redis', ccxt's, jinja's and pyiceberg's classes, and a callback whose one argument is the answer; `evaluate` is the
-#: contract's.
+#: Of Redis', ccxt's, jinja's and pyiceberg's classes, and a callback whose one argument is the answer; `evaluate` is
+#: the contract's.
 NAMED_BY_OTHERS = {"read_response", "handle_errors", "give_back", "call_binop", "fetch_manifest_entry", "evaluate"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
