@@ -59,7 +59,7 @@ _CODE = re.compile(rf"(?:^|\s-)({'|'.join(_REFUSALS)})\b")
 
 
 #: What `lua/_fence.lua` answers.
-_FENCED = re.compile(r"FENCED cw:role:(\S+) (\d+) (\d+)")
+_FENCED = re.compile(r"FENCED cw:role:(\S+) cw:epoch:(\d+) (\d+)")
 
 #: A line `--@ name` of a script stands for the file `_name.lua`, which several scripts share.
 _SHARED = re.compile(rb"^--@ (\w+)\n", re.MULTILINE)
@@ -128,7 +128,7 @@ class Store:
 
     def __init__(self, url: str, *, retry_seconds: float, timeout_seconds: float) -> None:
         self.fence = Fence.of(url)
-        keys = () if self.fence is None else (self.fence.key, self.fence.epoch)
+        keys = () if self.fence is None else (self.fence.key, f"cw:epoch:{self.fence.epoch}")
         #: How many keys a script gets, and these.
         self._keys = pack((len(keys), *keys)).partition(b"\r\n")[2]
         self._key_count = len(keys)

@@ -15,9 +15,10 @@ import yaml
 from bus.api import Record
 from bus.connect import connect
 from bus.embedded import find_redis_server
+from bus.roles import BROKER, Roles
 from candlewright.cli.output import Output
 from candlewright.settings import PREFIX
-from candlewright.wire.errors import BusError
+from candlewright.wire.errors import BusError, RoleLost
 from candlewright.wire.keys import ClientKey
 from candlewright_platform.cli import secrets
 from candlewright_platform.supervisor.ports import free_port
@@ -88,6 +89,14 @@ def test_the_user_of_the_store_may_do_what_the_platform_does_and_no_more(tmp_pat
                 assert bus.get("venues", ["a"]) == [b"1"]
                 bus.hold("ticks", "reader", {0: 0})
                 assert bus.refusal() == ""
+                with closing(Roles(bus.url)) as roles:
+                    term = roles.acquire(BROKER, "one", 60)
+                    assert term is not None
+                    with closing(connect(BusSettings(url=term.address(bus.url)))) as fenced:
+                        fenced.put("venues", {"a": b"2"})
+                        assert roles.acquire(BROKER, "one", 60) is not None
+                        with pytest.raises(RoleLost):
+                            fenced.put("venues", {"a": b"3"})
                 for words in (("CONFIG", "GET", "dir"), ("FLUSHALL",), ("SET", "other", "1"), ("ACL", "LIST")):
                     with pytest.raises(BusError, match=r"NOPERM|permission"):
                         bus._store.call(*words)
