@@ -222,7 +222,9 @@ def test_records_that_trickle_in_share_ever_fewer_commits(case: Case, monkeypatc
 
     monkeypatch.setattr(follower.time, "monotonic", lambda: now)
     followed = replace(case.followed, many_records=1_000)
-    case.follower = Follower(case.bus, followed, lambda taken: commits.append(now), case.stopping, Trickle())
+    case.follower = Follower(
+        case.bus, followed, lambda taken: commits.append(now), stopping=case.stopping, published=Trickle()
+    )
     while now < 120:
         case.follower._round()
     assert [later - former for former, later in pairwise(commits)] == [1, 1, 2, 4, 5, 5]
