@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,15 +20,16 @@ def documents() -> list[Path]:
     return [ROOT / "README.md", *folders, *sorted(ROOT.glob("docs/*.md"))]
 
 
-def source_files() -> Iterator[Path]:
+@cache
+def source_files() -> list[Path]:
+    found = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("docs/**/*.md")]
     for folder in ROOT.glob("[a-z]*/README.md"):
-        yield from (
+        found += (
             path
             for path in folder.parent.rglob("*")
             if path.suffix in (".py", ".lua", ".proto", ".md") and "node_modules" not in path.parts
         )
-    yield from ROOT.glob("tests/**/*.py")
-    yield from ROOT.glob("docs/**/*.md")
+    return found
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
