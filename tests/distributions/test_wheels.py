@@ -73,13 +73,16 @@ def uv() -> str:
     return str(Path(sys.executable).with_name("uv"))
 
 
+def index() -> dict[str, str]:
+    return {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if os.environ.get("PIP_INDEX_URL") else {}
+
+
 def environment(folder: Path, dist: Path, *wanted: str) -> Path:
     """The interpreter of an environment that has nothing but these and what they depend on."""
     subprocess.run([uv(), "venv", "-q", "--python", sys.executable, str(folder)], check=True, timeout=60)
     python = folder / "bin" / "python"
-    index = {"UV_DEFAULT_INDEX": os.environ["PIP_INDEX_URL"]} if os.environ.get("PIP_INDEX_URL") else {}
     install = [uv(), "pip", "install", "-q", "--python", str(python), "--find-links", str(dist), *wanted]
-    subprocess.run(install, check=True, timeout=280, env=clean_environment(**index))
+    subprocess.run(install, check=True, timeout=280, env=clean_environment(**index()))
     return python
 
 
@@ -259,27 +262,28 @@ def test_row_patterns_run_on_every_spark(dist: Path, tmp_path: Path, spark: str,
 
 @pytest.fixture
 def platform(dist: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A platform started from its wheel; gives the variables with which a client finds it."""
+    """A platform that uvx starts from its wheel; gives the variables with which a client finds it."""
     from candlewright_platform.supervisor.ports import free_port
 
-    python = environment(tmp_path / "platform", dist, str(wheel(dist, "candlewright_platform")))
     binds = {
         name: f"tcp://127.0.0.1:{free_port()}"
         for name in ("BROKER__BIND", "RELAY__REQUESTS_BIND", "RELAY__NOTIFICATIONS_BIND")
     }
     binds |= {name: f"127.0.0.1:{free_port()}" for name in ("SPARK__CONNECT_BIND", "HTTP__BIND", "CONSOLE__BIND")}
     variables = {f"CANDLEWRIGHT_{name}": bind for name, bind in binds.items()}
-    command = [str(python.with_name("candlewright")), "up", "--sandbox", "--data-dir", str(tmp_path / "data")]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=clean_environment(**variables)
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield variables
-    finally:
-        process.terminate()
-        assert process.wait(120) == 0
+    uvx = [uv(), "tool", "run", "-q", "--python", sys.executable, "--find-links", str(dist)]
+    command = [*uvx, "--from", str(wheel(dist, "candlewright_platform")), "candlewright", "up", "--sandbox"]
+    with subprocess.Popen(
+        [*command, "--data-dir", str(tmp_path / "data")], stdout=subprocess.PIPE, text=True, cwd=tmp_path,
+        env=clean_environment(**variables, **index()),
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield variables
+        finally:
+            process.terminate()
+            assert process.wait(120) == 0
 
 
 @pytest.mark.long
