@@ -30,7 +30,9 @@ app.add_typer(keys_app, name="keys")
 
 ViewOption = Annotated[
     list[Path] | None,
-    typer.Option("--view", metavar="FILE", help="File with a view that the text reads: CREATE VIEW name AS …"),
+    typer.Option(
+        "--view", metavar="FILE|NAME", help="A view that the text reads: a file (CREATE VIEW …), or a registered one."
+    ),
 ]
 
 

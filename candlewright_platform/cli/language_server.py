@@ -13,4 +13,4 @@ def serve(views: Sequence[Path], config: Path | None) -> None:
     """Until the editor ends it."""
     settings = settings_for(config, None)
     rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))
-    make_server(rules, read_views(views)).start_io()
+    make_server(rules, read_views(views, settings)).start_io()

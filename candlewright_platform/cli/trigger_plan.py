@@ -44,7 +44,7 @@ def plan(
         raise typer.BadParameter(str(error)) from error
     settings = settings_for(config, data_dir)
     values: Mapping[str, str] = dict(map(parameter, parameters))
-    views = read_views(view_files)
+    views = read_views(view_files, settings)
     if trigger is None:
         assert file is not None
         sql = content_of("--file", file)

@@ -8,19 +8,28 @@ import typer
 
 from candlewright.cli.output import Output, json_line, say, wrapped
 from candlewright.cli.trigger import content_of, parameter, read_text
+from candlewright.client import connect
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import TriggerRejected, formatted, view_name
 from candlewright_cep.binding.binder import closest
 from candlewright_platform.cli.loading import settings_for
+from core.settings import Settings
 from triggers.check import TriggerRules, diagnose_trigger
 from triggers.language import language, language_json
 
+#: Until the platform must have answered.
+_SECONDS = 10.0
 
-def read_views(files: Sequence[Path]) -> dict[str, str]:
-    """Texts by the names that they give themselves. Raises typer.BadParameter."""
-    found: dict[str, str] = {}
-    for file in files:
+
+def read_views(given: Sequence[Path], settings: Settings) -> dict[str, str]:
+    """Texts of files, by the names that they give themselves, and of views that are registered with the platform: what
+    is a name and not a file. Raises typer.BadParameter and CandlewrightError."""
+    names = [str(each) for each in given if str(each).isidentifier() and not each.exists()]
+    found = _registered(names, settings) if names else {}
+    for file in given:
+        if str(file) in names:
+            continue
         text = content_of("--view", file)
         try:
             name = view_name(text)
@@ -30,6 +39,15 @@ def read_views(files: Sequence[Path]) -> dict[str, str]:
             raise typer.BadParameter(f"--view {file}: a view is CREATE VIEW name AS SELECT ...")
         found[name] = text
     return found
+
+
+def _registered(names: Sequence[str], settings: Settings) -> dict[str, str]:
+    """With the views that these read."""
+    with connect(settings=settings, timeout=_SECONDS) as c:
+        found = {info.name: info for info in map(c.views.show, names)}
+        for name in sorted({name for info in found.values() for name in info.reads} - found.keys()):
+            found[name] = c.views.show(name)
+    return {name: info.sql for name, info in found.items()}
 
 
 def check(
@@ -50,7 +68,7 @@ def check(
         trigger_id="check", sql_pattern=text, tickers=tickers, parameters=dict(map(parameter, parameters))
     )
     try:
-        found = diagnose_trigger(request, rules, read_views(views))
+        found = diagnose_trigger(request, rules, read_views(views, settings))
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     if output is Output.json:

@@ -60,7 +60,8 @@ def try_one(
         raise typer.BadParameter("--as-seen reads the bars that were published of a ticker: name it with --ticker")
     values = dict(map(parameter, parameters))
     text = read_text(sql, file)
-    files, named = _named_files(inputs, table), read_views(views)
+    settings = settings_for(config, data_dir)
+    files, named = _named_files(inputs, table), read_views(views, settings)
     if both := files.keys() & {name.lower() for name in named}:
         raise typer.BadParameter(f"'{min(both)}' is both an --input and a --view")
     try:
@@ -69,7 +70,6 @@ def try_one(
             found = _evaluated(text, read, values, _default_table(files, table, values))
         else:
             assert ticker is not None
-            settings = settings_for(config, data_dir)
             found = _over_history(text, values, ticker, since, table, output, settings, named, as_seen=as_seen)
     except (TriggerRejected, SkipFailed) as error:
         say(one_line(error))

@@ -3,8 +3,12 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
 from bus import topics as bus_topics
@@ -201,6 +205,36 @@ def test_the_command_line(start_relay: Start, monkeypatch: pytest.MonkeyPatch) -
         assert run("add", "other", "--sql", "SELECT prise FROM ticks")[0] == 1
         c.triggers.remove("t")
         assert json.loads(run("remove", "large", "--output", "json")[1]) == {"name": "large", "status": "REMOVED"}
+
+
+def test_a_text_is_checked_and_tried_over_registered_views(
+    start_relay: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    platform = start_relay()
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", platform.relay.requests_address)
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND", platform.relay.notifications_address)
+    trades = pa.table({"ticker": ["A"] * 4, "ts": [1, 2, 3, 4], "price": [3.0, 8.0, 12.0, 0.5], "size": [2.0, 1, 2, 9]})
+    file = tmp_path / "trades.parquet"
+    pq.write_table(trades, file)
+
+    def run(name: str, *arguments: str) -> Result:
+        return CliRunner().invoke(app, ["trigger", name, "--sql", READER, "--output", "json", *arguments])
+
+    with client_of(platform) as c:
+        c.views.add("large", LARGE)
+        c.views.add("falls", FALLS)
+        found = run("try", "--input", str(file), "--view", "falls")
+        assert found.stdout.splitlines()[-1] == '{"ticker": "A", "ts": 1, "price": 3.0}'
+        assert json.loads(run("check", "--view", "falls").stdout.splitlines()[-1])["ok"]
+        assert json.loads(run("check").stdout.splitlines()[-1])["errors"][0]["message"] == "unknown table 'falls'"
+        # A file stands for the view that is registered under its name.
+        own = tmp_path / "large.sql"
+        own.write_text("CREATE VIEW large AS SELECT * FROM ticks WHERE size < 2")
+        mixed = run("try", "--input", str(file), "--view", "falls", "--view", str(own))
+        assert mixed.stdout.splitlines()[-1] == '{"ticker": "A", "ts": 2, "price": 8.0}'
+        missing = run("check", "--view", "other")
+        assert missing.exit_code == 1
+        assert "no view other is registered" in str(missing.exception or missing.stderr)
 
 
 def test_triggers_may_not_read_each_others_events_in_a_circle(start_relay: Start) -> None:
