@@ -2,9 +2,9 @@
 
 Two processes of each part run over one Redis. The holder is killed (kill -9), or stopped (SIGSTOP) and woken after
 the other one serves; it must end then. One line for each load, role and fault; `floor_seconds` is the lease, which has
-to run out. With live data a client that reads every number says what it sees of it: the longest silence of trades,
-one-second bars and events, how long until the role was taken (`detection_seconds`), and from then until all of them
-came again.
+to run out. `detection_seconds` is the longest time until the role was taken, and `after_detection_seconds` the longest
+from then until the standby was ready. With live data a client that reads every number says what it sees: the longest
+silence of trades, one-second bars and events; `after_detection_seconds` ends when all of them have come again.
 """
 
 import argparse
@@ -18,7 +18,6 @@ from typing import Any
 from benchmarks import failover_load
 from benchmarks.failover_pair import FAULTS, PARTS, Pair
 from bus.embedded import EmbeddedRedis
-from bus.roles import Roles
 from core.log import configure_logging
 
 
@@ -27,11 +26,10 @@ def run(roles: list[str], rounds: int, lease_seconds: float) -> Iterator[dict[st
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
-            states = Roles(redis.url)
-            stack.callback(states.close)
             pair = Pair(role, stack, folder, redis.url, ROLES__LEASE_SECONDS=str(lease_seconds))
             for fault in FAULTS:
-                took = [pair.take_over(fault) for _ in range(rounds)]
+                found = [pair.take_over(fault) for _ in range(rounds)]
+                took = [each.seconds for each in found]
                 yield {
                     "name": role,
                     "fault": fault,
@@ -39,9 +37,11 @@ def run(roles: list[str], rounds: int, lease_seconds: float) -> Iterator[dict[st
                     "rows": rounds,
                     "seconds": round(sum(took), 3),
                     "rows_per_second": round(rounds / sum(took), 4),
-                    "result_rows": states.all()[role].epoch - 1,
+                    "result_rows": pair.epoch - 1,
                     "p50_seconds": round(sorted(took)[rounds // 2], 3),
                     "max_seconds": round(max(took), 3),
+                    "detection_seconds": round(max(each.detection_seconds for each in found), 3),
+                    "after_detection_seconds": round(max(each.after_detection_seconds for each in found), 3),
                     "floor_seconds": lease_seconds,
                 }
 

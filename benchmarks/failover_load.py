@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.failover_pair import FAULTS, PATIENCE_SECONDS, Pair, Process, until
+from benchmarks.failover_pair import FAULTS, PATIENCE_SECONDS, Pair, Process, TakeOver, until
 from bus.embedded import EmbeddedRedis
-from bus.roles import BROKER, DRIVER, REGISTRY, Roles
+from bus.roles import BROKER, DRIVER, REGISTRY
 from candlewright.client import Client, Outcome, Stream, connect
 from core.background import start_thread
 from sandbox import SandboxThread
@@ -118,8 +118,6 @@ def run(roles: Sequence[str], rounds: int, lease_seconds: float) -> Iterator[dic
         folder = Path(stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
         exchange = stack.enter_context(SandboxThread(seed=11, speed=SPEED, rate_limit=False))
-        states = Roles(redis.url)
-        stack.callback(states.close)
         lease = {"ROLES__LEASE_SECONDS": str(lease_seconds)}
         pairs = {role: Pair(role, stack, folder, redis.url, **lease) for role in (BROKER, REGISTRY, DRIVER)}
         ingestor = Process(
@@ -154,34 +152,20 @@ def run(roles: Sequence[str], rounds: int, lease_seconds: float) -> Iterator[dic
         until(lambda: histories.done or histories.failure, "a history")
         for role in roles:
             for fault in FAULTS:
-                yield _row(pairs[role], fault, rounds, states, heard, lease_seconds)
+                yield _row(pairs[role], fault, rounds, heard, lease_seconds)
 
 
-def _row(
-    pair: Pair, fault: str, rounds: int, states: Roles, heard: dict[str, Heard], lease_seconds: float
-) -> dict[str, Any]:
-    detected: list[float] = []
+def _row(pair: Pair, fault: str, rounds: int, heard: dict[str, Heard], lease_seconds: float) -> dict[str, Any]:
     after: list[float] = []
     silence: dict[str, list[float]] = {name: [] for name in heard}
-    took: list[float] = []
-    for _ in range(rounds):
-        epoch = states.all()[pair.role].epoch
-        taken: list[float] = []
 
-        def watch(epoch: int = epoch, taken: list[float] = taken) -> None:
-            until(lambda: states.all()[pair.role].epoch > epoch, "the next term")
-            taken.append(time.monotonic())
+    def look(found: TakeOver) -> None:
+        after.append(max(each.first_after(found.taken) for each in heard.values()))
+        for name, each in heard.items():
+            silence[name].append(each.silence(found.began))
 
-        watching = start_thread("terms", watch)
-
-        def look(began: float, watching: threading.Thread = watching, taken: list[float] = taken) -> None:
-            watching.join()
-            detected.append(taken[0] - began)
-            after.append(max(each.first_after(taken[0]) for each in heard.values()))
-            for name, each in heard.items():
-                silence[name].append(each.silence(began))
-
-        took.append(pair.take_over(fault, look))
+    found = [pair.take_over(fault, look) for _ in range(rounds)]
+    took = [each.seconds for each in found]
     return {
         "name": pair.role,
         "fault": fault,
@@ -189,8 +173,8 @@ def _row(
         "rows": rounds,
         "seconds": round(sum(took), 3),
         "rows_per_second": round(rounds / sum(took), 4),
-        "result_rows": len(detected),
-        "detection_seconds": round(max(detected), 3),
+        "result_rows": len(found),
+        "detection_seconds": round(max(each.detection_seconds for each in found), 3),
         "after_detection_seconds": round(max(after), 3),
         **{f"silence_{name}_seconds": round(max(found), 3) for name, found in silence.items()},
         "floor_seconds": lease_seconds,

@@ -11,10 +11,11 @@ import time
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bus.roles import BROKER, DRIVER, REGISTRY
+from bus.roles import BROKER, DRIVER, REGISTRY, Roles
 
 PATIENCE_SECONDS = 300.0
 #: The process that has each role.
@@ -75,16 +76,41 @@ class Process:
         return bool(status.get("ready")) and status["role"]["epoch"] is not None
 
     def stands_by(self) -> bool:
-        return bool(self.status().get("role", {}).get("standby"))
+        """Also warm, where a standby has to be."""
+        role = self.status().get("role", {})
+        return bool(role.get("standby") and role.get("warm", True))
 
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
 
 
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """By the monotonic clock: the fault, the beginning of the next term, and the standby's readiness."""
+
+    began: float
+    taken: float
+    ready: float
+
+    @property
+    def detection_seconds(self) -> float:
+        return self.taken - self.began
+
+    @property
+    def after_detection_seconds(self) -> float:
+        return self.ready - self.taken
+
+    @property
+    def seconds(self) -> float:
+        return self.ready - self.began
+
+
 class Pair:
     def __init__(self, role: str, stack: ExitStack, folder: Path, bus_url: str, **settings: str) -> None:
         self.role = role
+        self._states = Roles(bus_url)
+        stack.callback(self._states.close)
         self.processes: list[Process] = []
         for name in ("one", "two"):
             self.processes.append(Process(PARTS[role], folder / f"{role}-{name}", bus_url, folder, **settings))
@@ -92,24 +118,30 @@ class Pair:
             newest = self.processes[-1]
             until(newest.has_role if name == "one" else newest.stands_by, f"{role} {name}")
 
-    def take_over(self, fault: str, meanwhile: Callable[[float], Any] = lambda _: None) -> float:
-        """Seconds from the fault until the standby is ready. `meanwhile` gets the time of the fault, and is called
-        before the one that was stopped wakes, and ends; afterwards both are there again.
-        """
+    @property
+    def epoch(self) -> int:
+        """Of the last term that began."""
+        return self._states.all()[self.role].epoch
+
+    def take_over(self, fault: str, meanwhile: Callable[[TakeOver], Any] = lambda _: None) -> TakeOver:
+        """`meanwhile` is called before the one that was stopped wakes, and ends; afterwards both are there again."""
         holder = next(each for each in self.processes if each.has_role())
         (standby,) = (each for each in self.processes if each is not holder)
+        epoch = self.epoch
         began = time.monotonic()
         holder.process.send_signal(FAULTS[fault])
+        until(lambda: self.epoch > epoch, "the next term")
+        taken = time.monotonic()
         until(standby.has_role, "take-over")
-        took = time.monotonic() - began
-        meanwhile(began)
+        found = TakeOver(began, taken, time.monotonic())
+        meanwhile(found)
         if FAULTS[fault] == signal.SIGSTOP:
             holder.process.send_signal(signal.SIGCONT)
         if holder.process.wait(PATIENCE_SECONDS) == 0:
             raise RuntimeError("a process whose term was over ended as if all were well")
         holder.start()
         until(holder.stands_by, "standby")
-        return took
+        return found
 
 
 def until(condition: Callable[[], Any], what: str) -> None:

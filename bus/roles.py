@@ -137,6 +137,8 @@ class Keeper:
     term: Term | None = None
     #: Whether another process was seen to hold the role.
     is_standby: bool = False
+    #: Whether the last renewal did not reach the bus: another term may have begun.
+    is_cut_off: bool = False
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -207,8 +209,10 @@ class Keeper:
             try:
                 is_ours = self.roles.renew(term, self.lease_seconds)
             except BusUnavailable as error:
+                self.is_cut_off = True
                 log.warning("role_not_renewed", role=self.role, error=str(error))
                 continue
+            self.is_cut_off = False
             if not is_ours and term is self.term:
                 newest = self.roles.all().get(self.role)
                 self.on_lost(RoleLost(self.role, term.epoch, newest.epoch if newest else 0))

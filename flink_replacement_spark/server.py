@@ -338,7 +338,8 @@ class Driver:
             if self._vitals.must_begin_anew(now := time.monotonic()):
                 raise ExecutorsLost(self._vitals.lost_executors_seconds(now))
             for query in self.queries:
-                query.check()
+                # Without the bus no query starts, and to try takes the processor from a driver that has taken over.
+                query.check(may_start=not self._keeper.is_cut_off)
 
     def stop(self) -> None:
         """Safe in a signal handler."""

@@ -69,7 +69,7 @@ class WatchedQuery:
         except PySparkException as error:
             self._plan_restart(str(error))
 
-    def check(self) -> None:
+    def check(self, *, may_start: bool = True) -> None:
         """Call often. Raises Py4JError when the JVM is gone."""
         if self.query is not None:
             if self.query.isActive:
@@ -79,7 +79,7 @@ class WatchedQuery:
             error = self.query.exception()
             self.query = None
             self._plan_restart(str(error) if error else "it stopped")
-        if time.monotonic() >= self._restart_at:
+        if may_start and time.monotonic() >= self._restart_at:
             self.start()
 
     def stop(self) -> None:

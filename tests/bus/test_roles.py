@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 import redis
@@ -11,6 +12,8 @@ from bus.api import Record
 from bus.redis_bus import RedisBus
 from bus.roles import BROKER, Keeper, Roles, RoleState, Term
 from candlewright.wire.errors import RoleLost
+from tests.faults.harness import until
+from tests.faults.link import Link
 
 
 @pytest.fixture
@@ -211,3 +214,14 @@ def test_a_standby_that_stops_is_not_shown_any_more(redis_url: str, roles: Roles
     assert roles.all()[BROKER].standbys == (keeper.holder,)
     keeper.close()
     assert roles.all()[BROKER].standbys == ()
+
+
+def test_a_holder_knows_whether_it_is_cut_off(redis_url: str) -> None:
+    with Link(redis_url) as link, closing(Keeper.of(link.url, BROKER, 0.5)) as holder:
+        assert holder.wait(threading.Event()) == Term(BROKER, 1)
+        assert not holder.is_cut_off
+        link.cut()
+        until(lambda: holder.is_cut_off, 10, "a renewal that fails")
+        link.mend()
+        until(lambda: not holder.is_cut_off, 10, "a renewal that works")
+        assert holder.term == Term(BROKER, 1)

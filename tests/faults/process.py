@@ -55,7 +55,9 @@ class Process:
         return bool(self.status().get("ready"))
 
     def is_standby(self) -> bool:
-        return bool(self.status().get("standby"))
+        """Also warm, where a standby has to be."""
+        status = self.status()
+        return bool(status.get("standby") and status.get("role", {}).get("warm", True))
 
     def end(self) -> None:
         self.process.kill()

@@ -1,8 +1,10 @@
 """What the status page says of a query that stopped."""
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
 
-from flink_replacement_spark.engine.watched import gist_of
+from flink_replacement_spark.engine.watched import WatchedQuery, gist_of
 
 PYTHON_UNDER_SPARK = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
   File "clientserver.py", line 617, in _call_proxy
@@ -50,3 +52,17 @@ _UNAVAILABLE = "candlewright.wire.errors.BusUnavailable: no Redis at 6379"
 )
 def test_of_pages_the_line_that_says_why_is_told(reason: str, gist: str) -> None:
     assert gist_of(reason) == gist
+
+
+def test_a_query_that_stopped_starts_only_where_it_may() -> None:
+    attempts: list[int] = []
+
+    def start() -> StreamingQuery:
+        attempts.append(len(attempts))
+        raise PySparkException("the bus is away")
+
+    query = WatchedQuery("history", start, lambda: 0)
+    query.check(may_start=False)
+    assert attempts == []
+    query.check()
+    assert attempts == [0] and query.problem == "the history query stopped: the bus is away"
