@@ -54,7 +54,7 @@ def carry_out() -> None:
     settings = load_settings()
     with closing(connect(settings.bus)) as bus:
         catalog = open_catalog(settings)
-        Importer(bus, catalog, TableLocks(), settings.data_dir, threading.Event()).step()
+        Importer(bus, catalog, TableLocks(), data_dir=settings.data_dir, stopping=threading.Event()).step()
 
 
 def rows_of(of: str, number: int) -> list[str]:
