@@ -153,10 +153,6 @@ def test_arrays_and_quantifiers_by_parameter_in_patterns(seed: int) -> None:
         (PATTERN.replace(":least", ":absent"), r"6:\d+: no value for the parameter :absent"),
         (PATTERN.replace(":least", ":word"), "expected a whole number, found 'three'"),
         (PATTERN.replace(":least", ":far"), "may ask for at most 1000 repetitions"),
-        (
-            PATTERN.replace("price < PREV(price)", "CARDINALITY(ARRAY_AGG(D.price)) > 2"),
-            "arrays are not possible in DEFINE",
-        ),
     ],
 )
 def test_what_is_not_possible_is_refused(sql: str, message: str) -> None:
