@@ -74,16 +74,16 @@ def on_stream(sql: str, tables: dict[str, pa.Table], batch_rows: int) -> int:
         part = fed["ticks"].slice(start, batch_rows)
         reached = int(part.column("ts_ns")[-1].as_py())
         order = part.sort_by([("ticker", "ascending"), ("ts_ns", "ascending")])
-        found += stream.feed_input("ticks", 0, order, Clock(dict.fromkeys(names, reached))).table.num_rows
+        found += stream.feed_input("ticks", 0, order, clock=Clock(dict.fromkeys(names, reached))).table.num_rows
         if reads_bars:
             end = int(np.searchsorted(opened, reached - 60 * SECOND, side="right"))
             bars = fed["ohlc"].slice(done, end - done)
             known = Clock(dict.fromkeys(names, int(opened[end - 1]) + 60 * SECOND if end else 0))
-            found += stream.feed_input("ohlc", 60, bars, known).table.num_rows
+            found += stream.feed_input("ohlc", 60, bars, clock=known).table.num_rows
             done = end
     for name, period in (("ticks", 0), ("ohlc", 60)):
         ended = Clock(dict.fromkeys(names, 0), set(names))
-        found += stream.feed_input(name, period, fed[name].slice(0, 0), ended).table.num_rows
+        found += stream.feed_input(name, period, fed[name].slice(0, 0), clock=ended).table.num_rows
     return found
 
 

@@ -79,9 +79,9 @@ def compile_query(
     sql: str,
     schemas: Mapping[str, pa.Schema],
     parameters: Mapping[str, str] | None = None,
+    *,
     default_table: str = "ticks",
     limits: Limits = DEFAULT,
-    *,
     answers_to_any: bool = False,
     views: Mapping[str, str] | None = None,
 ) -> CompiledQuery:
@@ -91,7 +91,9 @@ def compile_query(
     Raises TriggerRejected with line and column; nothing else, whatever the text.
     """
     inputs = {name: fields_of(schema) for name, schema in schemas.items()}
-    planner = Planner(inputs, parameters or {}, limits, default_table if answers_to_any else "", views or {})
+    planner = Planner(
+        inputs, parameters or {}, limits, any_name=default_table if answers_to_any else "", views=views or {}
+    )
     try:
         tree = parse(sql, limits, parameters)
         plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
@@ -104,9 +106,9 @@ def compile_stored(
     sql: str,
     schemas: Mapping[str, pa.Schema],
     parameters: Mapping[str, str] | None = None,
+    *,
     default_table: str = "ticks",
     limits: Limits = DEFAULT,
-    *,
     answers_to_any: bool = False,
     views: Mapping[str, str] | None = None,
 ) -> CompiledQuery:
@@ -114,13 +116,13 @@ def compile_stored(
     stream reads them. Raises TriggerRejected.
     """
     compiled = compile_query(
-        sql, schemas, parameters, default_table, limits, answers_to_any=answers_to_any, views=views
+        sql, schemas, parameters, default_table=default_table, limits=limits, answers_to_any=answers_to_any, views=views
     )
     return replace(compiled, plan=of_period(compiled.plan, parameters or {}, limits))
 
 
 def compile_view(
-    name: str, schemas: Mapping[str, pa.Schema], views: Mapping[str, str], limits: Limits = DEFAULT
+    name: str, schemas: Mapping[str, pa.Schema], views: Mapping[str, str], *, limits: Limits = DEFAULT
 ) -> CompiledQuery:
     """Check the view of this name against the inputs and the other views; its text may call it by its name.
 
@@ -154,6 +156,7 @@ def evaluate(
     sql: str,
     tables: Rows | Mapping[str, Rows | str],
     parameters: Mapping[str, str] | None = None,
+    *,
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
@@ -168,9 +171,11 @@ def evaluate(
     """
     if isinstance(tables, Mapping):
         named = {name: rows if isinstance(rows, str) else as_table(rows) for name, rows in tables.items()}
-        return evaluate_named(sql, named, parameters, table_name, limits)
+        return evaluate_named(sql, named, parameters, table_name=table_name, limits=limits)
     table = as_table(tables)
-    compiled = compile_stored(sql, {table_name: table.schema}, parameters, table_name, limits, answers_to_any=True)
+    compiled = compile_stored(
+        sql, {table_name: table.schema}, parameters, default_table=table_name, limits=limits, answers_to_any=True
+    )
     return compiled.run({table_name: table})
 
 
@@ -188,6 +193,7 @@ def evaluate_named(
     sql: str,
     tables: Mapping[str, pa.Table | str],
     parameters: Mapping[str, str] | None = None,
+    *,
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
@@ -196,4 +202,4 @@ def evaluate_named(
     stored = {name: given for name, given in tables.items() if not isinstance(given, str)}
     default = table_name if table_name in stored or len(stored) != 1 else next(iter(stored))
     schemas = {name: table.schema for name, table in stored.items()}
-    return compile_stored(sql, schemas, parameters, default, limits, views=views).run(stored)
+    return compile_stored(sql, schemas, parameters, default_table=default, limits=limits, views=views).run(stored)

@@ -4,7 +4,7 @@
 class TriggerRejected(Exception):
     """A text that is refused, with the place in it (1-based) and, where there is one, a hint."""
 
-    def __init__(self, message: str, line: int = 1, column: int = 1, hint: str = "") -> None:
+    def __init__(self, message: str, line: int = 1, column: int = 1, *, hint: str = "") -> None:
         self.message = message
         self.line = line
         self.column = column

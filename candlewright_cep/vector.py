@@ -30,7 +30,7 @@ class Vector:
     __slots__ = ("constant", "length", "type", "valid", "values")
 
     def __init__(
-        self, kind: SqlType, values: Any, valid: Bools | None, length: int | None = None, constant: bool = False
+        self, kind: SqlType, values: Any, valid: Bools | None, *, length: int | None = None, constant: bool = False
     ) -> None:
         self.type = kind
         self.values = values
@@ -69,7 +69,7 @@ class Vector:
         missing = rows < 0
         any_missing = bool(missing.any())
         if self.constant:
-            same = Vector(self.type, self.values, self.valid, len(rows), constant=True)
+            same = Vector(self.type, self.values, self.valid, length=len(rows), constant=True)
             return same.with_nulls(missing) if any_missing else same
         if len(self.values) == 0:
             return nulls(self.type, len(rows))
@@ -83,7 +83,7 @@ class Vector:
     def slice(self, start: int, length: int) -> "Vector":
         """A view of consecutive values."""
         if self.constant:
-            return Vector(self.type, self.values, self.valid, length, constant=True)
+            return Vector(self.type, self.values, self.valid, length=length, constant=True)
         values = self.values.slice(start, length) if self.type.is_text else self.values[start : start + length]
         return Vector(self.type, values, None if self.valid is None else self.valid[start : start + length])
 
@@ -137,9 +137,13 @@ def constant(kind: SqlType, value: Any, length: int) -> Vector:
     """`length` times the same Python value (None = NULL)."""
     valid = np.zeros(1, dtype=np.bool_) if value is None else None
     if kind.is_text:
-        return Vector(kind, pa.array([value], to_arrow(kind)), valid, length, True)
+        return Vector(kind, pa.array([value], to_arrow(kind)), valid, length=length, constant=True)
     return Vector(
-        kind, np.array([_ZERO[kind.kind] if value is None else value], _DTYPE[kind.kind]), valid, length, True
+        kind,
+        np.array([_ZERO[kind.kind] if value is None else value], _DTYPE[kind.kind]),
+        valid,
+        length=length,
+        constant=True,
     )
 
 

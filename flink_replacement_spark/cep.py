@@ -26,4 +26,4 @@ def evaluate(
     if given is None:
         raise TypeError("evaluate needs a table, or a mapping of names to tables")
     named = given if isinstance(given, Mapping) else {table_name: given}
-    return evaluate_named(sql, named, parameters, table_name)
+    return evaluate_named(sql, named, parameters, table_name=table_name)

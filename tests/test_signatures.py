@@ -12,6 +12,7 @@ ROOMS = (
     "bars",
     "broker",
     "bus",
+    "candlewright_cep",
     "candlewright_platform",
     "console",
     "core",
@@ -31,6 +32,8 @@ MOST = 3
 #: Of Redis', ccxt's, jinja's and pyiceberg's classes, and a callback whose one argument is the answer; `evaluate` is
 #: the contract's.
 NAMED_BY_OTHERS = {"read_response", "handle_errors", "give_back", "call_binop", "fetch_manifest_entry", "evaluate"}
+#: Of the trigger language's aggregates: one call for every aggregate, which names only what they share.
+KERNELS = {"framed", "most_frequent", "reduced"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -56,7 +59,7 @@ def declared() -> Iterator[Declared]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             for each in _functions(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())):
-                if each.node.name not in NAMED_BY_OTHERS and not _is_command(each.node):
+                if each.node.name not in NAMED_BY_OTHERS | KERNELS and not _is_command(each.node):
                     yield each
 
 

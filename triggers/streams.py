@@ -236,7 +236,7 @@ class Shard:
         if self._lookback is None:
             rows = rows if old is None else rows.filter(pa.array(old == 0))
             if isinstance(stream, JoinedStream):
-                events = stream.feed_input("ohlc" if label else "ticks", label, rows, clock)
+                events = stream.feed_input("ohlc" if label else "ticks", label, rows, clock=clock)
             else:
                 events = stream.feed(rows, clock, is_own=is_own)
         else:

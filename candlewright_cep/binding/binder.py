@@ -301,7 +301,7 @@ class Binder:
     def further_functions(self) -> Sequence[str]:
         return ()
 
-    def resolved(self, name: str, arguments: list[Expression], node: CallNode, extra: str = "") -> Expression:
+    def resolved(self, name: str, arguments: list[Expression], node: CallNode, *, extra: str = "") -> Expression:
         arguments = _adapted(name, arguments, node.at)
         types = [argument.type for argument in arguments]
         try:
@@ -332,13 +332,13 @@ class Binder:
 
     def _in_zone(self, node: CallNode) -> Expression:
         name = self.zone_name(node.arguments[1])
-        return self.resolved(zones.NAME, [self.bind(node.arguments[0])], node, name)
+        return self.resolved(zones.NAME, [self.bind(node.arguments[0])], node, extra=name)
 
     def _json_value(self, node: CallNode) -> Expression:
         path = self.bind(node.arguments[1]) if len(node.arguments) == 2 else None
         if not isinstance(path, Constant) or path.text is None or fields.path_of(path.text) is None:
             raise node.at.reject("JSON_VALUE takes a text and a path", "JSON_VALUE(body, '$.bids[0].price')")
-        return self.resolved("JSON_VALUE", [self.bind(node.arguments[0])], node, path.text)
+        return self.resolved("JSON_VALUE", [self.bind(node.arguments[0])], node, extra=path.text)
 
     def _field(self, node: CallNode) -> Expression | None:
         """column['name'] of a MAP or STRUCT; None for an array and a place in it."""
@@ -361,7 +361,7 @@ class Binder:
         if len(node.arguments) != 2:
             raise node.at.reject(f"{name} takes a time and a calendar", f"write {name}(ts, 'XNYS')")
         calendar = self.calendar_name(node.arguments[1])
-        return self.resolved(name, [self.bind(node.arguments[0])], node, calendar)
+        return self.resolved(name, [self.bind(node.arguments[0])], node, extra=calendar)
 
     def calendar_name(self, node: Node) -> str:
         """The name of an exchange's calendar. Raises TriggerRejected for others, and where there are none."""
@@ -403,7 +403,7 @@ class Binder:
         known = (field_name(written) if name == "EXTRACT" else unit_name(written)) if written else None
         if known is None:
             raise unit_node.at.reject(f"{name} needs a unit as its first argument", "for example 'minute'")
-        return self.resolved(name, [self.bind(argument) for argument in rest], node, known)
+        return self.resolved(name, [self.bind(argument) for argument in rest], node, extra=known)
 
     def _word(self, node: Node) -> str:
         if isinstance(node, LiteralNode) and isinstance(node.value, str):
@@ -432,7 +432,7 @@ class Binder:
             pc.match_substring_regex(pa.scalar(""), expression)
         except pa.ArrowInvalid:
             raise node.at.reject(f"the pattern of {name} cannot be read") from None
-        return self.resolved(name, arguments[:1], node, expression)
+        return self.resolved(name, arguments[:1], node, extra=expression)
 
     def _with_form(self, node: CallNode, name: str) -> Expression:
         """Functions whose pattern is read when the trigger is checked."""
@@ -457,7 +457,7 @@ class Binder:
         except pa.ArrowInvalid:
             hint = "for example 'yyyy-MM-dd HH:mm:ss'" if name == "DATE_FORMAT" else ""
             raise node.arguments[1].at.reject(f"the pattern of {node.name} cannot be read", hint) from None
-        return self.resolved(name, arguments[:1], node, form)
+        return self.resolved(name, arguments[:1], node, extra=form)
 
     def _with_replacement(self, node: CallNode, name: str) -> Expression:
         if not 2 <= len(node.arguments) <= 3:
@@ -473,7 +473,7 @@ class Binder:
             FUNCTIONS[name].vector([constant(STRING, "", 1)], STRING, form)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise node.arguments[1].at.reject(f"the pattern of {name} cannot be read") from None
-        return self.resolved(name, arguments[:1], node, form)
+        return self.resolved(name, arguments[:1], node, extra=form)
 
     def interval(self, node: CallNode) -> Constant:
         unit = node.name.removeprefix("INTERVAL ")

@@ -94,6 +94,7 @@ class PatternBinder(Binder):
         fields: Sequence[Field],
         parameters: Parameters,
         limits: Limits,
+        *,
         variables: Mapping[str, frozenset[str]],
         in_define: bool,
         time: Expression | None = None,
@@ -205,8 +206,8 @@ class PatternBinder(Binder):
             raise node.at.reject(f"{node.name} of DISTINCT values needs a column", f"write {node.name}(DISTINCT price)")
         return self._aggregation(replace(node, mode=""), function)
 
-    def resolved(self, name: str, arguments: list[Expression], node: CallNode, extra: str = "") -> Expression:
-        return inside_navigation(super().resolved(name, arguments, node, extra))
+    def resolved(self, name: str, arguments: list[Expression], node: CallNode, *, extra: str = "") -> Expression:
+        return inside_navigation(super().resolved(name, arguments, node, extra=extra))
 
     def _field(self, node: CallNode) -> Expression | None:
         found = super()._field(node)

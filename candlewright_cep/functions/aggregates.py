@@ -98,11 +98,11 @@ def _avg(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
         return Vector(kind, total / np.maximum(count, 1), count > 0)
 
 
-def _extreme(largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+def _extreme(*, largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
     def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
         argument = arguments[0].expand()
         if argument.type.is_text:
-            return argument.take(_best(argument, firsts, largest))
+            return argument.take(_best(argument, firsts, largest=largest))
         values = argument.values
         neutral: float | int | bool
         step: np.ufunc = np.maximum if largest else np.minimum
@@ -119,7 +119,7 @@ def _extreme(largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vect
     return run
 
 
-def _best(argument: Vector, firsts: Index, largest: bool) -> Index:
+def _best(argument: Vector, firsts: Index, *, largest: bool) -> Index:
     """The position of the first extreme value up to each position, -1 where there is none."""
     ranks = codes(argument)
     length = len(ranks)
@@ -132,8 +132,8 @@ def _best(argument: Vector, firsts: Index, largest: bool) -> Index:
     return np.where(found < 0, -1, length - found % size)
 
 
-def _extreme_by(largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
-    return lambda arguments, firsts, kind: arguments[0].take(_best(arguments[1], firsts, largest))
+def _extreme_by(*, largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    return lambda arguments, firsts, kind: arguments[0].take(_best(arguments[1], firsts, largest=largest))
 
 
 def _first_value(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
@@ -150,7 +150,7 @@ def _last_value(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Ve
     return arguments[0].take(found)
 
 
-def _moments(sample: bool, root: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+def _moments(*, sample: bool, root: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
     """Variance by the numerically stable recurrence, position by position."""
 
     def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
@@ -319,10 +319,10 @@ def _no_running_array(arguments: Sequence[Vector], firsts: Index, kind: SqlType)
     length = arguments[0].length
     starts = np.zeros(length, dtype=np.int64)
     starts[firsts] = firsts
-    return arrays(arguments[0], np.maximum.accumulate(starts), np.arange(1, length + 1, dtype=np.int64), kind)
+    return arrays(arguments[0], np.maximum.accumulate(starts), np.arange(1, length + 1, dtype=np.int64), kind=kind)
 
 
-def arrays(values: Vector, begins: Index, ends: Index, kind: SqlType) -> Vector:
+def arrays(values: Vector, begins: Index, ends: Index, *, kind: SqlType) -> Vector:
     """One array a row: the values from `begins[i]` to `ends[i]`, NULL where there are none."""
     sizes = np.maximum(ends - begins, 0)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
@@ -339,7 +339,7 @@ def arrays(values: Vector, begins: Index, ends: Index, kind: SqlType) -> Vector:
 
 
 def _whole_arrays(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
-    return arrays(arguments[0], firsts, firsts + sizes, kind)
+    return arrays(arguments[0], firsts, firsts + sizes, kind=kind)
 
 
 def _array_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
@@ -636,7 +636,7 @@ def spend(function: str, values: int) -> None:
     work.spend(values, work.FOLDED_A_STEP if function in _FOLDED else work.VALUES_A_STEP)
 
 
-def running(function: str, arguments: Sequence[Vector], firsts: Index, length: int, kind: SqlType) -> Vector:
+def running(function: str, arguments: Sequence[Vector], firsts: Index, *, length: int, kind: SqlType) -> Vector:
     """The aggregate of each segment up to each of `length` positions. COUNT without arguments counts rows."""
     if not arguments:
         return Vector(kind, accumulate(np.add, np.ones(length, dtype=np.int64), firsts), None)
@@ -644,7 +644,7 @@ def running(function: str, arguments: Sequence[Vector], firsts: Index, length: i
 
 
 def reduced(
-    function: str, arguments: Sequence[Vector], firsts: Index, sizes: Index, length: int, kind: SqlType
+    function: str, arguments: Sequence[Vector], firsts: Index, *, sizes: Index, length: int, kind: SqlType
 ) -> Vector:
     """The aggregate of each segment `firsts[i]` to `firsts[i] + sizes[i]`; sizes may be 0.
 
@@ -654,7 +654,7 @@ def reduced(
     if shorter is not None:
         return shorter(arguments, firsts, sizes, kind)
     filled = sizes > 0
-    over = running(function, arguments, firsts[filled], length, kind)
+    over = running(function, arguments, firsts[filled], length=length, kind=kind)
     last = np.where(filled, firsts + sizes - 1, -1)
     return over.take(last) if function not in COUNTS else _zero_if_empty(over.take(last))
 

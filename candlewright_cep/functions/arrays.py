@@ -144,7 +144,7 @@ def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     items = concatenate(list(arguments)).take(order).to_arrow()
     offsets = pa.array(np.arange(0, count * length + 1, count), pa.int32())
     whole = pa.ListArray.from_arrays(offsets, items).cast(kind.arrow)
-    return Vector(kind, whole, None, arguments[0].length, length == 1 and count * length == count)
+    return Vector(kind, whole, None, length=arguments[0].length, constant=length == 1 and count * length == count)
 
 
 def are_equal(one: Vector, other: Vector) -> Bools:

@@ -104,14 +104,16 @@ def _of_session(value: Callable[[Calendar, Index, Array], Array]) -> Callable[[S
         inside = session >= 0
         valid = inside if source.valid is None else inside & source.valid
         found = value(known, np.maximum(session, 0), source.values)
-        return Vector(kind, found, valid, source.length, source.constant)
+        return Vector(kind, found, valid, length=source.length, constant=source.constant)
 
     return run
 
 
 def _is_open(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     source = arguments[0]
-    return Vector(kind, calendar(extra).is_open(source.values), source.valid, source.length, source.constant)
+    return Vector(
+        kind, calendar(extra).is_open(source.values), source.valid, length=source.length, constant=source.constant
+    )
 
 
 ENTRIES: list[Declared] = [

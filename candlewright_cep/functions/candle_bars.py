@@ -40,7 +40,7 @@ EQUAL = Measure("range", 5, 0.05)
 class Bars:
     """The bars of a walk. Patterns look back in a fixed order: a walk keeps its state by the order of its calls."""
 
-    def __init__(self, walk: Walk, open_: Series, high: Series, low: Series, close: Series) -> None:
+    def __init__(self, walk: Walk, open_: Series, high: Series, *, low: Series, close: Series) -> None:
         self._walk = walk
         self._series = (open_, high, low, close)
         self._known: dict[int, Bar] = {}
@@ -51,7 +51,8 @@ class Bars:
     def back(self, count: int) -> "Bar":
         if count not in self._known:
             series = self._series if not count else [self._walk.back(one, count) for one in self._series]
-            self._known[count] = Bar(self, count, *(one.values for one in series))
+            open_, high, low, close = (one.values for one in series)
+            self._known[count] = Bar(self, count, open_, high=high, low=low, close=close)
         return self._known[count]
 
     def last(self, count: int) -> "list[Bar]":
@@ -74,7 +75,7 @@ class Bars:
 class Bar:
     """The bars `count` rows back, one for each row."""
 
-    def __init__(self, bars: Bars, count: int, open_: Floats, high: Floats, low: Floats, close: Floats) -> None:
+    def __init__(self, bars: Bars, count: int, open_: Floats, *, high: Floats, low: Floats, close: Floats) -> None:
         self._bars = bars
         self.count = count
         self.open, self.high, self.low, self.close = open_, high, low, close
@@ -164,12 +165,12 @@ def signed(condition: Callable[[Bars], Bools], bar: int = 0, sign: float = 1.0) 
     return lambda bars: np.where(condition(bars), 100.0 * sign * bars.back(bar).sign, 0.0)
 
 
-def candle(name: str, found: Found, start: int, text: str, *, penetration: float | None = None) -> Indicator:
+def candle(name: str, found: Found, start: int, *, text: str, penetration: float | None = None) -> Indicator:
     """`start`: the first row with a value. `penetration`: the number that may follow the columns."""
 
     def compute(walk: Walk, open_: Series, high: Series, low: Series, close: Series, *numbers: float) -> Series:
         given = numbers if penetration is None else (numbers or (penetration,))
-        return Series(found(Bars(walk, open_, high, low, close), *given), start)
+        return Series(found(Bars(walk, open_, high, low=low, close=close), *given), start)
 
     taken = () if penetration is None else (Argument("penetration", 0, 10, False, penetration),)
     return Indicator(f"CDL_{name}", ("open", "high", "low", "close"), taken, compute, text, optional=len(taken))

@@ -323,71 +323,92 @@ def _hikkake(trap: Callable[[Bars, int], tuple[Floats, Floats, Floats]]) -> Foun
 
 
 SEQUENCES = (
-    candle("2CROWS", is_(_two_crows, -100.0), 12, "a fall above a long rise, then one from it into the rise"),
+    candle("2CROWS", is_(_two_crows, -100.0), 12, text="a fall above a long rise, then one from it into the rise"),
     candle(
-        "UPSIDE_GAP_2CROWS", is_(_upside_gap_two_crows, -100.0), 12, "two falls above a long rise, the second covers"
+        "UPSIDE_GAP_2CROWS",
+        is_(_upside_gap_two_crows, -100.0),
+        12,
+        text="two falls above a long rise, the second covers",
     ),
-    candle("3INSIDE", signed(_three_inside, 2, -1.0), 12, "a harami, then a close past the first bar's open"),
-    candle("3OUTSIDE", signed(_three_outside, 1), 3, "an engulfing, then a close further on"),
-    candle("3STARS_IN_SOUTH", is_(_three_stars_in_the_south), 12, "three falls, each smaller and inside the last"),
+    candle("3INSIDE", signed(_three_inside, 2, -1.0), 12, text="a harami, then a close past the first bar's open"),
+    candle("3OUTSIDE", signed(_three_outside, 1), 3, text="an engulfing, then a close further on"),
+    candle("3STARS_IN_SOUTH", is_(_three_stars_in_the_south), 12, text="three falls, each smaller and inside the last"),
     candle(
-        "3WHITE_SOLDIERS", is_(_three_white_soldiers), 12, "three rises, each from the body before to a higher close"
+        "3WHITE_SOLDIERS",
+        is_(_three_white_soldiers),
+        12,
+        text="three rises, each from the body before to a higher close",
     ),
-    candle("3BLACK_CROWS", is_(_three_black_crows, -100.0), 13, "after a rise three falls, each from the body before"),
-    candle("IDENTICAL_3CROWS", is_(_identical_three_crows, -100.0), 12, "three falls, each from the close before"),
-    candle("ADVANCE_BLOCK", is_(_advance_block, -100.0), 12, "three rises that weaken"),
-    candle("STALLED_PATTERN", is_(_stalled, -100.0), 12, "two long rises, then a short one at their end"),
+    candle(
+        "3BLACK_CROWS", is_(_three_black_crows, -100.0), 13, text="after a rise three falls, each from the body before"
+    ),
+    candle("IDENTICAL_3CROWS", is_(_identical_three_crows, -100.0), 12, text="three falls, each from the close before"),
+    candle("ADVANCE_BLOCK", is_(_advance_block, -100.0), 12, text="three rises that weaken"),
+    candle("STALLED_PATTERN", is_(_stalled, -100.0), 12, text="two long rises, then a short one at their end"),
     candle(
         "MORNING_STAR",
         is_(_star(is_morning=True, of=lambda bar: bar.is_small)),
         12,
-        "a fall, a small body below it, and a rise into it",
+        text="a fall, a small body below it, and a rise into it",
         penetration=0.3,
     ),
     candle(
         "EVENING_STAR",
         is_(_star(is_morning=False, of=lambda bar: bar.is_small), -100.0),
         12,
-        "a rise, a small body above it, a fall into it",
+        text="a rise, a small body above it, a fall into it",
         penetration=0.3,
     ),
     candle(
         "MORNING_DOJI_STAR",
         is_(_star(is_morning=True, of=lambda bar: bar.is_doji)),
         12,
-        "a morning star whose star is a doji",
+        text="a morning star whose star is a doji",
         penetration=0.3,
     ),
     candle(
         "EVENING_DOJI_STAR",
         is_(_star(is_morning=False, of=lambda bar: bar.is_doji), -100.0),
         12,
-        "an evening star whose star is a doji",
+        text="an evening star whose star is a doji",
         penetration=0.3,
     ),
     candle(
         "ABANDONED_BABY",
         lambda bars, penetration: np.where(_abandoned_baby(bars, penetration), 100.0 * bars.now.sign, 0.0),
         12,
-        "a doji star with gaps between the shadows on both sides",
+        text="a doji star with gaps between the shadows on both sides",
         penetration=0.3,
     ),
-    candle("TRISTAR", _tri_star, 12, "three doji, the second past a gap"),
-    candle("UNIQUE_3RIVER", is_(_unique_three_river), 12, "a long fall, a fall inside with a lower low, a short rise"),
-    candle("STICK_SANDWICH", is_(_stick_sandwich), 7, "a rise between two falls with nearly one close"),
-    candle("GAP_SIDE_SIDE_WHITE", _side_by_side, 7, "two like rises side by side past a gap"),
-    candle("TASUKI_GAP", signed(_tasuki_gap, 1), 7, "a gap, then a like bar back into it"),
-    candle("XSIDE_GAP_3METHODS", signed(_gap_three_methods, 2), 2, "a gap, then a bar that closes it"),
-    candle("3LINE_STRIKE", signed(_line_strike, 1), 8, "three bars one way, and one that takes all of them back"),
-    candle("CONCEAL_BABY_SWALL", is_(_concealed_swallow), 13, "four falls, the last covers the third"),
-    candle("BREAKAWAY", signed(_breakaway), 14, "a gap, two bars further on, and one back into the gap"),
-    candle("LADDER_BOTTOM", is_(_ladder_bottom), 14, "four falls, the last with an upper shadow, and a rise above it"),
+    candle("TRISTAR", _tri_star, 12, text="three doji, the second past a gap"),
     candle(
-        "MAT_HOLD", is_(_mat_hold), 14, "a long rise, three small bars that hold, and a rise past them", penetration=0.5
+        "UNIQUE_3RIVER", is_(_unique_three_river), 12, text="a long fall, a fall inside with a lower low, a short rise"
     ),
-    candle("RISE_FALL_3METHODS", signed(_three_methods, 4), 14, "a long bar, three small ones back, and a long one on"),
-    candle("HIKKAKE", _hikkake(_trap), 5, "a false break of an inside bar; ±200 for the bar that confirms it"),
+    candle("STICK_SANDWICH", is_(_stick_sandwich), 7, text="a rise between two falls with nearly one close"),
+    candle("GAP_SIDE_SIDE_WHITE", _side_by_side, 7, text="two like rises side by side past a gap"),
+    candle("TASUKI_GAP", signed(_tasuki_gap, 1), 7, text="a gap, then a like bar back into it"),
+    candle("XSIDE_GAP_3METHODS", signed(_gap_three_methods, 2), 2, text="a gap, then a bar that closes it"),
+    candle("3LINE_STRIKE", signed(_line_strike, 1), 8, text="three bars one way, and one that takes all of them back"),
+    candle("CONCEAL_BABY_SWALL", is_(_concealed_swallow), 13, text="four falls, the last covers the third"),
+    candle("BREAKAWAY", signed(_breakaway), 14, text="a gap, two bars further on, and one back into the gap"),
     candle(
-        "HIKKAKE_MOD", _hikkake(_modified_trap), 10, "a false break after two inside bars; ±200 for its confirmation"
+        "LADDER_BOTTOM", is_(_ladder_bottom), 14, text="four falls, the last with an upper shadow, and a rise above it"
+    ),
+    candle(
+        "MAT_HOLD",
+        is_(_mat_hold),
+        14,
+        text="a long rise, three small bars that hold, and a rise past them",
+        penetration=0.5,
+    ),
+    candle(
+        "RISE_FALL_3METHODS", signed(_three_methods, 4), 14, text="a long bar, three small ones back, and a long one on"
+    ),
+    candle("HIKKAKE", _hikkake(_trap), 5, text="a false break of an inside bar; ±200 for the bar that confirms it"),
+    candle(
+        "HIKKAKE_MOD",
+        _hikkake(_modified_trap),
+        10,
+        text="a false break after two inside bars; ±200 for its confirmation",
     ),
 )

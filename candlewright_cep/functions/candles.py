@@ -228,41 +228,53 @@ def _matching_low(bars: Bars) -> Bools:
 
 
 _ONE = (
-    candle("DOJI", is_(lambda bars: bars.now.is_doji), 10, "a body of nearly nothing"),
-    candle("DRAGONFLY_DOJI", is_(_dragonfly), 10, "a doji with a lower shadow alone"),
-    candle("GRAVESTONE_DOJI", is_(_gravestone), 10, "a doji with an upper shadow alone"),
-    candle("LONG_LEGGED_DOJI", is_(_long_legged_doji), 10, "a doji with a shadow longer than its body"),
-    candle("RICKSHAW_MAN", is_(_rickshaw_man), 10, "a doji in the middle of two longer shadows"),
-    candle("TAKURI", is_(_takuri), 10, "a dragonfly doji with a very long lower shadow"),
-    candle("MARUBOZU", signed(_marubozu), 10, "a long body with nearly no shadows"),
-    candle("CLOSING_MARUBOZU", signed(_closing_marubozu), 10, "a long body with nearly no shadow past its close"),
-    candle("BELT_HOLD", signed(_belt_hold), 10, "a long body with nearly no shadow before its open"),
-    candle("SPINNING_TOP", signed(_spinning_top), 10, "a small body between longer shadows"),
-    candle("HIGH_WAVE", signed(_high_wave), 10, "a small body between shadows of more than twice its length"),
-    candle("LONG_LINE", signed(_long_line), 10, "a long body between short shadows"),
-    candle("SHORT_LINE", signed(_short_line), 10, "a short body between short shadows"),
+    candle("DOJI", is_(lambda bars: bars.now.is_doji), 10, text="a body of nearly nothing"),
+    candle("DRAGONFLY_DOJI", is_(_dragonfly), 10, text="a doji with a lower shadow alone"),
+    candle("GRAVESTONE_DOJI", is_(_gravestone), 10, text="a doji with an upper shadow alone"),
+    candle("LONG_LEGGED_DOJI", is_(_long_legged_doji), 10, text="a doji with a shadow longer than its body"),
+    candle("RICKSHAW_MAN", is_(_rickshaw_man), 10, text="a doji in the middle of two longer shadows"),
+    candle("TAKURI", is_(_takuri), 10, text="a dragonfly doji with a very long lower shadow"),
+    candle("MARUBOZU", signed(_marubozu), 10, text="a long body with nearly no shadows"),
+    candle("CLOSING_MARUBOZU", signed(_closing_marubozu), 10, text="a long body with nearly no shadow past its close"),
+    candle("BELT_HOLD", signed(_belt_hold), 10, text="a long body with nearly no shadow before its open"),
+    candle("SPINNING_TOP", signed(_spinning_top), 10, text="a small body between longer shadows"),
+    candle("HIGH_WAVE", signed(_high_wave), 10, text="a small body between shadows of more than twice its length"),
+    candle("LONG_LINE", signed(_long_line), 10, text="a long body between short shadows"),
+    candle("SHORT_LINE", signed(_short_line), 10, text="a short body between short shadows"),
 )
 _TWO = (
-    candle("HAMMER", is_(_hammer), 11, "a small body over a long lower shadow, near or below the low before"),
-    candle("HANGING_MAN", is_(_hanging_man, -100.0), 11, "a hammer near or above the high before"),
-    candle("INVERTED_HAMMER", is_(_inverted_hammer), 11, "a small body under a long upper shadow, past a gap down"),
-    candle("SHOOTING_STAR", is_(_shooting_star, -100.0), 11, "a small body under a long upper shadow, past a gap up"),
-    candle("ENGULFING", _engulfing, 2, "a body that covers the one before, of the other colour"),
-    candle("HARAMI", _harami, 11, "a small body inside the long one before"),
-    candle("HARAMI_CROSS", _harami_cross, 11, "a doji inside the long body before"),
-    candle("HOMING_PIGEON", is_(_homing_pigeon), 11, "a small fall inside the long fall before"),
-    candle("DOJI_STAR", signed(_doji_star, 1, -1.0), 11, "a doji past a gap after a long body"),
-    candle("COUNTERATTACK", signed(_counterattack), 11, "two long bodies of other colours with nearly one close"),
-    candle("SEPARATING_LINES", signed(_separating_lines), 11, "a belt hold that opens where the other colour opened"),
-    candle("KICKING", signed(_kicking), 11, "two marubozu of other colours with a gap between them"),
-    candle("KICKING_BY_LENGTH", _kicking_by_length, 11, "kicking; the longer body says which way"),
+    candle("HAMMER", is_(_hammer), 11, text="a small body over a long lower shadow, near or below the low before"),
+    candle("HANGING_MAN", is_(_hanging_man, -100.0), 11, text="a hammer near or above the high before"),
     candle(
-        "DARK_CLOUD_COVER", is_(_dark_cloud, -100.0), 11, "a fall from above a long rise into its body", penetration=0.5
+        "INVERTED_HAMMER", is_(_inverted_hammer), 11, text="a small body under a long upper shadow, past a gap down"
     ),
-    candle("PIERCING", is_(_piercing), 11, "a long rise from below a long fall past the middle of its body"),
-    candle("IN_NECK", is_(_in_neck, -100.0), 11, "a rise from below a long fall to just above its close"),
-    candle("ON_NECK", is_(_on_neck, -100.0), 11, "a rise from below a long fall to nearly its low"),
-    candle("THRUSTING", is_(_thrusting, -100.0), 11, "a rise from below a long fall into the lower half of its body"),
-    candle("MATCHING_LOW", is_(_matching_low), 6, "two falls with nearly one close"),
+    candle(
+        "SHOOTING_STAR", is_(_shooting_star, -100.0), 11, text="a small body under a long upper shadow, past a gap up"
+    ),
+    candle("ENGULFING", _engulfing, 2, text="a body that covers the one before, of the other colour"),
+    candle("HARAMI", _harami, 11, text="a small body inside the long one before"),
+    candle("HARAMI_CROSS", _harami_cross, 11, text="a doji inside the long body before"),
+    candle("HOMING_PIGEON", is_(_homing_pigeon), 11, text="a small fall inside the long fall before"),
+    candle("DOJI_STAR", signed(_doji_star, 1, -1.0), 11, text="a doji past a gap after a long body"),
+    candle("COUNTERATTACK", signed(_counterattack), 11, text="two long bodies of other colours with nearly one close"),
+    candle(
+        "SEPARATING_LINES", signed(_separating_lines), 11, text="a belt hold that opens where the other colour opened"
+    ),
+    candle("KICKING", signed(_kicking), 11, text="two marubozu of other colours with a gap between them"),
+    candle("KICKING_BY_LENGTH", _kicking_by_length, 11, text="kicking; the longer body says which way"),
+    candle(
+        "DARK_CLOUD_COVER",
+        is_(_dark_cloud, -100.0),
+        11,
+        text="a fall from above a long rise into its body",
+        penetration=0.5,
+    ),
+    candle("PIERCING", is_(_piercing), 11, text="a long rise from below a long fall past the middle of its body"),
+    candle("IN_NECK", is_(_in_neck, -100.0), 11, text="a rise from below a long fall to just above its close"),
+    candle("ON_NECK", is_(_on_neck, -100.0), 11, text="a rise from below a long fall to nearly its low"),
+    candle(
+        "THRUSTING", is_(_thrusting, -100.0), 11, text="a rise from below a long fall into the lower half of its body"
+    ),
+    candle("MATCHING_LOW", is_(_matching_low), 6, text="two falls with nearly one close"),
 )
 CANDLES = (*_ONE, *_TWO, *SEQUENCES)

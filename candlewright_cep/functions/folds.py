@@ -95,7 +95,7 @@ def _moments(state: State, value: Any) -> State:
     return count + 1, mean, spread + apart * (value - mean)
 
 
-def _spread(sample: bool, root: bool) -> Callable[[State], Any]:
+def _spread(*, sample: bool, root: bool) -> Callable[[State], Any]:
     def result(state: State) -> Any:
         size = state[0] - 1 if sample else state[0]
         if size <= 0:
@@ -106,7 +106,7 @@ def _spread(sample: bool, root: bool) -> Callable[[State], Any]:
     return result
 
 
-def _extreme_by(largest: bool) -> Callable[..., State]:
+def _extreme_by(*, largest: bool) -> Callable[..., State]:
     def step(state: State, value: Any, key: Any) -> State:
         if key is None:
             return state

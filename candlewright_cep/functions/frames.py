@@ -20,7 +20,7 @@ _STRETCH = 1 << 16
 Kernel = Callable[[Sequence[Vector], Index, Index, SqlType], Vector]
 
 
-def framed(function: str, arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector | None:
+def framed(function: str, arguments: Sequence[Vector], low: Index, *, high: Index, kind: SqlType) -> Vector | None:
     """The aggregate over the rows `low[i]` to `high[i]` (exclusive) for each i; None where this module has no way to
     it. COUNT without arguments counts rows."""
     if function == "COUNT" and not arguments:
@@ -135,7 +135,7 @@ def _geometric(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlTy
 # -- deviations -----------------------------------------------------------------------------------------------------
 
 
-def _variance(sample: bool, root: bool) -> Kernel:
+def _variance(*, sample: bool, root: bool) -> Kernel:
     def run(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
         found = moments(RangeSums(low, high), [arguments[0].values], arguments[0].mask)
         size = found.count - 1 if sample else found.count
@@ -181,7 +181,7 @@ def _intercept(found: Moments) -> tuple[Array, Bools]:
 # -- extremes -------------------------------------------------------------------------------------------------------
 
 
-def reduced_over(step: np.ufunc, values: Array, low: Index, high: Index) -> Array:
+def reduced_over(step: np.ufunc, values: Array, low: Index, *, high: Index) -> Array:
     """`step` over each range, for one that may count a value twice. The result of an empty range has no meaning."""
     sizes = np.maximum(high - low, 1)
     levels = np.frexp(sizes.astype(np.float64))[1] - 1
@@ -203,11 +203,11 @@ def reduced_over(step: np.ufunc, values: Array, low: Index, high: Index) -> Arra
     return found
 
 
-def _extreme(largest: bool) -> Kernel:
+def _extreme(*, largest: bool) -> Kernel:
     def run(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
         argument = arguments[0]
         if argument.type.is_text:
-            return argument.take(_best(argument, low, high, largest))
+            return argument.take(_best(argument, low, high, largest=largest))
         values, valid = argument.values, argument.valid
         step: np.ufunc = np.maximum if largest else np.minimum
         neutral: float | int | bool = not largest
@@ -218,24 +218,24 @@ def _extreme(largest: bool) -> Kernel:
             neutral = np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max
         if valid is not None:
             values = np.where(valid, values, neutral)
-        return Vector(kind, reduced_over(step, values, low, high), _counts(valid, low, high) > 0)
+        return Vector(kind, reduced_over(step, values, low, high=high), _counts(valid, low, high) > 0)
 
     return run
 
 
-def _best(argument: Vector, low: Index, high: Index, largest: bool) -> Index:
+def _best(argument: Vector, low: Index, high: Index, *, largest: bool) -> Index:
     """The position of the first extreme value of each range, -1 where there is none."""
     ranks = codes(argument)
     length = len(ranks)
     # One number that orders by rank and then by earlier position.
     size, span = length + 1, int(ranks.max(initial=0)) + 1
     key = np.where(ranks < 0, -1, (ranks if largest else span - ranks) * size + length - np.arange(length))
-    best = np.where(high > low, reduced_over(np.maximum, key, low, high), -1)
+    best = np.where(high > low, reduced_over(np.maximum, key, low, high=high), -1)
     return np.where(best < 0, -1, length - best % size)
 
 
-def _extreme_by(largest: bool) -> Kernel:
-    return lambda arguments, low, high, _kind: arguments[0].take(_best(arguments[1], low, high, largest))
+def _extreme_by(*, largest: bool) -> Kernel:
+    return lambda arguments, low, high, _kind: arguments[0].take(_best(arguments[1], low, high, largest=largest))
 
 
 def _any_value(arguments: Sequence[Vector], low: Index, high: Index, _kind: SqlType) -> Vector:

@@ -52,7 +52,7 @@ def _kama(walk: Walk, x: Series, n: int) -> Series:
     share = np.where(is_straight, 1.0, np.abs(whole.values / np.where(is_straight, 1.0, way.values)))
     weight = (share * (2 / 3 - 2 / 31) + 2 / 31) ** 2
     found = walk.recurrence(
-        Series(x.values, n - 1), 1, lambda y: y, lambda y, x, weight: (x - y) * weight + y, further=weight
+        Series(x.values, n - 1), 1, lambda y: y, step=lambda y, x, weight: (x - y) * weight + y, further=weight
     )
     return Series(found, n)
 
@@ -63,7 +63,7 @@ def _by_half_life(walk: Walk, x: Series, half_life: float) -> tuple[Series, Seri
     mean = walk.smoothed(x, 1, weight)
     apart = np.where(walk.numbers == 0, 0.0, x.values - walk.back(mean, 1).values)
     squares = Series(weight * (1 - weight) * (apart * apart))
-    variance = walk.recurrence(squares, 1, lambda y: y, lambda y, x: y * (1 - weight) + x)
+    variance = walk.recurrence(squares, 1, lambda y: y, step=lambda y, x: y * (1 - weight) + x)
     return mean, Series(variance)
 
 
@@ -162,7 +162,7 @@ def _cci(walk: Walk, high: Series, low: Series, close: Series, n: int) -> Series
     return Series(_over(apart, 0.015 * (spread.values / n)), mean.start)
 
 
-def _aroon(largest: bool) -> Callable[..., Series]:
+def _aroon(*, largest: bool) -> Callable[..., Series]:
     def run(walk: Walk, high: Series, low: Series, n: int) -> Series:
         ago = walk.ago(high if largest else low, n + 1, largest=largest)
         return Series((100.0 / n) * (n - ago.values), ago.start)
@@ -223,7 +223,7 @@ def _adx(walk: Walk, high: Series, low: Series, close: Series, n: int) -> Series
     return walk.wilder(Series(index, plus.start), n, holds=True)
 
 
-def _donchian(largest: bool) -> Callable[..., Series]:
+def _donchian(*, largest: bool) -> Callable[..., Series]:
     return lambda walk, x, n: walk.extreme(x, n, largest=largest)
 
 

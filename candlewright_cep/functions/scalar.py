@@ -48,23 +48,23 @@ def _valid(arguments: Sequence[Vector]) -> Bools | None:
     return valid
 
 
-def finish(arguments: Sequence[Vector], kind: SqlType, values: Array, valid: Bools | None) -> Vector:
+def finish(arguments: Sequence[Vector], kind: SqlType, values: Array, *, valid: Bools | None) -> Vector:
     """A vector of the arguments' common length; it stays constant when all of them are."""
     length = arguments[0].length
     if all(argument.constant for argument in arguments):
-        return Vector(kind, values, valid, length, True)
+        return Vector(kind, values, valid, length=length, constant=True)
     if len(values) != length:
         values = np.repeat(values, length)
     if valid is not None and len(valid) != length:
         valid = np.repeat(valid, length)
-    return Vector(kind, values, valid, length)
+    return Vector(kind, values, valid, length=length)
 
 
 def _strict(compute: Callable[..., Array]) -> Implementation:
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         with np.errstate(all="ignore"):
             values = compute(*(argument.values for argument in arguments))
-        return finish(arguments, kind, values, _valid(arguments))
+        return finish(arguments, kind, values, valid=_valid(arguments))
 
     return run
 
@@ -89,7 +89,7 @@ def _sum(sign: int) -> Implementation:
                 other = right if sign > 0 else ~right
                 wrapped = ((left ^ values) & (other ^ values)) < 0
                 valid = ~wrapped if valid is None else valid & ~wrapped
-        return finish(arguments, kind, values, valid)
+        return finish(arguments, kind, values, valid=valid)
 
     return run
 
@@ -103,13 +103,13 @@ def _multiply(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector
             fits = np.abs(product) < 2.0**63
             values = np.where(fits, product, 0).astype(np.int64)
             valid = fits if valid is None else valid & fits
-            return finish(arguments, kind, values, valid)
+            return finish(arguments, kind, values, valid=valid)
         values = left * right
         if kind.kind is not Kind.DOUBLE:
             fits = _products_fit(left, right)
             if not fits.all():
                 valid = fits if valid is None else valid & fits
-    return finish(arguments, kind, values, valid)
+    return finish(arguments, kind, values, valid=valid)
 
 
 def _products_fit(left: Array, right: Array) -> Bools:
@@ -143,7 +143,7 @@ def _divide(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     valid = _valid(arguments)
     if bad.any():
         valid = ~bad if valid is None else valid & ~bad
-    return finish(arguments, kind, values, valid)
+    return finish(arguments, kind, values, valid=valid)
 
 
 def _modulo(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
@@ -155,7 +155,7 @@ def _modulo(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     valid = _valid(arguments)
     if zero.any():
         valid = ~zero if valid is None else valid & ~zero
-    return finish(arguments, kind, values, valid)
+    return finish(arguments, kind, values, valid=valid)
 
 
 def _equality(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
@@ -207,24 +207,24 @@ def _or(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     return _logic(arguments, kind, stops_at=True)
 
 
-def _logic(arguments: Sequence[Vector], kind: SqlType, stops_at: bool) -> Vector:
+def _logic(arguments: Sequence[Vector], kind: SqlType, *, stops_at: bool) -> Vector:
     join = np.logical_or if stops_at else np.logical_and
     values = arguments[0].values
     for argument in arguments[1:]:
         values = join(values, argument.values)
     if all(argument.valid is None for argument in arguments):
-        return finish(arguments, kind, values, None)
+        return finish(arguments, kind, values, valid=None)
     # Known when every part is known, or one known part decides alone.
     known: Bools = np.ones(1, dtype=np.bool_)
     decided: Bools = np.zeros(1, dtype=np.bool_)
     for argument in arguments:
         known = known & argument.mask
         decided = decided | (argument.mask & (argument.values == stops_at))
-    return finish(arguments, kind, np.where(decided, stops_at, not stops_at), known | decided)
+    return finish(arguments, kind, np.where(decided, stops_at, not stops_at), valid=known | decided)
 
 
 def _is_null(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    return finish(arguments, kind, ~arguments[0].mask, None)
+    return finish(arguments, kind, ~arguments[0].mask, valid=None)
 
 
 def _is_true(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
@@ -248,7 +248,7 @@ def _case(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     found = arguments[-1]
     for index in range(len(arguments) - 3, -1, -2):
         found = choose(arguments[index].true(), arguments[index + 1], found)
-    return Vector(kind, found.values, found.valid, found.length, found.constant)
+    return Vector(kind, found.values, found.valid, length=found.length, constant=found.constant)
 
 
 def _coalesce(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
@@ -258,7 +258,7 @@ def _coalesce(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector
             found = argument
         else:
             found = choose(np.broadcast_to(argument.mask, (argument.length,)), argument, found)
-    return Vector(kind, found.values, found.valid, found.length, found.constant)
+    return Vector(kind, found.values, found.valid, length=found.length, constant=found.constant)
 
 
 def _null_if(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
@@ -266,14 +266,14 @@ def _null_if(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     return arguments[0].with_nulls(same)
 
 
-def _extreme(numbers: Callable[..., Array], least: bool) -> Implementation:
+def _extreme(numbers: Callable[..., Array], *, least: bool) -> Implementation:
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         found = arguments[0]
         if not kind.is_text:
             values = found.values
             for argument in arguments[1:]:
                 values = numbers(values, argument.values)
-            return finish(arguments, kind, values, _valid(arguments))
+            return finish(arguments, kind, values, valid=_valid(arguments))
         for argument in arguments[1:]:
             name = "less" if least else "greater"
             better = _comparison(np.less, name)([argument, found], BOOLEAN, extra)
@@ -284,7 +284,7 @@ def _extreme(numbers: Callable[..., Array], least: bool) -> Implementation:
     return run
 
 
-def _coarse(number: Array, digits: Array, is_rounded: bool) -> tuple[Array, Bools]:
+def _coarse(number: Array, digits: Array, *, is_rounded: bool) -> tuple[Array, Bools]:
     """Integers without their last -`digits` digits; and where that is an integer of 64 bits."""
     step = np.power(np.int64(10), np.clip(-digits, 0, 18))
     rest = np.fmod(number, step)
@@ -303,7 +303,7 @@ def _whole(arguments: Sequence[Vector], kind: SqlType, values: Array, fits: Bool
     valid = _valid(arguments)
     if not fits.all():
         valid = fits if valid is None else valid & fits
-    return finish(arguments, kind, values, valid)
+    return finish(arguments, kind, values, valid=valid)
 
 
 def _sign_changed(compute: Callable[..., Array]) -> Implementation:
@@ -344,7 +344,7 @@ def _round(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         if kind.is_integer:
             return _whole(arguments, kind, *_coarse(number, digits, is_rounded=True))
         values = _at_digits(number, digits, _nearest)
-    return finish(arguments, kind, values, _valid(arguments))
+    return finish(arguments, kind, values, valid=_valid(arguments))
 
 
 def _truncate(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
@@ -355,7 +355,7 @@ def _truncate(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         if kind.is_integer:
             return _whole(arguments, kind, *_coarse(number, digits, is_rounded=False))
         values = _at_digits(number, digits, np.trunc)
-    return finish(arguments, kind, values, _valid(arguments))
+    return finish(arguments, kind, values, valid=_valid(arguments))
 
 
 def _logarithm(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
@@ -381,12 +381,12 @@ def _width_bucket(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Ve
         known = ~np.isnan(value) & np.isfinite(first) & np.isfinite(last) & (first != last)
         known = known & (count > 0) & (count < most)
     valid = _valid(arguments)
-    return finish(arguments, kind, np.where(known, values, 0), known if valid is None else valid & known)
+    return finish(arguments, kind, np.where(known, values, 0), valid=known if valid is None else valid & known)
 
 
 def _same(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     found = arguments[0]
-    return Vector(kind, found.values, found.valid, found.length, found.constant)
+    return Vector(kind, found.values, found.valid, length=found.length, constant=found.constant)
 
 
 def _float(name: str, compute: Callable[..., Array], count: int = 1, *, usage: Usage) -> ScalarFunction:
@@ -671,11 +671,13 @@ def cast(vector: Vector, target: SqlType) -> Vector:
     if source.is_time and target.is_time:
         return functions_time.rescaled(vector, target)
     if target.kind is Kind.DOUBLE and (source.is_numeric or source.kind is Kind.BOOLEAN):
-        return Vector(target, vector.values.astype(np.float64), vector.valid, vector.length, vector.constant)
+        return Vector(
+            target, vector.values.astype(np.float64), vector.valid, length=vector.length, constant=vector.constant
+        )
     if target.is_integer and (source.is_numeric or source.kind is Kind.BOOLEAN):
         return _to_integer(vector, target)
     if target.kind is Kind.BOOLEAN and source.is_numeric:
-        return Vector(target, vector.values != 0, vector.valid, vector.length, vector.constant)
+        return Vector(target, vector.values != 0, vector.valid, length=vector.length, constant=vector.constant)
     raise Mismatch
 
 
@@ -691,7 +693,7 @@ def _to_integer(vector: Vector, target: SqlType) -> Vector:
     if target.kind is Kind.INT:
         fits = (values >= -(2**31)) & (values < 2**31)
         valid = valid if fits.all() else (fits if valid is None else valid & fits)
-    return Vector(target, values, valid, vector.length, vector.constant)
+    return Vector(target, values, valid, length=vector.length, constant=vector.constant)
 
 
 FUNCTIONS = _table()

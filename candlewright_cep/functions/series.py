@@ -142,7 +142,7 @@ class Walk:
         extended, places = self._with_history(series.values, count)
         return Series(extended[places - count], series.start + count)
 
-    def folded(self, series: Sequence[Series], n: int, first: Callable[[Parts], Parts], merge: Merge) -> Parts:
+    def folded(self, series: Sequence[Series], n: int, first: Callable[[Parts], Parts], *, merge: Merge) -> Parts:
         """Per row the merge of what `first` makes of the last `n` values, always in the same order."""
         extended: list[Array] = []
         places: Index = np.zeros(0, np.int64)
@@ -156,7 +156,7 @@ class Walk:
 
     def total(self, series: Series, n: int) -> Series:
         """The sum of the last n values."""
-        (total,) = self.folded([series], n, lambda parts: parts, lambda one, other, *_: (one[0] + other[0],))
+        (total,) = self.folded([series], n, lambda parts: parts, merge=lambda one, other, *_: (one[0] + other[0],))
         return Series(total, series.start + n - 1)
 
     def mean(self, series: Series, n: int) -> Series:
@@ -165,7 +165,7 @@ class Walk:
 
     def extreme(self, series: Series, n: int, *, largest: bool) -> Series:
         step: np.ufunc = np.maximum if largest else np.minimum
-        (found,) = self.folded([series], n, lambda parts: parts, lambda one, other, *_: (step(one[0], other[0]),))
+        (found,) = self.folded([series], n, lambda parts: parts, merge=lambda one, other, *_: (step(one[0], other[0]),))
         return Series(found, series.start + n - 1)
 
     def weighted(self, series: Series, n: int) -> tuple[Series, Series]:
@@ -174,7 +174,7 @@ class Walk:
         def merge(one: Parts, other: Parts, older: int, _newer: int) -> Parts:
             return one[0] + other[0], one[1] + (other[1] + older * other[0])
 
-        total, products = self.folded([series], n, lambda parts: (parts[0], parts[0]), merge)
+        total, products = self.folded([series], n, lambda parts: (parts[0], parts[0]), merge=merge)
         return Series(total, series.start + n - 1), Series(products, series.start + n - 1)
 
     def spread(self, series: Series, n: int) -> tuple[Series, Series]:
@@ -185,7 +185,7 @@ class Walk:
             mean = one[0] + apart * (newer / (older + newer))
             return mean, one[1] + other[1] + apart * apart * (older * newer / (older + newer))
 
-        mean, squares = self.folded([series], n, lambda parts: (parts[0], np.zeros(len(parts[0]))), merge)
+        mean, squares = self.folded([series], n, lambda parts: (parts[0], np.zeros(len(parts[0]))), merge=merge)
         return Series(mean, series.start + n - 1), Series(squares, series.start + n - 1)
 
     def distances(self, series: Series, n: int, centre: Series) -> Series:
@@ -204,7 +204,7 @@ class Walk:
             is_later = other[0] >= one[0] if largest else other[0] <= one[0]
             return np.where(is_later, other[0], one[0]), np.where(is_later, other[1], one[1] + newer)
 
-        _, found = self.folded([series], n, lambda parts: (parts[0], np.zeros(len(parts[0]))), merge)
+        _, found = self.folded([series], n, lambda parts: (parts[0], np.zeros(len(parts[0]))), merge=merge)
         return Series(found, series.start + n - 1)
 
     # -- recurrences ----------------------------------------------------------------------------------------------
@@ -214,8 +214,8 @@ class Walk:
         series: Series,
         seed: int,
         finish: Callable[[Array], Array],
-        step: Step,
         *,
+        step: Step,
         holds: bool = False,
         further: Array | None = None,
     ) -> Array:
@@ -236,7 +236,7 @@ class Walk:
                 number = int(self.numbers[first]) - series.start
                 more = None if further is None else further[rows]
                 state[segment] = _through(
-                    series.values[rows], found[rows], known, number, seed, finish, step, holds, more
+                    series.values[rows], found[rows], known, number, seed, finish, step, holds=holds, further=more
                 )
             short = np.flatnonzero(self._sizes <= _LONG)
             firsts, sizes = self._firsts[short], self._sizes[short]
@@ -247,32 +247,36 @@ class Walk:
                 at = firsts + offset
                 numbers = self.numbers[at] - series.start
                 more = None if further is None else further[at]
-                state[short] = _stepped(state[short], series.values[at], numbers, seed, finish, step, holds, more)
+                state[short] = _stepped(
+                    state[short], series.values[at], numbers, seed, finish, step, holds=holds, further=more
+                )
                 found[at] = state[short]
         table[self._partitions, 0] = state
         return found
 
-    def smoothed(self, series: Series, n: int, weight: float, start: int = 0) -> Series:
+    def smoothed(self, series: Series, n: int, weight: float, *, start: int = 0) -> Series:
         """Exponential smoothing from the mean of the first n values; the values before row `start` are left out."""
         given = series.after(start)
-        found = self.recurrence(given, n, lambda total: total / n, lambda y, x: (x - y) * weight + y)
+        found = self.recurrence(given, n, lambda total: total / n, step=lambda y, x: (x - y) * weight + y)
         return Series(found, given.start + n - 1)
 
     def ema(self, series: Series, n: int, start: int = 0) -> Series:
-        return self.smoothed(series, n, 2 / (n + 1), start)
+        return self.smoothed(series, n, 2 / (n + 1), start=start)
 
     def wilder(self, series: Series, n: int, *, holds: bool = False) -> Series:
         """Wilder's mean: each value counts one n-th."""
-        found = self.recurrence(series, n, lambda total: total / n, lambda y, x: (y * (n - 1) + x) / n, holds=holds)
+        found = self.recurrence(
+            series, n, lambda total: total / n, step=lambda y, x: (y * (n - 1) + x) / n, holds=holds
+        )
         return Series(found, series.start + n - 1)
 
     def wilder_total(self, series: Series, n: int) -> Series:
         """Wilder's sum: one n-th of it goes with each value that comes. It begins with the n-th value."""
-        found = self.recurrence(series, n - 1, lambda total: total, lambda y, x: y - y / n + x)
+        found = self.recurrence(series, n - 1, lambda total: total, step=lambda y, x: y - y / n + x)
         return Series(found, series.start + n - 1)
 
     def running_total(self, series: Series) -> Series:
-        return Series(self.recurrence(series, 1, lambda y: y, lambda y, x: y + x), series.start)
+        return Series(self.recurrence(series, 1, lambda y: y, step=lambda y, x: y + x), series.start)
 
 
 def _windows(parts: Parts, n: int, merge: Merge) -> Parts:
@@ -299,6 +303,7 @@ def _through(
     seed: int,
     finish: Callable[..., Array],
     step: Step,
+    *,
     holds: bool,
     further: Array | None,
 ) -> float:
@@ -340,6 +345,7 @@ def _stepped(
     seed: int,
     finish: Callable[[Array], Array],
     step: Step,
+    *,
     holds: bool,
     further: Array | None,
 ) -> Array:

@@ -40,14 +40,14 @@ def _first(argument: Vector) -> Any:
     return argument.to_arrow()[0]
 
 
-def _rowwise(compute: Callable[..., Any], strict: bool = True) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
+def _rowwise(compute: Callable[..., Any], *, strict: bool = True) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
     """A Python function per distinct row of arguments; NULL in gives NULL out where it is `strict`."""
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         length = arguments[0].length
         constant_all = all(argument.constant for argument in arguments)
         if constant_all:
-            arguments = [Vector(a.type, a.values, a.valid, 1, True) for a in arguments]
+            arguments = [Vector(a.type, a.values, a.valid, length=1, constant=True) for a in arguments]
         known: dict[tuple[Any, ...], Any] = {}
         found: list[Any] = []
         size = 0
@@ -219,7 +219,7 @@ def _substring(text: str, start: int, length: int | None = None) -> str:
     return text[begin:] if length is None else text[begin : begin + length]
 
 
-def _pad(left: bool) -> Callable[[str, int, str], str | None]:
+def _pad(*, left: bool) -> Callable[[str, int, str], str | None]:
     def run(text: str, size: int, fill: str = " ") -> str | None:
         if not 0 <= size <= _MAX_TEXT or not fill:
             return None

@@ -29,7 +29,7 @@ def rescaled(vector: Vector, target: SqlType) -> Vector:
     """The same times in the precision of `target`, cut towards the past."""
     unit = NANOSECONDS["D" if target.kind is Kind.DATE else target.unit]
     values = vector.values - vector.values % unit if unit > 1 else vector.values
-    return Vector(target, values, vector.valid, vector.length, vector.constant)
+    return Vector(target, values, vector.valid, length=vector.length, constant=vector.constant)
 
 
 def _calendar(values: Array, unit: str) -> Array:
@@ -101,7 +101,9 @@ def field_name(text: str) -> str | None:
 def _extract(name: str) -> _Implementation:
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         source = arguments[0]
-        return Vector(kind, field(source.values, name or extra), source.valid, source.length, source.constant)
+        return Vector(
+            kind, field(source.values, name or extra), source.valid, length=source.length, constant=source.constant
+        )
 
     return run
 
@@ -120,14 +122,20 @@ def truncated(values: Array, unit: str) -> Array:
 
 def _date_trunc(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     source = arguments[0]
-    return Vector(kind, truncated(source.values, extra), source.valid, source.length, source.constant)
+    return Vector(kind, truncated(source.values, extra), source.valid, length=source.length, constant=source.constant)
 
 
 def _date_ceil(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     source = arguments[0]
     cut = truncated(source.values, extra)
     following = cut + UNITS[extra] if extra in UNITS else _months_later(cut, np.int64(_MONTHS[extra]))
-    return Vector(kind, np.where(cut == source.values, cut, following), source.valid, source.length, source.constant)
+    return Vector(
+        kind,
+        np.where(cut == source.values, cut, following),
+        source.valid,
+        length=source.length,
+        constant=source.constant,
+    )
 
 
 def _months_later(values: Array, count: Array | np.int64) -> Array:
@@ -150,7 +158,7 @@ def _both(arguments: Sequence[Vector]) -> Bools | None:
 def _finish(arguments: Sequence[Vector], kind: SqlType, values: Array, valid: Bools | None) -> Vector:
     length = arguments[0].length
     if all(argument.constant for argument in arguments):
-        return Vector(kind, values, valid, length, True)
+        return Vector(kind, values, valid, length=length, constant=True)
     full = np.ascontiguousarray(np.broadcast_to(values, (length,)))
     return Vector(kind, full, None if valid is None else np.ascontiguousarray(np.broadcast_to(valid, (length,))))
 
@@ -183,7 +191,7 @@ def _date_add(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
 
 def _to_unixtime(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     source = arguments[0]
-    return Vector(kind, source.values / UNITS["SECOND"], source.valid, source.length, source.constant)
+    return Vector(kind, source.values / UNITS["SECOND"], source.valid, length=source.length, constant=source.constant)
 
 
 def _from_unixtime(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
@@ -193,12 +201,12 @@ def _from_unixtime(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> V
         usable = np.abs(scaled) < 9.2e15 / 1000
         values = np.where(usable, scaled, 0).astype(np.int64) * UNITS["MILLISECOND"]
     valid = source.valid if usable.all() else (usable if source.valid is None else source.valid & usable)
-    return Vector(kind, values, valid, source.length, source.constant)
+    return Vector(kind, values, valid, length=source.length, constant=source.constant)
 
 
 def _seconds(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     source = arguments[0]
-    return Vector(kind, source.values / UNITS["SECOND"], source.valid, source.length, source.constant)
+    return Vector(kind, source.values / UNITS["SECOND"], source.valid, length=source.length, constant=source.constant)
 
 
 def _time_first(result: Callable[[SqlType], SqlType]) -> Signature:

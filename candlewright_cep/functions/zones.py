@@ -102,7 +102,7 @@ def _signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 def _at_time_zone(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     source = arguments[0]
     move = instants if kind.zone else wall_clock
-    return Vector(kind, move(source.values, extra), source.valid, source.length, source.constant)
+    return Vector(kind, move(source.values, extra), source.valid, length=source.length, constant=source.constant)
 
 
 ENTRIES: list[Declared] = [(NAME, _signature, _at_time_zone, None)]

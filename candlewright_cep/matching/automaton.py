@@ -46,7 +46,7 @@ class Candidates(dict[int, tuple[Candidate, ...]]):
 
     __slots__ = ("_automaton", "_bits", "_mask", "_start")
 
-    def __init__(self, automaton: "Automaton", mask: int, bits: int, start: bool) -> None:
+    def __init__(self, automaton: "Automaton", mask: int, bits: int, *, start: bool) -> None:
         super().__init__()
         self._automaton, self._mask, self._bits, self._start = automaton, mask, bits, start
 
@@ -54,7 +54,7 @@ class Candidates(dict[int, tuple[Candidate, ...]]):
         mask, bits = self._mask, self._bits
         found = tuple(
             candidate
-            for candidate in self._automaton.layout(place, self._start, False)
+            for candidate in self._automaton.layout(place, start=self._start, end=False)
             if candidate.variable == -1
             or (candidate.variable >= 0 and mask >> candidate.variable & 1 and bits >> candidate.then & 1)
         )
@@ -105,7 +105,7 @@ class State(dict[int, Step]):
         self._automaton, self.bits = automaton, bits
 
     def __missing__(self, mask: int) -> Step:
-        found = self._automaton.step(self.bits, mask, False)
+        found = self._automaton.step(self.bits, mask, start=False)
         self[mask] = found
         return found
 
@@ -138,16 +138,16 @@ class Automaton:
 
     def _lay_out(self, at: Position) -> None:
         for place in range(len(self._places)):
-            self.layout(place, False, False)
+            self.layout(place, start=False, end=False)
             if self._steps > _LAYOUT_STEPS:
                 raise at.reject("the pattern has too many ways to go on", "use smaller bounds")
 
-    def layout(self, place: int, start: bool, end: bool, open_end: bool = False) -> tuple[Candidate, ...]:
+    def layout(self, place: int, *, start: bool, end: bool, open_end: bool = False) -> tuple[Candidate, ...]:
         """All candidates of a place in order. `start` and `end` tell whether the anchors hold here."""
         key = (place, start, end, open_end)
         found = self._layouts.get(key)
         if found is None:
-            reached, steps = closure(self.program, self._places[place], start, end, open_end)
+            reached, steps = closure(self.program, self._places[place], at_start=start, at_end=end, open_end=open_end)
             self._steps += steps
             found = tuple(self._candidate(index) for index in reached)
             self._layouts[key] = found
@@ -173,39 +173,39 @@ class Automaton:
 
     def ended(self) -> State:
         """The state behind the last row of a closed partition."""
-        return self.state(self._accept_places(False, True))
+        return self.state(self._accept_places(start=False, end=True))
 
-    def step(self, bits: int, mask: int, start: bool) -> Step:
+    def step(self, bits: int, mask: int, *, start: bool) -> Step:
         work.current().spend(len(self._variables) // _PLACES_A_STEP)
-        sources = self._sources_of(start)
-        before = self._accept_places(start, False)
+        sources = self._sources_of(start=start)
+        before = self._accept_places(start=start, end=False)
         for number, variable in enumerate(self._variables):
             if mask >> variable & 1 and bits >> (number + 1) & 1:
                 before |= sources[number]
-        return Step(self.state(before), Candidates(self, mask, bits, start))
+        return Step(self.state(before), Candidates(self, mask, bits, start=start))
 
-    def _sources_of(self, start: bool) -> list[int]:
+    def _sources_of(self, *, start: bool) -> list[int]:
         found = self._sources.get(start)
         if found is None:
             found = [0] * len(self._variables)
             for place in range(len(self._places)):
-                for candidate in self.layout(place, start, False):
+                for candidate in self.layout(place, start=start, end=False):
                     if candidate.variable >= 0:
                         found[candidate.then - 1] |= 1 << place
             self._sources[start] = found
         return found
 
-    def _accept_places(self, start: bool, end: bool) -> int:
+    def _accept_places(self, *, start: bool, end: bool) -> int:
         found = self._accepting.get((start, end))
         if found is None:
             found = 0
             for place in range(len(self._places)):
-                if ACCEPT in self.layout(place, start, end):
+                if ACCEPT in self.layout(place, start=start, end=end):
                     found |= 1 << place
             self._accepting[(start, end)] = found
         return found
 
-    def read(self, masks: list[int], end: State, at_start: bool) -> list[Step]:
+    def read(self, masks: list[int], end: State, *, at_start: bool) -> list[Step]:
         """The steps over consecutive rows of one partition, given what holds behind the last of them.
 
         `at_start`: the first of the rows is the first of its partition.
@@ -215,5 +215,5 @@ class Automaton:
         steps: list[Step] = passed[:0:-1]
         if at_start and self.has_start_anchor and masks:
             behind = steps[1].before if len(masks) > 1 else end
-            steps[0] = self.step(behind.bits, masks[0], True)
+            steps[0] = self.step(behind.bits, masks[0], start=True)
         return steps

@@ -43,7 +43,7 @@ class BulkSearch:
     `is_whole`: no rows follow those that are given. Otherwise an attempt that reaches the last row is undecided.
     """
 
-    def __init__(self, plan: SearchPlan, is_whole: bool) -> None:
+    def __init__(self, plan: SearchPlan, *, is_whole: bool) -> None:
         self._plan = plan
         self._is_whole = is_whole
         self._tables: _Tables | None = None
@@ -108,7 +108,7 @@ class BulkSearch:
             raise MappedLimit(self._plan.limits.mapped_rows)
         firsts = np.searchsorted(partitions, np.arange(len(attempts)))
         numbers = np.arange(1, len(rows) + 1) - firsts[partitions]
-        return Together(Matches.decided(rows, lengths, numbers, labels[mapped]), partitions, undecided)
+        return Together(Matches.decided(rows, lengths, numbers, labels=labels[mapped]), partitions, undecided)
 
 
 def _distinct(masks: Array) -> Array:

@@ -90,7 +90,7 @@ def _loops(conditions: Conditions, outlooks: Sequence[Outlook | None], automaton
 
     found: dict[int, Loop] = {}
     for place in range(automaton.places):
-        candidates = automaton.layout(place, False, False)
+        candidates = automaton.layout(place, start=False, end=False)
         rounds = [candidate for candidate in candidates if candidate.then == place and candidate.variable >= 0]
         exits = {c.variable for c in candidates if c.then != place and c.variable >= 0}
         if len(rounds) != 1 or candidates[0] is ACCEPT or not all(is_selective(number) for number in exits):
@@ -103,17 +103,17 @@ def _loops(conditions: Conditions, outlooks: Sequence[Outlook | None], automaton
 
 
 def _starts(conditions: Conditions, variables: Sequence[str], automaton: Automaton) -> dict[int, Outlook | None]:
-    begin = {*automaton.layout(0, False, False), *automaton.layout(0, True, False)}
+    begin = {*automaton.layout(0, start=False, end=False), *automaton.layout(0, start=True, end=False)}
     firsts = {candidate.variable for candidate in begin}
     if len(firsts) != 1 or min(firsts) < 0:
         return {}
     first = firsts.pop()
     later = _reached(automaton, [candidate.then for candidate in begin], frozenset())
-    is_once = not any(c.variable == first for place in later for c in automaton.layout(place, False, False))
+    is_once = not any(c.variable == first for place in later for c in automaton.layout(place, start=False, end=False))
     found: dict[int, Outlook | None] = {}
     for number, local in enumerate(conditions.local):
         condition = None if conditions.path is None else conditions.path.conditions[number]
-        outlook = None if condition is None else at_start(condition, variables[first], is_once)
+        outlook = None if condition is None else at_start(condition, variables[first], is_once=is_once)
         if number != first and (outlook is not None or local is not None) and len(found) < _MOST_JUDGED:
             found[number] = outlook
     return {} if _reaches_end(automaton, frozenset(found)) else found
@@ -124,7 +124,7 @@ def _reached(automaton: Automaton, places: list[int], missing: frozenset[int]) -
     found = set(places)
     pending = list(found)
     while pending:
-        for candidate in automaton.layout(pending.pop(), True, True):
+        for candidate in automaton.layout(pending.pop(), start=True, end=True):
             if candidate.variable >= 0 and candidate.variable not in missing and candidate.then not in found:
                 found.add(candidate.then)
                 pending.append(candidate.then)
@@ -132,7 +132,7 @@ def _reached(automaton: Automaton, places: list[int], missing: frozenset[int]) -
 
 
 def _reaches_end(automaton: Automaton, missing: frozenset[int]) -> bool:
-    return any(ACCEPT in automaton.layout(place, True, True) for place in _reached(automaton, [0], missing))
+    return any(ACCEPT in automaton.layout(place, start=True, end=True) for place in _reached(automaton, [0], missing))
 
 
 # -- the rows of one batch ------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def _reaches_end(automaton: Automaton, missing: frozenset[int]) -> bool:
 def _span_of(vector: Vector) -> Span:
     whole = vector.expand()
     values = whole.values.astype(np.float64)
-    span = widened(values, whole.type.kind in (Kind.DOUBLE, Kind.BOOLEAN))
+    span = widened(values, is_exact=whole.type.kind in (Kind.DOUBLE, Kind.BOOLEAN))
     missing = np.isnan(values) if whole.type.kind is Kind.DOUBLE else _NO
     if whole.valid is not None:
         missing = missing | ~whole.valid
@@ -187,7 +187,7 @@ class _Level:
 class _Variable:
     """The rows as one variable sees them."""
 
-    def __init__(self, outlook: Outlook | None, spans: Sequence[Span], wanted: Bools | None, length: int) -> None:
+    def __init__(self, outlook: Outlook | None, spans: Sequence[Span], wanted: Bools | None, *, length: int) -> None:
         self._outlook = outlook
         self._length = length
         if wanted is not None:
@@ -213,28 +213,28 @@ class _Variable:
             self._counts = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.rows.some)])
         return self._counts[rows]
 
-    def first(self, low: int, high: int, points: Sequence[Span], takes: bool) -> int:
+    def first(self, low: int, high: int, points: Sequence[Span], *, takes: bool) -> int:
         """The first row from `low` to `high` that the variable may take (`takes`), or may refuse; `high` if none."""
         level = 0
         while (high - low) >> _FAN_BITS * level > _MOST_BLOCKS:
             level += 1
-        return self._search(level, low, high, points, takes)
+        return self._search(level, low, high, points, takes=takes)
 
-    def _search(self, number: int, low: int, high: int, points: Sequence[Span], takes: bool) -> int:
+    def _search(self, number: int, low: int, high: int, points: Sequence[Span], *, takes: bool) -> int:
         shift = _FAN_BITS * number
         begin, end = low >> shift, ((high - 1) >> shift) + 1
-        blocks = self._hits(self._level(number), begin, end, points, takes)
+        blocks = self._hits(self._level(number), begin, end, points, takes=takes)
         for block in blocks.tolist():
             row: int = begin + block
             if number:
                 most = min(high, (row + 1) << shift)
-                row = self._search(number - 1, max(low, row << shift), most, points, takes)
+                row = self._search(number - 1, max(low, row << shift), most, points, takes=takes)
                 if row == most:
                     continue
             return row
         return high
 
-    def _hits(self, level: _Level, begin: int, end: int, points: Sequence[Span], takes: bool) -> Index:
+    def _hits(self, level: _Level, begin: int, end: int, points: Sequence[Span], *, takes: bool) -> Index:
         local = level.some if takes else level.every
         own: Bools = np.ones(end - begin, np.bool_) if local is None else local[begin:end]
         if self._outlook is not None:
@@ -256,6 +256,7 @@ class Prospects:
         foresight: Foresight,
         vector: Callable[[Expression], Vector],
         masks: Array,
+        *,
         known: Sequence[Known | None],
         times: Index | None,
         origin: int,
@@ -276,18 +277,18 @@ class Prospects:
             found = self._spans[node] = _span_of(self._vector(node))
         return found
 
-    def _variable(self, number: int, is_start: bool = False) -> _Variable:
+    def _variable(self, number: int, *, is_start: bool = False) -> _Variable:
         found = self._variables.get((number, is_start))
         if found is None:
             outlook = self.foresight.starts[number] if is_start else self.foresight.outlooks[number]
             spans = [] if outlook is None else [self._span(node) for node in outlook.rows]
             has_condition, kind = self.foresight.has_condition[number], self._masks.dtype.type
             wanted = (self._masks >> kind(number) & kind(1)).astype(np.bool_) if has_condition else None
-            found = _Variable(outlook, spans, wanted, len(self._masks))
+            found = _Variable(outlook, spans, wanted, length=len(self._masks))
             self._variables[number, is_start] = found
         return found
 
-    def skip(self, place: int, row: int, stop: int, registers: Registers, start: int, number: int) -> int:
+    def skip(self, place: int, row: int, stop: int, *, registers: Registers, start: int, number: int) -> int:
         """The first row from `row` at which something other than another iteration of the loop at `place` can happen;
         at most `stop`."""
         loop = self.foresight.loops[place]
@@ -300,7 +301,7 @@ class Prospects:
             high = self._variable(variable).first(low, high, points, takes=variable != loop.candidate.variable)
         return high + self.origin
 
-    def hopeful(self, first: int, end: int, stop: int, within: int | None) -> list[int]:
+    def hopeful(self, first: int, end: int, stop: int, *, within: int | None) -> list[int]:
         """The starts from `first` to `end` that may match. Rows are known up to `stop`, which includes all rows within
         the time limit of these starts."""
         low, high, last = first - self.origin, end - self.origin, stop - self.origin

@@ -70,10 +70,10 @@ def of_value(value: Any) -> Span:
     """One value; None is NULL."""
     if value is None or value != value:
         return Span(np.array([np.inf]), np.array([-np.inf]), _YES)
-    return widened(np.array([float(value)]), isinstance(value, float))
+    return widened(np.array([float(value)]), is_exact=isinstance(value, float))
 
 
-def widened(values: Array, is_exact: bool) -> Span:
+def widened(values: Array, *, is_exact: bool) -> Span:
     """The spans of numbers given as doubles; integers past 53 bits span the doubles next to them."""
     if is_exact or not len(values) or float(np.abs(values).max()) < _EXACT:
         return Span(values, values, _NO)
@@ -92,7 +92,7 @@ def truth(node: Expression, read: Read) -> Truth:
     if not isinstance(node, Apply):
         return _UNDECIDED
     if node.function in ("AND", "OR"):
-        return _joined(node.function == "AND", [truth(part, read) for part in node.arguments])
+        return _joined(is_and=node.function == "AND", parts=[truth(part, read) for part in node.arguments])
     if node.function == "NOT":
         # A Truth does not distinguish FALSE from NULL.
         return Truth(~truth(node.arguments[0], read).must, _NO)
@@ -101,7 +101,7 @@ def truth(node: Expression, read: Read) -> Truth:
     return _compared(node.function, [_span(part, read) for part in node.arguments])
 
 
-def _joined(is_and: bool, parts: Sequence[Truth]) -> Truth:
+def _joined(*, is_and: bool, parts: Sequence[Truth]) -> Truth:
     join: Callable[[Bools, Bools], Bools] = np.logical_and if is_and else np.logical_or
     return Truth(reduce(join, [part.may for part in parts]), reduce(join, [part.must for part in parts]))
 
@@ -109,7 +109,7 @@ def _joined(is_and: bool, parts: Sequence[Truth]) -> Truth:
 def _compared(function: str, spans: Sequence[Span]) -> Truth:
     if function == "BETWEEN":
         value, low, high = spans
-        return _joined(True, [_at_most(low, value), _at_most(value, high)])
+        return _joined(is_and=True, parts=[_at_most(low, value), _at_most(value, high)])
     compare = _COMPARED.get(_MIRRORED.get(function, function))
     if compare is None:
         return _UNDECIDED

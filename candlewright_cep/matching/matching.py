@@ -60,7 +60,7 @@ def bound_path(conditions: Conditions, values: RowValues, base: int) -> Bound:
     return conditions.path.make(lists, base)
 
 
-def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> Matches:
+def find(plan: RecognizePlan, column: Columns, length: int, *, bounds: Bounds) -> Matches:
     """All matches of a sorted input. Raises SkipFailed; TriggerRejected when the work passes a limit."""
     values = RowValues(column, length, bounds)
     mask_values = mask_array(plan.conditions, values, length)
@@ -72,7 +72,7 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> M
     foresight = None if is_linear else Foresight.of(plan.conditions, plan.variables, plan.search.automaton)
     if foresight is not None:
         ascending = None if times is None or times.valid is not None else times.values
-        prospects = Prospects(foresight, values.value, mask_values, known, ascending, 0)
+        prospects = Prospects(foresight, values.value, mask_values, known=known, times=ascending, origin=0)
     found = Found()
     try:
         bulk = BulkSearch(plan.search, is_whole=True)
@@ -93,14 +93,14 @@ def find(plan: RecognizePlan, column: Columns, length: int, bounds: Bounds) -> M
 
 
 def evaluate_matches(
-    plan: RecognizePlan, found: Matches, column: Columns, bounds: Bounds, reach: tuple[Index, Index] | None = None
+    plan: RecognizePlan, found: Matches, column: Columns, *, bounds: Bounds, reach: tuple[Index, Index] | None = None
 ) -> MatchRows:
     """The result rows of matches that were found. `reach`: see `Mapping`."""
     starts, sizes = found.starts, found.lengths
     firsts = np.cumsum(sizes) - sizes
     mapping = Mapping(ranges(starts, sizes), found.labels >> 1, firsts, sizes, found.numbers, reach)
     outputs, shown = _outputs(plan, mapping, starts, found.labels & 1)
-    values = MeasureValues(mapping, outputs, plan.variables, column, bounds)
+    values = MeasureValues(mapping, outputs, plan.variables, column=column, bounds=bounds)
     measures = []
     for measure in plan.measures:
         work.spend(len(mapping.rows))

@@ -57,6 +57,7 @@ class MeasureValues:
         mapping: Mapping,
         outputs: Outputs,
         variables: Sequence[str],
+        *,
         column: Callable[[int], Vector],
         bounds: Bounds,
     ) -> None:
@@ -104,7 +105,7 @@ class MeasureValues:
             found = self._sets[labels] = (np.flatnonzero(inside), before)
         return found
 
-    def _range(self, labels: Labels, is_running: bool) -> tuple[Index, Index, Index]:
+    def _range(self, labels: Labels, *, is_running: bool) -> tuple[Index, Index, Index]:
         """(members, first member, end of members) that count for each output."""
         members, before = self._members(labels)
         matches = self._outputs.matches
@@ -115,7 +116,7 @@ class MeasureValues:
         return members, before[first], before[end]
 
     def _navigation(self, node: Navigation) -> Vector:
-        members, begin, end = self._range(node.labels, node.running)
+        members, begin, end = self._range(node.labels, is_running=node.running)
         chosen = end - 1 - node.offset if node.last else begin + node.offset
         inside = (chosen >= begin) & (chosen < end)
         if len(members) == 0:
@@ -184,7 +185,7 @@ class MeasureValues:
     # -- aggregates -----------------------------------------------------------------------------------------------
 
     def _aggregation(self, node: Aggregation) -> Vector:
-        members, begin, end = self._range(node.labels, node.running)
+        members, begin, end = self._range(node.labels, is_running=node.running)
         if len(members) == 0:
             return empty_value(node.function, node.type, self._length)
         _, before = self._members(node.labels)
@@ -192,8 +193,8 @@ class MeasureValues:
         sizes = before[self._mapping.firsts + self._mapping.sizes] - firsts
         arguments = [self._at_members(argument, members) for argument in node.arguments]
         if node.function == "ARRAY_AGG":
-            return arrays(arguments[0], begin, end, node.type)
-        over = running(node.function, arguments, firsts[sizes > 0], len(members), node.type)
+            return arrays(arguments[0], begin, end, kind=node.type)
+        over = running(node.function, arguments, firsts[sizes > 0], length=len(members), kind=node.type)
         found = over.take(np.where(end > begin, end - 1, -1))
         if node.function in COUNTS:
             return Vector(node.type, np.where(found.mask, found.values, 0), None)

@@ -81,7 +81,7 @@ def in_loop(condition: Expression, variable: str) -> Outlook | None:
     return _outlook(condition, lambda node: node if is_settled(node) else None)
 
 
-def at_start(condition: Expression, first: str, is_once: bool) -> Outlook | None:
+def at_start(condition: Expression, first: str, *, is_once: bool) -> Outlook | None:
     """The condition of a variable when `first` is the variable of the first row, and of no other row if `is_once`. Its
     points are row expressions at the first row; what it reads of other rows is somewhere in the match."""
 

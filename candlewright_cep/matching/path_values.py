@@ -66,7 +66,7 @@ class PathValues:
         values, valid = self._columns[node]
         return Vector(node.type, values.values, valid.values)
 
-    def add(self, lists: Sequence[Sequence[Any]], columns: Sequence[Vector], masks: Array, times: Array) -> None:
+    def add(self, lists: Sequence[Sequence[Any]], columns: Sequence[Vector], masks: Array, *, times: Array) -> None:
         """Of further rows."""
         for own, further in zip(self.lists, lists, strict=True):
             own.extend(further)

@@ -177,7 +177,7 @@ class _Compiler:
     def here(self) -> int:
         return len(self.code)
 
-    def pattern(self, pattern: Pattern, excluded: bool) -> None:
+    def pattern(self, pattern: Pattern, *, excluded: bool) -> None:
         match pattern:
             case Variable(name, _):
                 self.emit(Instruction(Op.TAKE, self.numbers[name], excluded))
@@ -187,31 +187,31 @@ class _Compiler:
                 self.emit(Instruction(Op.START if start else Op.END))
             case Concatenation(parts):
                 for part in parts:
-                    self.pattern(part, excluded)
+                    self.pattern(part, excluded=excluded)
             case Alternation(branches):
-                self.alternatives([(branch,) for branch in branches], excluded)
+                self.alternatives([(branch,) for branch in branches], excluded=excluded)
             case Permutation(parts, _):
-                self.permuted(parts, excluded)
+                self.permuted(parts, excluded=excluded)
             case Exclusion(inner, _):
-                self.pattern(inner, True)
+                self.pattern(inner, excluded=True)
             case Quantified():
-                self.quantified(pattern, excluded)
+                self.quantified(pattern, excluded=excluded)
 
-    def alternatives(self, branches: list[tuple[Pattern, ...]], excluded: bool) -> None:
+    def alternatives(self, branches: list[tuple[Pattern, ...]], *, excluded: bool) -> None:
         split = self.emit(Instruction(Op.SPLIT))
         starts: list[int] = []
         jumps: list[int] = []
         for index, branch in enumerate(branches):
             starts.append(self.here)
             for part in branch:
-                self.pattern(part, excluded)
+                self.pattern(part, excluded=excluded)
             if index < len(branches) - 1:
                 jumps.append(self.emit(Instruction(Op.JUMP)))
         self.code[split].targets = tuple(starts)
         for jump in jumps:
             self.code[jump].targets = (self.here,)
 
-    def permuted(self, parts: tuple[Pattern, ...], excluded: bool, before: tuple[Pattern, ...] = ()) -> None:
+    def permuted(self, parts: tuple[Pattern, ...], *, excluded: bool, before: tuple[Pattern, ...] = ()) -> None:
         """`before` and all orders of `parts`, by list position.
 
         Orders share a beginning that matches in one way only. All ways of any other come before the next order, so that
@@ -219,7 +219,7 @@ class _Compiler:
         """
         if len(parts) == 1:
             for part in (*before, *parts):
-                self.pattern(part, excluded)
+                self.pattern(part, excluded=excluded)
             return
         split = self.emit(Instruction(Op.SPLIT))
         starts: list[int] = []
@@ -228,50 +228,50 @@ class _Compiler:
             starts.append(self.here)
             others = parts[:index] + parts[index + 1 :]
             if before or not is_single(part):
-                self.permuted(others, excluded, (*before, part))
+                self.permuted(others, excluded=excluded, before=(*before, part))
             else:
-                self.pattern(part, excluded)
-                self.permuted(others, excluded)
+                self.pattern(part, excluded=excluded)
+                self.permuted(others, excluded=excluded)
             jumps.append(self.emit(Instruction(Op.JUMP)))
         self.code[split].targets = tuple(starts)
         for jump in jumps:
             self.code[jump].targets = (self.here,)
 
-    def quantified(self, pattern: Quantified, excluded: bool) -> None:
+    def quantified(self, pattern: Quantified, *, excluded: bool) -> None:
         if pattern.upper is None:
             for _ in range(pattern.lower - 1):
-                self.pattern(pattern.inner, excluded)
-            self.loop(pattern, excluded, optional=pattern.lower == 0)
+                self.pattern(pattern.inner, excluded=excluded)
+            self.loop(pattern, excluded=excluded, optional=pattern.lower == 0)
             return
         for _ in range(pattern.lower):
-            self.pattern(pattern.inner, excluded)
+            self.pattern(pattern.inner, excluded=excluded)
         splits: list[int] = []
         for _ in range(pattern.upper - pattern.lower):
             splits.append(self.emit(Instruction(Op.SPLIT)))
-            self.pattern(pattern.inner, excluded)
+            self.pattern(pattern.inner, excluded=excluded)
         for split in splits:
             inside = split + 1
             self.code[split].targets = (inside, self.here) if pattern.greedy else (self.here, inside)
 
-    def loop(self, pattern: Quantified, excluded: bool, optional: bool) -> None:
+    def loop(self, pattern: Quantified, *, excluded: bool, optional: bool) -> None:
         before = self.emit(Instruction(Op.SPLIT)) if optional else -1
         begin = self.here
-        self.pattern(pattern.inner, excluded)
+        self.pattern(pattern.inner, excluded=excluded)
         again = self.emit(Instruction(Op.SPLIT))
         for split in (before, again) if optional else (again,):
             self.code[split].targets = (begin, self.here) if pattern.greedy else (self.here, begin)
 
 
-def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits, at: Position) -> Program:
+def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits, *, at: Position) -> Program:
     """Raises TriggerRejected when the program would be too long."""
     compiler = _Compiler({name: number for number, name in enumerate(variables)}, limits, at)
-    compiler.pattern(pattern, False)
+    compiler.pattern(pattern, excluded=False)
     compiler.emit(Instruction(Op.ACCEPT))
     return Program(tuple(compiler.code), variables)
 
 
 def closure(
-    program: Program, start: int, at_start: bool, at_end: bool, open_end: bool = False
+    program: Program, start: int, *, at_start: bool, at_end: bool, open_end: bool = False
 ) -> tuple[tuple[int, ...], int]:
     """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first; and how many
     steps it took to find them.

@@ -136,7 +136,7 @@ def _too_complex(node: RecognizeNode, primary: Sequence[str], definitions: dict[
 
 
 def bind_recognize(
-    node: RecognizeNode, fields: Sequence[Field], parameters: Parameters, limits: Limits, alias: str
+    node: RecognizeNode, fields: Sequence[Field], parameters: Parameters, *, limits: Limits, alias: str
 ) -> RecognizePlan:
     """Raises TriggerRejected for everything that SQL or this engine does not allow."""
     rows = Binder(fields, parameters, limits)
@@ -152,7 +152,7 @@ def bind_recognize(
         conditions = compile_conditions(primary, definitions)
     except (SyntaxError, RecursionError, MemoryError):
         raise _too_complex(node, primary, definitions) from None
-    program = compile_pattern(node.pattern, primary, limits, node.at)
+    program = compile_pattern(node.pattern, primary, limits, at=node.at)
     plan = SearchPlan(
         Automaton(program, limits, node.at),
         _skip(node, primary, variables),
@@ -219,7 +219,7 @@ def _definitions(
     variables: dict[str, frozenset[str]],
     computed: list[WindowFunction],
 ) -> dict[str, Expression]:
-    binder = PatternBinder(fields, parameters, limits, variables, in_define=True, computed=computed)
+    binder = PatternBinder(fields, parameters, limits, variables=variables, in_define=True, computed=computed)
     found: dict[str, Expression] = {}
     for definition in node.definitions:
         name = definition.variable.folded
@@ -244,7 +244,9 @@ def _measures(
     computed: list[WindowFunction],
 ) -> list[MeasurePlan]:
     time = order[0].expression if order and order[0].expression.type.is_time else None
-    binder = PatternBinder(fields, parameters, limits, variables, False, time, computed)
+    binder = PatternBinder(
+        fields, parameters, limits, variables=variables, in_define=False, time=time, computed=computed
+    )
     return [MeasurePlan(measure.name.text, binder.bind(measure.expression)) for measure in node.measures]
 
 

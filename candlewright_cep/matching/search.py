@@ -100,7 +100,7 @@ class Matches:
     unmatched: Index
 
     @staticmethod
-    def decided(starts: Index, lengths: Index, numbers: Index, labels: Array) -> "Matches":
+    def decided(starts: Index, lengths: Index, numbers: Index, *, labels: Array) -> "Matches":
         """Matches that rows alone decided."""
         never = np.zeros(len(starts), np.bool_)
         return Matches(starts, lengths, numbers, labels, never, never, starts[:0])
@@ -204,7 +204,7 @@ class PartitionSearch:
         """The number behind the last row that has arrived."""
         return self.base + len(self.steps)
 
-    def extend(self, masks: list[int], times: Sequence[int] = (), closed: bool = False) -> None:
+    def extend(self, masks: list[int], times: Sequence[int] = (), *, closed: bool = False) -> None:
         """Further rows. `closed`: no row follows them, ever."""
         automaton = self.plan.automaton
         first = self.end
@@ -213,11 +213,11 @@ class PartitionSearch:
             behind = automaton.everything
             plain = [behind[mask] for mask in masks]
             if masks and first == self.first_row and automaton.has_start_anchor:
-                plain[0] = automaton.step(behind.bits, masks[0], True)
+                plain[0] = automaton.step(behind.bits, masks[0], start=True)
             new = plain
         else:
             end = automaton.ended() if closed else automaton.everything
-            new = automaton.read(masks, end, first == self.first_row)
+            new = automaton.read(masks, end, at_start=first == self.first_row)
         self.steps += new
         self.times += times
         self.closed = self.closed or closed
@@ -244,7 +244,7 @@ class PartitionSearch:
 
     # -- the loop over starts -------------------------------------------------------------------------------------
 
-    def run(self, found: Found, once: bool = False) -> None:
+    def run(self, found: Found, *, once: bool = False) -> None:
         """Search as far as the rows allow; `once`: not farther than the attempt that is open.
 
         Raises SkipFailed (strict plans), StepLimit and work.WorkLimit.
@@ -275,7 +275,7 @@ class PartitionSearch:
             if not outcome and may_just_fail:
                 self.next_start = attempt.start + 1
             else:
-                self._conclude(attempt, outcome, found)
+                self._conclude(attempt, matched=outcome, found=found)
 
     def _begin(self, found: Found) -> Attempt | None:
         """An attempt at the next row that a match can start at, if there is one."""
@@ -323,10 +323,10 @@ class PartitionSearch:
             if not self.closed and self.watermark is not None:
                 stop = min(stop, self.base + bisect_right(self.times, self.watermark - within))
         if stop > row and (self.closed or (within is not None and self.watermark is not None)):
-            self._hopeful = prospects.hopeful(row, stop, end, within)
+            self._hopeful = prospects.hopeful(row, stop, end, within=within)
             self._judged = stop
 
-    def _conclude(self, attempt: Attempt, matched: bool, found: Found) -> None:
+    def _conclude(self, attempt: Attempt, *, matched: bool, found: Found) -> None:
         start = attempt.start
         if not matched and attempt.partial is None:
             if self.plan.want_unmatched and start >= self.covered:
@@ -343,7 +343,7 @@ class PartitionSearch:
         self.covered = max(self.covered, start + max(1, len(labels)))
         self.next_start = self._resume(start, labels, found, strict=self.plan.strict and matched)
 
-    def _resume(self, start: int, labels: list[int], found: Found, strict: bool) -> int:
+    def _resume(self, start: int, labels: list[int], found: Found, *, strict: bool) -> int:
         skip = self.plan.skip
         if not labels or skip.kind == "NEXT":
             return start + 1
@@ -363,7 +363,7 @@ class PartitionSearch:
             return start + 1
         return start + target
 
-    def run_first(self, found: Found, anywhere: bool) -> int:
+    def run_first(self, found: Found, *, anywhere: bool) -> int:
         """The match at the first row of a closed partition (`anywhere`: the first match after it); the row to go on
         from. For row patterns in a window."""
         first = self.next_start
@@ -374,11 +374,11 @@ class PartitionSearch:
             if attempt.start != first and not anywhere:
                 return self.end
             self._failed = set()
-            self._conclude(attempt, bool(self._try(attempt, allowance)), found)
+            self._conclude(attempt, matched=bool(self._try(attempt, allowance)), found=found)
             allowance.spend(attempt.steps)
         return self.next_start
 
-    def run_linear(self, found: Found, exact: bool = True) -> None:
+    def run_linear(self, found: Found, *, exact: bool = True) -> None:
         """The same without path conditions, WITHIN and START: the most preferred candidates are never taken back.
 
         `exact`: all rows were given at once and closed. Otherwise an attempt that reaches the last row, or a dead end
@@ -420,7 +420,7 @@ class PartitionSearch:
             if row == start:
                 row += 1
             elif not past_last:
-                row = self._resume(first + start, labels[before:], found, self.plan.strict) - first
+                row = self._resume(first + start, labels[before:], found, strict=self.plan.strict) - first
         self.match_number = number
         self.next_start = first + row
 
@@ -499,7 +499,7 @@ class PartitionSearch:
                     break
                 rounds += 1
                 if rounds >= enough and place in loops and row < last_row and prospects is not None:
-                    then = prospects.skip(place, row, last_row, registers, start, number)
+                    then = prospects.skip(place, row, last_row, registers=registers, start=start, number=number)
                     enough = _ROUNDS if then - row >= _WORTHWHILE else min(_MOST_ROUNDS, 2 * enough)
                     self._rounds, rounds = enough, 0
                     count += _LOOK_STEPS
@@ -507,12 +507,12 @@ class PartitionSearch:
                     row = then
                 break
 
-    def _needs_end(self, place: int, at_start: bool) -> bool:
+    def _needs_end(self, place: int, *, at_start: bool) -> bool:
         """Whether a match can end here, or with TIMEOUT ROWS go on, only where the partition ends."""
-        without = self.plan.automaton.layout(place, at_start, False)
+        without = self.plan.automaton.layout(place, start=at_start, end=False)
         if ACCEPT in without:
             return False
-        at_end = self.plan.automaton.layout(place, at_start, True)
+        at_end = self.plan.automaton.layout(place, start=at_start, end=True)
         return ACCEPT in at_end or (self.plan.timeouts and at_end != without)
 
     def _last_row(self, start: int, within: int) -> int:
@@ -529,13 +529,13 @@ class PartitionSearch:
             deadline = self.times[attempt.start - self.base] + within
             expired = self.closed or (self.watermark is not None and self.watermark >= deadline)
         if not expired and not self.closed:
-            waiting = automaton.layout(place, at_start, False, True)
+            waiting = automaton.layout(place, start=at_start, end=False, open_end=True)
             return (ACCEPT,) if waiting and waiting[0] is ACCEPT else None if waiting else ()
         may_be_last = row == end and not self.closed
         # Past the deadline no row can be taken, but this may still turn out to have been the last one.
-        if may_be_last and self._needs_end(place, at_start):
+        if may_be_last and self._needs_end(place, at_start=at_start):
             return None
-        layout = automaton.layout(place, at_start, self.closed and row == end)
+        layout = automaton.layout(place, start=at_start, end=self.closed and row == end)
         if self.plan.timeouts and attempt.partial is None and row > attempt.start:
             ahead = layout[: layout.index(ACCEPT)] if ACCEPT in layout else layout
             if ahead:

@@ -198,7 +198,7 @@ class BandSearch:
 
     @classmethod
     def of(
-        cls, left: Relation, right: Relation, keys: Sequence[tuple[Expression, Expression]], band: Band
+        cls, left: Relation, right: Relation, keys: Sequence[tuple[Expression, Expression]], *, band: Band
     ) -> "BandSearch":
         one, other = key_codes(left, right, keys)
         ordered = Ordered(other, right.values().value(band.right))

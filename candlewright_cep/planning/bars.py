@@ -148,7 +148,7 @@ class Bars:
         return Relation(found, len(firsts))
 
 
-def bars(inner: Plan, measure: str, size: float, alias: str, at: Position) -> Bars:
+def bars(inner: Plan, measure: str, size: float, *, alias: str, at: Position) -> Bars:
     """Raises TriggerRejected for rows that are not trades, and for a size that no bar has."""
     if not (math.isfinite(size) and size > 0):
         raise at.reject("the size of BARS BY must be a number greater than 0")

@@ -22,6 +22,7 @@ def changes(
     source: Plan,
     keys: Sequence[Expression],
     aggregates: Sequence[Aggregation],
+    *,
     fields: tuple[Field, ...],
     limits: Limits,
     at: Position,

@@ -30,14 +30,14 @@ class GroupWindow:
     place: Place = NOWHERE
 
 
-def place_of(binder: Binder, node: Node, function: str, intervals: Sequence[int]) -> Place:
+def place_of(binder: Binder, node: Node, function: str, *, intervals: Sequence[int]) -> Place:
     """The time zone or the calendar of an exchange that TUMBLE names. Raises TriggerRejected for anything else."""
     given = binder.bind(node)
     name = given.text if isinstance(given, Constant) else None
     # A calendar is a code in capitals such as XNYS.
     is_zone = name is None or is_zone_name(name) or name != name.upper()
     place = Place(zone=binder.zone_name(node)) if is_zone else Place(calendar=binder.calendar_name(node))
-    check_place(place, function, intervals, node.at)
+    check_place(place, function, intervals, at=node.at)
     return place
 
 
@@ -59,7 +59,7 @@ def group_window(node: SelectNode, binder: Binder) -> GroupWindow | None:
             raise argument.at.reject(f"{call.name} takes intervals", "write INTERVAL '1' MINUTE")
         intervals.append(given.value)
     check_intervals(call.name, tuple(intervals), call.at)
-    place = NOWHERE if named is None else place_of(binder, call.arguments[-1], call.name, intervals)
+    place = NOWHERE if named is None else place_of(binder, call.arguments[-1], call.name, intervals=intervals)
     return GroupWindow(call, bound[0].index, tuple(intervals), place)
 
 
@@ -80,7 +80,7 @@ def windowed(source: Plan, window: GroupWindow, keys: Sequence[Expression]) -> P
 class WindowedBinder(Binder):
     """Knows TUMBLE_START(...) and its relatives of the window in GROUP BY."""
 
-    def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits, window: GroupWindow) -> None:
+    def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits, *, window: GroupWindow) -> None:
         super().__init__(fields, parameters, limits)
         self.window = window
 
@@ -96,7 +96,7 @@ class WindowedBinder(Binder):
             place = NOWHERE
             if len(bound) > 2 and bound[-1].type.kind is Kind.STRING:
                 bound.pop()
-                place = place_of(self, node.arguments[-1], function, self.window.intervals)
+                place = place_of(self, node.arguments[-1], function, intervals=self.window.intervals)
             given = tuple(part.value for part in bound[1:] if isinstance(part, Constant))
             if (
                 place != self.window.place

@@ -90,7 +90,7 @@ class HopGroup(Group):
         values = rows.values()
         in_order = is_every(hops.order, rows.length)
         ordered = values if in_order else rows.take(hops.order).values()
-        began = reduced_over(np.minimum, hops.order, hops.low, hops.high)
+        began = reduced_over(np.minimum, hops.order, hops.low, high=hops.high)
         appearance = np.lexsort((hops.start, began))
         chosen = hops.take(appearance)
         end = chosen.start + self.window.intervals[1]
@@ -103,10 +103,10 @@ class HopGroup(Group):
                 found.append(values.value(key).take(hops.order[chosen.low]))
         for node in self.aggregates:
             arguments = [ordered.value(argument) for argument in node.arguments]
-            made = framed(node.function, arguments, chosen.low, chosen.high, node.type)
+            made = framed(node.function, arguments, chosen.low, high=chosen.high, kind=node.type)
             assert made is not None
             found.append(made)
-        return Relation(found, len(end)), reduced_over(np.maximum, hops.order, chosen.low, chosen.high), end
+        return Relation(found, len(end)), reduced_over(np.maximum, hops.order, chosen.low, high=chosen.high), end
 
 
 def _ends(keys: Index, earliest: Index, low: Index, numbers: Index) -> Index:
@@ -132,6 +132,7 @@ def grouped(
     source: Plan,
     keys: Sequence[Expression],
     aggregates: Sequence[Aggregation],
+    *,
     fields: tuple[Field, ...],
     at: Position,
     sets: tuple[frozenset[int], ...] = (),

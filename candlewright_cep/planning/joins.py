@@ -19,7 +19,7 @@ from candlewright_cep.types import Kind, SqlType, common
 from candlewright_cep.vector import Vector, from_list
 
 
-def join(node: JoinNode, left: Plan, right: Plan, parameters: Parameters, limits: Limits) -> Plan:
+def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, limits: Limits) -> Plan:
     """Of the plans of both sides; raises TriggerRejected where they cannot be joined so."""
     width = len(left.fields)
     if width + len(right.fields) > limits.columns:

@@ -117,7 +117,11 @@ class Over:
         measures: list[Vector] = []
         if self.window.recognize is not None:
             low, high, measures = _reduced_to_match(self.window, arrangement, bounds, low, high, self.at)
-        excluded = _Excluded(self.window, values, bounds, low, high, self.at) if self.window.frame.exclude else None
+        excluded = (
+            _Excluded(self.window, values, bounds, low=low, high=high, at=self.at)
+            if self.window.frame.exclude
+            else None
+        )
         for function in self.functions:
             if excluded is not None and takes_frame(function):
                 found = excluded.compute(function)
@@ -143,7 +147,7 @@ def _frames(window: Window, values: RowValues, bounds: Bounds, length: int) -> t
         if frame.upper.kind == "UNBOUNDED FOLLOWING":
             high = end
     elif frame.unit == "GROUPS":
-        groups = peer_groups(window.order, values, bounds, length)
+        groups = peer_groups(window.order, values, bounds, length=length)
         low, high = (
             _group_bound(bound, groups, first, end, side) for side, bound in enumerate((frame.lower, frame.upper))
         )
@@ -182,7 +186,7 @@ def _range_frame(
 ) -> tuple[Index, Index]:
     if not window.order:
         return first, end
-    peers_low, peers_high = peers(window.order, values, bounds, rows)
+    peers_low, peers_high = peers(window.order, values, bounds, rows=rows)
     frame = window.frame
     found: list[Index] = []
     for bound, is_low in ((frame.lower, True), (frame.upper, False)):
@@ -194,17 +198,17 @@ def _range_frame(
             case "CURRENT ROW":
                 found.append(peers_low if is_low else peers_high)
             case _:
-                found.append(_distance(window, values, bounds, bound, is_low, (peers_low, peers_high)))
+                found.append(_distance(window, values, bounds, bound, is_low=is_low, peers=(peers_low, peers_high)))
     return found[0], found[1]
 
 
-def peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, rows: Index) -> tuple[Index, Index]:
+def peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, *, rows: Index) -> tuple[Index, Index]:
     """First peer and the end of the peers of each row."""
-    group, firsts, ends = peer_groups(keys, values, bounds, len(rows))
+    group, firsts, ends = peer_groups(keys, values, bounds, length=len(rows))
     return firsts[group], ends[group]
 
 
-def peer_groups(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, length: int) -> Groups:
+def peer_groups(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, *, length: int) -> Groups:
     new = np.zeros(length, dtype=np.bool_)
     new[bounds.starts] = True
     for key in keys:
@@ -217,7 +221,7 @@ def peer_groups(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, leng
 
 
 def _distance(
-    window: Window, values: RowValues, bounds: Bounds, bound: Bound, is_low: bool, peers: tuple[Index, Index]
+    window: Window, values: RowValues, bounds: Bounds, bound: Bound, *, is_low: bool, peers: tuple[Index, Index]
 ) -> Index:
     key = window.order[0]
     vector = values.value(key.expression).expand()
@@ -312,7 +316,7 @@ def _ranking(
             longer + (place - longer * (least + 1)) // np.maximum(least, 1),
         )
         return Vector(BIGINT, tile + 1, None)
-    low, high = peers(window.order, values, bounds, rows) if window.order else (first, end)
+    low, high = peers(window.order, values, bounds, rows=rows) if window.order else (first, end)
     if function.name == "RANK":
         return Vector(BIGINT, low - first + 1, None)
     if function.name == "PERCENT_RANK":
@@ -338,12 +342,12 @@ def _aggregate(
         return empty_value(function.name, function.type, 0)
     if window.recognize is None and window.frame.lower.kind == "UNBOUNDED PRECEDING":
         spend(function.name, length)
-        over = running(function.name, arguments, bounds.starts, length, function.type)
+        over = running(function.name, arguments, bounds.starts, length=length, kind=function.type)
         found = over.take(np.where(high > low, high - 1, -1))
         if function.name in COUNTS:
             return Vector(function.type, np.where(found.mask, found.values, 0), None)
         return found
-    moved = framed(function.name, arguments, low, high, function.type)
+    moved = framed(function.name, arguments, low, high=high, kind=function.type)
     if moved is not None:
         return moved
     sizes = high - low
@@ -352,7 +356,7 @@ def _aggregate(
     spend(function.name, total)
     firsts = np.cumsum(sizes) - sizes
     expanded = [argument.take(ranges(low, sizes)) for argument in arguments]
-    return reduced(function.name, expanded, firsts, sizes, total, function.type)
+    return reduced(function.name, expanded, firsts, sizes=sizes, length=total, kind=function.type)
 
 
 def _check_expanded(total: int, at: Position) -> None:
@@ -364,7 +368,7 @@ class _Excluded:
     """Frames with EXCLUDE, which are not ranges: the rows of every frame, one frame after another."""
 
     def __init__(
-        self, window: Window, values: RowValues, bounds: Bounds, low: Index, high: Index, at: Position
+        self, window: Window, values: RowValues, bounds: Bounds, *, low: Index, high: Index, at: Position
     ) -> None:
         sizes = high - low
         _check_expanded(int(sizes.sum()), at)
@@ -372,7 +376,7 @@ class _Excluded:
         rows = np.arange(len(low), dtype=np.int64)
         begin, end = rows, rows + 1
         if window.frame.exclude != "CURRENT ROW":
-            begin, end = peers(window.order, values, bounds, rows) if window.order else (low, high)
+            begin, end = peers(window.order, values, bounds, rows=rows) if window.order else (low, high)
         places, of_frame = ranges(low, sizes), np.repeat(rows, sizes)
         kept = (places < begin[of_frame]) | (places >= end[of_frame])
         if window.frame.exclude == "TIES":
@@ -391,7 +395,7 @@ class _Excluded:
         if function.name not in VALUES:
             spend(function.name, len(places))
             taken = [argument.take(places) for argument in arguments]
-            return reduced(function.name, taken, firsts, sizes, len(places), function.type)
+            return reduced(function.name, taken, firsts, sizes=sizes, length=len(places), kind=function.type)
         wanted = {"FIRST_VALUE": firsts, "LAST_VALUE": firsts + sizes - 1}.get(
             function.name, firsts + function.offset - 1
         )
@@ -442,7 +446,9 @@ def _reduced_to_match(
         raise at.reject(str(error), LESS_WORK) from None
     lows, highs = (np.array(side, dtype=np.int64) for side in zip(*reach, strict=True)) if reach else (low[:0], low[:0])
     matches = found.matches()
-    measures = evaluate_matches(replace(plan, rows="ONE"), matches, rows.column, bounds, (lows, highs)).measures
+    measures = evaluate_matches(
+        replace(plan, rows="ONE"), matches, rows.column, bounds=bounds, reach=(lows, highs)
+    ).measures
     starts = np.array([*found.starts, 0], dtype=np.int64)
     sizes = np.array([*found.lengths, 0], dtype=np.int64)
     low, high = starts[of_row], starts[of_row] + sizes[of_row]

@@ -77,6 +77,7 @@ class Planner:
         inputs: Mapping[str, Sequence[Field]],
         parameters: Parameters,
         limits: Limits,
+        *,
         any_name: str = "",
         views: Mapping[str, str] | None = None,
     ) -> None:
@@ -104,7 +105,7 @@ class Planner:
             )
         name, fields = self.inputs[table.lower()]
         scan = Scan(name, tuple(Field(field.name, field.type, name) for field in fields))
-        binder = SelectBinder(scan.fields, self.parameters, self.limits, {})
+        binder = SelectBinder(scan.fields, self.parameters, self.limits, windows={})
         condition = binder.condition(node, "a trigger")
         if not binder.uses:
             return Filter(scan, condition)
@@ -224,7 +225,7 @@ class Planner:
         if node.where is not None:
             if has_aggregate(node.where):
                 raise node.where.at.reject("an aggregate is not possible in WHERE", "use HAVING")
-            binder = SelectBinder(source.fields, self.parameters, self.limits, {})
+            binder = SelectBinder(source.fields, self.parameters, self.limits, windows={})
             binder.results = _results(node)
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
@@ -242,7 +243,9 @@ class Planner:
             return self._grouped(node, source, windows, order_by)
         if node.emits_changes:
             raise node.at.reject("EMIT CHANGES is for GROUP BY and aggregates", "rows alone come once, as they are")
-        return self._finish(node, source, SelectBinder(source.fields, self.parameters, self.limits, windows), order_by)
+        return self._finish(
+            node, source, SelectBinder(source.fields, self.parameters, self.limits, windows=windows), order_by
+        )
 
     def _grouped(
         self, node: SelectNode, source: Plan, windows: Mapping[str, WindowNode], order_by: tuple[SortItem, ...]
@@ -264,11 +267,11 @@ class Planner:
         own: list[Expression] = []
         if window is not None:
             source = windowed(source, window, [key for key in written if key is not None])
-            plain = WindowedBinder(source.fields, self.parameters, self.limits, window)
+            plain = WindowedBinder(source.fields, self.parameters, self.limits, window=window)
             own = [Column(len(source.fields) - 3 + index, source.fields[-1].type) for index in range(3)]
         keys = [*(key for key in dict.fromkeys(written) if key is not None), *own]
         plain.results = _results(node)
-        binder = GroupBinder(plain, keys, windows, _sets(node, written, own))
+        binder = GroupBinder(plain, keys, windows, sets=_sets(node, written, own))
         binder.results = plain.results
         for item in node.items:
             if isinstance(item.expression, StarNode):
@@ -320,9 +323,13 @@ class Planner:
         if isinstance(binder, GroupBinder):
             group_fields = tuple(Field("", part.type) for part in (*binder.keys, *binder.aggregates))
             if node.emits_changes:
-                plan = changes(source, binder.keys, binder.aggregates, group_fields, self.limits, node.at)
+                plan = changes(
+                    source, binder.keys, binder.aggregates, fields=group_fields, limits=self.limits, at=node.at
+                )
             else:
-                plan = grouped(source, binder.keys, binder.aggregates, group_fields, node.at, binder.sets)
+                plan = grouped(
+                    source, binder.keys, binder.aggregates, fields=group_fields, at=node.at, sets=binder.sets
+                )
             base = len(group_fields)
             if having is not None:
                 plan = Filter(plan, having)
@@ -432,7 +439,13 @@ class Planner:
             case ValuesNode():
                 return values(node, self.parameters, self.limits)
             case JoinNode():
-                plan = join(node, self._source(node.left), self._source(node.right), self.parameters, self.limits)
+                plan = join(
+                    node,
+                    self._source(node.left),
+                    self._source(node.right),
+                    parameters=self.parameters,
+                    limits=self.limits,
+                )
                 self.warnings += looks_ahead(plan)
                 return plan
 
@@ -465,7 +478,7 @@ class Planner:
     def _match(self, node: MatchNode) -> Plan:
         inner = self._source(node.source)
         alias = node.alias.text if node.alias is not None else ""
-        plan = bind_recognize(node.body, inner.fields, self.parameters, self.limits, alias)
+        plan = bind_recognize(node.body, inner.fields, self.parameters, limits=self.limits, alias=alias)
         if plan.computed:
             hidden = tuple(Field("", function.type, hidden=True) for function in plan.computed)
             window = Window(plan.partition, plan.order, UP_TO_HERE)
@@ -488,7 +501,7 @@ class Planner:
             partition.append(column.index)
         intervals = tuple(binder.interval(part).value for part in node.intervals if isinstance(part, CallNode))
         check_intervals(node.function, intervals, node.at)
-        place = NOWHERE if node.zone is None else place_of(binder, node.zone, node.function, intervals)
+        place = NOWHERE if node.zone is None else place_of(binder, node.zone, node.function, intervals=intervals)
         if partition and node.function != "SESSION":
             raise node.at.reject(f"{node.function} takes no PARTITION BY")
         alias = node.alias.text if node.alias is not None else ""
@@ -517,7 +530,7 @@ class Planner:
         if not isinstance(size, Constant) or not size.type.is_numeric or size.value is None:
             raise node.size.at.reject("the size of BARS BY must be a number or a parameter")
         alias = node.alias.text if node.alias is not None else ""
-        plan = bars(inner, node.measure, float(size.value), alias, node.at)
+        plan = bars(inner, node.measure, float(size.value), alias=alias, at=node.at)
         return _renamed(plan, alias, node.columns) if node.columns else plan
 
 

@@ -244,7 +244,7 @@ class Group:
         for node in self.aggregates:
             arguments = [values.value(argument).expand().take(order) for argument in node.arguments]
             spend(node.function, rows.length)
-            over = reduced(node.function, arguments, firsts, sizes, rows.length, node.type)
+            over = reduced(node.function, arguments, firsts, sizes=sizes, length=rows.length, kind=node.type)
             found.append(over.take(appearance))
         return Relation(found, len(firsts)), order[firsts + sizes - 1][appearance]
 
@@ -292,7 +292,7 @@ class Join:
     def _pairs(self, left: Relation, right: Relation) -> tuple[Index, Index]:
         if self.band is not None:
             work.spend(left.length + right.length)
-            search = BandSearch.of(left, right, self.keys, self.band)
+            search = BandSearch.of(left, right, self.keys, band=self.band)
             self._check(int(search.counts.sum()))
             return search.pairs()
         if not self.keys:
@@ -344,7 +344,7 @@ class AsofJoin:
     def matched(self, left: Relation, right: Relation) -> tuple[Index, Index]:
         """As of `Join`; left rows keep their order."""
         work.spend(left.length + right.length)
-        found = BandSearch.of(left, right, self.keys, self.band).nearest(is_last=self.is_backward)
+        found = BandSearch.of(left, right, self.keys, band=self.band).nearest(is_last=self.is_backward)
         if self.when is not None:
             found = np.where(left.values().value(self.when).true(), found, -1)
         if self.kind == "LEFT":
@@ -387,8 +387,8 @@ class Match:
     def run(self, inputs: Inputs) -> Relation:
         plan = self.recognize
         rows, bounds, _ = arranged(self.inner.run(inputs), plan.partition, plan.order)
-        found = find(plan, rows.column, rows.length, bounds)
-        result = evaluate_matches(plan, found, rows.column, bounds)
+        found = find(plan, rows.column, rows.length, bounds=bounds)
+        result = evaluate_matches(plan, found, rows.column, bounds=bounds)
         return match_relation(plan, rows.take(result.rows), result.measures)
 
 

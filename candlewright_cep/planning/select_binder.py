@@ -82,6 +82,7 @@ class SelectBinder(Binder):
         fields: Sequence[Field],
         parameters: Parameters,
         limits: Limits,
+        *,
         windows: Mapping[str, WindowNode],
     ) -> None:
         super().__init__(fields, parameters, limits)
@@ -179,7 +180,7 @@ class SelectBinder(Binder):
             if any(not isinstance(key.expression, Column) for key in order):
                 raise node.at.reject("ORDER BY of a window with a row pattern takes columns")
             _check_window_pattern(node.recognize)
-            recognize = bind_recognize(node.recognize, self.fields, self.parameters, self.limits, "")
+            recognize = bind_recognize(node.recognize, self.fields, self.parameters, limits=self.limits, alias="")
             if recognize.computed:
                 raise node.recognize.at.reject(
                     f"{recognize.computed[0].name} is not possible in a row pattern of a window",
@@ -364,9 +365,10 @@ class GroupBinder(SelectBinder):
         source: Binder,
         keys: Sequence[Expression],
         windows: Mapping[str, WindowNode],
+        *,
         sets: tuple[frozenset[int], ...] = (),
     ) -> None:
-        super().__init__(source.fields, source.parameters, source.limits, windows)
+        super().__init__(source.fields, source.parameters, source.limits, windows=windows)
         self.source = source
         self.sets = sets
         self.keys = [*keys, _MISSING] if sets else list(keys)

@@ -134,11 +134,11 @@ class WindowTable:
         return known, starts, ends
 
 
-def window_fields(fields: tuple[Field, ...], kind: SqlType, qualifier: str, hidden: bool) -> tuple[Field, ...]:
+def window_fields(fields: tuple[Field, ...], kind: SqlType, qualifier: str, *, hidden: bool) -> tuple[Field, ...]:
     return (*fields, *(Field(name, kind, qualifier, hidden) for name in ("window_start", "window_end", "window_time")))
 
 
-def check_place(place: Place, function: str, intervals: Sequence[int], at: Position) -> None:
+def check_place(place: Place, function: str, intervals: Sequence[int], *, at: Position) -> None:
     """Raises TriggerRejected for windows that the place does not have: an hour of a wall clock may come twice."""
     if function != "TUMBLE":
         raise at.reject(f"{function} takes no time zone and no calendar", "TUMBLE does")

@@ -108,7 +108,7 @@ def _matches(sql: Any, clause: Clause, args: Any, numbered: str) -> "DataFrame":
         )  # fmt: skip
     text, name = clause.for_matcher(), clause.alias
     parameters = _parameters(clause, args)
-    compiled = compile_query(text, {name: schema}, parameters, name)
+    compiled = compile_query(text, {name: schema}, parameters, default_table=name)
     plan = compiled.matches[0].recognize
     types = _types(plan, schema)
     if not types:

@@ -63,7 +63,7 @@ def recognizer(plan: Recognition) -> Task:
     """A function for `mapInArrow` over rows that are sorted by the keys and hold their groups whole."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        compiled = compile_query(plan.text, {plan.name: plan.schema}, plan.parameters, plan.name)
+        compiled = compile_query(plan.text, {plan.name: plan.schema}, plan.parameters, default_table=plan.name)
         for rows in bunches(batches, plan.keys, BUNCH_ROWS):
             found = compiled.run({plan.name: plan.in_order(rows.cast(plan.schema))})
             yield from plan.result(found).to_batches(max_chunksize=OUTPUT_ROWS)

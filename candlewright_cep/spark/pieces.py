@@ -72,7 +72,7 @@ def _compiled(
     text: str, name: str, schema: pa.Schema, time: str, parameters: tuple[tuple[str, str], ...]
 ) -> StreamQuery:
     source = StreamInput(schema.append(pa.field(_TICKER, pa.string())), (time,), _TICKER)
-    return compile_stream(text, {name: source}, dict(parameters), name)
+    return compile_stream(text, {name: source}, dict(parameters), default_table=name)
 
 
 def compiled(piece: Piece) -> StreamQuery:
@@ -81,7 +81,7 @@ def compiled(piece: Piece) -> StreamQuery:
     return _compiled(plan.text, plan.name, plan.schema, piece.time, tuple(sorted(plan.parameters.items())))
 
 
-def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], watermark_ms: int) -> Step:
+def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], *, watermark_ms: int) -> Step:
     """The rows that came, and a watermark: no row at or before it follows.
 
     Raises StateMismatch; TriggerRejected for work past a limit.

@@ -39,7 +39,7 @@ class Matcher(StatefulProcessor):
     def _step(self, packed: list[bytes], timers: Any) -> pandas.DataFrame:
         watermark = max(timers.getCurrentWatermarkInMs(), 0)
         kept = self._state.get()
-        done = advance(self._piece, None if kept is None else bytes(kept[0]), packed, watermark)
+        done = advance(self._piece, None if kept is None else bytes(kept[0]), packed, watermark_ms=watermark)
         report(done)
         self._state.update((done.state,))
         for timer in list(self._handle.listTimers()):

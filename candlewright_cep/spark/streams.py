@@ -97,7 +97,7 @@ def _stepper(piece: Piece) -> Any:
 
         watermark = max(state.getCurrentWatermarkMs(), 0)
         packed = [bytes(rows) for batch in batches for rows in batch[ROWS]]
-        done = advance(piece, state.get[0] if state.exists else None, packed, watermark)
+        done = advance(piece, state.get[0] if state.exists else None, packed, watermark_ms=watermark)
         report(done)
         state.update((done.state,))
         if done.waits:

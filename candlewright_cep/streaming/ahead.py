@@ -136,7 +136,7 @@ class _Sight:
         #: What distances in the frame are counted in.
         self._scale: Index = self._rows
         if self._unit == "GROUPS":
-            self._scale = peer_groups(window.order, values, bounds, relation.length)[0]
+            self._scale = peer_groups(window.order, values, bounds, length=relation.length)[0]
         elif self._unit == "RANGE":
             self._scale = values.value(window.order[0].expression).expand().values
 

@@ -32,7 +32,7 @@ class JoinedStream(TriggerStream):
     def feed(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Events:
         raise TypeError("a stream of several inputs takes the rows of each with feed_input")
 
-    def feed_input(self, name: str, period: int, released: pa.Table, clock: Clock) -> Events:
+    def feed_input(self, name: str, period: int, released: pa.Table, *, clock: Clock) -> Events:
         """`feed` with rows of the input `name`, of `period` where it has periods, and how far their time has come. What
         comes is what both sides together decide.
 
@@ -60,8 +60,8 @@ class JoinedStream(TriggerStream):
             (left, at_left, _), (right, at_right, _) = (
                 self._run(side, place, released, clock) for side in running.sides
             )
-            rows, known = running.meeting.feed(left, at_left, right, at_right)
-        rows, context = fed(running.stages, rows, known, self._slots)
+            rows, known = running.meeting.feed(left, at_left, right, at_right=at_right)
+        rows, context = fed(running.stages, rows, known, slots=self._slots)
         return rows, known, context
 
     def _arrive(
@@ -73,8 +73,8 @@ class JoinedStream(TriggerStream):
         if not is_here or (not released.num_rows and SEQUENCE not in released.column_names):
             released = source.schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
         active_from, tickers = self.firsts.get(leaf.name, (self.active_from, self.tickers))
-        released = own_rows(released, source.ticker_column, active_from, tickers)
-        rows = rows_of(released, len(source.schema), source.time_columns[0], source.ticker_column)
+        released = own_rows(released, source.ticker_column, active_from, tickers=tickers)
+        rows = rows_of(released, len(source.schema), source.time_columns[0], ticker_column=source.ticker_column)
         return (arriving.feed(rows, clock) if is_here else rows), arriving.clock
 
     @property

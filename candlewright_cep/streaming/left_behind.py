@@ -64,7 +64,7 @@ class LeftBehind:
     tickers together.
     """
 
-    def __init__(self, rising: tuple[int, ...], is_joint: bool) -> None:
+    def __init__(self, rising: tuple[int, ...], *, is_joint: bool) -> None:
         self.rising = rising
         self._is_joint = is_joint
         self._newest: dict[str, list[Any]] = {}

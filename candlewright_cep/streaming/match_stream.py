@@ -72,13 +72,13 @@ class _PathBatch:
 
     @staticmethod
     def of(
-        path: PathCode | None, foresight: Foresight | None, values: RowValues, masks: Array, times: Array
+        path: PathCode | None, foresight: Foresight | None, values: RowValues, *, masks: Array, times: Array
     ) -> "_PathBatch":
         lists = [] if path is None else [cells(values.value(node)) for node in path.hoisted]
         columns = [] if foresight is None else [values.value(node).expand() for node in foresight.columns]
         return _PathBatch(path, foresight, lists, columns, masks, times)
 
-    def bind(self, part: Partition, own: PathValues, shift: int, moved: int) -> None:
+    def bind(self, part: Partition, own: PathValues, shift: int, *, moved: int) -> None:
         """Give a partition's search the values of its new rows. Row `r` of the partition is row `r + shift` of the
         batch and `r + shift - moved` of the tested rows."""
         low, high = own.end + shift - moved, part.tested + shift - moved
@@ -86,14 +86,16 @@ class _PathBatch:
             [values[low:high] for values in self.lists],
             [column.slice(low, high - low) for column in self.columns],
             np.array(part.masks[own.end - own.first :], np.int64),
-            self.times[low + moved : high + moved],
+            times=self.times[low + moved : high + moved],
         )
         known: Sequence[Known | None] = ()
         if self.path is not None:
             part.search.trials, known = self.path.make(own.lists, own.first)
         if self.foresight is not None:
             times = own.times if len(self.times) else None
-            part.search.prospects = Prospects(self.foresight, own.vector, own.masks, known, times, own.first)
+            part.search.prospects = Prospects(
+                self.foresight, own.vector, own.masks, known=known, times=times, origin=own.first
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ class MatchStream:
     """`feed` takes released rows, `clock` the watermarks; the result has the columns of the MATCH_RECOGNIZE."""
 
     def __init__(
-        self, plan: RecognizePlan, slots: Slots | None = None, rising: tuple[int, ...] = (), is_joint: bool = False
+        self, plan: RecognizePlan, slots: Slots | None = None, rising: tuple[int, ...] = (), *, is_joint: bool = False
     ) -> None:
         """`rising`: see `left_behind`; `is_joint`: rows come in one order of time for all tickers together."""
         self._slots = slots or Slots((), {})
@@ -144,7 +146,7 @@ class MatchStream:
         self._lookahead = plan.conditions.lookahead
         self._measures_ahead = plan.measures_lookahead
         self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
-        self._left_behind = LeftBehind(rising, is_joint)
+        self._left_behind = LeftBehind(rising, is_joint=is_joint)
         # Whether a partition that has begun nothing and matched nothing is like one that is not there.
         self._forgets_blank = not self._lookback and not plan.search.automaton.has_start_anchor
         self._look_at = FEW_PARTITIONS
@@ -181,7 +183,7 @@ class MatchStream:
         if rows.length == 0:
             return touched, rows, []
         names, codes = ticker_codes(rows.ticker)
-        grouped, codes, pieces = by_partition(rows, codes, self.plan.partition, self.plan.order)
+        grouped, codes, pieces = by_partition(rows, codes, self.plan.partition, keys=self.plan.order)
         starts = np.array([start for _, start, _ in pieces], dtype=np.int64)
         least, most = np.minimum.reduceat(codes, starts).tolist(), np.maximum.reduceat(codes, starts).tolist()
         tickers = [
@@ -278,7 +280,7 @@ class MatchStream:
         untested = self._untested(parts, together, bounds)
         values = self._values(untested.rows, untested.bounds)
         row_masks, times = self._masks(untested, values, together), self._times(untested, together)
-        batch = _PathBatch.of(self.plan.conditions.path, self._foresight, values, row_masks, times)
+        batch = _PathBatch.of(self.plan.conditions.path, self._foresight, values, masks=row_masks, times=times)
         ready = Found()
         within = self.plan.search.within_ns
         watches_time = bool(clock.closed) or within is not None or any(part.is_over for part in parts)
@@ -293,7 +295,7 @@ class MatchStream:
                 continue
             self._test(part, row_masks, times, shift, watermark)
             if part.path is not None:
-                batch.bind(part, part.path, shift, moved)
+                batch.bind(part, part.path, shift, moved=moved)
             self._search(part, ready, shift)
             part.search.prospects = None
         found = self._search_in_bulk(in_bulk, row_masks, ready) if in_bulk else None
@@ -340,7 +342,7 @@ class MatchStream:
             # No deadline passes before the rows that still wait for those that NEXT looks at.
             watermark = min(watermark, int(times[high]))
         part.search.watermark = None if closed else watermark
-        part.search.extend(new, times[low:high].tolist(), closed)
+        part.search.extend(new, times[low:high].tolist(), closed=closed)
         part.masks += new
         part.tested = end
 
@@ -417,13 +419,13 @@ class MatchStream:
         for index in range(unmatched, len(ready.unmatched)):
             ready.unmatched[index] += shift
 
-    def _run(self, part: Partition, found: Found, once: bool = False) -> None:
+    def _run(self, part: Partition, found: Found, *, once: bool = False) -> None:
         """As far as the rows allow, giving up old starts past the limit of retained rows. `once`: see the search."""
         search = part.search
         dropped, degraded = found.dropped, found.degraded
         while True:
             try:
-                search.run(found, once)
+                search.run(found, once=once)
             except WorkLimit as error:
                 raise self._too_much(error) from None
             except StepLimit:
@@ -487,7 +489,7 @@ class MatchStream:
             bounds = Bounds((ends - sizes)[used], ends[used])
         else:
             given = together.rows
-        result = evaluate_matches(self.plan, matches, given.relation.column, bounds)
+        result = evaluate_matches(self.plan, matches, given.relation.column, bounds=bounds)
         shown = given.take(result.rows)
         relation = match_relation(self.plan, shown.relation, result.measures)
         return MatchResult(shown.replaced(relation), _context(matches, result, given))

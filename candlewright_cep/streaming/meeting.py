@@ -71,7 +71,7 @@ class Meeting:
         self.left = Kept()
         self.right = Kept()
 
-    def feed(self, left: Rows, at_left: Clock, right: Rows, at_right: Clock) -> tuple[Rows, Clock]:
+    def feed(self, left: Rows, at_left: Clock, right: Rows, *, at_right: Clock) -> tuple[Rows, Clock]:
         """Takes what both sides bring, and how far their times have come; gives the rows that are decided, and how far
         theirs has."""
         pair = self.pair

@@ -128,7 +128,7 @@ class _Chain:
             elif isinstance(node, Match):
                 query = self._query
                 rising = rising_columns(node, query.source.time_columns) if query.is_in_order else ()
-                self._matches = MatchStream(node.recognize, self._slots, rising, query.needs_merge)
+                self._matches = MatchStream(node.recognize, self._slots, rising, is_joint=query.needs_merge)
                 self._found.append(MatchStage(self._matches, [field.type for field in node.fields]))
 
     def _over(self, node: Over) -> None:
@@ -137,7 +137,7 @@ class _Chain:
         ahead, others = split(node)
         if others or not ahead:
             functions = tuple(node.functions[place] for place in others)
-            self._found.append(OverStage(replace(node, functions=functions), is_on_input))
+            self._found.append(OverStage(replace(node, functions=functions), is_on_input=is_on_input))
         if ahead:
             if self._query.joined is not None:
                 raise node.at.reject("LEAD and frames that look ahead are not possible in a join by time on a stream")
@@ -177,13 +177,17 @@ class _Chain:
         is_joint = self._query.needs_merge
         if isinstance(node, Over | WindowTable | Match | Bars) and self._matches is not None:
             self._flush()
-            self._found.append(OrderStage(self._matches, is_joint, self._by_end.get(place)))
+            self._found.append(OrderStage(self._matches, is_joint=is_joint, column=self._by_end.get(place)))
             self._matches = None
         if place in self._by_start and place not in self._whole and self._groups is not None:
             self._flush()
             column = self._by_start[place]
             groups = self._groups
-            self._found.append(LagStage(groups, is_joint) if column is None else StartStage(groups, is_joint, column))
+            self._found.append(
+                LagStage(groups, is_joint=is_joint)
+                if column is None
+                else StartStage(groups, is_joint=is_joint, start_column=column)
+            )
             self._groups = None
 
     def _join(self, node: Join) -> JoinStage:
@@ -191,7 +195,7 @@ class _Chain:
         wanted = source.ticker_column.lower()
         places = [index for index, part in enumerate(node.fields) if part.name.lower() == wanted]
         time = min(known_at_start(node, source).times)
-        return JoinStage(node, self._query.input_name, time, places[0] if places else None)
+        return JoinStage(node, self._query.input_name, time, ticker_column=places[0] if places else None)
 
     def _group(self, node: Group) -> None:
         window = self._window
@@ -200,7 +204,7 @@ class _Chain:
                 "GROUP BY on a stream needs a time window, or EMIT CHANGES for a row whenever a group changes",
                 "GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)",
             )
-        stage = GroupStage(node, self._waiting, window, self._slots, is_in_order=self._query.is_in_order)
+        stage = GroupStage(node, self._waiting, window, slots=self._slots, is_in_order=self._query.is_in_order)
         stage.set_ticker_column(_ticker_index(self._query, window))
         self._found.append(stage)
         self._waiting, self._window, self._groups = [], None, stage

@@ -65,7 +65,7 @@ class OrderStage(_Holding):
     """`feed` gives rows in order of time; `clock` is what holds after it. `is_joint`: in one order for all tickers.
     `column`: the time to go by, where it is not that of the row (of a match: of its first one)."""
 
-    def __init__(self, matches: MatchStream, is_joint: bool, column: int | None = None) -> None:
+    def __init__(self, matches: MatchStream, *, is_joint: bool, column: int | None = None) -> None:
         super().__init__()
         self._matches = matches
         self._is_joint = is_joint
@@ -98,7 +98,7 @@ class OrderStage(_Holding):
 class LagStage(Stateless):
     """Behind windows or bars, before what goes by their start: one comes at its end, so its start is long past then."""
 
-    def __init__(self, group: GroupStage | BarStage, is_joint: bool) -> None:
+    def __init__(self, group: GroupStage | BarStage, *, is_joint: bool) -> None:
         self._group = group
         self._is_joint = is_joint
         self.clock = Clock()
@@ -120,9 +120,9 @@ class StartStage(_Holding):
     """Behind windows that share a start or come in another order than they began: in order of the start, those that
     share one together."""
 
-    def __init__(self, group: GroupStage | BarStage, is_joint: bool, start_column: int) -> None:
+    def __init__(self, group: GroupStage | BarStage, *, is_joint: bool, start_column: int) -> None:
         super().__init__()
-        self._lag = LagStage(group, is_joint)
+        self._lag = LagStage(group, is_joint=is_joint)
         # The last window of a start comes with the watermark; a session or bar that begins there may still be open.
         self._reach = 0 if isinstance(group, BarStage) or group.window.function == "SESSION" else 1
         self._start = start_column

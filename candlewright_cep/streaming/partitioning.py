@@ -11,7 +11,7 @@ from candlewright_cep.vector import Index, is_ascending
 
 
 def by_partition(
-    rows: Rows, tickers: Index, columns: tuple[int, ...], keys: tuple[SortKey, ...]
+    rows: Rows, tickers: Index, columns: tuple[int, ...], *, keys: tuple[SortKey, ...]
 ) -> tuple[Rows, Index, list[tuple[Key, int, int]]]:
     """The rows and the codes of their tickers by partition and in order inside; and per partition its key, first row
     and end. `columns`: those of PARTITION BY.

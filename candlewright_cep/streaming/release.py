@@ -350,7 +350,7 @@ def _grouped_order(keys: _Keys, arrivals: Index) -> Index:
     return order
 
 
-def rows_of(table: pa.Table, columns: int, time_column: str, ticker_column: str) -> Rows:
+def rows_of(table: pa.Table, columns: int, time_column: str, *, ticker_column: str) -> Rows:
     """A released table as rows; only its first `columns` columns are visible to the trigger."""
     ticker = table.column(ticker_column).combine_chunks()
     if not pa.types.is_string(ticker.type):

@@ -113,7 +113,7 @@ class RunningTotals:
         # RANGE ends behind the rows that are equal to the current one.
         ends = numbers
         if self._window.frame.unit != "ROWS" and self._window.order and arrangement.length:
-            ends = peers(self._window.order, values, bounds, numbers)[1] - 1
+            ends = peers(self._window.order, values, bounds, rows=numbers)[1] - 1
         if len(self._states) > self._let_go_at:
             self._let_go(rows)
         keys = self._keys(rows, order[bounds.starts])

@@ -122,13 +122,13 @@ class _Lifting:
             return replace(node, recognize=replace(plan, definitions=definitions))
         return node
 
-    def _expression(self, node: Expression, inside: bool = False) -> Expression:
+    def _expression(self, node: Expression, *, inside: bool = False) -> Expression:
         """`inside`: the node is an argument of a comparison or of arithmetic."""
         if isinstance(node, Constant):
             return self._slot(node) if inside else node
         if isinstance(node, Apply):
             here = node.function in _LIFTED
-            return replace(node, arguments=tuple(self._expression(part, here) for part in node.arguments))
+            return replace(node, arguments=tuple(self._expression(part, inside=here) for part in node.arguments))
         if isinstance(node, Aggregation):
             return replace(node, arguments=tuple(self._expression(part) for part in node.arguments))
         if isinstance(node, Shift | Navigation):

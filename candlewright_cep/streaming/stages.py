@@ -152,7 +152,7 @@ class JoinStage(Stateless):
     """A join on equal event time, over rows that come in one order of time for all tickers: all rows of one time are
     released together, so that no row of an earlier batch can find a partner in a later one."""
 
-    def __init__(self, node: Join, scan: str, time_column: int, ticker_column: int | None) -> None:
+    def __init__(self, node: Join, scan: str, time_column: int, *, ticker_column: int | None) -> None:
         self.node = node
         self.scan = scan
         self.time_column = time_column
@@ -210,7 +210,7 @@ class OverStage:
     `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches.
     """
 
-    def __init__(self, node: Over, is_on_input: bool = False) -> None:
+    def __init__(self, node: Over, *, is_on_input: bool = False) -> None:
         self.node = node
         self._is_on_input = is_on_input
         self._kept: Rows | None = None
@@ -287,7 +287,7 @@ class OverStage:
         last = np.repeat(bounds.ends, bounds.ends - bounds.starts) - 1
         keep = last - np.arange(rows.length) < self._rows
         if self._groups is not None:
-            groups = peer_groups(self.node.window.order, arrangement.values(bounds), bounds, rows.length)[0]
+            groups = peer_groups(self.node.window.order, arrangement.values(bounds), bounds, length=rows.length)[0]
             keep |= groups >= groups[last] - self._groups
         if self._range:
             times = rows.relation.column(self._key.index).expand().values[order]
@@ -363,7 +363,7 @@ class GroupStage:
     """
 
     def __init__(
-        self, group: Group, filters: list[Plan], window: WindowTable, slots: Slots, *, is_in_order: bool = True
+        self, group: Group, filters: list[Plan], window: WindowTable, *, slots: Slots, is_in_order: bool = True
     ) -> None:
         self._slots = slots
         self._is_in_order = is_in_order

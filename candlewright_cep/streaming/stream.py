@@ -56,6 +56,7 @@ def compile_stream(
     sql: str,
     inputs: Mapping[str, StreamInput],
     parameters: Mapping[str, str] | None = None,
+    *,
     default_table: str = "ticks",
     limits: Limits = DEFAULT,
     partitions_close: bool = False,
@@ -72,7 +73,7 @@ def compile_stream(
     Raises TriggerRejected.
     """
     schemas = {name: source.schema for name, source in inputs.items()}
-    compiled = compile_query(sql, schemas, parameters, default_table, limits, views=views)
+    compiled = compile_query(sql, schemas, parameters, default_table=default_table, limits=limits, views=views)
     nodes = chain_of(compiled.plan)
     if joins_by_time(nodes[0]):
         query = joined_query(compiled, inputs, nodes, partitions_close=partitions_close, period_seconds=period_seconds)
@@ -138,12 +139,12 @@ class TriggerStream:
         if released.num_rows == 0 and SEQUENCE not in released.column_names:
             released = schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
         released = self._own(released, is_own=is_own)
-        rows = rows_of(released, len(schema), query.source.time_columns[0], query.source.ticker_column)
+        rows = rows_of(released, len(schema), query.source.time_columns[0], ticker_column=query.source.ticker_column)
         if query.needs_merge:
             rows, clock = self._waiting.all_together(rows, clock)
         elif query.needs_ties:
             rows = self._waiting.tied(rows, clock)
-        return self._events(*fed(self.stages, rows, clock, self._slots))
+        return self._events(*fed(self.stages, rows, clock, slots=self._slots))
 
     def _check_kept(self) -> None:
         """Rows that wait for slower tickers, of open windows, or that a later frame of OVER can reach; patterns bound
@@ -186,7 +187,7 @@ class TriggerStream:
         sequence = released.column(SEQUENCE).to_numpy()
         if is_own and self.tickers and sequence.min() >= max(self.active_from, *self.tickers.values()):
             return released
-        return own_rows(released, self.query.source.ticker_column, self.active_from, self.tickers)
+        return own_rows(released, self.query.source.ticker_column, self.active_from, tickers=self.tickers)
 
     def remove(self, *tickers: str) -> None:
         """These tickers are no longer wanted; what was kept of them is forgotten."""
@@ -258,7 +259,9 @@ class TriggerStream:
             stage.restore(written, kept)
 
 
-def own_rows(released: pa.Table, ticker_column: str, active_from: int, tickers: Mapping[str, int] | None) -> pa.Table:
+def own_rows(
+    released: pa.Table, ticker_column: str, active_from: int, *, tickers: Mapping[str, int] | None
+) -> pa.Table:
     """The rows that exist for a stream: see `TriggerStream`."""
     if not released.num_rows:
         return released
@@ -272,7 +275,7 @@ def own_rows(released: pa.Table, ticker_column: str, active_from: int, tickers: 
     return released if wanted.all() else released.filter(pa.array(wanted))
 
 
-def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, slots: Slots) -> tuple[Rows, Context | None]:
+def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, *, slots: Slots) -> tuple[Rows, Context | None]:
     """The rows behind a chain of operators, and what is known of those of a pattern."""
     context: Context | None = None
     kept: Index | None = None

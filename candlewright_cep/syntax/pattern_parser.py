@@ -42,7 +42,7 @@ class PatternReader(ExpressionReader):
             order_by = self.sort_items()
         measures = self.measures() if self.accept_words("MEASURES") else ()
         rows = self._rows_per_match()
-        found = self.pattern_clauses(at, measures, rows, partition_by, order_by, in_window=False)
+        found = self.pattern_clauses(at, measures, rows, partition_by=partition_by, order_by=order_by, in_window=False)
         self.expect(")", after="the clauses of MATCH_RECOGNIZE")
         return found
 
@@ -51,6 +51,7 @@ class PatternReader(ExpressionReader):
         at: Position,
         measures: tuple[Measure, ...],
         rows: str,
+        *,
         partition_by: tuple[Node, ...],
         order_by: tuple[SortItem, ...],
         in_window: bool = True,

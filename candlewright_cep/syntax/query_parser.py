@@ -330,7 +330,7 @@ class QueryReader(PatternReader):
                 exclude = self._exclusion()
         recognize = None
         if measures or any(self.is_word(word) for word in ("AFTER", "PATTERN", "INITIAL", "SEEK")):
-            recognize = self.pattern_clauses(at, measures, "ONE", (), ())
+            recognize = self.pattern_clauses(at, measures, "ONE", partition_by=(), order_by=())
         self.expect(")", after="the window")
         return WindowNode(base, partition_by, order_by, unit, lower, upper, recognize, at, exclude)
 

@@ -26,7 +26,7 @@ class Position:
     column: int
 
     def reject(self, message: str, hint: str = "") -> TriggerRejected:
-        return TriggerRejected(message, self.line, self.column, hint)
+        return TriggerRejected(message, self.line, self.column, hint=hint)
 
 
 BEGIN = Position(1, 1)

@@ -117,13 +117,13 @@ class PatternTrace:
     attempts: tuple[Attempt, ...]
 
 
-def trace(plan: RecognizePlan, rows: Relation, bounds: Bounds, names: Sequence[str], most: int) -> PatternTrace:
+def trace(plan: RecognizePlan, rows: Relation, bounds: Bounds, *, names: Sequence[str], most: int) -> PatternTrace:
     """The last match, what is open in each of the first partitions, and the nearest of the attempts that died."""
-    return _Tracer(plan, rows, bounds, names).run(most)
+    return _Tracer(plan, rows, bounds, names=names).run(most)
 
 
 class _Tracer:
-    def __init__(self, plan: RecognizePlan, rows: Relation, bounds: Bounds, names: Sequence[str]) -> None:
+    def __init__(self, plan: RecognizePlan, rows: Relation, bounds: Bounds, *, names: Sequence[str]) -> None:
         self._plan, self._rows, self._bounds, self._names = plan, rows, bounds, names
         self._values = RowValues(rows.column, rows.length, bounds)
         self._masks: list[int] = mask_array(plan.conditions, self._values, rows.length).tolist()
@@ -219,7 +219,7 @@ class _Tracer:
                 found.failed(_Failure(self._missing[place], row, place, path, is_late=True))
                 continue
             taken = []
-            for candidate in automaton.layout(place, row == span[0], False):
+            for candidate in automaton.layout(place, start=row == span[0], end=False):
                 variable = candidate.variable
                 if variable < 0:
                     continue
@@ -280,7 +280,7 @@ class _Tracer:
         first = self._bounds.starts[start.partition]
         return [
             each.variable
-            for each in automaton.layout(failure.place, failure.row == first, False)
+            for each in automaton.layout(failure.place, start=failure.row == first, end=False)
             if each.variable >= 0 and self._missing[each.then] + 1 == failure.missing
         ]
 
@@ -293,7 +293,7 @@ class _Tracer:
         numbers = np.array([self._numbers[start.partition] + 1 for start, _, _ in tests], np.int64)
         mapping = Mapping(rows, np.concatenate(labels).astype(np.int64), firsts, sizes, numbers)
         outputs = Outputs(np.arange(len(tests), dtype=np.int64), firsts + sizes - 1)
-        return MeasureValues(mapping, outputs, self._plan.variables, self._rows.column, self._bounds)
+        return MeasureValues(mapping, outputs, self._plan.variables, column=self._rows.column, bounds=self._bounds)
 
     # -- as they are shown --------------------------------------------------------------------------------------
 
@@ -311,13 +311,15 @@ class _Tracer:
             return ()
         found = []
         first = self._bounds.starts[start.partition]
-        candidates = self._plan.search.automaton.layout(failure.place, failure.row == first, False)
+        candidates = self._plan.search.automaton.layout(failure.place, start=failure.row == first, end=False)
         for variable in dict.fromkeys(each.variable for each in candidates if each.variable >= 0):
             name = self._plan.variables[variable]
             definition = self._definitions.get(name)
             if definition is None:
                 continue
-            condition = described(definition, self._tested([(start, failure, variable)]), 0, self._names, name)
+            condition = described(
+                definition, self._tested([(start, failure, variable)]), 0, names=self._names, variable=name
+            )
             if not condition.holds:
                 found.append(Tested(name, self._row(failure.row, name), condition))
         return tuple(found)
@@ -326,7 +328,7 @@ class _Tracer:
         automaton = self._plan.search.automaton
         labels = [label >> 1 for label in attempt.labels]
         at_start = attempt.row == self._bounds.starts[partition]
-        candidates = automaton.layout(attempt.place, at_start, False)
+        candidates = automaton.layout(attempt.place, start=at_start, end=False)
         names = dict.fromkeys(self._plan.variables[each.variable] for each in candidates if each.variable >= 0)
         awaits = tuple(self._awaited(name, attempt.start, labels, partition) for name in names)
         walked, _ = self._walk(attempt.start, partition, self._spans()[partition])
@@ -349,8 +351,10 @@ class _Tracer:
             np.arange(start, start + len(labels), dtype=np.int64), np.array(labels, np.int64), zero, size,
             np.array([self._numbers[partition] + 1], np.int64),
         )  # fmt: skip
-        values = MeasureValues(mapping, Outputs(zero, size - 1), self._plan.variables, self._rows.column, self._bounds)
-        return Tested(name, None, described(definition, values, 0, self._names, name, pending=name))
+        values = MeasureValues(
+            mapping, Outputs(zero, size - 1), self._plan.variables, column=self._rows.column, bounds=self._bounds
+        )
+        return Tested(name, None, described(definition, values, 0, names=self._names, variable=name, pending=name))
 
     def _last_match(self, found: Found) -> tuple[Attempt, ...]:
         if not found.starts:
@@ -408,7 +412,7 @@ def _missing_rows(automaton: Automaton) -> list[int]:
     missing = [1 << 30] * automaton.places
     queue: deque[int] = deque()
     for place in range(automaton.places):
-        for candidate in automaton.layout(place, True, True):
+        for candidate in automaton.layout(place, start=True, end=True):
             if candidate is ACCEPT or candidate.variable < 0:
                 if missing[place]:
                     missing[place] = 0

@@ -73,7 +73,7 @@ def _is_measured(node: Expression) -> bool:
 
 
 def described(
-    node: Expression, values: Values, row: int, names: Sequence[str], variable: str = "", pending: str | None = None
+    node: Expression, values: Values, row: int, *, names: Sequence[str], variable: str = "", pending: str | None = None
 ) -> Condition:
     """The condition at one of the rows of `values`. `pending`: the variable that a row to come is tested as."""
 

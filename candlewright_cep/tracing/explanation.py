@@ -90,7 +90,9 @@ def explain(
     default = table_name if table_name in named or len(named) != 1 else next(iter(named))
     schemas = {name: table.schema for name, table in named.items()}
     answers_to_any = not isinstance(tables, Mapping)
-    query = compile_stored(sql, schemas, parameters, default, limits, answers_to_any=answers_to_any, views=views)
+    query = compile_stored(
+        sql, schemas, parameters, default_table=default, limits=limits, answers_to_any=answers_to_any, views=views
+    )
     known = {name: _until(table, at) for name, table in named.items()}
     inputs = {name: from_table(table) for name, table in known.items()}
     rows = sum(table.num_rows for table in known.values())
@@ -193,7 +195,7 @@ def _stage(plan: Filter | Match, inputs: Inputs, most: int, last: int | None) ->
     if isinstance(plan, Match):
         recognize = plan.recognize
         arrangement, bounds, _ = arranged(rows, recognize.partition, recognize.order)
-        found = trace(recognize, arrangement, bounds, names, most)
+        found = trace(recognize, arrangement, bounds, names=names, most=most)
         text = " ".join(f"{name} AS {text_of(node, names, name)}" for name, node in recognize.definitions)
         return Stage("MATCH_RECOGNIZE", text, rows.length, found.matches, found.failed, found.starts, found.attempts)
     return _filtered(plan, rows, names, most, last)
@@ -236,7 +238,7 @@ def _tested(
         cells[names[index]] = plain(vector.to_list()[0], vector.type)
     key = {"ticker": cells.pop("ticker")} if keyed else {}
     one = rows.take(place)
-    test = Tested("", Row(time, "", cells), described(condition, one.values(), 0, names))
+    test = Tested("", Row(time, "", cells), described(condition, one.values(), 0, names=names))
     return Attempt(outcome, key, time, nearest=(test,))
 
 

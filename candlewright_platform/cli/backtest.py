@@ -85,7 +85,13 @@ def run(
     default = table or ("ohlc" if options.period_seconds else "ticks")
     try:
         query = compile_stream(
-            sql, INPUTS, parameters, default, partitions_close=True, period_seconds=options.period_seconds, views=views
+            sql,
+            INPUTS,
+            parameters,
+            default_table=default,
+            partitions_close=True,
+            period_seconds=options.period_seconds,
+            views=views,
         )
     except TriggerRejected as live:
         return _run_whole(settings, sql, parameters, ticker, since, default, live, views)
@@ -335,7 +341,7 @@ def _run_whole(
 ) -> Backtest:
     """ORDER BY, LIMIT and the like, and joins: rows, and nothing about when it would have fired."""
     schemas = {name: source.schema for name, source in INPUTS.items()}
-    query = compile_stored(sql, schemas, parameters, default, views=views)
+    query = compile_stored(sql, schemas, parameters, default_table=default, views=views)
     if live is not None:
         say(f"over stored data only; as a running trigger this text is refused: {live}")
     options = TriggerOptions.of(parameters)

@@ -112,9 +112,9 @@ def _evaluated(
     """As a running trigger has it: without `period_seconds`, one that keeps state runs over each period for itself."""
     bars = tables.get("ohlc")
     if not isinstance(bars, pa.Table) or PERIOD in parameters or not _is_of_each_period(text, bars, tables, parameters):
-        return evaluate_named(text, tables, parameters, default)
+        return evaluate_named(text, tables, parameters, table_name=default)
     found = [
-        evaluate_named(text, tables, {**parameters, PERIOD: str(period)}, default)
+        evaluate_named(text, tables, {**parameters, PERIOD: str(period)}, table_name=default)
         for period in sorted(pc.unique(bars[PERIOD]).drop_null().to_pylist())
     ]
     return pa.concat_tables(found)

@@ -65,7 +65,7 @@ class Recordings:
         """Without what the end of the recording decides: a window or a silence that ends after it."""
         parameters = recipe.text.parameters | recipe.settings
         table = self.events(recipe.reads) if recipe.reads else self.table(recipe.recording)
-        found = evaluate_named(recipe.text.sql, {recipe.input: table}, parameters, recipe.input)
+        found = evaluate_named(recipe.text.sql, {recipe.input: table}, parameters, table_name=recipe.input)
         rows = self.table(recipe.recording)
         last = pc.max(rows["open_time" if "open_time" in rows.column_names else "ts"])
         return found.filter(pc.less_equal(found["at"], last))

@@ -39,7 +39,7 @@ def table_of(name: str, own: list[Row]) -> pa.Table:
 def found_in(name: str, own: list[Row]) -> list[dict[str, Any]]:
     recipe = RECIPES[name]
     tables = {recipe.input: table_of(name, own)}
-    return market.as_rows(evaluate_named(recipe.text.sql, tables, recipe.text.parameters, recipe.input))
+    return market.as_rows(evaluate_named(recipe.text.sql, tables, recipe.text.parameters, table_name=recipe.input))
 
 
 def decided_in(name: str, own: list[Row]) -> list[dict[str, Any]]:

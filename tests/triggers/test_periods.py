@@ -95,7 +95,7 @@ def test_a_text_that_no_stream_takes_has_the_same_bars() -> None:
 def test_a_period_that_is_none_is_refused() -> None:
     for text in ("", "x", "0", "-60", "1.5", "nan", "inf"):
         with pytest.raises(TriggerRejected, match="period_seconds is not a whole number"):
-            evaluate("close > 0", tables(), {"period_seconds": text}, "ohlc")
+            evaluate("close > 0", tables(), {"period_seconds": text}, table_name="ohlc")
 
 
 @pytest.mark.parametrize("name", ["plain", "over", "pattern"])

@@ -44,7 +44,7 @@ def _same(one: object, other: object) -> bool:
 def _found(name: str, columns: list[list[object]], kinds: list[SqlType], low: Index, high: Index) -> list[object]:
     result = AGGREGATES[name].signature(kinds)[1]
     vectors = [from_list(kind, column) for kind, column in zip(kinds, columns, strict=True)]
-    moved = frames.framed(name, vectors, low, high, result)
+    moved = frames.framed(name, vectors, low, high=high, kind=result)
     assert moved is not None
     return moved.to_list()
 
@@ -54,7 +54,9 @@ def _one_by_one(name: str, columns: list[list[object]], kinds: list[SqlType], lo
     sizes = high - low
     vectors = [from_list(kind, column).take(ranges(low, sizes)) for kind, column in zip(kinds, columns, strict=True)]
     firsts, total = np.cumsum(sizes) - sizes, int(sizes.sum())
-    return reduced(name, vectors, firsts, sizes, total, AGGREGATES[name].signature(kinds)[1]).to_list()
+    return reduced(
+        name, vectors, firsts, sizes=sizes, length=total, kind=AGGREGATES[name].signature(kinds)[1]
+    ).to_list()
 
 
 def _exact_sum(values: list[float]) -> float:

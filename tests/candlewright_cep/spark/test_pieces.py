@@ -56,7 +56,7 @@ def _stream(piece: Piece, batches: list[pa.Table], delay: timedelta) -> list[str
             for bucket, rows in zip(part.column(BUCKET).to_pylist(), part.column(ROWS).to_pylist(), strict=True):
                 packed.setdefault(bucket, []).append(rows)
         for bucket, rows in packed.items():
-            step = advance(piece, states.get(bucket), rows, watermark)
+            step = advance(piece, states.get(bucket), rows, watermark_ms=watermark)
             states[bucket] = step.state
             results += step.results
             (waiting.add if step.waits else waiting.discard)(bucket)
@@ -109,7 +109,7 @@ def test_all_rows_show_the_columns_of_the_rows_alone() -> None:
     piece = Piece(Recognition(text, "t", _SCHEMA, ("k",), types, first="t"), "t", 1)
     rows = pa.table([["a", "a"], [_START, _START + timedelta(seconds=1)], [1, 2]], schema=_SCHEMA)
     (part,) = packer(piece)(rows.append_column(BUCKET, pa.array([0, 0], pa.int32())).to_batches())
-    step = advance(piece, None, part.column(ROWS).to_pylist(), int(_START.timestamp() * 1000) + 5_000)
+    step = advance(piece, None, part.column(ROWS).to_pylist(), watermark_ms=int(_START.timestamp() * 1000) + 5_000)
     (found,) = unpacker()([pa.record_batch({ROWS: list(step.results)})])
     assert [found.column(2).to_pylist(), found.column(3).to_pylist()] == [["A", "B"], [1, 2]]
 
@@ -124,9 +124,9 @@ def test_rows_after_the_watermark_and_rows_without_a_time_are_left_out_and_count
         return list(part.column(ROWS).to_pylist())
 
     second = int(_START.timestamp() * 1000)
-    first = advance(piece, None, packed(1, 2, None), second + 1_000)
+    first = advance(piece, None, packed(1, 2, None), watermark_ms=second + 1_000)
     assert (first.late, first.waits) == (1, True)
-    then = advance(piece, first.state, packed(1, 2, 3), second + 5_000)
+    then = advance(piece, first.state, packed(1, 2, 3), watermark_ms=second + 5_000)
     assert (then.late, then.waits) == (1, False)
 
 
@@ -135,22 +135,22 @@ def test_a_deadline_waits_for_the_watermark() -> None:
     rows = pa.table([["a"], [_START], [1]], schema=_SCHEMA).append_column(BUCKET, pa.array([0], pa.int32()))
     (part,) = packer(piece)(rows.to_batches())
     start = int(_START.timestamp() * 1000)
-    step = advance(piece, None, part.column(ROWS).to_pylist(), start)
+    step = advance(piece, None, part.column(ROWS).to_pylist(), watermark_ms=start)
     assert step.waits and not step.results
-    step = advance(piece, step.state, [], start + 4_999)
+    step = advance(piece, step.state, [], watermark_ms=start + 4_999)
     assert step.waits and not step.results
-    step = advance(piece, step.state, [], start + 5_000)
+    step = advance(piece, step.state, [], watermark_ms=start + 5_000)
     assert len(step.results) == 1 and not step.waits
 
 
 def test_state_of_another_text_is_refused() -> None:
-    step = advance(_piece(_PATTERNS["v shapes"]), None, [], 0)
+    step = advance(_piece(_PATTERNS["v shapes"]), None, [], watermark_ms=0)
     with pytest.raises(StateMismatch, match="another MATCH_RECOGNIZE"):
-        advance(_piece(_PATTERNS["overlapping"]), step.state, [], 0)
+        advance(_piece(_PATTERNS["overlapping"]), step.state, [], watermark_ms=0)
     with pytest.raises(StateMismatch, match="another MATCH_RECOGNIZE"):
-        advance(_piece(_PATTERNS["v shapes"], buckets=4), step.state, [], 0)
+        advance(_piece(_PATTERNS["v shapes"], buckets=4), step.state, [], watermark_ms=0)
     with pytest.raises(StateMismatch, match="not one of"):
-        advance(_piece(_PATTERNS["v shapes"]), b"something", [], 0)
+        advance(_piece(_PATTERNS["v shapes"]), b"something", [], watermark_ms=0)
 
 
 def test_what_a_stream_cannot_decide_is_refused_in_its_place() -> None:

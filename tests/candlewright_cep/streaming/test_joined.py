@@ -100,7 +100,7 @@ class Feeding:
         known = self.buffers[place].clock
         # As for a trigger with named tickers: those that have not come are waited for.
         clock = Clock({ticker: known.watermarks.get(ticker, -(2**63)) for ticker in TICKERS}, set(known.closed))
-        events = self.stream.feed_input(*place, released, clock)
+        events = self.stream.feed_input(*place, released, clock=clock)
         self.found += [tuple(row) for row in zip(*(column.to_pylist() for column in events.table.columns), strict=True)]
         if self.restarts:
             state = self.stream.snapshot()
