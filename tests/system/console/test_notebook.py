@@ -55,7 +55,9 @@ class Notebook:
             self.page.wait_for_timeout(20)
 
 
-@pytest.mark.parametrize(("theme", "ground"), [("light", "#ffffff"), ("dark", "#111111")])
+@pytest.mark.parametrize(
+    ("theme", "ground"), [("light", "color-mix(in srgb, #fff, transparent 0%)"), ("dark", "#111111")]
+)
 def test_a_chart_shows_stored_bars_and_the_one_that_forms(
     chromium: Browser, system: System, stored: str, monkeypatch: pytest.MonkeyPatch, theme: str, ground: str
 ) -> None:

@@ -120,11 +120,19 @@ function followTheme(box: HTMLElement, changed: () => void): () => void {
 
 function isDark(box: HTMLElement): boolean {
   for (let each: Element | null = box.parentElement; each !== null; each = each.parentElement ?? hostOf(each)) {
-    const channels = getComputedStyle(each).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [];
-    const [red = 0, green = 0, blue = 0, alpha = 1] = channels;
-    if (channels.length >= 3 && alpha > 0.5) return 0.299 * red + 0.587 * green + 0.114 * blue < 128;
+    const [red = 0, green = 0, blue = 0, alpha = 0] = pixelOf(getComputedStyle(each).backgroundColor);
+    if (alpha > 127) return 0.299 * red + 0.587 * green + 0.114 * blue < 128;
   }
   return matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** In any notation of colours: marimo mixes its own, which are then `color(srgb 1 1 1)`. */
+function pixelOf(color: string): Uint8ClampedArray {
+  const canvas = new OffscreenCanvas(1, 1);
+  const context = canvas.getContext("2d")!;
+  context.fillStyle = color;
+  context.fillRect(0, 0, 1, 1);
+  return context.getImageData(0, 0, 1, 1).data;
 }
 
 /** marimo shows outputs inside a shadow tree. */
