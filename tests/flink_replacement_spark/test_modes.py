@@ -88,7 +88,9 @@ def test_triggers_go_on_in_the_other_mode_and_back(
         stopping, steps = threading.Event(), Steps(bus, "q")
         rules, settings = TriggerRules(partitions=PARTITIONS), settings_of(platform, url, "continuous")
         owners = [TriggerOwner(url, "q", number, rules, settings) for number in range(PARTITIONS + 1)]
-        tasks = [threading.Thread(target=serve, args=(each, steps, stopping, len_of)) for each in owners]
+        tasks = [
+            threading.Thread(target=serve, args=(each, steps, stopping), kwargs={"on_done": len_of}) for each in owners
+        ]
         for each in tasks:
             each.start()
         wait_for(lambda: feed.is_carried_out(bus, offset) or None)
