@@ -136,7 +136,7 @@ def test_batch_writes_times_intervals_dates_and_arrays_as_text(run: Run, ticks: 
 def test_batch_goes_on_behind_a_case_that_fails_unexpectedly(
     run: Run, ticks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def evaluate(sql: str, *_more: object) -> pa.Table:
+    def evaluate(sql: str, *_more: object, **_named: object) -> pa.Table:
         if sql == "bad":
             raise ZeroDivisionError("by\nhand")
         return pa.table({"x": [1]})

@@ -20,7 +20,7 @@ from core.background import start_thread
 from core.settings import Settings
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
-from iceberg import OHLC, TICKS, append_or_find, create_tables, load_table, open_catalog
+from iceberg import OHLC, TICKS, Piece, append_or_find, create_tables, load_table, open_catalog
 from tests.flink_replacement_spark.driver import Platform
 
 pytestmark = pytest.mark.timeout(300)
@@ -199,8 +199,8 @@ class _Commits:
 
     merged: ClassVar[list[int]] = []
 
-    def __init__(self, *arguments: Any) -> None:
-        self._rows = arguments[4].rows
+    def __init__(self, *_place: object, piece: Piece, **_more: object) -> None:
+        self._rows = piece.rows
 
     def commit(self, summary: dict[str, str]) -> bool:
         self.merged.append(self._rows)
