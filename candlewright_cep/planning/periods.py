@@ -98,7 +98,7 @@ def _of_scan(scan: Scan, period: int, limits: Limits, above: list[Plan] | None) 
     if above is not None and named_period([scan, *above], column):
         return scan
     asked = CallNode("=", (column_named(PERIOD), LiteralNode(period, BIGINT, BEGIN)), BEGIN, is_operator=True)
-    return Filter(scan, Binder(scan.fields, {}, limits).bind(asked))
+    return Filter(scan, Binder(scan.fields, {}, limits).bind(asked), is_of_period=True)
 
 
 def _bottom(plan: Any) -> Any:

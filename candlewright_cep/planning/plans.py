@@ -67,11 +67,18 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """`is_of_changes`: not of the text, but how EMIT CHANGES leaves out rows that change nothing."""
+    """Two kinds are not of the text. `is_of_changes`: how EMIT CHANGES leaves out rows that change nothing.
+    `is_of_period`: the bars of the parameter `period_seconds`.
+    """
 
     inner: Plan
     condition: Expression
     is_of_changes: bool = field(default=False, compare=False)
+    is_of_period: bool = field(default=False, compare=False)
+
+    @property
+    def is_written(self) -> bool:
+        return not (self.is_of_changes or self.is_of_period)
 
     @property
     def fields(self) -> tuple[Field, ...]:

@@ -157,7 +157,7 @@ def _stages(plan: Plan) -> list[Filter | Match]:
     def visit(node: Plan) -> None:
         for inner in _inner(node):
             visit(inner)
-        is_written = not (isinstance(node, Filter) and node.is_of_changes)
+        is_written = not isinstance(node, Filter) or node.is_written
         if isinstance(node, Filter | Match) and is_written and len(found) < _MOST_STAGES and node not in found:
             found.append(node)
 

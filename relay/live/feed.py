@@ -72,7 +72,7 @@ class LiveFeed(Follower):
                 self._park(kind, topic)
         if not after:
             if not stop.is_set():
-                self._interest.changed.wait(_IDLE_SECONDS)
+                self._interest.changed.wait(self._patience(_IDLE_SECONDS))
             return
         for topic, partition in self._wait(after, _WAIT_SECONDS):
             records = self._read(topic, partition, after[topic, partition])

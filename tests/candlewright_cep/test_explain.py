@@ -163,6 +163,13 @@ def test_conditions_before_and_after_a_pattern_are_stages() -> None:
     assert found.fired == 0
 
 
+def test_the_bars_of_the_period_are_no_stage_of_their_own() -> None:
+    bars = ticks(1, 2, 3, 4).rename_columns(["ticker", "open_time", "price", "size"])
+    bars = bars.append_column("period_seconds", pa.array([60, 300, 60, 60]))
+    (stage,) = explain("price > 2", {"ohlc": bars}, {"period_seconds": "60"}, table_name="ohlc").stages
+    assert (stage.text, stage.rows, stage.passed) == ("price > 2", 3, 2)
+
+
 def test_conditions_of_a_view_are_a_stage() -> None:
     found = explain(
         "SELECT * FROM dear WHERE size > 3", {"ticks": ticks(1, 5), "dear": "SELECT * FROM ticks WHERE price > 2"}

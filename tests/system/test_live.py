@@ -78,7 +78,7 @@ def test_bars_equal_the_exchanges_own_candles(fast: System, client: cw.Client, e
         bars = take(minutes, 6)
         (long,) = take(fives, 1)
     assert [bar.sequence for bar in bars] == list(range(bars[0].sequence, bars[0].sequence + 6))
-    assert all(bar.complete and bar.source == "ticks" and bar.revision == 0 for bar in bars)
+    assert [(bar.complete, bar.source, bar.revision) for bar in bars] == [(True, "ticks", 0)] * 6
     start_ms = bars[0].open_time // 1_000_000
     assert same(bars, exchange_rows(SYMBOL, start_ms, start_ms + 6 * 60_000))
     (row,) = fast.klines(SYMBOL, long.open_time // 1_000_000, long.open_time // 1_000_000 + 300_000, "5m")
