@@ -1,10 +1,10 @@
-"""How four processes share the whole suite: `-n auto` where all tests are run, which is what `./run test` says.
+"""How three processes share the whole suite: `-n auto` where all tests are run, which is what `./run test` says.
 
 Tests with a platform of their own mostly wait for it, and many platforms at once need much memory. So one process takes
 these from the front of a line of files, one after the other, while another begins at its end, with the folder whose
-files share one driver. In the middle are the files that need neither, and mostly take a second: the other two processes
-take those. When none is left, one of the two helps with the front of the line, and the other ends: three platforms run
-at once, and only in the last minutes. A file is never divided: what its tests share starts once.
+files share one driver. In the middle are the files that need neither, and mostly take a second: the third process
+takes those, and ends when none is left; the first two then meet where they are. A file is never divided: what its tests
+share starts once.
 
 A test marked `alone` is run while the other processes run none: it compares times to some milliseconds.
 """
@@ -66,13 +66,15 @@ _LINE = (*FIRST, "tests/", *LAST)
 
 
 def processes_for(config: pytest.Config) -> int:
-    """Four for the whole suite and for its quick tests: each mostly waits, so four keep two cores busy.
+    """Three for the whole suite, four for its quick tests, many of which mostly wait.
 
     None but pytest's own for a choice of tests, or where output is to be seen at once.
     """
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    chosen = config.option.keyword or config.option.markexpr or config.option.capture == "no"
-    return 4 if whole and not chosen else 0
+    chosen = config.option.keyword or config.option.markexpr
+    if not whole or chosen or config.option.capture == "no":
+        return 0
+    return 4 if config.option.quick else 3
 
 
 def _place(path: str) -> int:
@@ -95,7 +97,7 @@ def is_in_the_middle(path: str) -> bool:
 class FromBothEnds(LoadFileScheduling):
     """Gives files to the first process from the front and to the second from the end.
 
-    Further ones begin in the middle and take what starts no Spark. Then the third continues at the front.
+    Further ones begin in the middle and take what starts no Spark: two platforms at once are enough.
     """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
@@ -111,7 +113,7 @@ class FromBothEnds(LoadFileScheduling):
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: WorkerController) -> None:
-        if node.gateway.id in ("gw0", "gw1", "gw2") or self._next_light():
+        if node.gateway.id in ("gw0", "gw1") or self._next_light():
             super()._reschedule(node)
         elif not node.shutting_down:
             node.shutdown()
