@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from candlewright_cep.diagnosis import Diagnosis, diagnose
-from candlewright_cep.engine import CompiledQuery, compile_query, compile_stored, compile_view, evaluate, view_name
+from candlewright_cep.engine import CompiledQuery, compile_query, compile_view, evaluate, view_name
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.search import SkipFailed
@@ -33,7 +33,6 @@ __all__ = [
     "TriggerRejected",
     "TriggerStream",
     "compile_query",
-    "compile_stored",
     "compile_stream",
     "compile_view",
     "diagnose",

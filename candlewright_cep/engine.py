@@ -83,10 +83,12 @@ def compile_query(
     default_table: str = "ticks",
     limits: Limits = DEFAULT,
     answers_to_any: bool = False,
+    is_stored: bool = False,
     views: Mapping[str, str] | None = None,
 ) -> CompiledQuery:
     """Check a text against the inputs it may read. A bare condition is one over `default_table`, and with
     `answers_to_any` so is every table that the text names and `schemas` lacks. `views`: texts that it may read by name.
+    `is_stored`: the inputs are finished, and bars are those of the parameter `period_seconds` alone, as on a stream.
 
     Raises TriggerRejected with line and column; nothing else, whatever the text.
     """
@@ -99,26 +101,8 @@ def compile_query(
         plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
-    return _compiled(sql, planner, plan)
-
-
-def compile_stored(
-    sql: str,
-    schemas: Mapping[str, pa.Schema],
-    parameters: Mapping[str, str] | None = None,
-    *,
-    default_table: str = "ticks",
-    limits: Limits = DEFAULT,
-    answers_to_any: bool = False,
-    views: Mapping[str, str] | None = None,
-) -> CompiledQuery:
-    """`compile_query` for finished inputs: of bars, the text reads those of the parameter `period_seconds` alone, as a
-    stream reads them. Raises TriggerRejected.
-    """
-    compiled = compile_query(
-        sql, schemas, parameters, default_table=default_table, limits=limits, answers_to_any=answers_to_any, views=views
-    )
-    return replace(compiled, plan=of_period(compiled.plan, parameters or {}, limits))
+    compiled = _compiled(sql, planner, plan)
+    return replace(compiled, plan=of_period(plan, parameters or {}, limits)) if is_stored else compiled
 
 
 def compile_view(
@@ -173,8 +157,14 @@ def evaluate(
         named = {name: rows if isinstance(rows, str) else as_table(rows) for name, rows in tables.items()}
         return evaluate_named(sql, named, parameters, table_name=table_name, limits=limits)
     table = as_table(tables)
-    compiled = compile_stored(
-        sql, {table_name: table.schema}, parameters, default_table=table_name, limits=limits, answers_to_any=True
+    compiled = compile_query(
+        sql,
+        {table_name: table.schema},
+        parameters,
+        default_table=table_name,
+        limits=limits,
+        answers_to_any=True,
+        is_stored=True,
     )
     return compiled.run({table_name: table})
 
@@ -202,4 +192,7 @@ def evaluate_named(
     stored = {name: given for name, given in tables.items() if not isinstance(given, str)}
     default = table_name if table_name in stored or len(stored) != 1 else next(iter(stored))
     schemas = {name: table.schema for name, table in stored.items()}
-    return compile_stored(sql, schemas, parameters, default_table=default, limits=limits, views=views).run(stored)
+    compiled = compile_query(
+        sql, schemas, parameters, default_table=default, limits=limits, is_stored=True, views=views
+    )
+    return compiled.run(stored)

@@ -214,7 +214,7 @@ def way_of(passed: Mapping[str, int | None]) -> str:
     """The parts of the way that are known, and the milliseconds between them."""
     known = [(name, at) for name, at in passed.items() if at is not None]
     steps = [f"{(at - before) / 1e6:.1f} ms → {name}" for (_, before), (name, at) in pairwise(known)]
-    return "    " + " → ".join([name for name, _ in known[:1]] + steps) if steps else "    its way is no longer known"
+    return "    " + " → ".join([name for name, _ in known[:1]] + steps) if steps else "    its timing was not kept"
 
 
 def without_gaps(stream: Stream[TriggerEvent]) -> Iterator[TriggerEvent]:

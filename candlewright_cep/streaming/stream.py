@@ -190,7 +190,7 @@ class TriggerStream:
         return own_rows(released, self.query.source.ticker_column, self.active_from, tickers=self.tickers)
 
     def remove(self, *tickers: str) -> None:
-        """These tickers are no longer wanted; what was kept of them is forgotten."""
+        """Discard the state of tickers that left the trigger."""
         if self.tickers is not None:
             for ticker in tickers:
                 self.tickers.pop(ticker, None)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from candlewright_cep import work
 from candlewright_cep.binding.expressions import Expression
-from candlewright_cep.engine import compile_stored
+from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.matching.search import SkipFailed
@@ -90,8 +90,15 @@ def explain(
     default = table_name if table_name in named or len(named) != 1 else next(iter(named))
     schemas = {name: table.schema for name, table in named.items()}
     answers_to_any = not isinstance(tables, Mapping)
-    query = compile_stored(
-        sql, schemas, parameters, default_table=default, limits=limits, answers_to_any=answers_to_any, views=views
+    query = compile_query(
+        sql,
+        schemas,
+        parameters,
+        default_table=default,
+        limits=limits,
+        answers_to_any=answers_to_any,
+        is_stored=True,
+        views=views,
     )
     known = {name: _until(table, at) for name, table in named.items()}
     inputs = {name: from_table(table) for name, table in known.items()}

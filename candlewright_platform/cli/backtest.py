@@ -21,7 +21,7 @@ from candlewright_cep import (
     StreamQuery,
     TriggerRejected,
     TriggerStream,
-    compile_stored,
+    compile_query,
     compile_stream,
 )
 from candlewright_platform.cli.near_tickers import near_stored
@@ -264,7 +264,7 @@ def _stored(settings: Settings, name: str, options: TriggerOptions, ticker: str,
 
 def check_tables(settings: Settings) -> None:
     if settings.iceberg.catalog == "sqlite" and not (settings.data_dir / "catalog.db").exists():
-        raise CandlewrightError(f"no tables are in {settings.data_dir}: name the platform's folder with --data-dir")
+        raise CandlewrightError(f"found no tables in {settings.data_dir}: name the platform's folder with --data-dir")
 
 
 def _bars(settings: Settings, ticker: str, period: int, since: int | None) -> pa.Table:
@@ -341,7 +341,7 @@ def _run_whole(
 ) -> Backtest:
     """ORDER BY, LIMIT and the like, and joins: rows, and nothing about when it would have fired."""
     schemas = {name: source.schema for name, source in INPUTS.items()}
-    query = compile_stored(sql, schemas, parameters, default_table=default, views=views)
+    query = compile_query(sql, schemas, parameters, default_table=default, is_stored=True, views=views)
     if live is not None:
         say(f"over stored data only; as a running trigger this text is refused: {live}")
     options = TriggerOptions.of(parameters)

@@ -17,5 +17,5 @@ def naming_the_folder(settings: Settings) -> Iterator[None]:
         if are_near(settings):
             raise
         raise RowsUnavailable(
-            f"no tables are in {settings.data_dir}: --data-dir names another folder; {error}"
+            f"found no tables in {settings.data_dir}: --data-dir names another folder; {error}"
         ) from error

@@ -27,7 +27,7 @@ def run(table: str, output: Output, *, data_dir: Path | None, config: Path | Non
     names = [".".join(definition.identifier) for definition in TABLES]
     chosen = next((name for name in names if table in (name, name.partition(".")[2])), None)
     if chosen is None:
-        raise CandlewrightError(f"there is no table {table}; the tables are {', '.join(names)}")
+        raise CandlewrightError(f"unknown table {table} (expected one of {', '.join(names)})")
     catalog = open_catalog(settings)
     found = []
     for name in names:

@@ -16,7 +16,7 @@ def run_relocate(settings: Settings) -> Relocated | None:
             " catalog's own tools"
         )
     if not catalog_file(settings).is_file():
-        raise ConfigurationError(f"no tables are in {settings.data_dir}: name the data directory with --data-dir")
+        raise ConfigurationError(f"found no tables in {settings.data_dir}: name the data directory with --data-dir")
     lock = DataDirectoryLock.acquire(settings.data_dir)
     try:
         remove_left_behind(lock)

@@ -210,6 +210,6 @@ async def test_a_viewer_reads_and_changes_nothing(tmp_path: Path) -> None:
         assert checked.status_code == 200
         plan = await http.post("/api/v1/triggers/plan", json={"sql": "price > 1", "tickers": ["BTC/USDT.BINANCE"]})
         assert plan.status_code == 200
-        assert plan.json()["steps"][0]["text"] == "price > 1" and "no tables are in" in plan.json()["note"]
+        assert plan.json()["steps"][0]["text"] == "price > 1" and "found no tables in" in plan.json()["note"]
         head = await http.head("/api/v1/stream?topic=TICKS:BTC/USDT.BINANCE")
         assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")

@@ -77,7 +77,7 @@ def _record_at(ask: Operations, topic: str, time: int) -> Operation[cw.TopicReco
 
 
 def _record(ask: Operations, topic: str, number: int) -> Operation[cw.TopicRecord | None]:
-    """None for one that is no longer kept."""
+    """None if the topic has dropped it."""
     try:
         found = yield from ask.replay_records(topic, number, number)
     except PlatformRefused:

@@ -199,7 +199,7 @@ def test_the_way_of_an_event_is_shown_when_asked_for(run: Run, relay: TriggerRel
     lines = run("events", "mine", "--hops").stdout.splitlines()
     assert lines[1] == "    exchange → 0.0 ms → ingestor → 1.0 ms → bus → 0.0 ms → event"
     # The second trade is not kept.
-    assert lines[3] == "    its way is no longer known"
+    assert lines[3] == "    its timing was not kept"
     (row,) = map(json.loads, run("events", "mine", "--count", "1", "--hops", "--output", "json").stdout.splitlines())
     on_bus = START + 1_000_000
     assert row["hops"] == {

@@ -186,7 +186,7 @@ def test_a_refused_text_is_one_line_and_exit_code_1(run: Run) -> None:
         (("--param", "period_seconds=300"), "no bars of 5m of BTC/USDT.BINANCE are stored"),
         (("--param", "period_seconds=60", "--since", "2030-01-01"), "since 2030-01-01T00:00:00Z"),
         (("--since", "2025-01-01"), "no trades of BTC/USDT.BINANCE are stored since 2025-01-01"),
-        (("--data-dir", "nowhere"), "no tables are in "),
+        (("--data-dir", "nowhere"), "found no tables in "),
     ],
 )
 def test_what_is_not_stored_is_said(run: Run, arguments: tuple[str, ...], told: str) -> None:

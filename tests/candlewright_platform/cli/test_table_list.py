@@ -58,7 +58,7 @@ def test_secrets_are_left_out_and_named(data_dir: Path, monkeypatch: pytest.Monk
     assert "PYICEBERG_CATALOG__LAKE__S3__SECRET_ACCESS_KEY" in " ".join(found.stderr.split())
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["none"], "there is no table none"), ([], "no tables are in")])
+@pytest.mark.parametrize(("arguments", "said"), [(["none"], "unknown table none"), ([], "found no tables in")])
 def test_what_is_not_there_is_said(data_dir: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
     folder = data_dir if arguments else tmp_path
     found = CliRunner().invoke(app, ["tables", *arguments, "--data-dir", str(folder)])

@@ -38,7 +38,7 @@ def test_a_copy_does_not_name_the_processes_of_the_original(tmp_path: Path) -> N
 
 def test_relocate_refuses_a_directory_in_use_one_without_tables_and_a_catalog_elsewhere(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
-    with pytest.raises(ConfigurationError, match=f"no tables are in {tmp_path}"):
+    with pytest.raises(ConfigurationError, match=f"found no tables in {tmp_path}"):
         run_relocate(settings)
     (tmp_path / "catalog.db").touch()
     lock = DataDirectoryLock.acquire(tmp_path)
