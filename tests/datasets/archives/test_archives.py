@@ -1,4 +1,4 @@
-"""Files as venues and tools write them, and all that may be wrong with one."""
+"""Files as venues and tools write them, and everything that may be wrong with one."""
 
 import hashlib
 import math
@@ -16,6 +16,7 @@ from pyarrow import feather
 
 from candlewright.wire.ticker import Ticker
 from datasets.archives import FORMATS, BadFile, Candles, Wanted, files, together
+from tests.datasets.archives.bomb import write_bomb
 
 BTC = Wanted(Ticker.parse("BTC/USDT.BINANCE"))
 XBT = Wanted(Ticker.parse("BTC/USD.KRAKEN"))
@@ -189,8 +190,7 @@ def test_zip_files_that_are_cut_short_or_hold_several_files(tmp_path: Path) -> N
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_BYTES", 1 << 20)
     file = tmp_path / "BTCUSDT-1m-2024-01.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("a.csv", b"0" * (8 << 20))
+    write_bomb(file)
     with pytest.raises(BadFile, match="it unpacks to 8 MiB"):
         read(file)
 

@@ -1,4 +1,4 @@
-"""Archives of trades: what they hold, and all that may be wrong with one."""
+"""Archives of trades: what they hold, and everything that may be wrong with one."""
 
 import hashlib
 import zipfile
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from candlewright.wire.ticker import Ticker
 from datasets.archives import BadFile, Wanted, files, trades
 from datasets.archives.trades import TRADE_FORMATS, Last, in_turn
+from tests.datasets.archives.bomb import BOMB_BYTES, write_bomb
 
 BTC = Wanted(Ticker.parse("BTC/USDT.BINANCE"))
 XBT = Wanted(Ticker.parse("BTC/USD.KRAKEN"))
@@ -170,12 +171,11 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, name: str, wanted: 
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trades, "MAX_BYTES", 1 << 20)
     file = tmp_path / "BTCUSDT-trades-2025-01-01.zip"
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("a.csv", b"0" * (8 << 20))
+    write_bomb(file)
     with pytest.raises(BadFile, match="it unpacks to 8 MiB, over 1"):
         read(file)
     # One whose directory lies about its size.
-    content = file.read_bytes().replace((8 << 20).to_bytes(4, "little"), (8 << 10).to_bytes(4, "little"))
+    content = file.read_bytes().replace(BOMB_BYTES.to_bytes(4, "little"), (8 << 10).to_bytes(4, "little"))
     file.write_bytes(content)
     with pytest.raises(BadFile):
         read(file)
