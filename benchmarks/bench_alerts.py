@@ -54,7 +54,7 @@ async def wait_for(count: int, found: dict[str, float]) -> None:
         await asyncio.sleep(0.001)
 
 
-async def through_alerts(bus: RedisBus, receiver: Receiver, events: int, burst: int) -> dict[str, float]:
+async def through_alerts(bus: RedisBus, receiver: Receiver, events: int, *, burst: int) -> dict[str, float]:
     delays = []
     for number in range(events):
         name, at = f"one-{number}", time.perf_counter()
@@ -70,7 +70,7 @@ async def through_alerts(bus: RedisBus, receiver: Receiver, events: int, burst: 
     return {**_delays(delays), "per_second": burst / (time.perf_counter() - at)}
 
 
-async def floor(url: str, receiver: Receiver, events: int, burst: int) -> dict[str, float]:
+async def floor(url: str, receiver: Receiver, events: int, *, burst: int) -> dict[str, float]:
     body = json.dumps({"type": "event", "data": {"row": {"price": 41.5}}}).encode()
     async with aiohttp.ClientSession() as session:
 
@@ -121,8 +121,8 @@ async def run(folder: Path, events: int, burst: int) -> dict[str, float]:
     try:
         while not bus.items(topics.TABLE_ALERTS):
             await asyncio.sleep(0.05)
-        ours = await through_alerts(bus, receiver, events, burst)
-        least = await floor(url, receiver, events, burst)
+        ours = await through_alerts(bus, receiver, events, burst=burst)
+        least = await floor(url, receiver, events, burst=burst)
     finally:
         process.terminate()
         await process.wait()

@@ -27,7 +27,7 @@ _TURN = 20_000
 Fsync = Literal["always", "everysec", "no"]
 
 
-def run(rows: int = 200_000, batch: int = 500, value_bytes: int = 120, fsync: Fsync = "always") -> dict[str, Any]:
+def run(rows: int = 200_000, batch: int = 500, value_bytes: int = 120, *, fsync: Fsync = "always") -> dict[str, Any]:
     """One round of publishing and reading `rows` records of `value_bytes`, with `batch` records per call.
 
     `ratio` is the smaller of the two ratios to the floors; `rows_per_second` covers both directions together.
@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--output", choices=("json", "table"), default="table")
     asked = parser.parse_args()
     configure_logging("bench", "warning")
-    result = run(asked.rows, asked.batch, asked.value_bytes, asked.fsync)
+    result = run(asked.rows, asked.batch, asked.value_bytes, fsync=asked.fsync)
     if asked.output == "json":
         print(json.dumps(result))
     else:

@@ -80,7 +80,7 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
         process.wait()
 
 
-def asked(client: httpx.Client, url: str, form: str, rows: int) -> tuple[float, float, bytes]:
+def asked(client: httpx.Client, url: str, form: str, *, rows: int) -> tuple[float, float, bytes]:
     """Seconds in all, seconds until the first bytes, and the answer."""
     query = {"ticker": TICKER, "start": "2020-01-01", "limit": str(rows), "format": form}
     begun = time.perf_counter()
@@ -112,7 +112,7 @@ def run(rows: int, times: int) -> Iterator[dict[str, float | str]]:
         answers: dict[str, bytes] = {}
         with serving(folder) as (url, pid), httpx.Client(timeout=300) as client:
             for form in FORMATS:
-                asked(client, url, form, 1)
+                asked(client, url, form, rows=1)
             for _ in range(times):
                 begun, used = time.perf_counter(), time.process_time()
                 scanned = table.scan(row_filter=f"ticker = '{TICKER}' AND period_seconds = 60").to_arrow()
@@ -120,7 +120,7 @@ def run(rows: int, times: int) -> Iterator[dict[str, float | str]]:
                 assert scanned.num_rows == rows
                 for form in FORMATS:
                     used = cpu_seconds(pid)
-                    seconds, first, answers[form] = asked(client, url, form, rows)
+                    seconds, first, answers[form] = asked(client, url, form, rows=rows)
                     found[form].append((seconds, first, cpu_seconds(pid) - used))
         for form, measured in found.items():
             seconds, first, used = (min(each) for each in zip(*measured, strict=True))

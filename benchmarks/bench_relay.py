@@ -42,7 +42,7 @@ _OPEN_TOPICS = re.compile(rb"^candlewright_relay_subscriptions (\S+)$", re.MULTI
 _SUBSCRIBED = re.compile(rb"^candlewright_relay_subscribed_total (\S+)$", re.MULTILINE)
 
 
-def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, rounds: int = 3) -> dict[str, Any]:
+def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, *, rounds: int = 3) -> dict[str, Any]:
     """`rows`: notifications published in one round; `result_rows`: its deliveries to the subscriber processes.
 
     Rounds of the floor and of the relay alternate, and the fastest of each counts: other load on the machine only
@@ -56,7 +56,7 @@ def run(rows: int = 40_000, subscribers: int = 4, submits: int = 2_000, rounds: 
         stack.callback(bus.close)
         _register(bus, rows)
         requests, notifications = (f"tcp://127.0.0.1:{port}" for port in free_ports(2))
-        relay = stack.enter_context(relay_process(redis.url, requests, notifications, folder / "relay.http"))
+        relay = stack.enter_context(relay_process(redis.url, requests, notifications, port_file=folder / "relay.http"))
         for _ in range(rounds):
             floors.append(_raw_seconds(rows, subscribers))
             found.append(_relay_round(bus, relay, notifications, folder / "relay.http", rows, subscribers))
@@ -146,7 +146,9 @@ def _finish(bus: RedisBus, rows: int) -> None:
 
 
 @contextmanager
-def relay_process(url: str, requests: str, notifications: str, port_file: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def relay_process(
+    url: str, requests: str, notifications: str, *, port_file: Path
+) -> Iterator["subprocess.Popen[bytes]"]:
     environment = {
         **os.environ,
         "CANDLEWRIGHT_BUS__URL": url,

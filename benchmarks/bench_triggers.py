@@ -48,9 +48,9 @@ def run(
     rows: int = 2_000_000,
     symbols: int = 1_000,
     counts: Sequence[int] = COUNTS,
+    *,
     setting: str = "distinct",
     rounds: int = 1,
-    *,
     master: str = TWO_CORES,
 ) -> dict[str, Any]:
     """`rows`: ticks of each round; `result_rows`: events of the last round of each count."""
@@ -90,14 +90,14 @@ def _cost(
         stack.callback(bus.close)
         prepare_topics(bus)
         settings = settings_of(folder, redis.url)
-        triggers = start_triggers(session, settings, bus, f"file://{folder}/checkpoints/triggers")
+        triggers = start_triggers(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/triggers")
         stack.callback(triggers.stop)
         ticks = Ticks(symbols)
         controls = map(records.TriggerControl.FromString, registrations(setting, count, ticks.names))
         register(bus, [control.register for control in controls])
         queries = [triggers]
         if has_floor:
-            floor = start_floor(session, settings, bus, f"file://{folder}/checkpoints/floor")
+            floor = start_floor(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/floor")
             stack.callback(floor.stop)
             queries.append(floor)
         publish(bus, ticks, min(rows, WINDOW))
@@ -163,7 +163,13 @@ def main() -> None:
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
     configure_logging("bench", "warning")
-    print(json.dumps(run(asked.rows, asked.symbols, asked.counts, asked.setting, asked.rounds, master=asked.master)))
+    print(
+        json.dumps(
+            run(
+                asked.rows, asked.symbols, asked.counts, setting=asked.setting, rounds=asked.rounds, master=asked.master
+            )
+        )
+    )
 
 
 if __name__ == "__main__":

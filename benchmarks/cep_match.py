@@ -30,7 +30,7 @@ PATH = (
 )
 
 
-def query(pattern: str, define: str, measures: str = MEASURES, partition: str = "symbol") -> str:
+def query(pattern: str, define: str, measures: str = MEASURES, *, partition: str = "symbol") -> str:
     return (
         f"SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY {partition} ORDER BY ts_ns {measures} ONE ROW PER MATCH "
         f"AFTER MATCH SKIP PAST LAST ROW PATTERN ({pattern}) DEFINE {define}) AS m"

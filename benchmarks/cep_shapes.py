@@ -76,7 +76,7 @@ def of_window(value: str, name: str, frame: str) -> str:
     return f"{value} OVER (PARTITION BY ticker ORDER BY ts {frame}) AS {name} FROM ticks"
 
 
-def pattern(text: str, define: str, seconds: int = 60, clauses: str = "", within: bool = True) -> str:
+def pattern(text: str, define: str, seconds: int = 60, *, clauses: str = "", within: bool = True) -> str:
     bound = f"WITHIN INTERVAL '{seconds}' SECOND" if within else ""
     return (
         "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES FIRST(ts) AS begin_ts, LAST(ts) "
@@ -250,7 +250,7 @@ SHAPES = {
         pattern("A B*? C", f"C AS C.price > A.price * {NO_MATCH}"), first_past(lambda p, a: p > a * NO_MATCH), "numpy"
     ),
     "rise of 0.5 %, from each row": Shape(
-        pattern("A B*? C", "C AS C.price > A.price * 1.005", 10, "AFTER MATCH SKIP TO NEXT ROW"),
+        pattern("A B*? C", "C AS C.price > A.price * 1.005", 10, clauses="AFTER MATCH SKIP TO NEXT ROW"),
     ),
     "profit or loss of 0.5 %": Shape(
         pattern("A B*? (C | D)", "C AS C.price > A.price * 1.005, D AS D.price < A.price * 0.995"),
@@ -299,7 +299,9 @@ def rate(rows: int, run: Callable[[], Any]) -> tuple[Any, int | None]:
     return found, round(rows / max(seconds, 1e-9))
 
 
-def measured(name: str, shape: Shape, table: pa.Table, stream_rows: int, batch_rows: int, slow: int) -> dict[str, Any]:
+def measured(
+    name: str, shape: Shape, table: pa.Table, *, stream_rows: int, batch_rows: int, slow: int
+) -> dict[str, Any]:
     found, stored = rate(table.num_rows, lambda: evaluate(shape.sql, table, parameters=dict(shape.parameters)))
     part = table.slice(0, stream_rows)
     _, streamed = rate(part.num_rows, lambda: on_stream(shape, part, batch_rows))
@@ -326,7 +328,9 @@ def main() -> None:
     table = trades(options.rows)
     for name, shape in SHAPES.items():
         if not options.only or any(word in name for word in options.only):
-            line = measured(name, shape, table, options.stream_rows, options.batch_rows, options.slow)
+            line = measured(
+                name, shape, table, stream_rows=options.stream_rows, batch_rows=options.batch_rows, slow=options.slow
+            )
             print(json.dumps(line), flush=True)
 
 

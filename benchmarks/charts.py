@@ -233,7 +233,7 @@ def scroll(browser: Browser, bars: int) -> dict[str, Any]:
         return found
 
 
-def live(browser: Browser, charts: int, per_second: float, seconds: float) -> dict[str, Any]:
+def live(browser: Browser, charts: int, per_second: float, *, seconds: float) -> dict[str, Any]:
     with serving(FEW_BARS, per_second) as home, opened(browser) as page:
         tickers = "&".join(f"ticker=A{number}/B.C" for number in range(charts))
         page.goto(f"{home}/chart?{tickers}&period=1m")
@@ -291,7 +291,7 @@ def main() -> None:
             print(json.dumps(scroll(browser, options.bars)))
         if options.only in (None, "live"):
             for charts in (1, options.charts):
-                print(json.dumps(live(browser, charts, options.per_second, options.seconds)))
+                print(json.dumps(live(browser, charts, options.per_second, seconds=options.seconds)))
 
 
 if __name__ == "__main__":

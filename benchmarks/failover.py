@@ -26,7 +26,7 @@ def run(roles: list[str], rounds: int, lease_seconds: float) -> Iterator[dict[st
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
-            pair = Pair(role, stack, folder, redis.url, ROLES__LEASE_SECONDS=str(lease_seconds))
+            pair = Pair(role, stack, folder, bus_url=redis.url, ROLES__LEASE_SECONDS=str(lease_seconds))
             for fault in FAULTS:
                 found = [pair.take_over(fault) for _ in range(rounds)]
                 took = [each.seconds for each in found]

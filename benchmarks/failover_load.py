@@ -119,12 +119,12 @@ def run(roles: Sequence[str], rounds: int, lease_seconds: float) -> Iterator[dic
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
         exchange = stack.enter_context(SandboxThread(seed=11, speed=SPEED, rate_limit=False))
         lease = {"ROLES__LEASE_SECONDS": str(lease_seconds)}
-        pairs = {role: Pair(role, stack, folder, redis.url, **lease) for role in (BROKER, REGISTRY, DRIVER)}
+        pairs = {role: Pair(role, stack, folder, bus_url=redis.url, **lease) for role in (BROKER, REGISTRY, DRIVER)}
         ingestor = Process(
             "ingestor",
             folder / "ingestor",
             redis.url,
-            folder,
+            shared=folder,
             INGESTOR__BROKER=json.dumps([each.settings["BROKER__BIND"] for each in pairs[BROKER].processes]),
             INGESTOR__VENUES='["BINANCE"]',
             EXCHANGE=json.dumps({"BINANCE": {"url": exchange.url}}),

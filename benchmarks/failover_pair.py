@@ -32,7 +32,7 @@ def free_port() -> int:
 class Process:
     """Its data directory is `folder`; tables are in `shared`. `settings` by their names in the environment."""
 
-    def __init__(self, part: str, folder: Path, bus_url: str, shared: Path, **settings: str) -> None:
+    def __init__(self, part: str, folder: Path, bus_url: str, *, shared: Path, **settings: str) -> None:
         folder.mkdir()
         self._part, self._port_file = part, folder / "http.port"
         self.settings = {
@@ -107,13 +107,13 @@ class TakeOver:
 
 
 class Pair:
-    def __init__(self, role: str, stack: ExitStack, folder: Path, bus_url: str, **settings: str) -> None:
+    def __init__(self, role: str, stack: ExitStack, folder: Path, *, bus_url: str, **settings: str) -> None:
         self.role = role
         self._states = Roles(bus_url)
         stack.callback(self._states.close)
         self.processes: list[Process] = []
         for name in ("one", "two"):
-            self.processes.append(Process(PARTS[role], folder / f"{role}-{name}", bus_url, folder, **settings))
+            self.processes.append(Process(PARTS[role], folder / f"{role}-{name}", bus_url, shared=folder, **settings))
             stack.callback(self.processes[-1].end)
             newest = self.processes[-1]
             until(newest.has_role if name == "one" else newest.stands_by, f"{role} {name}")

@@ -98,7 +98,7 @@ def run(requests: int = 200_000, rounds: int = 7, master: str = ALL_CORES) -> di
                 wait(client, next(days))
             idle = [wait(client, next(days)) for _ in range(rounds)]
             crowd = Crowd(platform.settings.relay.requests_bind, requests)
-            sending = list(waits(client, days, crowd, rounds))
+            sending = list(waits(client, days, crowd, rounds=rounds))
             crowd.join()
             backlog = [wait(client, next(days)) for _ in range(rounds)]
     idle_seconds, sending_seconds, backlog_seconds = map(statistics.median, (idle, sending, backlog))
@@ -116,7 +116,7 @@ def run(requests: int = 200_000, rounds: int = 7, master: str = ALL_CORES) -> di
     }
 
 
-def waits(client: Client, days: Iterator[int], crowd: Crowd, rounds: int) -> Iterator[float]:
+def waits(client: Client, days: Iterator[int], crowd: Crowd, *, rounds: int) -> Iterator[float]:
     """At most this many, while the crowd is sending."""
     for _ in range(rounds):
         yield wait(client, next(days))

@@ -48,7 +48,7 @@ class Subject:
     done: Mapping[str, str]
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def compare(self, messages: int, calls: int, size: int, rounds: int) -> dict[str, Any]:
+    def compare(self, messages: int, calls: int, size: int, *, rounds: int) -> dict[str, Any]:
         """`rows`: messages written in all rounds; `result_rows`: messages read exactly once."""
         write, read = self.write, self.read
         rates: dict[str, list[float]] = {"floor": [], write: [], read: []}
@@ -142,7 +142,7 @@ class Subject:
             asyncio.run(_serve(floor))
         else:
             configure_logging("bench", "warning")
-            print(json.dumps(self.compare(asked.messages, asked.calls, asked.size, asked.rounds)))
+            print(json.dumps(self.compare(asked.messages, asked.calls, asked.size, rounds=asked.rounds)))
 
 
 async def timed_work(channel: grpc.aio.Channel, work: Sequence[Awaitable[None]], found: list[int]) -> None:

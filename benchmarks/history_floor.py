@@ -107,7 +107,7 @@ class _Requests:
         for number, first in enumerate(range(0, rows, piece_rows)):
             count = min(piece_rows, rows - first)
             job_id = f"{name}-{number}"
-            pages = [make_page(job_id, ticker, first + at, min(PAGE, count - at)) for at in range(0, count, PAGE)]
+            pages = [make_page(job_id, ticker, first + at, rows=min(PAGE, count - at)) for at in range(0, count, PAGE)]
             places = self._bus.publish(bus_topics.HISTORY, [Record(value=page, partition_key=key) for page in pages])
             done = records.PieceDone(
                 request_id=name,
@@ -146,7 +146,7 @@ class _Requests:
         return elapsed
 
 
-def make_page(job_id: str, ticker: str, first: int, rows: int) -> bytes:
+def make_page(job_id: str, ticker: str, first: int, *, rows: int) -> bytes:
     """A serialised page of `rows` candles from minute `first` on."""
     numbers = np.arange(first, first + rows)
     prices = (100.0 + np.sin(numbers / 50.0)).tolist()
@@ -192,7 +192,7 @@ def _bare_micro_batch(driver: Driver, settings: Settings, bus: Bus, rounds: int)
 def _bare_commit(settings: Settings, rounds: int) -> float:
     """Median seconds of loading the table and appending 1,000 rows."""
     catalog = open_catalog(settings)
-    page = decode_page(make_page("job", "FLOOR/USDT.BINANCE", 0, 1_000))
+    page = decode_page(make_page("job", "FLOOR/USDT.BINANCE", 0, rows=1_000))
     rows: pa.Table = candles([page], START, START + 1_000 * MINUTE, updated_at_us=0)
     times = []
     for _ in range(rounds):

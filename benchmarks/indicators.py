@@ -104,7 +104,7 @@ def by_talib(table: pa.Table, calls: list[str]) -> list[np.ndarray[Any, Any]] | 
     return found
 
 
-def measured(name: str, calls: list[str], table: pa.Table, tickers: int) -> dict[str, Any]:
+def measured(name: str, calls: list[str], table: pa.Table, *, tickers: int) -> dict[str, Any]:
     sql, rows = text(calls), table.num_rows
     found, seconds = timed(lambda: evaluate(sql, table, limits=_LIMITS))
     line: dict[str, Any] = {"name": name, "rows": rows, "seconds": round(seconds, 4)}
@@ -132,7 +132,7 @@ def main() -> None:
     table = bars(options.tickers, options.bars)
     shown = {"ten together": list(CALLS)} | {call: [call] for call in CALLS}
     for name, calls in shown.items():
-        print(json.dumps(measured(name, calls, table, options.tickers)), flush=True)
+        print(json.dumps(measured(name, calls, table, tickers=options.tickers)), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ SUBJECT = Subject(
 )
 
 
-def run(messages: int = 4_000, calls: int = 200, size: int = 100, rounds: int = 3) -> dict[str, Any]:
+def run(messages: int = 4_000, calls: int = 200, size: int = 100, *, rounds: int = 3) -> dict[str, Any]:
     """`rows`: messages produced in all rounds; `result_rows`: messages consumed exactly once."""
-    return SUBJECT.compare(messages, calls, size, rounds)
+    return SUBJECT.compare(messages, calls, size, rounds=rounds)
 
 
 async def _client(address: str, method: str, messages: int, calls: int, size: int, first: int) -> None:

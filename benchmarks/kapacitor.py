@@ -66,7 +66,7 @@ class _Echo:
 _ECHO = FunctionKind("echo", {"period": (ValueType.DURATION,)}, lambda options, *, is_batch: _Echo())
 
 
-def run(points: int = 100_000, groups: int = 4, per_second: int = 20, rounds: int = 3) -> dict[str, Any]:
+def run(points: int = 100_000, groups: int = 4, per_second: int = 20, *, rounds: int = 3) -> dict[str, Any]:
     """`rows`: points through `ohlc` in all rounds; `result_rows`: bars returned, one per minute and group.
 
     `per_second`: points of a group in a second of event time.
@@ -166,7 +166,7 @@ def main() -> None:
     if asked.echo:
         serve_process(_ECHO, is_batch=False)
         return
-    print(json.dumps(run(asked.points, asked.groups, asked.per_second, asked.rounds)))
+    print(json.dumps(run(asked.points, asked.groups, asked.per_second, rounds=asked.rounds)))
 
 
 if __name__ == "__main__":

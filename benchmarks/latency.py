@@ -122,7 +122,7 @@ class Results:
 
 
 def measured(
-    subscriber: "zmq.Socket[bytes]", trades: Trades, results: Mapping[str, Results], rows: int, pause: float
+    subscriber: "zmq.Socket[bytes]", trades: Trades, results: Mapping[str, Results], *, rows: int, pause: float
 ) -> Way:
     """`rows` trades, each published after the result of the one before it and a pause of random length. `results`: what
     the engine publishes of each, in this order, by hop.
@@ -329,10 +329,10 @@ def run(
     rows: int = 60,
     pause_seconds: float = 0.2,
     load_rate: int = 2_000,
+    *,
     idle_seconds: float = 30.0,
     fsync: str = "always",
     mode: str = _MODE,
-    *,
     hops: bool = False,
     master: str = ALL_CORES,
 ) -> Iterator[dict[str, Any]]:
@@ -362,7 +362,7 @@ def run(
         events = _subscriber(stack, platform, f"TRIGGER:{TRIGGER_ID}")
         _warm_up(events, trades)
         published = {"engine": Results(bus, bus_topics.TRIGGER_EVENTS)}
-        way = measured(events, trades, published, rows, pause_seconds)
+        way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
         if hops:
             yield from _hop_lines("trigger", way)
@@ -370,7 +370,7 @@ def run(
         minutes = Trades(bus, BARS_TICKER, _MINUTE_NS)
         bars = _subscriber(stack, platform, f"OHLC:{BARS_TICKER}:60")
         _warm_up(bars, minutes)
-        way = measured(bars, minutes, {"engine": Results(bus, bus_topics.OHLC)}, rows, pause_seconds)
+        way = measured(bars, minutes, {"engine": Results(bus, bus_topics.OHLC)}, rows=rows, pause=pause_seconds)
         yield {"name": "bars", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
         if hops:
             yield from _hop_lines("bars", way)
@@ -382,7 +382,7 @@ def run(
         over_bars = _subscriber(stack, platform, f"TRIGGER:{BAR_TRIGGER_ID}")
         _warm_up(over_bars, minutes)
         stages = {"bar": Results(bus, bus_topics.OHLC), "event": Results(bus, bus_topics.TRIGGER_EVENTS)}
-        way = measured(over_bars, minutes, stages, rows, pause_seconds)
+        way = measured(over_bars, minutes, stages, rows=rows, pause=pause_seconds)
         yield {"name": "bar_trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
         if hops:
             yield from _hop_lines("bar_trigger", way)
@@ -392,7 +392,7 @@ def run(
         client.triggers.add(SQL, tickers=[PATTERN_TICKER], trigger_id=TRIGGER_ID, timeout=TIMEOUT_SECONDS).close()
         _warm_up(events, trades)
         with load(bus, load_rate):
-            way = measured(events, trades, published, rows, pause_seconds)
+            way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "load", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "load_rate": load_rate}
 
         pids = [pid for pid in (redis.pid, platform.pid) if pid is not None]
@@ -422,9 +422,9 @@ def main() -> None:
         asked.rows,
         asked.pause,
         asked.load_rate,
-        asked.idle_seconds,
-        asked.fsync,
-        asked.mode,
+        idle_seconds=asked.idle_seconds,
+        fsync=asked.fsync,
+        mode=asked.mode,
         hops=asked.hops,
         master=asked.master,
     ):

@@ -74,21 +74,23 @@ def run(input_file: Path, rows_file: Path | None = None, master: str = TWO_CORES
         stack.callback(session.stop)
         session.dataSource.register(TriggerSource)
         published = threading.Event()
-        triggers = start_triggers(session, settings, bus, f"file://{folder}/checkpoints/triggers", published)
+        triggers = start_triggers(
+            session, settings, bus, checkpoint=f"file://{folder}/checkpoints/triggers", published=published
+        )
         stack.callback(triggers.stop)
         register(bus, [records.TriggerRegistration(trigger_id="match", version=1, sql=SQL)])
-        floor = start_floor(session, settings, bus, f"file://{folder}/checkpoints/floor")
+        floor = start_floor(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/floor")
         stack.callback(floor.stop)
         stopping = threading.Event()
         store = event_table(catalog, TableLocks()).store
         events = _EventTable(Follower(bus, FOLLOWED_EVENTS, store, stopping=stopping, published=published), stopping)
         stack.callback(events.stop)
-        publish_apart(redis.url, input_file, WARM, min(rows, WARM_ROWS))
+        publish_apart(redis.url, input_file, WARM, rows=min(rows, WARM_ROWS))
         for held in (triggers, floor):
             held.read_all(bus)
             held.hold()
         events.wait_for_all(bus)
-        publish_apart(redis.url, input_file, "", rows)
+        publish_apart(redis.url, input_file, "", rows=rows)
         floor_seconds = floor.timed(bus)
         floor.stop()
         with ProcessTree() as tree:

@@ -36,7 +36,7 @@ _LIMITS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_messag
 
 
 def run(
-    messages: int = 5_000, batch: int = 500, size: int = 100, rounds: int = 3, acks: str = "list"
+    messages: int = 5_000, batch: int = 500, size: int = 100, *, rounds: int = 3, acks: str = "list"
 ) -> dict[str, Any]:
     """`rows`: records on the topic in all rounds; `result_rows`: those received exactly once. Rates are medians."""
     rates: dict[str, list[float]] = {"floor": [], "gateway": []}
@@ -205,7 +205,7 @@ def main() -> None:
         asyncio.run(_serve_floor(asked.floor[0], int(asked.floor[1])))
     else:
         configure_logging("bench", "warning")
-        print(json.dumps(run(asked.messages, asked.batch, asked.size, asked.rounds, asked.acks)))
+        print(json.dumps(run(asked.messages, asked.batch, asked.size, rounds=asked.rounds, acks=asked.acks)))
 
 
 if __name__ == "__main__":

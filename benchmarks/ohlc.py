@@ -86,7 +86,7 @@ def run(
         gates = _CountedGate(), _CountedGate()
         try:
             session.dataSource.register(LiveSource)
-            publish_apart(redis.url, input_file, "WARM.", WARM_ROWS)
+            publish_apart(redis.url, input_file, "WARM.", rows=WARM_ROWS)
             floor = _Paused(gates[0], _start_floor(session, settings, gates[0], f"{checkpoint}/floor"))
             merger = SparkMerger(session, catalog, redis.url)
             health = _PausingHealth()
@@ -98,7 +98,7 @@ def run(
             while table.step():
                 pass
             thread = threading.Thread(target=table.run, daemon=True)
-            publish_apart(redis.url, input_file, "", rows)
+            publish_apart(redis.url, input_file, "", rows=rows)
             _rewrite_log(redis.url)
             with ProcessTree() as floor_tree:
                 floor_seconds = floor.timed(bus)

@@ -26,9 +26,9 @@ SUBJECT = Subject(
 )
 
 
-def run(messages: int = 4_000, calls: int = 200, size: int = 100, rounds: int = 3) -> dict[str, Any]:
+def run(messages: int = 4_000, calls: int = 200, size: int = 100, *, rounds: int = 3) -> dict[str, Any]:
     """`rows`: messages sent in all rounds; `result_rows`: messages received exactly once."""
-    return SUBJECT.compare(messages, calls, size, rounds)
+    return SUBJECT.compare(messages, calls, size, rounds=rounds)
 
 
 class _Calls:

@@ -16,7 +16,10 @@ _SHOWN = ("triggers", "seconds", "rows_per_cpu_second", "result_rows", "shards")
 
 
 def compared(setting: str, count: int, options: argparse.Namespace) -> dict[str, Any]:
-    one, many = (run(setting, setting, each, options, options.batch_rows, options.rows) for each in (1, count))
+    one, many = (
+        run(setting, setting, each, options=options, batch_rows=options.batch_rows, rows=options.rows)
+        for each in (1, count)
+    )
     return {
         "name": setting,
         "rows": many["rows"],

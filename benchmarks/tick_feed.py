@@ -24,7 +24,7 @@ WINDOW = 50_000
 MINUTE_NS = 60_000_000_000
 
 
-def publish_apart(url: str, input_file: Path, prefix: str, rows: int) -> None:
+def publish_apart(url: str, input_file: Path, prefix: str, *, rows: int) -> None:
     """`_publish` in a separate process, so that the input takes no memory of the driver."""
     publisher = multiprocessing.get_context("spawn").Process(target=_publish, args=(url, input_file, prefix, rows))
     publisher.start()

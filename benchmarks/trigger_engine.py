@@ -120,7 +120,9 @@ def peak_megabytes() -> float:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
 
 
-def run(name: str, setting: str, count: int, options: argparse.Namespace, batch_rows: int, rows: int) -> dict[str, Any]:
+def run(
+    name: str, setting: str, count: int, *, options: argparse.Namespace, batch_rows: int, rows: int
+) -> dict[str, Any]:
     ticks = Ticks(options.symbols)
     partition = TriggerPartition()
     begin = time.process_time()
@@ -164,7 +166,9 @@ def run(name: str, setting: str, count: int, options: argparse.Namespace, batch_
 def compare(setting: str, counts: Sequence[int], options: argparse.Namespace) -> None:
     first = 0.0
     for count in counts:
-        line = run(f"{setting} {count}", setting, count, options, options.batch_rows, options.rows)
+        line = run(
+            f"{setting} {count}", setting, count, options=options, batch_rows=options.batch_rows, rows=options.rows
+        )
         cost = 1 / line["rows_per_cpu_second"]
         first = first or cost
         show(line | {"ratio": round(cost / first, 2)})
@@ -187,7 +191,7 @@ def main() -> None:
         if setting == "live":
             for count in (options.counts[0], options.counts[-1]):
                 rows = min(options.rows, 20_000)
-                show(run(f"live {count}", "distinct", count, options, 100, rows))
+                show(run(f"live {count}", "distinct", count, options=options, batch_rows=100, rows=rows))
         else:
             counts = options.counts if setting != "everywhere" else [n for n in options.counts if n < 1_000]
             compare(setting, counts, options)

@@ -72,7 +72,7 @@ def run(rows: int = 100, pause_seconds: float = 0.2, master: str = TWO_CORES) ->
         session = start_session(settings)
         stack.callback(session.stop)
         session.dataSource.register(TriggerSource)
-        triggers = start_triggers(session, settings, bus, f"file://{folder}/checkpoints/triggers")
+        triggers = start_triggers(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/triggers")
         stack.callback(triggers.stop)
         subscriber = _Subscriber(stack, redis.url, folder)
         answers = _Answers()
@@ -127,7 +127,7 @@ class _Subscriber:
 
     def __init__(self, stack: ExitStack, bus_url: str, folder: Path) -> None:
         requests, notifications = (f"tcp://127.0.0.1:{port}" for port in free_ports(2))
-        stack.enter_context(relay_process(bus_url, requests, notifications, folder / "relay.http"))
+        stack.enter_context(relay_process(bus_url, requests, notifications, port_file=folder / "relay.http"))
         client = stack.enter_context(connect_client(requests, notifications, timeout=TIMEOUT_SECONDS))
         client.triggers.add(SQL, trigger_id=TRIGGER_ID, timeout=TIMEOUT_SECONDS).close()
         context = stack.enter_context(zmq.Context())
@@ -193,7 +193,7 @@ def _start_bare(session: SparkSession, settings: Settings, bus: Bus, checkpoint:
         answers.add(sum(counts["n"].to_pylist()))
         gate.wait()
 
-    return HeldQuery(gate, start_over_plans(session, settings, partitions, run_batch, checkpoint))
+    return HeldQuery(gate, start_over_plans(session, settings, partitions, run_batch=run_batch, checkpoint=checkpoint))
 
 
 def _work(

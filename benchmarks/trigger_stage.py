@@ -107,7 +107,7 @@ class HeldQuery:
 
 
 def start_triggers(
-    session: SparkSession, settings: Settings, bus: Bus, checkpoint: str, published: threading.Event | None = None
+    session: SparkSession, settings: Settings, bus: Bus, *, checkpoint: str, published: threading.Event | None = None
 ) -> HeldQuery:
     """The platform's query, with its gate open."""
     gate = Gate(is_open=True)
@@ -120,7 +120,7 @@ def start_triggers(
     )
 
 
-def start_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint: str) -> HeldQuery:
+def start_floor(session: SparkSession, settings: Settings, bus: Bus, *, checkpoint: str) -> HeldQuery:
     """The same source, and the same reads in as many tasks, with one empty pass over the records; its gate is open."""
     gate = Gate(is_open=True)
     partitions = bus.partitions(bus_topics.TICKS)
@@ -130,13 +130,14 @@ def start_floor(session: SparkSession, settings: Settings, bus: Bus, checkpoint:
         frame.mapInArrow(work, "n bigint").toArrow()
         gate.wait()
 
-    return HeldQuery(gate, start_over_plans(session, settings, partitions, run_batch, checkpoint))
+    return HeldQuery(gate, start_over_plans(session, settings, partitions, run_batch=run_batch, checkpoint=checkpoint))
 
 
 def start_over_plans(
     session: SparkSession,
     settings: Settings,
     partitions: int,
+    *,
     run_batch: Callable[[DataFrame, int], None],
     checkpoint: str,
 ) -> StreamingQuery:

@@ -10,6 +10,7 @@ from tests.conftest import ROOT
 ROOMS = (
     "alerts",
     "bars",
+    "benchmarks",
     "broker",
     "bus",
     "candlewright_cep",

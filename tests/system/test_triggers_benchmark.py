@@ -37,7 +37,7 @@ def test_events_are_those_of_the_library() -> None:
     before = table_of(ticks.batch(ROWS))
     after = pa.concat_tables([before, table_of(ticks.batch(ROWS))])
     expected = closed_matches(after) - closed_matches(before)
-    result = benchmark.run(ROWS, SYMBOLS, [1, SYMBOLS], "shared")
+    result = benchmark.run(ROWS, SYMBOLS, [1, SYMBOLS], setting="shared")
     one, all_of_them = result["costs"]
     assert all_of_them["result_rows"] == expected > 20
     assert 0 < one["result_rows"] < expected

@@ -16,7 +16,7 @@ def test_many_candles_scroll_as_few_do(chromium: Browser) -> None:
 
 
 def test_twenty_live_charts_leave_the_page_most_of_its_time(chromium: Browser) -> None:
-    one, twenty = live(chromium, 1, 10.0, 5.0), live(chromium, 20, 10.0, 5.0)
+    one, twenty = live(chromium, 1, 10.0, seconds=5.0), live(chromium, 20, 10.0, seconds=5.0)
     assert twenty["cores"] < 5 * one["cores"] + 0.1
     assert twenty["longest_ms"] < 100
 
