@@ -19,6 +19,7 @@ from flink_replacement_spark.engine.java import java_home
 from flink_replacement_spark.engine.worker_python import worker_python
 
 _MAX_CORES = 16
+_MEMORY = "512m"
 _TASKS_PER_CORE = 4
 #: So long that no executor takes the tasks of another.
 _TASK_SECONDS = 0.2
@@ -35,13 +36,17 @@ def look(_: Iterable[int]) -> Iterator[tuple[str, str, str, str]]:
     yield platform.node(), SparkFiles.getRootDirectory(), platform.python_version(), VERSION
 
 
+def executor_memory(settings: Settings) -> str:
+    return settings.spark.conf.get("spark.executor.memory", _MEMORY)
+
+
 def run(settings: Settings) -> list[dict[str, str]]:
     """Raises what Spark raises."""
     conf = {
         "spark.master": settings.spark.master,
         "spark.app.name": "candlewright doctor",
         "spark.executor.cores": "1",
-        "spark.executor.memory": "512m",
+        "spark.executor.memory": executor_memory(settings),
         "spark.cores.max": str(settings.spark.max_cores or _MAX_CORES),
         "spark.ui.enabled": "false",
         "spark.log.level": "ERROR",

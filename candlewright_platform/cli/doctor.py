@@ -36,6 +36,10 @@ class Verdict(StrEnum):
     MISSING = "missing"
 
 
+#: By how a trial went.
+_VERDICTS = {True: Verdict.OK, False: Verdict.MISSING, None: Verdict.NOTE}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     what: str
@@ -46,10 +50,7 @@ class Finding:
 def run(output: Output, data_dir: Path | None, config: Path | None) -> None:
     settings = settings_for(config, data_dir)
     found = [finding for check in CHECKS for finding in check(settings)]
-    found += [
-        Finding(trial.what, Verdict.OK if trial.is_good else Verdict.MISSING, trial.text)
-        for trial in try_services(settings, config)
-    ]
+    found += [Finding(trial.what, _VERDICTS[trial.is_good], trial.text) for trial in try_services(settings, config)]
     print_rows([asdict(finding) for finding in found], output, ["what", "verdict", "text"], "")
     if any(finding.verdict is Verdict.MISSING for finding in found):
         raise typer.Exit(1)

@@ -11,6 +11,7 @@ from pathlib import Path
 from candlewright.settings import PREFIX
 from candlewright.version import VERSION
 from candlewright.wire.errors import CandlewrightError
+from candlewright_platform.cli.spark_page import in_use
 from core.reach import away
 from core.settings import Settings
 
@@ -20,8 +21,10 @@ _CLUSTER_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
+    """`is_good` is None for what could not be tried, without a fault of its own."""
+
     what: str
-    is_good: bool
+    is_good: bool | None
     text: str
 
 
@@ -55,6 +58,13 @@ def _try_lake(settings: Settings) -> Iterator[Trial]:
 
 
 def _try_cluster(settings: Settings, config: Path | None) -> Trial:
+    from flink_replacement_spark.probe import executor_memory
+
+    if (busy := in_use(settings, executor_memory(settings))) is not None:
+        reason, is_ours = busy
+        if not is_ours:
+            return Trial("cluster", False, reason)
+        return Trial("cluster", None, f"not tried: {reason}. Set spark.max_cores to leave one for others")
     environment = {**os.environ, f"{PREFIX}DATA_DIR": str(settings.data_dir)}
     if config is not None:
         environment[f"{PREFIX}CONFIG"] = str(config.absolute())
