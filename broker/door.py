@@ -221,13 +221,13 @@ def _tick_batch(connection: Connection, message: cw.TickBatch, at: float, wall_n
 def _without_far(event: TicksReceived, wall_ns: int, max_ahead_ns: int) -> TicksReceived:
     """The exchange's clock is unknown for a foreign ingestor: ours counts."""
     batch = event.batch
-    allowed = far_ahead.newest_allowed(wall_ns, 0, None, max_ahead_ns)
+    allowed = far_ahead.newest_allowed(wall_ns, 0, None, max_ahead_ns=max_ahead_ns)
     newest = max(batch.timestamp)
     if newest <= allowed:
         return event
     far = [row for row, time in enumerate(batch.timestamp) if time > allowed]
     sound = [row for row, time in enumerate(batch.timestamp) if time <= allowed]
-    reason = far_ahead.reason_of(batch.ticker, newest, allowed, max_ahead_ns)
+    reason = far_ahead.reason_of(batch.ticker, newest, allowed, max_ahead_ns=max_ahead_ns)
     return event._replace(batch=_rows(batch, sound), far=_rows(batch, far), reason=reason)
 
 

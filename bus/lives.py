@@ -81,7 +81,7 @@ class Lives:
         kept = agreed(known or "", history, end)
         if offset > kept:
             log.error("bus_lost_records", topic=place[0], partition=place[1], read_to=offset, kept_to=kept)
-            raise RecordsLost(place[0], place[1], offset, kept)
+            raise RecordsLost(place[0], place[1], offset, kept=kept)
         self._known[place] = history or _of_old(end)
 
     def rewound(self, place: "TopicPartition", offset: int, history: str, *, end: int) -> int:

@@ -194,7 +194,7 @@ class RedisBus:
             if not first <= at <= end:
                 if found:
                     break
-                raise OffsetOutOfRange(topic, partition, offset, first, end)
+                raise OffsetOutOfRange(topic, partition, offset, first=first, end=end)
             if not entries:
                 break
             records = dense(entries, at)

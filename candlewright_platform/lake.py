@@ -33,7 +33,7 @@ class LakeRows:
             covered = read_request(self._settings, final.request_id)
         except (CandlewrightError, OSError) as error:
             raise RowsUnavailable(f"the tables in {self._settings.data_dir} cannot be read: {error}") from error
-        return as_promised(table, covered.holes, covered.closed_until, wanted, final)
+        return as_promised(table, holes=covered.holes, closed_until=covered.closed_until, wanted=wanted, final=final)
 
     def histories(self, wanted: Sequence[Range], finals: Sequence[Notification]) -> list[History | RowsUnavailable]:
         from iceberg.coverage import read_requests
@@ -57,7 +57,13 @@ class LakeRows:
             about = covered[final.request_id]
             try:
                 found.append(
-                    as_promised(tables[each.ticker].slice(0, each.limit), about.holes, about.closed_until, each, final)
+                    as_promised(
+                        tables[each.ticker].slice(0, each.limit),
+                        holes=about.holes,
+                        closed_until=about.closed_until,
+                        wanted=each,
+                        final=final,
+                    )
                 )
             except RowsUnavailable as error:
                 found.append(error)

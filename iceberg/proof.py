@@ -169,7 +169,7 @@ def proven_parts(
         return found
     opens, holes = MAX_OPENS, MAX_HOLES
     for start, end in ranges:
-        for low, high in grid.split(start, end, period_seconds, WINDOW):
+        for low, high in grid.split(start, end, period_seconds, candles_per_piece=WINDOW):
             at = low
             for part in _parts(claims, period_seconds, low, high, stored, limit):
                 holes -= len(part.holes)

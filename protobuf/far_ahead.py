@@ -18,7 +18,7 @@ __all__ = ["checked_mark", "checked_ticks", "newest_allowed", "reason_of"]
 _SECOND = 1_000_000_000
 
 
-def newest_allowed(published_ns: int, received_ns: int, exchange_ahead: int | None, max_ahead_ns: int) -> int:
+def newest_allowed(published_ns: int, received_ns: int, exchange_ahead: int | None, *, max_ahead_ns: int) -> int:
     """The newest time (ns) that a record may have: by the exchange's clock if it was measured, else by ours.
 
     `received_ns`: when an ingestor received it, by the clock against which `exchange_ahead` was measured.
@@ -28,7 +28,7 @@ def newest_allowed(published_ns: int, received_ns: int, exchange_ahead: int | No
     return max(published_ns, received_ns) + exchange_ahead + max_ahead_ns
 
 
-def reason_of(ticker: str, time_ns: int, allowed_ns: int, max_ahead_ns: int) -> str:
+def reason_of(ticker: str, time_ns: int, allowed_ns: int, *, max_ahead_ns: int) -> str:
     """Why a time after `newest_allowed` is refused."""
     ahead = (time_ns - allowed_ns + max_ahead_ns) / _SECOND
     return (
@@ -51,20 +51,22 @@ def checked_ticks(value: bytes, published_ns: int, max_ahead_ns: int) -> tuple[b
         # Left to the reader, which refuses it.
         return value, ""
     received_ns = int(columns.received_at.max(initial=0))
-    allowed = newest_allowed(published_ns, received_ns, columns.exchange_ahead, max_ahead_ns)
+    allowed = newest_allowed(published_ns, received_ns, columns.exchange_ahead, max_ahead_ns=max_ahead_ns)
     is_far = columns.timestamp > allowed
     if not is_far.any():
         return value, ""
     sound = replace(columns, timestamp=np.where(is_far, 0, columns.timestamp))
-    return tick_columns.encode(sound), reason_of(columns.ticker, int(columns.timestamp.max()), allowed, max_ahead_ns)
+    return tick_columns.encode(sound), reason_of(
+        columns.ticker, int(columns.timestamp.max()), allowed, max_ahead_ns=max_ahead_ns
+    )
 
 
 def checked_mark(mark: records.TickMark, published_ns: int, max_ahead_ns: int) -> str:
     """Why a mark must be ignored, because its time is too far ahead; "" if it is valid."""
     ahead = mark.exchange_ahead if mark.HasField("exchange_ahead") else None
-    allowed = newest_allowed(published_ns, 0, ahead, max_ahead_ns)
+    allowed = newest_allowed(published_ns, 0, ahead, max_ahead_ns=max_ahead_ns)
     newest = max(_times_of(mark), default=0)
-    return reason_of(mark.ticker, newest, allowed, max_ahead_ns) if newest > allowed else ""
+    return reason_of(mark.ticker, newest, allowed, max_ahead_ns=max_ahead_ns) if newest > allowed else ""
 
 
 def _times_of(mark: records.TickMark) -> Sequence[int]:

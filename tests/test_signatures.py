@@ -13,6 +13,7 @@ ROOMS = (
     "benchmarks",
     "broker",
     "bus",
+    "candlewright",
     "candlewright_cep",
     "candlewright_platform",
     "console",
@@ -20,19 +21,22 @@ ROOMS = (
     "datasets",
     "distributions",
     "documentation",
+    "examples",
     "flink_replacement_spark",
     "gateways",
     "iceberg",
     "ingestor",
+    "protobuf",
     "relay",
     "sandbox",
     "triggers",
     "venues",
 )
 MOST = 3
-#: Of Redis', ccxt's, jinja's and pyiceberg's classes, and a callback whose one argument is the answer; `evaluate` is
-#: the contract's.
-NAMED_BY_OTHERS = {"read_response", "handle_errors", "give_back", "call_binop", "fetch_manifest_entry", "evaluate"}
+#: Of Redis', ccxt's, jinja's and pyiceberg's classes; `evaluate` and the client's `load` are the contract's.
+NAMED_BY_OTHERS = {"read_response", "handle_errors", "call_binop", "fetch_manifest_entry", "evaluate", "load"}
+#: Whose one argument is the answer itself.
+OF_AN_ANSWER = {"give_back", "yes_or_no"}
 #: Of the trigger language's aggregates: one call for every aggregate, which names only what they share.
 KERNELS = {"framed", "most_frequent", "reduced"}
 
@@ -60,7 +64,7 @@ def declared() -> Iterator[Declared]:
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*.py")):
             for each in _functions(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())):
-                if each.node.name not in NAMED_BY_OTHERS | KERNELS and not _is_command(each.node):
+                if each.node.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS and not _is_command(each.node):
                     yield each
 
 

@@ -170,11 +170,13 @@ class TickIntake:
         size = np.concatenate([batch.size for batch in batches])
         time = np.concatenate([batch.timestamp for batch in batches])
         ids = np.concatenate([batch.trade_id for batch in batches])
-        return np.flatnonzero(new & tick_columns.are_sound(time, price, size, ids))
+        return np.flatnonzero(new & tick_columns.are_sound(time=time, price=price, size=size, ids=ids))
 
     def _refuse_unsound(self, arrived: Iterable[tuple[bytes, TickColumns]]) -> None:
         for value, batch in arrived:
-            is_sound = tick_columns.are_sound(batch.timestamp, batch.price, batch.size, batch.trade_id)
+            is_sound = tick_columns.are_sound(
+                time=batch.timestamp, price=batch.price, size=batch.size, ids=batch.trade_id
+            )
             if bad := len(batch) - int(np.count_nonzero(is_sound)):
                 self.refused.add(value, tick_columns.reason_against(bad, len(batch)), bad)
 

@@ -19,7 +19,7 @@ def show(desk: Desk) -> None:
 
 def _state_of(request_id: str, request: Request, wall_ns: int) -> PutState:
     if isinstance(request, HistoricalRequest):
-        expected = grid.expected_candles(request.start, request.end, request.period_seconds, wall_ns)
+        expected = grid.expected_candles(request.start, request.end, request.period_seconds, exchange_time=wall_ns)
         expected = expected if request.limit is None else min(expected, request.limit)
         closed_until = grid.closed_end(request.end, request.period_seconds, wall_ns + request.facts.ahead_ns)
         if request.limit is not None or closed_until >= request.end:

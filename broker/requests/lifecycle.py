@@ -264,7 +264,7 @@ class Lifecycle:
             return request.expected
         now = self._desk.wall_ns + request.facts.ahead_ns
         missing = sum(
-            grid.expected_candles(start, end, request.period_seconds, now)
+            grid.expected_candles(start, end, request.period_seconds, exchange_time=now)
             for start, end in merge(request.unfinished_ranges())
         )
         most = missing if request.limit is None else max(0, request.limit - request.rows)

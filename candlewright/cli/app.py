@@ -36,7 +36,7 @@ view_app = typer.Typer(no_args_is_help=True, help="Queries under names, for trig
 app.add_typer(view_app, name="view")
 
 
-def _version(is_asked: bool) -> None:
+def _version(*, is_asked: bool) -> None:
     if is_asked:
         from candlewright.version import VERSION
 
@@ -73,7 +73,20 @@ def history(
     """Fetch, store and show candles. As a chart and a table, or written to a file."""
     from candlewright.cli import requests
 
-    requests.history(ticker, period, start, end, limit, refresh, as_of, output, file, data_dir, config, timeout)
+    requests.history(
+        ticker,
+        period=period,
+        start=start,
+        end=end,
+        limit=limit,
+        refresh=refresh,
+        as_of=as_of,
+        output=output,
+        file=file,
+        data_dir=data_dir,
+        config=config,
+        timeout=timeout,
+    )
 
 
 @app.command()
@@ -91,7 +104,17 @@ def load(
     """Show or write stored candles, without a request. Needs no running platform."""
     from candlewright.cli import requests
 
-    requests.load(ticker, period, start, end, limit, output, file, data_dir, config)
+    requests.load(
+        ticker,
+        period=period,
+        start=start,
+        end=end,
+        limit=limit,
+        output=output,
+        file=file,
+        data_dir=data_dir,
+        config=config,
+    )
 
 
 @app.command()
@@ -126,9 +149,18 @@ def verify(
     from candlewright.cli import verify
 
     if manifest is not None:
-        is_same = verify.verify_manifest(tickers or [], manifest, data, key, output)
+        is_same = verify.verify_manifest(tickers or [], manifest=manifest, data=data, key=key, output=output)
     else:
-        is_same = verify.verify(tickers or [], period, start, end, output, data_dir, config, timeout)
+        is_same = verify.verify(
+            tickers or [],
+            period=period,
+            start=start,
+            end=end,
+            output=output,
+            data_dir=data_dir,
+            config=config,
+            timeout=timeout,
+        )
     if not is_same:
         raise typer.Exit(1)
 
@@ -145,7 +177,7 @@ def list_requests(
     """What was asked for, how far it is, and how it ended."""
     from candlewright.cli import requests
 
-    requests.list_requests(request_id, cancel, output, data_dir, config, timeout)
+    requests.list_requests(request_id, cancel=cancel, output=output, data_dir=data_dir, config=config, timeout=timeout)
 
 
 @app.command()
@@ -158,7 +190,7 @@ def snapshot(
     """The newest prices of a ticker."""
     from candlewright.cli import requests
 
-    requests.snapshot(ticker, output, config, timeout)
+    requests.snapshot(ticker, output=output, config=config, timeout=timeout)
 
 
 @app.command()
@@ -175,7 +207,7 @@ def watch(
     """Show live trades or bars. A chart and a table on a terminal, lines elsewhere; Ctrl-C ends it."""
     from candlewright.cli import watch
 
-    watch.watch(ticker, period, output, count, config, timeout)
+    watch.watch(ticker, period=period, output=output, count=count, config=config, timeout=timeout)
 
 
 @app.command()
@@ -196,7 +228,7 @@ def markets(
     """The markets of a venue."""
     from candlewright.cli import requests
 
-    requests.markets(venue, output, config, timeout)
+    requests.markets(venue, output=output, config=config, timeout=timeout)
 
 
 @app.command()
@@ -213,7 +245,7 @@ def sql(
     """
     from candlewright.cli import tables
 
-    tables.sql(statement, output, file, config)
+    tables.sql(statement, output=output, file=file, config=config)
 
 
 @app.command()
@@ -225,7 +257,7 @@ def status(
     """Live tickers, queries, parts and roles of the platform. Exit code 1 when a part is not well."""
     from candlewright.cli import status as platform_status
 
-    platform_status.status(output, config, watch)
+    platform_status.status(output, config=config, watch=watch)
 
 
 @app.command()
@@ -241,7 +273,7 @@ def mcp(
     """
     from candlewright.cli import mcp
 
-    mcp.serve(allow_write, config)
+    mcp.serve(allow_write=allow_write, config=config)
 
 
 @trigger_app.callback()
@@ -297,7 +329,18 @@ def trigger_add(
     own += [f"alert_resolved_by={resolved_by}"] if resolved_by else []
     parameters = [*(param or []), *own]
     trigger.add(
-        sql, file, ticker or [], parameters, identity, callback, follow, count, output, config, timeout, replace
+        sql,
+        file=file,
+        tickers=ticker or [],
+        parameters=parameters,
+        trigger_id=identity,
+        callback_id=callback,
+        follow=follow,
+        count=count,
+        output=output,
+        config=config,
+        timeout=timeout,
+        replace=replace,
     )
 
 
@@ -322,7 +365,7 @@ def trigger_show(
     """
     from candlewright.cli import trigger
 
-    trigger.show(trigger_id, output, config, timeout)
+    trigger.show(trigger_id, output=output, config=config, timeout=timeout)
 
 
 @trigger_app.command("remove")
@@ -335,7 +378,7 @@ def trigger_remove(
     """
     from candlewright.cli import trigger
 
-    trigger.remove(trigger_id, output, config, timeout)
+    trigger.remove(trigger_id, output=output, config=config, timeout=timeout)
 
 
 @trigger_app.command("events")
@@ -356,7 +399,7 @@ def trigger_events(
     """
     from candlewright.cli import trigger
 
-    trigger.events(trigger_id, follow, count, quiet, output, config, hops=hops)
+    trigger.events(trigger_id, follow=follow, count=count, quiet_seconds=quiet, output=output, config=config, hops=hops)
 
 
 platform_commands.join(app)
@@ -388,7 +431,7 @@ def view_add(
     """
     from candlewright.cli import view
 
-    view.add(name, sql, file, replace, output, config, timeout)
+    view.add(name, sql=sql, file=file, replace=replace, output=output, config=config, timeout=timeout)
 
 
 @view_app.command("list")
@@ -412,7 +455,7 @@ def view_show(
     """
     from candlewright.cli import view
 
-    view.show(name, output, config, timeout)
+    view.show(name, output=output, config=config, timeout=timeout)
 
 
 @view_app.command("remove")
@@ -425,4 +468,4 @@ def view_remove(
     """
     from candlewright.cli import view
 
-    view.remove(name, output, config, timeout)
+    view.remove(name, output=output, config=config, timeout=timeout)

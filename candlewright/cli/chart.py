@@ -47,7 +47,7 @@ class Style:
 
 
 def render(
-    candles: Sequence[Candle], width: int, height: int = 16, style: Style = Style(), marks: Sequence[float] = ()
+    candles: Sequence[Candle], width: int, *, height: int = 16, style: Style = Style(), marks: Sequence[float] = ()
 ) -> list[str]:
     """Lines of at most `width` columns: `height` rows of prices, one of volumes, one of times.
 
@@ -104,7 +104,7 @@ def _column(candle: Candle, low: float, scale: float, height: int, style: Style)
     cells = []
     for row in range(height):
         upper = halves - 1 - 2 * row
-        cells.append(_glyph((state(upper), state(upper - 1)), candle.close >= candle.open, style))
+        cells.append(_glyph((state(upper), state(upper - 1)), rises=candle.close >= candle.open, style=style))
     return cells
 
 
@@ -113,7 +113,7 @@ def _halves(lower: float, upper: float, low: float, scale: float, halves: int) -
     return min(int((upper - low) * scale), halves - 1), min(int((lower - low) * scale), halves - 1)
 
 
-def _glyph(cell: tuple[int, int], rises: bool, style: Style) -> str:
+def _glyph(cell: tuple[int, int], *, rises: bool, style: Style) -> str:
     if cell == (_NONE, _NONE):
         return " "
     if not style.unicode:

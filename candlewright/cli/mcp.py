@@ -6,7 +6,7 @@ from candlewright.cli.loading import settings_for
 from candlewright.wire.errors import CandlewrightError
 
 
-def serve(allow_write: bool, config: Path | None) -> None:
+def serve(*, allow_write: bool, config: Path | None) -> None:
     """Raises CandlewrightError without the SDK."""
     settings = settings_for(config)
     try:

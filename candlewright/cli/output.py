@@ -63,7 +63,7 @@ def json_line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, columns: Sequence[str], empty: str) -> None:
+def print_rows(rows: Sequence[Mapping[str, Any]], output: Output, *, columns: Sequence[str], empty: str) -> None:
     """Rows as JSON lines, or as a table of `columns`."""
     if output is Output.json:
         for row in rows:

@@ -22,7 +22,7 @@ class RequestProgress:
     `note` whenever it changes.
     """
 
-    def __init__(self, what: str, is_tty: bool | None = None, unit: str = "candles", hint: str = "") -> None:
+    def __init__(self, what: str, *, is_tty: bool | None = None, unit: str = "candles", hint: str = "") -> None:
         self._what = what
         self._hint = hint
         self._unit = unit

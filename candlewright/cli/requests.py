@@ -41,6 +41,7 @@ COLUMNS = ["open_time", "open", "high", "low", "close", "volume", "quote_volume"
 
 def history(
     ticker: str,
+    *,
     period: str,
     start: str,
     end: str | None,
@@ -69,6 +70,7 @@ def history(
 
 def load(
     ticker: str,
+    *,
     period: str,
     start: str,
     end: str,
@@ -168,7 +170,9 @@ def show(got: History | Stored) -> None:
     table = got.to_arrow()
     of = got.wanted if isinstance(got, Stored) else got.notification
     print(f"{of.ticker} {format_period(of.period_seconds)}: {got.row_count} candles")
-    for line in chart.render(candles_of(table), min(Console().width, CHART_COLUMNS), CHART_ROWS, style_of_stdout()):
+    for line in chart.render(
+        candles_of(table), min(Console().width, CHART_COLUMNS), height=CHART_ROWS, style=style_of_stdout()
+    ):
         print(line)
     print_arrow(table.select([name for name in COLUMNS if name in table.column_names]), FileOutput.table, None)
     for first, last in got.holes:
@@ -195,21 +199,24 @@ def venues(output: Output, config: Path | None, timeout: float) -> None:
             seen = row["updated_at"] // 10**9 * 10**9
             row["updated"] = format_nanoseconds(seen) if seen else "never"
     columns = ["name", "market_count", "is_live", "periods", "updated"]
-    print_rows(rows, output, columns, "no ingestor has announced a venue yet")
+    print_rows(rows, output, columns=columns, empty="no ingestor has announced a venue yet")
 
 
-def markets(venue: str, output: Output, config: Path | None, timeout: float) -> None:
+def markets(venue: str, *, output: Output, config: Path | None, timeout: float) -> None:
     with _client(config, timeout) as c:
         rows = [asdict(market) for market in c.markets(venue)]
     if output is Output.table:
         for row in rows:
             row["is_active"] = yes_or_no(row["is_active"])
     print_rows(
-        rows, output, ["ticker", "market_id", "is_active"], f"no ingestor has reported the markets of {venue} yet"
+        rows,
+        output,
+        columns=["ticker", "market_id", "is_active"],
+        empty=f"no ingestor has reported the markets of {venue} yet",
     )
 
 
-def snapshot(ticker: str, output: Output, config: Path | None, timeout: float) -> None:
+def snapshot(ticker: str, *, output: Output, config: Path | None, timeout: float) -> None:
     try:
         Ticker.parse(ticker)
     except InvalidRequest as error:
@@ -221,11 +228,11 @@ def snapshot(ticker: str, output: Output, config: Path | None, timeout: float) -
         columns = ["ticker", "exchange_time", "last", "bid", "bid_size", "ask", "ask_size", "volume_24h"]
     else:
         columns = list(row)
-    print_rows([row], output, columns, "")
+    print_rows([row], output, columns=columns, empty="")
 
 
 def list_requests(
-    request_id: str | None, cancel: bool, output: Output, data_dir: Path | None, config: Path | None, timeout: float
+    request_id: str | None, *, cancel: bool, output: Output, data_dir: Path | None, config: Path | None, timeout: float
 ) -> None:
     """With `cancel` a request is ended, and its last state is shown."""
     if cancel and request_id is None:
@@ -266,7 +273,7 @@ def list_requests(
                     say(f"{sum(row.get('reason') == reason for row in rows)} of them: {reason}")
         else:
             columns.append("reason")
-    print_rows(rows, output, columns, f"no requests yet in {settings.data_dir}")
+    print_rows(rows, output, columns=columns, empty=f"no requests yet in {settings.data_dir}")
     if not rows and (elsewhere := running_elsewhere(settings)):
         say(elsewhere)
 

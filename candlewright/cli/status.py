@@ -53,7 +53,7 @@ def running_elsewhere(settings: ClientConfig) -> str:
     return f"the running platform keeps its data in {found}: add --data-dir {found}" if is_another else ""
 
 
-def status(output: Output, config: Path | None, watch: bool = False) -> None:
+def status(output: Output, *, config: Path | None, watch: bool = False) -> None:
     settings = settings_for(config)
     if not watch:
         page = fetch_status(settings)

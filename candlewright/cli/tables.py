@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CHATTER = "SQLQueryContextLogger"
 
 
-def sql(statement: str, output: FileOutput, file: Path | None, config: Path | None) -> None:
+def sql(statement: str, *, output: FileOutput, file: Path | None, config: Path | None) -> None:
     answer = extension("sql") or _plain
     logging.getLogger(_CHATTER).disabled = True
     with session_of(settings_for(config).spark) as session:

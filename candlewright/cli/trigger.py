@@ -37,6 +37,7 @@ _TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ")
 
 def add(
     sql: str | None,
+    *,
     file: Path | None,
     tickers: Sequence[str],
     parameters: Sequence[str],
@@ -61,7 +62,7 @@ def add(
     logging.getLogger("candlewright").addHandler(logging.NullHandler())
     with ending_quietly(), connect(settings=settings_for(config)) as c:
         if trigger_id is not None and not replace:
-            check_not_replaced(c, trigger_id, text, names, values)
+            check_not_replaced(c, trigger_id, text, tickers=names, parameters=values)
         try:
             trigger = c.triggers.add(
                 text,
@@ -86,7 +87,7 @@ def add(
 
 
 def check_not_replaced(
-    client: Client, trigger_id: str, sql: str, tickers: Sequence[str], parameters: Mapping[str, str]
+    client: Client, trigger_id: str, sql: str, *, tickers: Sequence[str], parameters: Mapping[str, str]
 ) -> None:
     """Raises CandlewrightError where another trigger runs under this id."""
     try:
@@ -111,10 +112,10 @@ def list_triggers(output: Output, config: Path | None, timeout: float) -> None:
             row["registered"] = format_nanoseconds(row["registered_at"] // 10**9 * 10**9)
             row["sql"] = shortened(row["sql"])
             row["state"] = _state(info)
-    print_rows(rows, output, LIST_COLUMNS, "no trigger is registered")
+    print_rows(rows, output, columns=LIST_COLUMNS, empty="no trigger is registered")
 
 
-def show(trigger_id: str, output: Output, config: Path | None, timeout: float) -> None:
+def show(trigger_id: str, *, output: Output, config: Path | None, timeout: float) -> None:
     with _client(config, timeout) as c:
         info = c.triggers.get(trigger_id)
     if output is Output.json:
@@ -124,7 +125,7 @@ def show(trigger_id: str, output: Output, config: Path | None, timeout: float) -
             print(line)
 
 
-def remove(trigger_id: str, output: Output, config: Path | None, timeout: float) -> None:
+def remove(trigger_id: str, *, output: Output, config: Path | None, timeout: float) -> None:
     with _client(config, timeout) as c:
         c.triggers.remove(trigger_id, timeout=timeout)
     if output is Output.json:
@@ -135,12 +136,12 @@ def remove(trigger_id: str, output: Output, config: Path | None, timeout: float)
 
 def events(
     trigger_id: str,
+    *,
     follow: bool,
     count: int | None,
     quiet_seconds: float | None,
     output: Output,
     config: Path | None,
-    *,
     hops: bool = False,
 ) -> None:
     """Those that are kept, and with `follow`, `count` or `quiet_seconds` those to come. Exit code 1 when fewer than
@@ -158,7 +159,7 @@ def events(
             return
         with c.triggers.events(trigger_id, timeout=quiet_seconds, from_sequence=1) as stream:
             tell = tracer(c) if hops else None
-            shown = show_events(stream, output, count, None if is_endless else newest, trace=tell)
+            shown = show_events(stream, output, count, newest=None if is_endless else newest, trace=tell)
         if count is not None and shown < count:
             say(f"{shown} of {count} events came before {quiet_seconds:g} s passed without one")
             raise typer.Exit(1)
@@ -172,8 +173,8 @@ def show_events(
     stream: Stream[TriggerEvent],
     output: Output,
     count: int | None,
-    newest: int | None = None,
     *,
+    newest: int | None = None,
     trace: Trace | None = None,
 ) -> int:
     """Until `count` events were shown, number `newest` was, or the stream's quiet time passed; how many there were."""

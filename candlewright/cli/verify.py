@@ -28,6 +28,7 @@ _OPTIONAL = frozenset({"quote_volume", "trade_count"})
 
 def verify(
     tickers: Sequence[str],
+    *,
     period: str,
     start: str | None,
     end: str | None,
@@ -42,21 +43,23 @@ def verify(
     try:
         for ticker in tickers:
             Ticker.parse(ticker)
-        period_seconds, bounds = parse_period(period), (to_nanoseconds(start), to_nanoseconds(end))
+        period_seconds, first, last = parse_period(period), to_nanoseconds(start), to_nanoseconds(end)
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     rows: list[dict[str, Any]] = []
     with connect(settings=settings_for(config, data_dir), timeout=timeout) as c:
         for ticker in tickers:
-            found, compared = verified(c, ticker, period_seconds, *bounds)
+            found, compared = verified(c, ticker, period_seconds, start=first, end=last)
             what = f"{ticker} {format_period(period_seconds)}"
             say(f"{what}: {compared} stored candles compared, {len(found)} differences")
             rows += found
-    print_rows(rows, output, COLUMNS, "")
+    print_rows(rows, output, columns=COLUMNS, empty="")
     return not rows
 
 
-def verify_manifest(tickers: Sequence[str], manifest: Path, data: Path | None, key: str | None, output: Output) -> bool:
+def verify_manifest(
+    tickers: Sequence[str], *, manifest: Path, data: Path | None, key: str | None, output: Output
+) -> bool:
     """Whether the files are as signed. Needs the platform's packages, and nothing that runs."""
     if tickers:
         raise typer.BadParameter("--manifest checks every file that it names: leave the tickers out")
@@ -68,7 +71,7 @@ def verify_manifest(tickers: Sequence[str], manifest: Path, data: Path | None, k
 
 
 def verified(
-    client: Client, ticker: str, period_seconds: int, start: int, end: int
+    client: Client, ticker: str, period_seconds: int, *, start: int, end: int
 ) -> tuple[list[dict[str, Any]], int]:
     """Brings the table up to date; lake.market.ohlc_revisions keeps what it held before."""
     stored = client.load(ticker, period_seconds, start, end).to_arrow()

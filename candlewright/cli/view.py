@@ -15,6 +15,7 @@ LIST_COLUMNS = ("name", "version", "triggers", "read_by", "sql")
 
 def add(
     name: str,
+    *,
     sql: str | None,
     file: Path | None,
     replace: bool,
@@ -58,10 +59,10 @@ def list_views(output: Output, config: Path | None, timeout: float) -> None:
             row["triggers"] = info.trigger_count
             row["read_by"] = shortened(" ".join(info.read_by))
             row["sql"] = shortened(info.sql)
-    print_rows(rows, output, LIST_COLUMNS, "no view is registered")
+    print_rows(rows, output, columns=LIST_COLUMNS, empty="no view is registered")
 
 
-def show(name: str, output: Output, config: Path | None, timeout: float) -> None:
+def show(name: str, *, output: Output, config: Path | None, timeout: float) -> None:
     with connect(settings=settings_for(config), timeout=timeout) as c:
         info = c.views.show(name)
     if output is Output.json:
@@ -71,7 +72,7 @@ def show(name: str, output: Output, config: Path | None, timeout: float) -> None
             print(line)
 
 
-def remove(name: str, output: Output, config: Path | None, timeout: float) -> None:
+def remove(name: str, *, output: Output, config: Path | None, timeout: float) -> None:
     with connect(settings=settings_for(config), timeout=timeout) as c:
         c.views.remove(name, timeout=timeout)
     if output is Output.json:

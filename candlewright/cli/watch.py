@@ -46,7 +46,7 @@ class Display(Protocol):
 
 
 def watch(
-    ticker: str, period: str | None, output: Output, count: int | None, config: Path | None, timeout: float
+    ticker: str, *, period: str | None, output: Output, count: int | None, config: Path | None, timeout: float
 ) -> None:
     """Ends after `count` items, or cleanly on Ctrl-C and SIGTERM."""
     try:
@@ -195,7 +195,11 @@ class Screen:
         chart_rows = max(chart.MIN_HEIGHT, min(CHART_ROWS, height - TABLE_ROWS - 8))
         candles = [*self._candles.values(), *([candle_of(forming)] if forming is not None else [])]
         shown = candles[-max(1, width - 14) :]
-        lines = chart.render(shown, width, chart_rows, self._style) if shown else ["(waiting for the first one)"]
+        lines = (
+            chart.render(shown, width, height=chart_rows, style=self._style)
+            if shown
+            else ["(waiting for the first one)"]
+        )
         # At 80 columns nine digits of each price and the note have room.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, int(width >= ROOMY_COLUMNS), 0, 0))
         for column in self._columns:

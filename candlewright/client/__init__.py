@@ -107,8 +107,8 @@ def connect(
     requests: str | Sequence[tuple[str, str]] | None = None,
     notifications: str | None = None,
     timeout: float = 10.0,
-    client_id: str | None = None,
     *,
+    client_id: str | None = None,
     data_dir: str | PathLike[str] | None = None,
     spark: str | None = None,
     settings: ClientConfig | None = None,
@@ -132,8 +132,8 @@ def aconnect(
     requests: str | Sequence[tuple[str, str]] | None = None,
     notifications: str | None = None,
     timeout: float = 10.0,
-    client_id: str | None = None,
     *,
+    client_id: str | None = None,
     data_dir: str | PathLike[str] | None = None,
     spark: str | None = None,
     settings: ClientConfig | None = None,
@@ -164,7 +164,15 @@ def _connection(
         settings = load_config(overrides=overrides)
     if rows is None and spark is not None:
         rows = SparkRows(settings.spark)
-    return Connection(settings, requests, notifications, timeout, client_id, rows, key)
+    return Connection(
+        settings,
+        requests=requests,
+        notifications=notifications,
+        timeout=timeout,
+        client_id=client_id,
+        rows=rows,
+        key=key,
+    )
 
 
 def load_config(file: Path | None = None, overrides: Mapping[str, Any] | None = None) -> ClientConfig:

@@ -163,13 +163,16 @@ class AsyncClient(AsyncClosing):
         if not isinstance(ticker, str):
             if as_of is not None or request_id is not None:
                 raise InvalidRequest("as_of and request_id are for one ticker alone")
-            ranges = [self._connection.range(each, period, start, end, limit, refresh) for each in ticker]
+            ranges = [
+                self._connection.range(each, period, start=start, end=end, limit=limit, refresh=refresh)
+                for each in ticker
+            ]
             return await self._histories(Several(ranges, errors, progress), timeout)
-        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit, refresh=refresh)
         if as_of is not None:
             return await self._read_stored(wanted, as_of)
         identity = request_id or self._connection.new_request_id()
-        final = await self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
+        final = await self.run(lambda ask: ask.history(wanted, identity, progress, timeout_seconds=timeout))
         return await self._read_history(wanted, final)
 
     async def _histories(self, several: Several, timeout: float | None) -> Histories:
@@ -181,7 +184,7 @@ class AsyncClient(AsyncClosing):
 
     async def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
         """See `Client.load`."""
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
         return await self._read_stored(wanted, None)
 
     async def submit(
@@ -196,7 +199,7 @@ class AsyncClient(AsyncClosing):
         request_id: str | None = None,
     ) -> Submission:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
-        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit, refresh=refresh)
         identity = request_id or self._connection.new_request_id()
         return await self.run(lambda ask: ask.submit(wanted, identity))
 
@@ -256,7 +259,9 @@ class AsyncClient(AsyncClosing):
         buffer: int = BUFFER_NUMBERS,
     ) -> AsyncStream[Bar]:
         """See `Client.bars`; subscribed from the first step on, or from `async with`."""
-        return self.stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
+        return self.stream(
+            self._connection.bars(ticker, period, revisions=revisions, first=from_sequence, buffer=buffer), timeout
+        )
 
     async def realtime(
         self,
@@ -269,7 +274,9 @@ class AsyncClient(AsyncClosing):
         """See `Client.realtime`."""
         periods = self._connection.periods(ohlc_periods)
         identity = request_id or self._connection.new_request_id()
-        submission = await self.run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
+        submission = await self.run(
+            lambda ask: ask.realtime(ticker, ticks=ticks, ohlc_periods=periods, request_id=identity)
+        )
         return AsyncRealtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
 
     @property
@@ -309,7 +316,7 @@ class AsyncClient(AsyncClosing):
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
     ) -> Candles:
         """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
         return Candles(legacy_table(await self.run(lambda ask: ask.ohlc(wanted))))
 
     async def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
@@ -319,7 +326,7 @@ class AsyncClient(AsyncClosing):
     def stream(
         self, feed: Feed[T], timeout: float | None, opening: Callable[[], Awaitable[Any]] | None = None
     ) -> AsyncStream[T]:
-        return AsyncStream(self, feed, timeout, opening or self.__aenter__)
+        return AsyncStream(self, feed, timeout, opening=opening or self.__aenter__)
 
     # ---- for streams and triggers
     @property
@@ -329,7 +336,7 @@ class AsyncClient(AsyncClosing):
     def begin_stream(self, feed: Feed[Any], when_done: Callable[[], None] | None) -> Ticket[None]:
         self._check_open()
         session = self._connection.session
-        ticket = session.begin(feed.run(session), time.monotonic(), when_done, takes_nameless=False)
+        ticket = session.begin(feed.run(session), time.monotonic(), when_done=when_done, takes_nameless=False)
         self._streams[ticket] = when_done
         self._turn()
         return ticket
@@ -356,7 +363,7 @@ class AsyncClient(AsyncClosing):
         session = self._connection.session
         done = asyncio.Event()
         self._calls.add(done)
-        ticket = session.begin(start(self._connection.operations), time.monotonic(), done.set)
+        ticket = session.begin(start(self._connection.operations), time.monotonic(), when_done=done.set)
         self._turn()
         try:
             await done.wait()

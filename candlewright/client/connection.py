@@ -55,6 +55,7 @@ class Connection:
     def __init__(
         self,
         settings: ClientConfig,
+        *,
         requests: str | Sequence[tuple[str, str]] | None,
         notifications: str | None,
         timeout: float,
@@ -77,39 +78,50 @@ class Connection:
         self.relays = _relays(settings, requests, notifications)
         self.requests = self.relays[0][0]
         self.session = Session(has_other_relays=len(self.relays) > 1)
-        self.operations = Operations(self.session, self.client_id, self.requests, timeout, self._name)
+        self.operations = Operations(
+            self.session, self.client_id, address=self.requests, timeout_seconds=timeout, name=self._name
+        )
         self._settings = settings
         self._rows = rows
         self._timeout, self._path = timeout, path
 
     def another(self) -> "Connection":
         """To the same platform, for sockets of its own."""
-        return Connection(self._settings, self.relays, None, self._timeout, None, self._rows, self._path)
+        return Connection(
+            self._settings,
+            requests=self.relays,
+            notifications=None,
+            timeout=self._timeout,
+            client_id=None,
+            rows=self._rows,
+            key=self._path,
+        )
 
     def new_request_id(self) -> str:
         return fresh_id("request", self._name)
 
     def range(
-        self, ticker: str, period: str | int, start: Time, end: Time, limit: int | None, refresh: bool = False
+        self, ticker: str, period: str | int, *, start: Time, end: Time, limit: int | None, refresh: bool = False
     ) -> Range:
         """Raises InvalidRequest for an invalid time or period; the platform checks the rest."""
         return Range(ticker, parse_period(str(period)), to_nanoseconds(start), to_nanoseconds(end), limit, refresh)
 
-    def bars(self, ticker: str, period: str | int, revisions: bool, first: int | None, buffer: int) -> Feed[Bar]:
+    def bars(self, ticker: str, period: str | int, *, revisions: bool, first: int | None, buffer: int) -> Feed[Bar]:
         """Raises InvalidRequest for an invalid ticker or period."""
-        kind = Bars(str(Ticker.parse(ticker)), parse_period(str(period)), revisions)
-        return Feed(kind.topic, kind, first, buffer)
+        kind = Bars(str(Ticker.parse(ticker)), parse_period(str(period)), revisions=revisions)
+        return Feed(kind.topic, kind, first=first, buffer=buffer)
 
     def ticks(self, ticker: str, first: int | None, buffer: int) -> Feed[Tick]:
         """Raises InvalidRequest for an invalid ticker."""
         kind = Ticks(str(Ticker.parse(ticker)))
-        return Feed(kind.topic, kind, first, buffer)
+        return Feed(kind.topic, kind, first=first, buffer=buffer)
 
     def trigger(
         self,
         trigger_id: str | None,
         sql: str,
         tickers: Sequence[str],
+        *,
         parameters: Mapping[str, Parameter] | None,
         callback_id: str | None,
     ) -> CEPTriggerRequest:
@@ -136,7 +148,7 @@ class Connection:
 
     def trigger_events(self, trigger_id: str, first: int | None, buffer: int) -> Feed[TriggerEvent]:
         kind = TriggerEvents(trigger_id)
-        return Feed(kind.topic, kind, first, buffer)
+        return Feed(kind.topic, kind, first=first, buffer=buffer)
 
     def periods(self, periods: Sequence[str | int]) -> list[int]:
         """Raises InvalidRequest."""
@@ -148,7 +160,7 @@ class Connection:
     def read(self, path: str, parameters: Mapping[str, object]) -> bytes:
         """An answer of the HTTP API; raises InvalidRequest, NotAuthorised, PlatformRefused and PlatformUnreachable."""
         try:
-            return http.call(self._settings, "GET", f"/{path}", parameters)[0]
+            return http.call(self._settings, "GET", f"/{path}", query=parameters)[0]
         except http.Refused as error:
             raise refused(error) from None
 

@@ -161,8 +161,8 @@ class InvalidTrigger(TriggerRejected):
     `one_line` is what is wrong, `excerpt` the line of the text with a mark below the place; the error's text is both.
     """
 
-    def __init__(self, sql: str, message: str, line: int, column: int, hint: str = "") -> None:
-        super().__init__(message, line, column, hint)
+    def __init__(self, sql: str, message: str, *, line: int, column: int, hint: str = "") -> None:
+        super().__init__(message, line, column, hint=hint)
         self.sql = sql
 
     @classmethod
@@ -172,7 +172,7 @@ class InvalidTrigger(TriggerRejected):
         place = _PLACE.match(text)
         line, column = (int(place[1]), int(place[2])) if place else (1, 1)
         message, hint = _without_hint(text[place.end() :] if place else text.removeprefix("INVALID_SQL "))
-        return cls(sql, message or "the platform refuses this text", line, column, hint)
+        return cls(sql, message or "the platform refuses this text", line=line, column=column, hint=hint)
 
     @property
     def one_line(self) -> str:

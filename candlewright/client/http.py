@@ -34,6 +34,7 @@ def call(
     settings: ClientConfig,
     method: str,
     path: str,
+    *,
     query: Mapping[str, object] | None = None,
     body: Mapping[str, object] | None = None,
     timeout: float = 120.0,

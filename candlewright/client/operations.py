@@ -62,7 +62,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
         return _accepted(answer)
 
     def history(
-        self, wanted: Range, request_id: str, progress: Progress | None, timeout_seconds: float | None
+        self, wanted: Range, request_id: str, progress: Progress | None, *, timeout_seconds: float | None
     ) -> Operation[Notification]:
         """Submit and follow to an OK; raises what `submit` does and RequestFailed."""
         yield Subscribe(self.response_topic, keep=True)
@@ -100,7 +100,9 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
         return state
 
     # ---- live data
-    def realtime(self, ticker: str, ticks: bool, ohlc_periods: Sequence[int], request_id: str) -> Operation[Submission]:
+    def realtime(
+        self, ticker: str, *, ticks: bool, ohlc_periods: Sequence[int], request_id: str
+    ) -> Operation[Submission]:
         """Durable once this returns; raises what `submit` does."""
         params = ing.RealtimeParams(
             include_ticks=ticks, include_ohlc=bool(ohlc_periods), ohlc_period_seconds=ohlc_periods

@@ -235,7 +235,7 @@ class TriggerInfo:
         notes = [f"parameters: {parameters}"] if parameters else []
         if self.reason:
             notes.append(f"reason: {self.reason}")
-        return card(self.trigger_id, facts, code(self.sql), notes)
+        return card(self.trigger_id, facts, code(self.sql), notes=notes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,13 @@ def query(settings: ClientConfig, sql: str, limit: int | None) -> "pa.Table":
 
     body = {"sql": sql, "limit": _ALL_ROWS if limit is None else limit}
     try:
-        content, headers = http.call(settings, "POST", "/sql", {"format": "arrow"}, body)
+        content, headers = http.call(settings, "POST", "/sql", query={"format": "arrow"}, body=body)
     except http.Refused as error:
         if "line" in error.problem:
             first = error.problem["errors"][0]
-            raise InvalidTrigger(sql, first["message"], first["line"], first["column"], first["hint"]) from None
+            raise InvalidTrigger(
+                sql, first["message"], line=first["line"], column=first["column"], hint=first["hint"]
+            ) from None
         raise refused(error) from None
     table = pa.ipc.open_stream(content).read_all()
     if headers.get("X-Truncated") == "true" and limit is None:

@@ -161,13 +161,16 @@ class Client(Closing):
         if not isinstance(ticker, str):
             if as_of is not None or request_id is not None:
                 raise InvalidRequest("as_of and request_id are for one ticker alone")
-            ranges = [self._connection.range(each, period, start, end, limit, refresh) for each in ticker]
+            ranges = [
+                self._connection.range(each, period, start=start, end=end, limit=limit, refresh=refresh)
+                for each in ticker
+            ]
             return self._histories(Several(ranges, errors, progress), timeout)
-        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit, refresh=refresh)
         if as_of is not None:
             return self._read_stored(wanted, as_of)
         identity = request_id or self._connection.new_request_id()
-        final = self.run(lambda ask: ask.history(wanted, identity, progress, timeout))
+        final = self.run(lambda ask: ask.history(wanted, identity, progress, timeout_seconds=timeout))
         return self._read_history(wanted, final)
 
     def _histories(self, several: Several, timeout: float | None) -> Histories:
@@ -181,7 +184,7 @@ class Client(Closing):
 
         `unknown` of the result says where nothing is stored. Raises RowsUnavailable where the tables cannot be reached.
         """
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
         return self._read_stored(wanted, None)
 
     def submit(
@@ -196,7 +199,7 @@ class Client(Closing):
         request_id: str | None = None,
     ) -> Submission:
         """Hand in a historical request and return once it is durable; see `wait` and `state`."""
-        wanted = self._connection.range(ticker, period, start, end, limit, refresh)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit, refresh=refresh)
         identity = request_id or self._connection.new_request_id()
         return self.run(lambda ask: ask.submit(wanted, identity))
 
@@ -261,7 +264,9 @@ class Client(Closing):
         the platform) is asked for and comes in order; what cannot be had any more raises GapError once, and the next
         step continues after it. At most about twice `buffer` numbers are held; the rest waits on the platform.
         """
-        return self.stream(self._connection.bars(ticker, period, revisions, from_sequence, buffer), timeout)
+        return self.stream(
+            self._connection.bars(ticker, period, revisions=revisions, first=from_sequence, buffer=buffer), timeout
+        )
 
     def realtime(
         self,
@@ -278,7 +283,7 @@ class Client(Closing):
         """
         periods = self._connection.periods(ohlc_periods)
         identity = request_id or self._connection.new_request_id()
-        submission = self.run(lambda ask: ask.realtime(ticker, ticks, periods, identity))
+        submission = self.run(lambda ask: ask.realtime(ticker, ticks=ticks, ohlc_periods=periods, request_id=identity))
         return Realtime(submission.request_id, ticker, lambda: self.cancel(submission.request_id))
 
     @property
@@ -335,7 +340,7 @@ class Client(Closing):
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
     ) -> Candles:
         """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
-        wanted = self._connection.range(ticker, period, start, end, limit)
+        wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
         return Candles(legacy_table(self.run(lambda ask: ask.ohlc(wanted))))
 
     def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
@@ -354,7 +359,7 @@ class Client(Closing):
         session = self._connection.session
         with self._lock:
             self._check_open()
-            ticket = session.begin(feed.run(session), time.monotonic(), when_done, takes_nameless=False)
+            ticket = session.begin(feed.run(session), time.monotonic(), when_done=when_done, takes_nameless=False)
             self._carry_out()
         return ticket
 

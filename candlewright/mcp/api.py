@@ -25,7 +25,7 @@ def asking(settings: ClientConfig) -> Ask:
         body: Mapping[str, object] | None = None,
     ) -> dict[str, Any]:
         def work() -> dict[str, Any]:
-            content, _ = http.call(settings, method, path, query, body)
+            content, _ = http.call(settings, method, path, query=query, body=body)
             found: dict[str, Any] = json.loads(content) if content else {}
             return found
 

@@ -21,6 +21,7 @@ _VARINT, _DOUBLE, _BYTES = 0, 1, 2
 def encode(
     tickers: Sequence[str],
     group: NDArray[np.int64],
+    *,
     period_seconds: int,
     open_time: NDArray[np.int64],
     prices: Sequence[NDArray[np.float64]],

@@ -69,7 +69,7 @@ class TriggerRejected(CandlewrightError):
     `details`: what else is known of the text, as JSON data: `errors` (all of them) and `mended`.
     """
 
-    def __init__(self, message: str, line: int = 1, column: int = 1, hint: str = "") -> None:
+    def __init__(self, message: str, line: int = 1, column: int = 1, *, hint: str = "") -> None:
         self.details: dict[str, Any] = {}
         self.message = message
         self.line = line
@@ -134,7 +134,7 @@ class RoleLost(BusError):
 
 
 class OffsetOutOfRange(BusError):
-    def __init__(self, topic: str, partition: int, offset: int, first: int, end: int) -> None:
+    def __init__(self, topic: str, partition: int, offset: int, *, first: int, end: int) -> None:
         super().__init__(f"{topic}/{partition} holds offsets {first} to {end - 1}, not {offset}")
         self.topic = topic
         self.partition = partition
@@ -156,7 +156,7 @@ class CallsLost(BusError):
 class RecordsLost(BusError):
     """`offset`: to which a reader had read; `kept`: to which the store still holds what it read."""
 
-    def __init__(self, topic: str, partition: int, offset: int, kept: int) -> None:
+    def __init__(self, topic: str, partition: int, offset: int, *, kept: int) -> None:
         super().__init__(
             f"the bus has lost records: {topic}/{partition} was read to {offset} and is the same to {kept} only"
         )

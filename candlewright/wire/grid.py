@@ -50,12 +50,12 @@ def closed_end(end: int, period_seconds: int, exchange_time: int) -> int:
     return min(end, first_unclosed)
 
 
-def expected_candles(start: int, end: int, period_seconds: int, exchange_time: int) -> int:
+def expected_candles(start: int, end: int, period_seconds: int, *, exchange_time: int) -> int:
     """The number of open times o with start <= o < end and o + period <= exchange_time: the size of a full answer."""
     return count_opens(start, closed_end(end, period_seconds, exchange_time), period_seconds)
 
 
-def split(start: int, end: int, period_seconds: int, candles_per_piece: int) -> Iterator[tuple[int, int]]:
+def split(start: int, end: int, period_seconds: int, *, candles_per_piece: int) -> Iterator[tuple[int, int]]:
     """Cut [start, end) at absolute multiples of `candles_per_piece` periods, so that every run cuts it the same way."""
     span = candles_per_piece * period_seconds * SECOND
     origin = origin_of(period_seconds)

@@ -53,7 +53,7 @@ class TickColumns:
 
 
 def are_sound(
-    time: NDArray[np.int64], price: NDArray[np.float64], size: NDArray[np.float64], ids: NDArray[np.bytes_]
+    *, time: NDArray[np.int64], price: NDArray[np.float64], size: NDArray[np.float64], ids: NDArray[np.bytes_]
 ) -> NDArray[np.bool_]:
     """Which trades have usable values: a time within the tables' range, a finite price, a size that is not negative,
     and an id that is not too long.

@@ -42,7 +42,9 @@ def list_destinations(output: Output, data_dir: Path | None, config: Path | None
         }
         for name, own in settings.alerts.destinations.items()
     ]
-    print_rows(rows, output, [*rows[0]] if rows else [], "no destinations: add [alerts.NAME] to the settings")
+    print_rows(
+        rows, output, columns=[*rows[0]] if rows else [], empty="no destinations: add [alerts.NAME] to the settings"
+    )
 
 
 def test(name: str, data_dir: Path | None, config: Path | None) -> None:
@@ -107,7 +109,7 @@ def silence(
                 }
                 for each in journal.silences()
             ]
-            print_rows(rows, output, ["trigger", "ticker", "until", "until_trigger"], "no silences")
+            print_rows(rows, output, columns=["trigger", "ticker", "until", "until_trigger"], empty="no silences")
             return
         if is_over:
             ids = [each.silence_id for each in journal.silences() if (each.trigger, each.ticker) == (trigger, ticker)]
@@ -149,7 +151,12 @@ def dead_letters(again: list[str], *, is_all: bool, output: Output, data_dir: Pa
         }
         for key, each in found.items()
     ]
-    print_rows(rows, output, ["key", "trigger", "ticker", "taken_at", "attempts", "error"], "no abandoned deliveries")
+    print_rows(
+        rows,
+        output,
+        columns=["key", "trigger", "ticker", "taken_at", "attempts", "error"],
+        empty="no abandoned deliveries",
+    )
 
 
 def _gets(name: str, routes: tuple[RouteSettings, ...]) -> str:

@@ -42,7 +42,7 @@ def list_letters(
         found = [(number, letter) for number, letter in dead_letters.kept(bus) if _fits(letter, part, topic)]
         tallies = [tally for tally in dead_letters.tallies(bus) if _fits(tally.newest, part, topic)]
     rows = [_row(number, letter) for number, letter in found[-limit:]]
-    print_rows(rows, output, ["number", "at", "part", "topic", "reason", "bytes"], "no dead letters")
+    print_rows(rows, output, columns=["number", "at", "part", "topic", "reason", "bytes"], empty="no dead letters")
     if output is Output.table:
         if len(found) > limit:
             say(f"the newest {limit} of {len(found)}: --limit shows more")
@@ -92,7 +92,7 @@ def replay(
             chosen = [(number, _letter(bus, number)) for number in dict.fromkeys(numbers)]
         for number, letter in chosen:
             rows.append({"number": number, "topic": letter.topic, "outcome": _replayed(bus, number, letter)})
-    print_rows(rows, output, ["number", "topic", "outcome"], "no dead letters")
+    print_rows(rows, output, columns=["number", "topic", "outcome"], empty="no dead letters")
     if any(row["outcome"] not in (_REPLAYED, _BEFORE) for row in rows):
         raise typer.Exit(1)
 

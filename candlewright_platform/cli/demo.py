@@ -124,7 +124,7 @@ def read(stage: Stage) -> None:
         raise CandlewrightError(f"{stage.final.row_count} rows were confirmed, Spark SQL finds {table.num_rows}")
     print_arrow_table(table)
     print(f"\n{TICKER}, one-minute candles from {format_nanoseconds(stage.final.start)}")
-    for line in chart.render(candles_of(table), CHART_COLUMNS, CHART_ROWS, style_of_stdout()):
+    for line in chart.render(candles_of(table), CHART_COLUMNS, height=CHART_ROWS, style=style_of_stdout()):
         print(line)
 
 
@@ -141,7 +141,9 @@ def follow(stage: Stage) -> None:
         for _ in range(SHOWN_MINUTES):
             next_bar(minutes)
     print(f"\n{TICKER}, live bars of {SHORT_PERIOD_SECONDS} seconds")
-    for line in chart.render([candle_of(bar) for bar in shown], CHART_COLUMNS, CHART_ROWS, style_of_stdout()):
+    for line in chart.render(
+        [candle_of(bar) for bar in shown], CHART_COLUMNS, height=CHART_ROWS, style=style_of_stdout()
+    ):
         print(line)
 
 

@@ -51,7 +51,7 @@ def run(output: Output, data_dir: Path | None, config: Path | None) -> None:
     settings = settings_for(config, data_dir)
     found = [finding for check in CHECKS for finding in check(settings)]
     found += [Finding(trial.what, _VERDICTS[trial.is_good], trial.text) for trial in try_services(settings, config)]
-    print_rows([asdict(finding) for finding in found], output, ["what", "verdict", "text"], "")
+    print_rows([asdict(finding) for finding in found], output, columns=["what", "verdict", "text"], empty="")
     if any(finding.verdict is Verdict.MISSING for finding in found):
         raise typer.Exit(1)
 

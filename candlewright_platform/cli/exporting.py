@@ -66,7 +66,7 @@ def export(
         _written(settings, series, to, first or None, last or None, folder)
         for series in chosen(settings, tickers, wanted)
     ]
-    print_rows(rows, output, COLUMNS, "")
+    print_rows(rows, output, columns=COLUMNS, empty="")
     if output is Output.table:
         _say_what_is_missing(rows, to)
 

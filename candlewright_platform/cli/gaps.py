@@ -31,7 +31,7 @@ def gaps(ticker: str, output: Output, data_dir: Path | None, *, config: Path | N
     if output is Output.table:
         for row in rows:
             row["repaired"] = yes_or_no(row["repaired"])
-    print_rows(rows, output, COLUMNS, _nothing(settings, ticker) if not rows else "")
+    print_rows(rows, output, columns=COLUMNS, empty=_nothing(settings, ticker) if not rows else "")
 
 
 def _nothing(settings: Settings, ticker: str) -> str:

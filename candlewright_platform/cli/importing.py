@@ -203,10 +203,12 @@ def _show(done: Import, staged: _Staged, wanted: Wanted, output: Output) -> None
     counts = {"new": done.new, "same": done.same, "different": done.different}
     if staged.period_seconds is None:
         row = {"ticker": str(wanted.ticker), "trades": done.rows, **counts, "first": first, "last": last}
-        print_rows([row], output, TRADE_COLUMNS, "")
+        print_rows([row], output, columns=TRADE_COLUMNS, empty="")
         return
     what = {"ticker": str(wanted.ticker), "period": format_period(staged.period_seconds), "candles": done.rows}
-    print_rows([what | counts | {"absent": done.absent, "first": first, "last": last}], output, COLUMNS, "")
+    print_rows(
+        [what | counts | {"absent": done.absent, "first": first, "last": last}], output, columns=COLUMNS, empty=""
+    )
 
 
 def _report(settings: Settings, done: Import, file: Path, output: Output) -> None:
@@ -225,7 +227,7 @@ def _report(settings: Settings, done: Import, file: Path, output: Output) -> Non
     found.unlink()
     of_trades = "trade_id" in shown[0]
     if output is Output.table:
-        print_rows(shown, output, _TRADE_DIFFERENCES if of_trades else _DIFFERENCE_COLUMNS, "")
+        print_rows(shown, output, columns=_TRADE_DIFFERENCES if of_trades else _DIFFERENCE_COLUMNS, empty="")
     what = "trades" if of_trades else "candles"
     count = done.different + done.absent
     say(f"{count:,} {what} were not written, because the stored ones stay: all of them are in {file}")

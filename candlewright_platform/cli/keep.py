@@ -87,12 +87,12 @@ def list_rules(*, is_by_series: bool, output: Output, data_dir: Path | None, con
     at = time.time_ns()
     if is_by_series:
         rows = [_series_row(each, at) for each in sorted(series, key=lambda each: each.key)]
-        print_rows(rows, output, _SERIES_COLUMNS, "no series are kept fresh")
+        print_rows(rows, output, columns=_SERIES_COLUMNS, empty="no series are kept fresh")
         return
     venues = {each["venue"]: each for each in summary or ()}
     groups = series_of(rules, series)
     rows = [_rule_row(rule, groups[rule.name], venues, at) for rule in rules]
-    print_rows(rows, output, _RULE_COLUMNS, "nothing is kept fresh: see `candlewright keep add --help`")
+    print_rows(rows, output, columns=_RULE_COLUMNS, empty="nothing is kept fresh: see `candlewright keep add --help`")
     if rules and summary is None and output is Output.table:
         say("the platform has not begun with these rules")
     for venue in summary or () if output is Output.table else ():

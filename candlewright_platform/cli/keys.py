@@ -37,7 +37,7 @@ def list_keys(output: Output, data_dir: Path | None, config: Path | None) -> Non
         {"name": entry.name, "role": entry.role.value, "public": entry.public or None}
         for entry in KeyFolder(settings.data_dir).entries()
     ]
-    print_rows(rows, output, ["name", "role", "public"], "no keys")
+    print_rows(rows, output, columns=["name", "role", "public"], empty="no keys")
     if output is Output.table:
         _say_when_off(settings)
 

@@ -48,7 +48,7 @@ def export(
         signed = write(settings, wanted, folder, manifest=manifest)
     except OSError as error:
         raise CandlewrightError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
-    print_rows([_row(each) for each in signed.body.files], output, _COLUMNS, "")
+    print_rows([_row(each) for each in signed.body.files], output, columns=_COLUMNS, empty="")
     say(f"{manifest}: {len(signed.body.files)} files, root {signed.body.root}")
     say(f"signed by {signed.key}: those who check the files need this key from you, not from the same place")
 
@@ -76,7 +76,7 @@ def _answer(output: Output, manifest: Path, signed: Manifest | None, faults: Seq
         return
     if signed is None or faults:
         return
-    print_rows([_row(each) for each in signed.body.files], output, _COLUMNS, "")
+    print_rows([_row(each) for each in signed.body.files], output, columns=_COLUMNS, empty="")
     made = format_nanoseconds(signed.body.made_at // 10**9 * 10**9)
     origin = signed.body.origin or "unknown origin"
     print(f"{len(signed.body.files)} files are as signed on {made} (candlewright {signed.body.version}, {origin})")

@@ -51,9 +51,9 @@ def quality(
         except OSError as error:
             raise CandlewrightError(f"{html} cannot be written: {error.strerror}") from error
     if output is Output.json:
-        print_rows([_as_json(each) for each in found], output, COLUMNS, "")
+        print_rows([_as_json(each) for each in found], output, columns=COLUMNS, empty="")
         return
-    print_rows([_as_row(each) for each in found], output, COLUMNS, "")
+    print_rows([_as_row(each) for each in found], output, columns=COLUMNS, empty="")
     for each in found:
         what = f"{each.ticker} {format_period(each.period_seconds)}"
         span = (

@@ -36,7 +36,7 @@ def run(table: str, output: Output, *, data_dir: Path | None, config: Path | Non
         totals = [int((summary[each] if summary else None) or 0) for each in _TOTALS]
         row = dict(zip(_COLUMNS, (name, *totals), strict=True))
         found.append(row | readers(settings, name) if output is Output.json else row)
-    print_rows(found, output, _COLUMNS, "")
+    print_rows(found, output, columns=_COLUMNS, empty="")
     if output is Output.table:
         print("", *readers(settings, chosen).values(), sep="\n")
     if hidden := [_variable(name) for name, value in _properties(settings).items() if _is_secret(name, value)]:

@@ -182,7 +182,7 @@ def _draw(ticker: str, found: "Backtest") -> None:
     fired = [time / SECOND for time in found.fired]
     span = f"{format_nanoseconds(found.first)} to {format_nanoseconds(found.last)}"
     print(f"{ticker}: {found.rows} {found.what}, {span}")
-    for line in chart.render(found.candles, width, CHART_ROWS, style, fired):
+    for line in chart.render(found.candles, width, height=CHART_ROWS, style=style, marks=fired):
         print(line)
     told = f"fired {len(found.fired)} time{'s' if len(found.fired) != 1 else ''}"
     print(told + (f"; {found.suppressed} more fell into cooldown_seconds" if found.suppressed else ""))

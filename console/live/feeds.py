@@ -51,7 +51,7 @@ def is_numbered(topic: str) -> bool:
 
 
 def numbered_feed(topic: str, first: int | None) -> Feed[Whole]:
-    return Feed(topic, _Kind(topic), first, _BUFFER)
+    return Feed(topic, _Kind(topic), first=first, buffer=_BUFFER)
 
 
 def finals_feed(topic: str) -> "Finals":
@@ -62,7 +62,7 @@ class Finals(Feed[Whole]):
     """A topic whose messages have no numbers: the platform repeats what it keeps to a new subscriber."""
 
     def __init__(self, topic: str, kind: "_Kind", first: int | None, *, buffer: int) -> None:
-        super().__init__(topic, kind, first, buffer)
+        super().__init__(topic, kind, first=first, buffer=buffer)
         self._arrived: deque[Whole] = deque(maxlen=buffer)
 
     def take(self) -> Whole | Interruption | None:
@@ -86,7 +86,7 @@ class _Kind:
         self._name = topic.partition(":")[0]
         rest = topic.partition(":")[2]
         self._ticks = Ticks(rest)
-        self._bars = Bars(rest, 0, True)
+        self._bars = Bars(rest, 0, revisions=True)
         self._events = TriggerEvents(rest)
 
     def span(self, message: Message) -> tuple[int, int] | None:

@@ -402,7 +402,7 @@ async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[st
         found = diagnose_trigger(request, rules)
         if found.problems:
             first = found.problems[0]
-            refused = TriggerRejected(first.message, first.line, first.column, first.hint)
+            refused = TriggerRejected(first.message, first.line, first.column, hint=first.hint)
             refused.details = {"errors": [each.to_dict() for each in found.problems], "mended": found.mended}
             raise refused
         query = compile_trigger(body.sql, parameters, rules).query
@@ -421,7 +421,7 @@ def _translated(work: Any) -> Any:
         try:
             return work(tables)
         except Rejected as error:
-            raise TriggerRejected(error.message, error.line, error.column, error.hint) from error
+            raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
         except SkipFailed as error:
             raise TriggerRejected(str(error)) from error
 

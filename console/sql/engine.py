@@ -125,7 +125,7 @@ def _recognized(sql: str, named: list[str], open_table: Open, limits: Limits) ->
         # The names of the tables alone, at their places.
         table = evaluate(_PREFIX.sub(lambda found: " " * len(found[0]), sql), _known(tables))
     except Rejected as error:
-        raise TriggerRejected(error.message, error.line, error.column, error.hint) from error
+        raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
     except SkipFailed as error:
         raise TriggerRejected(str(error)) from error
     return Result(table.slice(0, limits.rows), table.num_rows > limits.rows)
@@ -161,4 +161,4 @@ def _rejected(error: duckdb.Error) -> TriggerRejected:
     if place := _LINE.search(text):
         shown = f"LINE {place[1]}: "
         line, column = int(place[1]), max(1, len(place[3]) - len(shown) + 1)
-    return TriggerRejected(message or head, line, column, " ".join(more).strip())
+    return TriggerRejected(message or head, line, column, hint=" ".join(more).strip())

@@ -76,7 +76,7 @@ class QueryPool:
             raise
         self._keep(worker)
         if told := answer.get("rejected"):
-            raise TriggerRejected(told["message"], told["line"], told["column"], told["hint"])
+            raise TriggerRejected(told["message"], told["line"], told["column"], hint=told["hint"])
         if told := answer.get("refused"):
             raise InvalidRequest(told)
         if told := answer.get("unavailable"):

@@ -71,7 +71,7 @@ def read_range(bus: Bus, topic: str, partition: int, *, first: int, last: int) -
         wanted = min(_BATCH_RECORDS, last + 1 - offset)
         found = bus.read(topic, partition, offset, max_records=wanted, max_bytes=_BATCH_BYTES)
         if not found:
-            raise OffsetOutOfRange(topic, partition, offset, 0, offset)
+            raise OffsetOutOfRange(topic, partition, offset, first=0, end=offset)
         yield found
         offset = found[-1].offset + 1
 
@@ -283,7 +283,7 @@ def check_start(
         place, stop = (topic, int(partition)), past.get(partition, 0)
         kept = agreed(before.get(place, ""), now[place], stop) if place in now else stop
         if offset > kept:
-            raise RecordsLost(*place, offset, kept)
+            raise RecordsLost(*place, offset, kept=kept)
 
 
 @dataclass(frozen=True, slots=True)

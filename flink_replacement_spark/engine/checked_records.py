@@ -110,7 +110,9 @@ class CheckedRecords:
             return ""
         if not bar.from_client or bar.open_time <= published_ns + self._max_ahead_ns:
             return ""
-        return far_ahead.reason_of(bar.ticker, bar.open_time, published_ns + self._max_ahead_ns, self._max_ahead_ns)
+        return far_ahead.reason_of(
+            bar.ticker, bar.open_time, published_ns + self._max_ahead_ns, max_ahead_ns=self._max_ahead_ns
+        )
 
     def _problem_with_mark(self, record: StoredRecord, published_ns: int) -> str:
         try:

@@ -49,7 +49,7 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, *, reader: str
                 end = kept[name][partition] = lives.rewound((name, partition), offset, state.lives, end=state.end)
                 if offset > end:
                     lost += offset - end
-                    report(bus, RecordsLost(name, partition, offset, end))
+                    report(bus, RecordsLost(name, partition, offset, kept=end))
     # Each plan is on the bus before its micro-batch runs, so that a bus which has none is another one.
     if not lost and remembered_plan(bus, reader) is not None:
         return False

@@ -409,7 +409,9 @@ def _decode_ticks(values: Iterable[bytes], output: LiveOutput) -> Iterator[TickC
         if problem := sound.problem_with_ticker(columns.ticker) or ("" if len(columns) else "a batch without trades"):
             output.refuse(value, problem)
             continue
-        is_sound = tick_columns.are_sound(columns.timestamp, columns.price, columns.size, columns.trade_id)
+        is_sound = tick_columns.are_sound(
+            time=columns.timestamp, price=columns.price, size=columns.size, ids=columns.trade_id
+        )
         if is_sound.all():
             yield columns
         else:

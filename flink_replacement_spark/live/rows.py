@@ -261,7 +261,15 @@ def _without_unknown(value: bytes, unknown: int) -> bytes:
 def _encoded(tickers: list[str], made: MadeBars, source: str) -> list[bytes]:
     bars = made.bars
     return bar_columns.encode(
-        tickers, bars.group, bars.period_seconds, bars.open_time, (bars.open, bars.high, bars.low, bars.close),
-        exact.to_doubles(bars.volume), exact.to_doubles(bars.quote_volume), bars.trade_count, made.complete,
-        made.revision, source,
-    )  # fmt: skip
+        tickers,
+        bars.group,
+        period_seconds=bars.period_seconds,
+        open_time=bars.open_time,
+        prices=(bars.open, bars.high, bars.low, bars.close),
+        volume=exact.to_doubles(bars.volume),
+        quote_volume=exact.to_doubles(bars.quote_volume),
+        trade_count=bars.trade_count,
+        complete=made.complete,
+        revision=made.revision,
+        source=source,
+    )

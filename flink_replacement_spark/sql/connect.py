@@ -60,7 +60,7 @@ def _frame(session: "SparkSession", text: str) -> "DataFrame":
         # The ids order the trades of one time as the exchange did.
         return frame_of(session, text, numbered="trade_id")
     except Rejected as error:
-        raise TriggerRejected(error.message, error.line, error.column, error.hint) from error
+        raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
 
 
 def _said(text: str) -> CandlewrightError:

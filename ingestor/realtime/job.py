@@ -282,7 +282,9 @@ class TickJob:
 
     def _put_aside(self, trades: Sequence[Trade]) -> None:
         newest = max(trade[TIME] for trade in trades)
-        reason = far_ahead.reason_of(self._job.ticker, newest, self._doubt.allowed_ns, self._around.max_ahead_ns)
+        reason = far_ahead.reason_of(
+            self._job.ticker, newest, self._doubt.allowed_ns, max_ahead_ns=self._around.max_ahead_ns
+        )
         self._around.publisher.put_aside(self._lane, trades, reason)
         log.warning("trades_put_aside", ticker=self._job.ticker, trades=len(trades), reason=reason)
 

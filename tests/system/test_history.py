@@ -67,9 +67,12 @@ def test_verify_names_candles_that_the_exchange_no_longer_has(system: System) ->
     start, end = (format_nanoseconds(ns(start_ms + minutes * MINUTE_MS)) for minutes in (0, 30))
     with system.connect() as client:
         client.history("ETH/USDT.BINANCE", "1m", start=start, end=end)
-        assert verified(client, "ETH/USDT.BINANCE", 60, *map(to_nanoseconds, (start, end))) == ([], 30)
+        assert verified(client, "ETH/USDT.BINANCE", 60, start=to_nanoseconds(start), end=to_nanoseconds(end)) == (
+            [],
+            30,
+        )
         system.exchange.call(lambda sandbox: sandbox.add_hole("ETHUSDT", start_ms, start_ms + 2 * MINUTE_MS))
-        found, _ = verified(client, "ETH/USDT.BINANCE", 60, *map(to_nanoseconds, (start, end)))
+        found, _ = verified(client, "ETH/USDT.BINANCE", 60, start=to_nanoseconds(start), end=to_nanoseconds(end))
     assert [row["change"] for row in found] == ["not at the exchange"] * 2
 
 

@@ -21,7 +21,7 @@ class Asked(Protocol):
     """What is needed of `Operations`."""
 
     def history(
-        self, wanted: Range, request_id: str, progress: Progress | None, timeout_seconds: float | None
+        self, wanted: Range, request_id: str, progress: Progress | None, *, timeout_seconds: float | None
     ) -> Operation[Notification]: ...
 
     def rows_of(self, wanted: Range, final: Notification) -> Operation[History]: ...
@@ -102,7 +102,7 @@ class Several:
     def _request(self, ask: Asked, wanted: Range, identity: str, timeout: float | None) -> Operation[Notification]:
         told = self.progress_of(wanted.ticker)
         try:
-            return (yield from ask.history(wanted, identity, told, timeout))
+            return (yield from ask.history(wanted, identity, told, timeout_seconds=timeout))
         except CandlewrightError:
             # What is missing of it will not come.
             done, _ = self._counts.get(wanted.ticker, (0, 0))

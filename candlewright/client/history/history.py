@@ -76,7 +76,7 @@ class History(Candles):
             f"{final.ticker} {format_period(final.period_seconds)}",
             [f"{self.row_count:,} candles", span(self.table), f"{len(self.holes)} holes" if self.holes else "no holes"],
             candle_picture(self.table, final.period_seconds, holes=self.holes),
-            notes,
+            notes=notes,
         )
 
 

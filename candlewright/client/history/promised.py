@@ -14,7 +14,7 @@ Holes = Sequence[tuple[int, int]]
 
 
 def as_promised(
-    table: "pa.Table", holes: Holes, closed_until: int | None, wanted: Range, final: Notification
+    table: "pa.Table", *, holes: Holes, closed_until: int | None, wanted: Range, final: Notification
 ) -> History:
     """A final that promises more rows than there are to read is an error, never a shorter table."""
     promised = final.row_count if wanted.limit is None else min(final.row_count, wanted.limit)

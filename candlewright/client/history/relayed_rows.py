@@ -27,12 +27,12 @@ class RelayedRows(Questions):
         """The rows of a request that ended OK; raises RowsUnavailable."""
         table, last = yield from self._read(wanted, covered_by=final.request_id)
         closed_until = last.closed_until if last.HasField("closed_until") else None
-        return as_promised(table, _ranges(last.holes), closed_until, wanted, final)
+        return as_promised(table, holes=_ranges(last.holes), closed_until=closed_until, wanted=wanted, final=final)
 
     def stored(self, wanted: Range, as_of: int | None) -> Operation[Stored]:
         """What is stored of the range, or was known of it at a time (ns); raises RowsUnavailable."""
         table, last = yield from self._read(wanted, as_of=as_of)
-        return Stored.of(table, wanted, _ranges(last.holes), as_of)
+        return Stored.of(table, wanted, _ranges(last.holes), as_of=as_of)
 
     def _read(
         self, wanted: Range, *, as_of: int | None = None, covered_by: str = ""

@@ -65,7 +65,7 @@ class SparkRows:
                 closed_until = self._closed_until(session, final.request_id)
             except PySparkException as error:
                 raise RowsUnavailable(f"Spark Connect at {self._settings.connect_bind}: {error}") from error
-        return as_promised(table, holes, closed_until, wanted, final)
+        return as_promised(table, holes=holes, closed_until=closed_until, wanted=wanted, final=final)
 
     def histories(self, wanted: Sequence[Range], finals: Sequence[Notification]) -> list[History | RowsUnavailable]:
         found: list[History | RowsUnavailable] = []

@@ -44,11 +44,11 @@ class Stored(Candles):
                 span(self.table),
             ],
             candle_picture(self.table, self.wanted.period_seconds, holes=self.holes, unknown=self.unknown),
-            [*ranges("hole", self.holes), *ranges("unknown range", self.unknown)],
+            notes=[*ranges("hole", self.holes), *ranges("unknown range", self.unknown)],
         )
 
     @classmethod
-    def of(cls, table: "pa.Table", wanted: Range, holes: Ranges = (), as_of: int | None = None) -> "Stored":
+    def of(cls, table: "pa.Table", wanted: Range, holes: Ranges = (), *, as_of: int | None = None) -> "Stored":
         """`table`: the first `wanted.limit` rows in order; `holes`: those that are known, in any order."""
         missing = _missing(table, wanted)
         return cls(table, wanted, tuple(common(missing, holes)), tuple(without(missing, holes)), as_of)

@@ -86,7 +86,7 @@ class _Question:
 class Feed(Generic[T]):
     """`first` is the number to begin at (None: the first that arrives); `buffer` counts numbers."""
 
-    def __init__(self, topic: str, kind: Kind[T], first: int | None, buffer: int = BUFFER_NUMBERS) -> None:
+    def __init__(self, topic: str, kind: Kind[T], *, first: int | None, buffer: int = BUFFER_NUMBERS) -> None:
         self.topic = topic
         self.duplicates = 0
         self.replayed = 0
@@ -148,7 +148,7 @@ class Feed(Generic[T]):
         """Where to begin, for one who learns it after the feed was made, at a time of the platform's clock (ns)."""
         self._next, self._quiet_until, self._began_at = number, 0.0, at
 
-    def registered(self, is_new: bool) -> None:
+    def registered(self, *, is_new: bool) -> None:
         """The trigger of this topic was registered. There may be news that went past: ask for them with the next
         `take`. Where it is new, an earlier registration under its id may have been suspended.
         """
@@ -281,7 +281,7 @@ class Feed(Generic[T]):
         suspended, self._suspension = self._suspension[1], None
         return suspended
 
-    def _ask(self, first: int, last: int, now: float, pause: float, is_probe: bool = False) -> cw.TopicReplay:
+    def _ask(self, first: int, last: int, now: float, pause: float, *, is_probe: bool = False) -> cw.TopicReplay:
         self._question = _Question(first, last, now + pause, pause, is_probe)
         return cw.TopicReplay(topic=self.topic, from_sequence=first, to_sequence=last)
 

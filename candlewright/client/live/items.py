@@ -68,7 +68,7 @@ class Bar:
 class Bars:
     """The topic `OHLC:{ticker}:{period_seconds}`; first revisions only unless `revisions`."""
 
-    def __init__(self, ticker: str, period_seconds: int, revisions: bool) -> None:
+    def __init__(self, ticker: str, period_seconds: int, *, revisions: bool) -> None:
         self.topic = f"OHLC:{ticker}:{period_seconds}"
         self._revisions = revisions
 

@@ -56,9 +56,9 @@ class _Stream(Generic[T]):
     def is_closed(self) -> bool:
         return self._is_closed
 
-    def registered(self, is_new: bool) -> None:
+    def registered(self, *, is_new: bool) -> None:
         """The trigger whose events these are was registered; what went past meanwhile, the next step asks for."""
-        self._feed.registered(is_new)
+        self._feed.registered(is_new=is_new)
 
     @property
     def topic(self) -> str:
@@ -134,7 +134,7 @@ class Stream(_Stream[T], Closing):
 class AsyncStream(_Stream[T], AsyncClosing):
     """The asyncio twin of `Stream`: `async for`, `await stream.next()`, `await stream.close()`."""
 
-    def __init__(self, host: Host, feed: Feed[T], timeout: float | None, opening: Callable[[], Any]) -> None:
+    def __init__(self, host: Host, feed: Feed[T], timeout: float | None, *, opening: Callable[[], Any]) -> None:
         super().__init__(host, feed, timeout)
         self._host = host
         self._opening = opening

@@ -12,7 +12,7 @@ _CELL = "text-align:left;white-space:nowrap;padding:2px 12px 2px 0;font-variant-
 MOST_LINES, MOST_ROWS = 5, 20
 
 
-def card(title: str, facts: Iterable[str], body: str = "", notes: Iterable[str] = ()) -> str:
+def card(title: str, facts: Iterable[str], body: str = "", *, notes: Iterable[str] = ()) -> str:
     """`body` is HTML; everything else is text."""
     lines = "".join(f"<div>{escape(note)}</div>" for note in notes)
     about = " · ".join(escape(fact) for fact in facts if fact)

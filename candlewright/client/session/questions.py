@@ -34,7 +34,9 @@ def fresh_id(prefix: str, name: str = "") -> str:
 class Questions:
     """`timeout_seconds` is how long one answer is waited for, resends included."""
 
-    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float, name: str = "") -> None:
+    def __init__(
+        self, session: Session, client_id: str, *, address: str, timeout_seconds: float, name: str = ""
+    ) -> None:
         self._session = session
         self._client_id = client_id
         self._address = address

@@ -146,6 +146,7 @@ class Session:
         self,
         operation: Operation[T],
         now: float,
+        *,
         when_done: Callable[[], None] | None = None,
         takes_nameless: bool = True,
     ) -> Ticket[T]:

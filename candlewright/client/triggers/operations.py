@@ -17,8 +17,10 @@ _REGISTERED = (ing.CEPTriggerAck.REGISTERED, ing.CEPTriggerAck.ALREADY_REGISTERE
 class TriggerOperations(Questions):
     """Triggers: registered, removed, listed."""
 
-    def __init__(self, session: Session, client_id: str, address: str, timeout_seconds: float, name: str = "") -> None:
-        super().__init__(session, client_id, address, timeout_seconds, name)
+    def __init__(
+        self, session: Session, client_id: str, *, address: str, timeout_seconds: float, name: str = ""
+    ) -> None:
+        super().__init__(session, client_id, address=address, timeout_seconds=timeout_seconds, name=name)
         self._is_listing = False
 
     def add_trigger(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:

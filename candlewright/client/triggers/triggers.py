@@ -143,14 +143,14 @@ class Triggers:
 
         Raises InvalidTrigger with line, column and hint, and PlatformRefused where the platform could not register it.
         """
-        request = self._connection.trigger(trigger_id, sql, tickers, parameters, callback_id)
+        request = self._connection.trigger(trigger_id, sql, tickers, parameters=parameters, callback_id=callback_id)
         stream = self.events(request.trigger_id)
         try:
             registration = self._client.run(lambda ask: ask.add_trigger(request, timeout))
         except BaseException:
             stream.close()
             raise
-        stream.registered(registration.is_new)
+        stream.registered(is_new=registration.is_new)
         return Trigger(self, registration, stream)
 
     def list(self) -> "list[TriggerInfo]":
@@ -243,7 +243,7 @@ class AsyncTriggers:
         timeout: float = ADD_SECONDS,
     ) -> AsyncTrigger:
         """See `Triggers.add`."""
-        request = self._connection.trigger(trigger_id, sql, tickers, parameters, callback_id)
+        request = self._connection.trigger(trigger_id, sql, tickers, parameters=parameters, callback_id=callback_id)
         stream = self.events(request.trigger_id)
         await stream.begin()
         try:
@@ -251,7 +251,7 @@ class AsyncTriggers:
         except BaseException:
             await stream.close()
             raise
-        stream.registered(registration.is_new)
+        stream.registered(is_new=registration.is_new)
         return AsyncTrigger(self, registration, stream)
 
     async def list(self) -> "list[TriggerInfo]":

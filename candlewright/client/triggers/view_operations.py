@@ -11,7 +11,7 @@ from candlewright.wire import candlewright_pb2 as cw
 class ViewOperations(Questions):
     """Views: registered, removed, listed."""
 
-    def add_view(self, name: str, sql: str, replace: bool, timeout_seconds: float) -> Operation[RegisteredView]:
+    def add_view(self, name: str, sql: str, *, replace: bool, timeout_seconds: float) -> Operation[RegisteredView]:
         """Stored once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
         request = cw.ViewRequest(request_id=fresh_id("view", self._name), name=name, sql=sql, replace=replace)
         answer, _ = yield from self._changed(request, timeout_seconds)

@@ -16,7 +16,7 @@ class Views:
         `replace`: another text under a known name; the triggers that read it start afresh, and one whose text it would
         make wrong refuses the change. Raises InvalidTrigger with line, column and hint, and PlatformRefused.
         """
-        return self._client.run(lambda ask: ask.add_view(name, sql, replace, timeout))
+        return self._client.run(lambda ask: ask.add_view(name, sql, replace=replace, timeout_seconds=timeout))
 
     def list(self) -> "list[ViewInfo]":
         """All registered views, by name."""
@@ -39,7 +39,7 @@ class AsyncViews:
 
     async def add(self, name: str, sql: str, *, replace: bool = False, timeout: float = ADD_SECONDS) -> RegisteredView:
         """See `Views.add`."""
-        return await self._client.run(lambda ask: ask.add_view(name, sql, replace, timeout))
+        return await self._client.run(lambda ask: ask.add_view(name, sql, replace=replace, timeout_seconds=timeout))
 
     async def list(self) -> "list[ViewInfo]":
         """All registered views, by name."""

@@ -26,7 +26,7 @@ def candles(draw: st.DrawFn) -> list[Candle]:
 @given(candles(), st.integers(20, 200), st.integers(4, 40))
 def test_any_candles_fit_the_width_and_height(drawn: list[Candle], width: int, height: int) -> None:
     for style in (PLAIN, ASCII):
-        lines = render(drawn, width, height, style)
+        lines = render(drawn, width, height=height, style=style)
         assert height < len(lines) <= height + 2
         # Prices of a trillion may need more room than a narrow terminal has; one column of candles is kept then.
         assert all(len(line) <= max(width, 40) for line in lines)
@@ -35,35 +35,35 @@ def test_any_candles_fit_the_width_and_height(drawn: list[Candle], width: int, h
 @pytest.mark.parametrize("width", [20, 40, 80, 120])
 def test_realistic_prices_never_pass_the_edge(width: int) -> None:
     drawn = [Candle(60.0 * n, 100 + n % 7, 110 + n % 5, 90, 101 + n % 3, n) for n in range(500)]
-    assert max(map(len, render(drawn, width, 12, PLAIN))) <= width
+    assert max(map(len, render(drawn, width, height=12, style=PLAIN))) <= width
 
 
 def test_rising_and_falling_candles_differ_without_colour() -> None:
-    lines = render([UP, DOWN], 40, 8, PLAIN)
+    lines = render([UP, DOWN], 40, height=8, style=PLAIN)
     assert any("┃" in line for line in lines)
     assert any("█" in line for line in lines)
 
 
 def test_ascii_uses_ascii_only() -> None:
-    text = "\n".join(render([UP, DOWN], 40, 8, ASCII))
+    text = "\n".join(render([UP, DOWN], 40, height=8, style=ASCII))
     assert text.isascii()
     assert "O" in text
     assert "#" in text
 
 
 def test_colours_are_closed_on_each_line() -> None:
-    for line in render([UP, DOWN], 40, 8, Style()):
+    for line in render([UP, DOWN], 40, height=8, style=Style()):
         assert len(re.findall(r"\x1b\[(?:3[12]|2)m", line)) == line.count("\x1b[0m")
 
 
 def test_the_body_is_where_open_and_close_are() -> None:
-    column = [line.partition("┤")[2] for line in render([Candle(0, 0, 10, 0, 4.5)], 40, 5, PLAIN)[:5]]
+    column = [line.partition("┤")[2] for line in render([Candle(0, 0, 10, 0, 4.5)], 40, height=5, style=PLAIN)[:5]]
     # Half-cells from the top: four of wick, then the body from 4.5 down to 0.
     assert column == ["│", "│", "╽", "┃", "┃"]
 
 
 def test_a_flat_market_has_a_line() -> None:
-    assert any("╹" in line or "╻" in line for line in render([Candle(0, 5, 5, 5, 5)], 40, 8, PLAIN))
+    assert any("╹" in line or "╻" in line for line in render([Candle(0, 5, 5, 5, 5)], 40, height=8, style=PLAIN))
 
 
 def test_nothing_to_draw_is_said() -> None:
@@ -87,10 +87,10 @@ def test_missing_candles_are_counted() -> None:
 def test_marks_stand_below_the_candles_that_they_fall_into() -> None:
     drawn = [Candle(60.0 * n, 10, 20, 0, 15, 0) for n in range(30)]
     marked = [0.0, 59.0, 60.0, 600.0, 601.0, *[1700.0] * 12, 99_999.0]
-    lines = render(drawn, 80, 5, PLAIN, marked)
+    lines = render(drawn, 80, height=5, style=PLAIN, marks=marked)
     gutter = lines[0].index("┤") + 1
     row = lines[5][gutter:]
     assert (row[0], row[1], row[10], row[28], row[29]) == ("2", "▲", "2", "+", "▲")
     assert row.replace(" ", "") == "2▲2+▲"
-    assert "^" in render(drawn, 80, 5, ASCII, [60.0])[5]
-    assert len(render(drawn, 80, 5, PLAIN, [])) == len(lines) - 1
+    assert "^" in render(drawn, 80, height=5, style=ASCII, marks=[60.0])[5]
+    assert len(render(drawn, 80, height=5, style=PLAIN, marks=[])) == len(lines) - 1

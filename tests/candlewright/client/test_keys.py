@@ -45,7 +45,7 @@ def test_the_asyncio_twin_shows_the_key_of_the_settings(relay: Relay, key: Path,
 
     async def run() -> int:
         addresses = (relay.requests_address, relay.notifications_address)
-        async with cw.aconnect(*addresses, 10.0, "alice-desk", settings=settings) as client:
+        async with cw.aconnect(*addresses, 10.0, client_id="alice-desk", settings=settings) as client:
             submission = await client.submit(TICKER, **DAY)
             finish(relay._bus, submission.request_id, row_count=3)
             return (await client.wait(submission.request_id, timeout=10)).row_count

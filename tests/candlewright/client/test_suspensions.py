@@ -40,7 +40,7 @@ class Reader:
 
     def __init__(self, first: int = 1) -> None:
         self.session = Session()
-        self.feed: Feed[TriggerEvent] = Feed("TRIGGER:t", TriggerEvents("t"), first)
+        self.feed: Feed[TriggerEvent] = Feed("TRIGGER:t", TriggerEvents("t"), first=first)
         self.ticket: Ticket[None] = self.session.begin(self.feed.run(self.session), 0.0)
 
     def hear(self, *messages: object) -> None:
@@ -105,7 +105,7 @@ def test_a_second_stream_of_the_same_client_subscribes_anew_and_so_hears_it_too(
     reader = Reader()
     reader.session.take_commands()
     reader.hear(suspension())
-    second: Feed[TriggerEvent] = Feed("TRIGGER:t", TriggerEvents("t"), 1)
+    second: Feed[TriggerEvent] = Feed("TRIGGER:t", TriggerEvents("t"), first=1)
     reader.session.begin(second.run(reader.session), 0.0)
     moves = [each for each in reader.session.take_commands() if isinstance(each, Subscribe | Unsubscribe)]
     assert moves == [Unsubscribe("TRIGGER:t"), Subscribe("TRIGGER:t")]

@@ -31,14 +31,14 @@ def test_encoded_bars_are_read_by_the_protobuf_library(bars: list[OHLCV], period
     encoded = bar_columns.encode(
         _TICKERS,
         np.array([_TICKERS.index(bar.ticker) for bar in bars], np.int64),
-        period_seconds,
-        np.array([bar.open_time for bar in bars], np.int64),
-        [np.array([getattr(bar, name) for bar in bars]) for name in ("open", "high", "low", "close")],
-        np.array([bar.volume for bar in bars]),
-        np.array([bar.quote_volume for bar in bars]),
-        np.array([bar.trade_count for bar in bars], np.int64),
-        np.array([bar.complete for bar in bars], np.bool_),
-        np.array([bar.revision for bar in bars], np.int64),
-        "ticks",
+        period_seconds=period_seconds,
+        open_time=np.array([bar.open_time for bar in bars], np.int64),
+        prices=[np.array([getattr(bar, name) for bar in bars]) for name in ("open", "high", "low", "close")],
+        volume=np.array([bar.volume for bar in bars]),
+        quote_volume=np.array([bar.quote_volume for bar in bars]),
+        trade_count=np.array([bar.trade_count for bar in bars], np.int64),
+        complete=np.array([bar.complete for bar in bars], np.bool_),
+        revision=np.array([bar.revision for bar in bars], np.int64),
+        source="ticks",
     )
     assert [OHLCV.FromString(value) for value in encoded] == bars

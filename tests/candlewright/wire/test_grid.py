@@ -30,7 +30,7 @@ def test_an_unaligned_start_takes_the_first_open_after_it() -> None:
 )
 def test_only_closed_candles_are_expected(exchange_time: str, expected: int) -> None:
     start, end = _ns("2024-01-01"), _ns("2024-01-01T00:10:00")
-    assert grid.expected_candles(start, end, 60, _ns(exchange_time)) == expected
+    assert grid.expected_candles(start, end, 60, exchange_time=_ns(exchange_time)) == expected
 
 
 @given(_TIMES, st.integers(-10, 500), _PERIODS, _TIMES)
@@ -38,7 +38,7 @@ def test_expected_counts_what_an_enumeration_counts(start: int, periods: int, se
     end = start + periods * seconds * grid.SECOND + 1
     opens = range(grid.first_open_from(start, seconds), end, seconds * grid.SECOND)
     closed = [o for o in opens if o + seconds * grid.SECOND <= now]
-    assert grid.expected_candles(start, end, seconds, now) == len(closed)
+    assert grid.expected_candles(start, end, seconds, exchange_time=now) == len(closed)
 
 
 @given(_TIMES, st.integers(1, 300), _PERIODS, st.integers(1, 50))
@@ -46,7 +46,7 @@ def test_pieces_cover_the_range_once_and_cut_on_the_absolute_grid(
     start: int, periods: int, seconds: int, per_piece: int
 ) -> None:
     end = start + periods * seconds * grid.SECOND
-    pieces = list(grid.split(start, end, seconds, per_piece))
+    pieces = list(grid.split(start, end, seconds, candles_per_piece=per_piece))
     assert pieces[0][0] == start
     assert pieces[-1][1] == end
     assert all(left[1] == right[0] for left, right in itertools.pairwise(pieces))

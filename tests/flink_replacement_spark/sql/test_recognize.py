@@ -201,11 +201,13 @@ def test_the_command_prints_rows_and_says_where_a_text_is_wrong(
     config = tmp_path / "candlewright.toml"
     config.write_text(f'[spark]\nconnect_bind = "{platform.settings.spark.connect_bind}"\n')
     text = f"SELECT COUNT(*) AS n FROM {_OURS} {_CLAUSE} WHERE v.ticker = '{_TICKERS[0]}'"
-    tables.sql(text, FileOutput.json, None, config)
+    tables.sql(text, output=FileOutput.json, file=None, config=config)
     shapes = _by_matcher(f"SELECT * FROM {_OURS} {_CLAUSE}", rows).to_pylist()
     assert json.loads(capsys.readouterr().out) == {"n": sum(row["ticker"] == _TICKERS[0] for row in shapes)}
     with pytest.raises(typer.Exit) as ended:
-        tables.sql(text.replace("DEFINE D AS close", "DEFINE D AS clos"), FileOutput.json, None, config)
+        tables.sql(
+            text.replace("DEFINE D AS close", "DEFINE D AS clos"), output=FileOutput.json, file=None, config=config
+        )
     assert ended.value.exit_code == 1
     said = capsys.readouterr().err
     assert said.startswith("INVALID_SQL 6:17: ")

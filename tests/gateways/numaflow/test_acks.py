@@ -72,7 +72,7 @@ async def test_a_refused_record_that_was_trimmed_is_counted_and_never_empty(
     before = counted("candlewright_numaflow_trimmed_records_total", topic="t")
 
     def gone(topic: str, partition: int, offset: int, **options: int) -> None:
-        raise OffsetOutOfRange(topic, partition, offset, 1, 1)
+        raise OffsetOutOfRange(topic, partition, offset, first=1, end=1)
 
     # As after an XTRIM by another program.
     monkeypatch.setattr(bus, "read", gone)

@@ -144,7 +144,7 @@ def test_any_paging_of_any_candles_with_holes_gives_exactly_those(
     covered = sum((end - begin) // period for begin, end in summary.holes)
     assert summary.expected == summary.rows + covered
     if limit is None or len(wanted) < limit:
-        assert summary.expected == expected_candles(job.start, job.end, period_seconds, now)
+        assert summary.expected == expected_candles(job.start, job.end, period_seconds, exchange_time=now)
         missing = {
             base + offset * period
             for offset in range(-40, 300)

@@ -210,7 +210,9 @@ async def test_a_year_before_the_listing_is_asked_for_once(fresh_bus: Bus, threa
 
         async def year(book: QuietBook) -> int:
             before = _klines(exchange)
-            done = await asyncio.gather(*(piece(book, *part) for part in split(start, listed, 60, 10_000)))
+            done = await asyncio.gather(
+                *(piece(book, *part) for part in split(start, listed, 60, candles_per_piece=10_000))
+            )
             assert sum(summary.expected for summary in done) == 365 * 1_440
             assert all((summary.rows, len(summary.holes)) == (0, 1) for summary in done)
             return _klines(exchange) - before

@@ -149,7 +149,9 @@ def test_what_a_failed_request_lacks_is_not_expected_any_more() -> None:
     failing, other = several.requests(lambda: "id", None)
 
     class Asked:
-        def history(self, wanted: Range, identity: str, told: NotedProgress, timeout: None) -> Operation[Notification]:
+        def history(
+            self, wanted: Range, identity: str, told: NotedProgress, *, timeout_seconds: None
+        ) -> Operation[Notification]:
             told(4, 10, note="")
             yield Wait(0)
             raise cw.RequestFailed(identity, "cancelled")

@@ -122,13 +122,13 @@ class Platform:
 
 
 def bars_feed(revisions: bool = True, first: int | None = None, buffer: int = 100) -> Feed[Bar]:
-    kind = Bars(TICKER, 60, revisions)
-    return Feed(kind.topic, kind, first, buffer)
+    kind = Bars(TICKER, 60, revisions=revisions)
+    return Feed(kind.topic, kind, first=first, buffer=buffer)
 
 
 def ticks_feed(first: int | None = None, buffer: int = 100) -> Feed[Tick]:
     kind = Ticks(TICKER)
-    return Feed(kind.topic, kind, first, buffer)
+    return Feed(kind.topic, kind, first=first, buffer=buffer)
 
 
 def publish_all(platform: Platform, *sequences: int, unseen: tuple[int, ...] = ()) -> None:
@@ -304,7 +304,7 @@ def test_an_abandoned_feed_is_unsubscribed() -> None:
 def test_a_nameless_error_is_not_taken_by_a_stream() -> None:
     platform = Platform(bars_feed())
     publish_all(platform, 1, 2, 3, unseen=(2,))
-    ask = Operations(platform.session, "me", "tcp://relay", 10.0)
+    ask = Operations(platform.session, "me", address="tcp://relay", timeout_seconds=10.0)
     question = platform.session.begin(ask.state("r"), 0.0)
     platform.session.take_commands()
     platform.reply(cw.Error(code="MALFORMED"))
@@ -375,7 +375,7 @@ def test_every_number_once_in_order_or_named_as_lost(
 
 
 def test_a_wrong_ticker_is_raised_once_and_the_stream_goes_on() -> None:
-    platform = Platform(Feed(BARS, Bars(TICKER, 60, True), None))
+    platform = Platform(Feed(BARS, Bars(TICKER, 60, revisions=True), first=None))
     wrong = cw.Error(code="UNKNOWN_TICKER", text="BINANCE does not list it", topic=BARS)
     for _ in range(2):
         platform.session.receive_publication([BARS.encode(), *frames.encode(wrong)], platform.now)

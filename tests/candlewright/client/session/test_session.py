@@ -30,7 +30,7 @@ class Conversation:
 
     def __init__(self, *, has_other_relays: bool = False) -> None:
         self.session = Session(has_other_relays=has_other_relays)
-        self.ask = Operations(self.session, "me", "tcp://relay", timeout_seconds=10.0)
+        self.ask = Operations(self.session, "me", address="tcp://relay", timeout_seconds=10.0)
         self.now = 0.0
         self.sent: list[Message] = []
         self.topics: list[str] = []
@@ -41,7 +41,7 @@ class Conversation:
         def progress(done: int, expected: int) -> None:
             self.progress.append((done, expected))
 
-        ticket = self.session.begin(self.ask.history(WANTED, request_id, progress, timeout), self.now)
+        ticket = self.session.begin(self.ask.history(WANTED, request_id, progress, timeout_seconds=timeout), self.now)
         self.look()
         return ticket
 
@@ -84,7 +84,7 @@ def talk() -> Conversation:
 
 
 def test_subscribes_before_it_submits(talk: Conversation) -> None:
-    talk.session.begin(talk.ask.history(WANTED, "r1", None, None), 0.0)
+    talk.session.begin(talk.ask.history(WANTED, "r1", None, timeout_seconds=None), 0.0)
     kinds = [type(command) for command in talk.session.take_commands()]
     assert kinds == [Subscribe, Send]
 
@@ -108,7 +108,7 @@ def test_submission_carries_the_range_and_the_client(talk: Conversation) -> None
 
 
 def test_a_refresh_is_answered_like_a_submission(talk: Conversation) -> None:
-    ticket = talk.session.begin(talk.ask.history(replace(WANTED, refresh=True), "r1", None, None), 0.0)
+    ticket = talk.session.begin(talk.ask.history(replace(WANTED, refresh=True), "r1", None, timeout_seconds=None), 0.0)
     talk.look()
     (message,) = talk.sent
     assert isinstance(message, cw.RefreshHistoricalRequest)
@@ -480,7 +480,7 @@ def test_progress_takes_a_note_of_what_the_request_waits_for(talk: Conversation)
     def progress(done: int, expected: int, *, note: str) -> None:
         heard.append((done, expected, note))
 
-    talk.session.begin(talk.ask.history(WANTED, "r1", progress, None), 0.0)
+    talk.session.begin(talk.ask.history(WANTED, "r1", progress, timeout_seconds=None), 0.0)
     talk.look()
     talk.queued()
     for reason in ("waiting for a slot of BINANCE (served now: none)", ""):
@@ -494,7 +494,7 @@ def test_progress_takes_a_note_of_where_a_range_ends_that_has_not_closed(talk: C
     def progress(done: int, expected: int, *, note: str) -> None:
         heard.append(note)
 
-    talk.session.begin(talk.ask.history(WANTED, "r1", progress, None), 0.0)
+    talk.session.begin(talk.ask.history(WANTED, "r1", progress, timeout_seconds=None), 0.0)
     talk.look()
     talk.queued()
     talk.reply(cw.RequestState(request_id="r1", state="running", closed_until=1_704_067_260_000_000_000))

@@ -294,7 +294,7 @@ class Conversation:
 
     def __init__(self) -> None:
         self.session = Session()
-        self.ask = Operations(self.session, "me", "tcp://relay", timeout_seconds=10.0)
+        self.ask = Operations(self.session, "me", address="tcp://relay", timeout_seconds=10.0)
         self.now = 0.0
 
     def add(self, sql: str = SQL) -> "Ticket[object]":
@@ -429,7 +429,7 @@ def test_an_acknowledgement_is_taken_apart(text: str, place: tuple[int, int], me
 
 def test_the_excerpt_of_a_long_line_is_short_and_marks_the_place() -> None:
     sql = "SELECT\n" + "x" * 300 + "\there" + "y" * 300
-    error = cw.InvalidTrigger(sql, "no", 2, 302)
+    error = cw.InvalidTrigger(sql, "no", line=2, column=302)
     line, mark = error.excerpt.splitlines()
     assert line[mark.index("^")] == "h"
     assert len(line) < 130
