@@ -51,6 +51,7 @@ class Relay:
 
     def _serve(self) -> None:
         while not self._stop.is_set():
+            self._look_at_subscriptions()
             if not self._router.poll(20):
                 continue
             peer, *parts = self._router.recv_multipart()
@@ -60,6 +61,9 @@ class Relay:
                 self.deaf -= 1
             else:
                 self._answer(peer, message)
+
+    def _look_at_subscriptions(self) -> None:
+        """What a new subscription is owed; tests read the others with `wait_for_subscription`."""
 
     def _answer(self, peer: bytes, message: object) -> None:
         if isinstance(message, ing.SubmitHistoricalRequest):

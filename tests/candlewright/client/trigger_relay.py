@@ -41,8 +41,9 @@ def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEve
 @dataclass
 class TriggerRelay(Relay):
     """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
-    unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once;
-    `costs`: partitions, bytes and steps of each; `trades`: how many of TICKER are kept.
+    unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once,
+    which is repeated to those who subscribe later; `costs`: partitions, bytes and steps of each; `trades`: how many of
+    TICKER are kept.
     """
 
     on_register: int = 0
@@ -95,6 +96,13 @@ class TriggerRelay(Relay):
             if self.suspends:
                 self._suspend(request.trigger_id)
         return ack
+
+    def _look_at_subscriptions(self) -> None:
+        while self.suspends and self._publisher.poll(0):
+            subscription = self._publisher.recv()
+            trigger_id = subscription[1:].decode().removeprefix("TRIGGER:")
+            if subscription[0] and trigger_id in self.triggers:
+                self._suspend(trigger_id)
 
     def _suspend(self, trigger_id: str) -> None:
         error = pb.Error(
