@@ -156,28 +156,6 @@ async def test_the_async_twin_runs_requests_at_once(system: System, exchange_row
         assert rows_of(each.to_arrow()) == exchange_rows(SYMBOL, start, start + 50 * MINUTE_MS)
 
 
-def test_a_restart_keeps_the_data_and_serves_the_next_request(system: System, exchange_rows: ExchangeRows) -> None:
-    first_ms, second_ms = MARCH_5_MS + 10_000 * MINUTE_MS, MARCH_5_MS + 20_000 * MINUTE_MS
-    with system.connect() as c:
-        before = c.history(TICKER, "1m", start=ns(first_ms), end=ns(first_ms + 100 * MINUTE_MS), request_id="before")
-    assert system.platform.stop() == 0
-    system.platform.start()
-    with system.connect() as c:
-        assert c.wait("before", timeout=60) == before.notification
-        assert rows_of(c.read(before.notification).to_arrow()) == rows_of(before.to_arrow())
-        after = c.history(TICKER, "1m", start=ns(second_ms), end=ns(second_ms + 100 * MINUTE_MS))
-    assert rows_of(after.to_arrow()) == exchange_rows(SYMBOL, second_ms, second_ms + 100 * MINUTE_MS)
-
-
-def test_a_killed_supervisor_is_followed_by_a_working_one(system: System, exchange_rows: ExchangeRows) -> None:
-    start_ms = MARCH_5_MS + 30_000 * MINUTE_MS
-    system.platform.kill()
-    system.platform.start()
-    with system.connect() as c:
-        got = c.history(TICKER, "1m", start=ns(start_ms), end=ns(start_ms + 100 * MINUTE_MS))
-    assert rows_of(got.to_arrow()) == exchange_rows(SYMBOL, start_ms, start_ms + 100 * MINUTE_MS)
-
-
 def test_spark_sql_sees_every_row_once(system: System) -> None:
     with open_session(system.platform.settings.spark.connect_bind) as session:
         (row,) = session.sql(
