@@ -47,39 +47,37 @@ def _everything_still_works(platform: Platform, client: WireClient, request: pyt
     assert after == before, "a part had to be started again"
 
 
-@pytest.mark.parametrize(
-    ("message", "words"),
-    [
-        (changed(ticker="BTC/USDT.ATLANTIS"), "ATLANTIS"),
-        (changed(ticker="BTCUSDT"), "ticker"),
-        (changed(ticker=""), "ticker"),
-        (changed(ticker="BTC/USDT.BINANCE'; DROP TABLE ohlc"), ""),
-        (changed(period_seconds=0), "period"),
-        (changed(period_seconds=61), "61"),
-        (changed(period_seconds=4_294_967_295), "4294967295"),
-        (changed(end_time=MARCH_MS * 1_000_000), "before"),
-        (changed(end_time=(MARCH_MS - 1) * 1_000_000), "before"),
-        (changed(limit=0), "limit"),
-        (changed(start_time=MARCH_MS // 1_000, end_time=MARCH_MS // 1_000 + 3_600), "nanoseconds"),
-        (changed(start_time=MARCH_MS, end_time=MARCH_MS + HOUR_MS), "nanoseconds"),
-        (changed(start_time=0), "nanoseconds"),
-        (changed(end_time=(1 << 64) - 1), "nanoseconds"),
-        (changed(request_id=""), "empty"),
-        (changed(request_id="x" * 10_240), "10240"),
-        (changed(request_id="a#1"), "#"),
-        (changed(client_id="c" * 10_240), "client_id"),
-        (changed(client_id="a#1"), "#"),
-    ],
-    ids=lambda value: None if isinstance(value, str) else "",
+#: Requests, and a word of the sentence that answers each.
+IMPOSSIBLE = (
+    (changed(ticker="BTC/USDT.ATLANTIS"), "ATLANTIS"),
+    (changed(ticker="BTCUSDT"), "ticker"),
+    (changed(ticker=""), "ticker"),
+    (changed(ticker="BTC/USDT.BINANCE'; DROP TABLE ohlc"), ""),
+    (changed(period_seconds=0), "period"),
+    (changed(period_seconds=61), "61"),
+    (changed(period_seconds=4_294_967_295), "4294967295"),
+    (changed(end_time=MARCH_MS * 1_000_000), "before"),
+    (changed(end_time=(MARCH_MS - 1) * 1_000_000), "before"),
+    (changed(limit=0), "limit"),
+    (changed(start_time=MARCH_MS // 1_000, end_time=MARCH_MS // 1_000 + 3_600), "nanoseconds"),
+    (changed(start_time=MARCH_MS, end_time=MARCH_MS + HOUR_MS), "nanoseconds"),
+    (changed(start_time=0), "nanoseconds"),
+    (changed(end_time=(1 << 64) - 1), "nanoseconds"),
+    (changed(request_id=""), "empty"),
+    (changed(request_id="x" * 10_240), "10240"),
+    (changed(request_id="a#1"), "#"),
+    (changed(client_id="c" * 10_240), "client_id"),
+    (changed(client_id="a#1"), "#"),
 )
-def test_an_impossible_request_is_invalid_with_a_sentence(
-    client: WireClient, message: ing.SubmitHistoricalRequest, words: str
-) -> None:
-    answer = client.submit(message)
-    assert answer.status == Submitted.INVALID
-    assert len(answer.error_message.split()) > 3
-    assert words in answer.error_message
-    assert answer.notification_topic == ""
+
+
+def test_an_impossible_request_is_invalid_with_a_sentence(client: WireClient) -> None:
+    for message, word in IMPOSSIBLE:
+        answer = client.submit(message)
+        assert answer.status == Submitted.INVALID, message
+        assert len(answer.error_message.split()) > 3
+        assert word in answer.error_message, message
+        assert answer.notification_topic == ""
 
 
 def test_an_id_that_is_known_with_other_parameters_is_invalid_and_the_first_goes_on(client: WireClient) -> None:
@@ -137,68 +135,64 @@ BAD_FRAMES = {
 
 
 @pytest.mark.parametrize("server", ["relay", "broker"])
-@pytest.mark.parametrize("name", BAD_FRAMES)
-def test_bad_frames_are_answered_with_an_error(platform: Platform, server: str, name: str) -> None:
+def test_bad_frames_are_answered_with_an_error(platform: Platform, server: str) -> None:
     settings = platform.up.settings
     address = settings.relay.requests_bind if server == "relay" else settings.broker.bind
-    with dealer(address) as peer:
-        peer.send_multipart(BAD_FRAMES[name])
-        while True:
-            answer = [frame for frame in peer.recv_multipart() if frame]
-            # The broker's own heartbeats come on this socket, too.
-            if not (server == "broker" and answer[1][0] == 0x02):
-                break
-    version, body = answer
-    assert (version, body[0]) == (VERSION, ERROR), answer
-    error = cw.Error.FromString(body[1:])
-    assert error.code.isupper()
-    assert len(error.text.split()) > 2
+    for name, frames in BAD_FRAMES.items():
+        # A peer for each, as an answer does not say which frames it is for.
+        with dealer(address) as peer:
+            peer.send_multipart(frames)
+            while True:
+                answer = [frame for frame in peer.recv_multipart() if frame]
+                # The broker's own heartbeats come on this socket, too.
+                if not (server == "broker" and answer[1][0] == 0x02):
+                    break
+        version, body = answer
+        assert (version, body[0]) == (VERSION, ERROR), (name, answer)
+        error = cw.Error.FromString(body[1:])
+        assert error.code.isupper(), name
+        assert len(error.text.split()) > 2, name
 
 
-@pytest.mark.parametrize("server", ["relay", "broker", "notifications"])
-def test_a_frame_beyond_all_limits_costs_its_sender_the_connection(platform: Platform, server: str) -> None:
+def test_a_frame_beyond_all_limits_costs_its_sender_the_connection(platform: Platform) -> None:
     settings = platform.up.settings
-    address = {
-        "relay": settings.relay.requests_bind,
-        "broker": settings.broker.bind,
-        "notifications": settings.relay.notifications_bind,
-    }[server]
-    with zmq.Context() as context, context.socket(zmq.SUB if server == "notifications" else zmq.DEALER) as peer:
-        peer.linger = 0
-        monitor = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        peer.connect(address)
-        if server == "notifications":
-            # A much longer one overflows the stack of the subscriber's own libzmq.
-            peer.subscribe(b"x" * 100_000)
-        else:
-            peer.send_multipart([VERSION, b"\x10" + bytes(20 << 20)])
-        with monitor:
-            assert monitor.poll(20_000), "the connection was kept"
-            peer.disable_monitor()
+    for address in (settings.relay.requests_bind, settings.broker.bind, settings.relay.notifications_bind):
+        is_subscriber = address == settings.relay.notifications_bind
+        with zmq.Context() as context, context.socket(zmq.SUB if is_subscriber else zmq.DEALER) as peer:
+            peer.linger = 0
+            monitor = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            peer.connect(address)
+            if is_subscriber:
+                # A much longer one overflows the stack of the subscriber's own libzmq.
+                peer.subscribe(b"x" * 100_000)
+            else:
+                peer.send_multipart([VERSION, b"\x10" + bytes(20 << 20)])
+            with monitor:
+                assert monitor.poll(20_000), f"the connection to {address} was kept"
+                peer.disable_monitor()
 
 
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"\xff" * 100,
-        GREETING,
-        GREETING + b"\x06" + b"\xff" * 8,
-        bytes(10_000),
-    ],
-    ids=["nothing", "http", "ff", "greeting", "greeting and an endless command", "zeros"],
+NOT_ZEROMQ = (
+    b"",
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\xff" * 100,
+    GREETING,
+    # With a command that never ends.
+    GREETING + b"\x06" + b"\xff" * 8,
+    bytes(10_000),
 )
-def test_connections_that_do_not_speak_zeromq_harm_nobody(platform: Platform, content: bytes) -> None:
+
+
+def test_connections_that_do_not_speak_zeromq_harm_nobody(platform: Platform) -> None:
     settings = platform.up.settings
     connected = []
     try:
         for address in (settings.relay.requests_bind, settings.relay.notifications_bind, settings.broker.bind):
             host, _, port = address.removeprefix("tcp://").rpartition(":")
-            for _ in range(20):
+            for content in NOT_ZEROMQ * 20:
                 peer = socket.create_connection((host, int(port)), timeout=10)
                 connected.append(peer)
                 peer.sendall(content)
