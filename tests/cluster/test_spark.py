@@ -21,7 +21,7 @@ from tests.flink_replacement_spark.harness import MINUTE
 #: Ten seconds of silence, the time between two looks, and what a busy machine adds.
 SILENT_SECONDS = 20.0
 
-pytestmark = pytest.mark.timeout(1_800)
+pytestmark = [pytest.mark.timeout(1_800), pytest.mark.long]
 
 
 @pytest.fixture
@@ -47,7 +47,6 @@ def test_history_is_written_on_a_cluster_whose_workers_lack_the_product(cluster:
     cluster.services.wait_until(lambda: cluster.status()["executors"] == 2, "two executors")
 
 
-@pytest.mark.long
 def test_an_executor_that_falls_silent_holds_nothing_up(cluster: Cluster, bus: RedisBus) -> None:
     cluster.start_pipeline()
     cluster.request(bus, "before")
@@ -65,7 +64,6 @@ def test_an_executor_that_falls_silent_holds_nothing_up(cluster: Cluster, bus: R
             os.kill(frozen, signal.SIGKILL)
 
 
-@pytest.mark.long
 def test_a_driver_whose_executors_are_gone_for_good_begins_anew(cluster: Cluster, bus: RedisBus) -> None:
     """A master that was killed and is back without its memory gives an old application no executors."""
     cluster.start_pipeline()

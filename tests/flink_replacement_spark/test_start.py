@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,6 +20,7 @@ from flink_replacement_spark.engine import class_archive, session
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.engine.java import java_home
 from flink_replacement_spark.engine.worker_python import worker_python
+from flink_replacement_spark.shipping import code_archive
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -137,6 +139,20 @@ def test_a_cluster_gets_the_product_and_gives_the_cores_asked_for_with_short_log
     assert archive.is_file()
     local = session.spark_conf(Settings.model_validate({"data_dir": tmp_path, "spark": {"max_cores": 6}}))
     assert "spark.cores.max" not in local and "spark.archives" not in local
+
+
+def test_workers_that_lack_the_product_load_all_they_need_from_what_is_sent_to_them(tmp_path: Path) -> None:
+    with zipfile.ZipFile(code_archive(tmp_path, sys.executable)) as sent:
+        sent.extractall(tmp_path / "sent")
+    code = (
+        "import sys; sys.path += sys.argv[1:]; import flink_replacement_spark; print(flink_replacement_spark.__file__);"
+        "from flink_replacement_spark.engine.worker_daemon import load_ahead; load_ahead([]);"
+        "import candlewright_cep, flink_replacement_spark.history.merger"
+    )
+    # Without the .pth files of this environment, one of which names the product.
+    command = [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "sent"), sysconfig.get_paths()["purelib"]]
+    found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert Path(found.strip()) == tmp_path / "sent" / "flink_replacement_spark" / "__init__.py"
 
 
 def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
