@@ -87,7 +87,8 @@ def application(services: Services) -> ASGIApp:
     public = frozenset(PREFIX + each.path for each in OPERATIONS if each.is_public)
     # What is live is small, and waits for no compressor.
     remove_compress_type("text/event-stream")
-    places = CompressMiddleware(_Places(api, _problems_of(Web())), minimum_size=_WORTH_BYTES, brotli=False)
+    web = _problems_of(Web(services.tables.warm))
+    places = CompressMiddleware(_Places(api, web), minimum_size=_WORTH_BYTES, brotli=False)
     return _Guarded(places, gate, Rates(settings.requests_per_second), public=public)
 
 

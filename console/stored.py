@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from candlewright.client import RowsUnavailable
 from candlewright.wire.errors import CandlewrightError
 from console.rows import MEDIA, Form, encoded
+from core.background import start_thread
 from core.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ class Tables:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._catalog: Catalog | None = None
+        self._is_warm = False
+
+    def warm(self) -> None:
+        """Loads in a thread what the first call would load: for a page that is about to ask for rows."""
+        if not self._is_warm:
+            self._is_warm = True
+            # What fails here fails in a call, which answers why.
+            start_thread("warm-tables", self._load, on_failure=lambda _: None)
 
     async def read(self, work: Callable[["Tables"], T]) -> T:
         """`work` in a thread. Raises RowsUnavailable where the tables cannot be read."""
@@ -39,12 +48,18 @@ class Tables:
 
     def open(self, name: str) -> "Table | None":
         """For `work`. None before there is such a table."""
-        from iceberg.catalog import open_catalog
         from iceberg.views import open_table
+
+        return open_table(self._settings, self.definition(name), self.catalog)
+
+    @property
+    def catalog(self) -> "Catalog":
+        """For `work`."""
+        from iceberg.catalog import open_catalog
 
         if self._catalog is None:
             self._catalog = open_catalog(self._settings)
-        return open_table(self._settings, self.definition(name), self._catalog)
+        return self._catalog
 
     @staticmethod
     def definition(name: str) -> "TableDefinition":
@@ -53,6 +68,11 @@ class Tables:
         found = definition_of(name)
         assert found is not None, name
         return found
+
+    def _load(self) -> None:
+        import polars  # noqa: F401 - what rows are encoded with
+
+        self.open("ohlc")
 
     def _guarded(self, work: Callable[["Tables"], T]) -> T:
         try:

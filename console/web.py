@@ -1,6 +1,7 @@
 """The console's files: the bundle in `console/web/dist`, and its one page for every address of the application."""
 
 import mimetypes
+from collections.abc import Callable
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -38,11 +39,13 @@ see <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
 class Web(StaticFiles):
     """Files whose names hold their hash never change; the page is asked for each time."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_page: Callable[[], object] = lambda: None) -> None:
+        """`on_page`: called for each page that is served."""
         super().__init__(directory=DIST, check_dir=False)
         # Else a folder that is not built yet were a failure.
         self.config_checked = True
         self._index = DIST / "index.html"
+        self._on_page = on_page
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         if scope["method"] not in ("GET", "HEAD"):
@@ -60,6 +63,8 @@ class Web(StaticFiles):
             if error.status_code != 404 or "." in path.rpartition("/")[2]:
                 raise
             found, is_page = FileResponse(self._index), True
+        if is_page:
+            self._on_page()
         hashed = path.startswith("assets/")
         if hashed:
             found.headers["Vary"] = "Accept-Encoding"

@@ -3,23 +3,24 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from cachetools import LRUCache
 from numpy.typing import NDArray
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import AlwaysTrue
 
 from candlewright.wire.grid import LATEST_NS, SECOND, count_opens
 from candlewright.wire.ranges import common
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.coverage import read_holes
-from iceberg.filters import any_of, equal
 from iceberg.read import read_ohlc
-from iceberg.scan import scan_table
+from iceberg.scan import as_dataset
 from iceberg.tables import OHLC
 
 _MICRO = 1_000
@@ -41,20 +42,52 @@ def stored_series(settings: Settings, patterns: Sequence[str] = (), periods: Seq
         table = open_catalog(settings).load_table(OHLC.identifier)
     except NoSuchTableError:
         return []
-    wanted = any_of([equal("period_seconds", each) for each in set(periods)]) if periods else AlwaysTrue()
-    columns = ("ticker", "period_seconds", "open_time")
-    batches = scan_table(table, wanted, selected_fields=columns).to_arrow_batch_reader()
-    # A batch at a time, so that a large table costs no more memory than its series.
-    parts = [_grouped(pa.table(batch), "open_time", "open_time", None) for batch in batches if batch.num_rows]
-    if not parts:
-        return []
-    found = _grouped(pa.concat_tables(parts), "first", "last", "rows")
+    files = as_dataset(table, OHLC)
+    if isinstance(files, pa.Table):
+        found = _grouped(files, "open_time", "open_time", None)
+    else:
+        found = _together([_series_in(file) for file in files.get_fragments()])
     rows = [
         Series(row["ticker"], row["period_seconds"], row["rows"], row["first"] * _MICRO, row["last"] * _MICRO)
         for row in found.to_pylist()
-        if not patterns or any(fnmatchcase(row["ticker"], pattern) for pattern in patterns)
+        if (not patterns or any(fnmatchcase(row["ticker"], pattern) for pattern in patterns))
+        and (not periods or row["period_seconds"] in periods)
     ]
     return sorted(rows)
+
+
+#: Series of data files that a process remembers, of the files that were read last: a file never changes.
+_MAX_REMEMBERED = 100_000
+_remembered: LRUCache[str, pa.Table] = LRUCache(_MAX_REMEMBERED, getsizeof=lambda found: 1 + found.num_rows)
+_lock = Lock()
+
+
+def _series_in(file: ds.Fragment) -> pa.Table:
+    with _lock:
+        found = _remembered.get(file.path)
+    if found is None:
+        # A batch at a time, so that a large file costs no more memory than its series.
+        batches = file.to_batches(schema=OHLC.arrow_schema, columns=["ticker", "period_seconds", "open_time"])
+        found = _together([_grouped(pa.table(each), "open_time", "open_time", None) for each in batches])
+        if found.num_rows < _MAX_REMEMBERED:
+            with _lock:
+                _remembered[file.path] = found
+    return found
+
+
+def _together(parts: Sequence[pa.Table]) -> pa.Table:
+    return _grouped(pa.concat_tables([_NO_SERIES, *parts]), "first", "last", "rows")
+
+
+_NO_SERIES = pa.schema(
+    [
+        ("ticker", pa.string()),
+        ("period_seconds", pa.int32()),
+        ("first", pa.int64()),
+        ("last", pa.int64()),
+        ("rows", pa.int64()),
+    ]
+).empty_table()
 
 
 def _grouped(table: pa.Table, first: str, last: str, rows: str | None) -> pa.Table:

@@ -54,6 +54,7 @@ from iceberg.tables import (
     TableDefinition,
     create_tables,
 )
+from iceberg.views import rows_of
 
 __all__ = [
     "COMMITTED",
@@ -107,6 +108,7 @@ __all__ = [
     "read_ticks",
     "relocate",
     "rewrite",
+    "rows_of",
     "scan_range",
     "scan_ranges",
     "scan_revisions",

@@ -19,8 +19,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from candlewright.wire.errors import CommitConflict, CommitUnknown
 from iceberg.filters import one_of
-from iceberg.scan import scan_table
-from iceberg.tables import TableDefinition
+from iceberg.scan import read_rows
+from iceberg.tables import COVERAGE, TableDefinition
 
 _ALWAYS_KNOWN = ("open", "high", "low", "close", "volume")
 _SOMETIMES_KNOWN = ("quote_volume", "trade_count")
@@ -190,5 +190,5 @@ def catalog_errors(name: str) -> Iterator[None]:
 
 def written_requests(table: Table, request_ids: Sequence[str]) -> set[str]:
     """Which of these requests have a row in `market.coverage`."""
-    found = scan_table(table, one_of("request_id", request_ids), selected_fields=("request_id",)).to_arrow()
+    found = read_rows(table, COVERAGE, one_of("request_id", request_ids), columns=("request_id",))
     return set(found["request_id"].to_pylist())

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.expressions import And
+from pyiceberg.expressions import AlwaysTrue, And
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import equal, one_of
-from iceberg.scan import scan_table
+from iceberg.scan import read_rows
 from iceberg.tables import COVERAGE
 
 
@@ -37,7 +38,7 @@ def read_coverage(settings: Settings) -> list[dict[str, Any]]:
         table = open_catalog(settings).load_table(COVERAGE.identifier)
     except NoSuchTableError:
         return []
-    rows = {row["request_id"]: row for row in scan_table(table).to_arrow().to_pylist()}
+    rows = {row["request_id"]: row for row in read_rows(table, COVERAGE, AlwaysTrue()).to_pylist()}
     return sorted(rows.values(), key=lambda row: (row["start"], row["request_id"]))
 
 
@@ -49,8 +50,9 @@ def read_request(settings: Settings, request_id: str) -> Covered:
 def read_requests(settings: Settings, request_ids: Sequence[str]) -> dict[str, Covered]:
     """What the coverage rows of finished requests say, in one scan."""
     table = open_catalog(settings).load_table(COVERAGE.identifier)
-    columns = [name for name in ("holes", "closed_until") if name in table.schema().column_names]
-    found = scan_table(table, one_of("request_id", request_ids), selected_fields=("request_id", *columns)).to_arrow()
+    found = read_rows(
+        table, COVERAGE, one_of("request_id", request_ids), columns=("request_id", "holes", "closed_until")
+    )
     rows: dict[str, list[dict[str, Any]]] = {request_id: [] for request_id in request_ids}
     for row in found.to_pylist():
         rows[row["request_id"]].append(row)
@@ -60,15 +62,17 @@ def read_requests(settings: Settings, request_ids: Sequence[str]) -> dict[str, C
 def _covered(rows: Sequence[dict[str, Any]]) -> Covered:
     # A request that was written twice after a crash has two equal rows.
     holes = {(_nanoseconds(hole["start"]), _nanoseconds(hole["end"])) for row in rows for hole in row["holes"] or ()}
-    closed = next((row["closed_until"] for row in rows if row.get("closed_until")), None)
+    closed = next((row["closed_until"] for row in rows if row["closed_until"]), None)
     return Covered(tuple(sorted(holes)), closed and _nanoseconds(closed))
 
 
-def read_holes(settings: Settings, ticker: str, period_seconds: int) -> list[tuple[int, int]]:
+def read_holes(
+    settings: Settings, ticker: str, period_seconds: int, *, catalog: Catalog | None = None
+) -> list[tuple[int, int]]:
     """Half-open ranges in ns in which requests found that the venue has no candle, in any order."""
-    table = open_catalog(settings).load_table(COVERAGE.identifier)
+    table = (catalog or open_catalog(settings)).load_table(COVERAGE.identifier)
     wanted = And(equal("ticker", ticker), equal("period_seconds", period_seconds), one_of("status", _DECIDED))
-    rows = scan_table(table, wanted, selected_fields=("holes",)).to_arrow()["holes"].to_pylist()
+    rows = read_rows(table, COVERAGE, wanted, columns=("holes",))["holes"].to_pylist()
     return list({(_nanoseconds(hole["start"]), _nanoseconds(hole["end"])) for holes in rows for hole in holes or ()})
 
 

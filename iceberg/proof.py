@@ -22,7 +22,8 @@ from pyiceberg.table import Table
 from candlewright.wire import grid
 from iceberg.filters import one_of
 from iceberg.read import range_filter
-from iceberg.scan import scan_table
+from iceberg.scan import read_rows, scan_table
+from iceberg.tables import OHLC
 
 #: Open times that are looked at together; the memory of one look is some 20 MB.
 WINDOW = 1_000_000
@@ -148,10 +149,8 @@ def scan_stored(table: Table, ticker: str, period_seconds: int, *, start: int, e
     """The stored candles that a fetch can have brought: whole ones, and neither bars that the platform made of live
     trades where the exchange has none of its own, nor those of imported files, which prove nothing.
     """
-    columns = ("open_time", "source", "complete")
-    rows = scan_table(
-        table, range_filter(ticker, period_seconds, start_ns=start, end_ns=end), selected_fields=columns
-    ).to_arrow()
+    wanted = range_filter(ticker, period_seconds, start_ns=start, end_ns=end)
+    rows = read_rows(table, OHLC, wanted, columns=("open_time", "source", "complete"))
     fetched = rows.filter(pc.and_(rows["complete"], pc.is_in(rows["source"], pa.array(_FETCHED))))
     opens, first = np.unique(_nanoseconds(fetched["open_time"]), return_index=True)
     return Stored(opens, pc.equal(fetched["source"], "exchange").to_numpy(zero_copy_only=False)[first])

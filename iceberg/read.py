@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import any_of, at_least, below, equal, one_of
-from iceberg.scan import scan_table
+from iceberg.scan import read_rows, scan_table
 from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS, TRIGGER_EVENTS
 
 _MICRO = 1_000
@@ -49,7 +49,7 @@ def read_ohlc_of(
     found: dict[str, pa.Table] = {}
     for first in range(0, len(tickers), _MAX_LISTED):
         listed = tickers[first : first + _MAX_LISTED]
-        rows = _collect(table, And(one_of("ticker", listed), of_period), OHLC.arrow_schema)
+        rows = read_rows(table, OHLC, And(one_of("ticker", listed), of_period))
         rows = rows.take(pc.sort_indices(rows, sort_keys=[("ticker", "ascending"), ("open_time", "ascending")]))
         counts = {each["values"]: each["counts"] for each in pc.value_counts(rows["ticker"]).to_pylist()}
         begin = 0
@@ -107,7 +107,7 @@ def tick_bounds(settings: Settings, ticker: str, *, start_ns: int, end_ns: int) 
     be wider than the trades are. None where no file can have any; reads none of them.
     """
     table = open_catalog(settings).load_table(TICKS.identifier)
-    bounds = _file_bounds(table, _ticks_filter(ticker, start_ns, end_ns), "ts_ns")
+    bounds = file_bounds(table, _ticks_filter(ticker, start_ns, end_ns), "ts_ns")
     found = max(bounds[0], start_ns), min(bounds[1] + 1, end_ns)
     return found if found[0] < found[1] else None
 
@@ -123,19 +123,19 @@ def read_newest_events(
     for column, names in (("ticker", tickers), ("trigger_id", trigger_ids)):
         if names:
             wanted = And(one_of(column, names), wanted)
-    first, last = _file_bounds(table, wanted, "fired_at")
+    first, last = file_bounds(table, wanted, "fired_at")
     found, reach = TRIGGER_EVENTS.arrow_schema.empty_table(), _EVENTS_REACH
     while first <= last and found.num_rows < least:
         # Statistics are of whole files: `last` may be after the end.
         start = min(last, end_ns // _MICRO) - reach
-        found = _collect(table, And(wanted, at_least("fired_at", iso(max(first, start)))), TRIGGER_EVENTS.arrow_schema)
+        found = read_rows(table, TRIGGER_EVENTS, And(wanted, at_least("fired_at", iso(max(first, start)))))
         if start <= first:
             break
         reach *= 16
     return found.take(pc.sort_indices(found, sort_keys=[("fired_at", "ascending"), ("event_id", "ascending")]))
 
 
-def _file_bounds(table: Table, wanted: BooleanExpression, column: str) -> tuple[int, int]:
+def file_bounds(table: Table, wanted: BooleanExpression, column: str) -> tuple[int, int]:
     """The least and the greatest value by the statistics of the data files; (highest, lowest) without any."""
     field = table.schema().find_field(column).field_id
     first, last = _HIGHEST, _LOWEST
@@ -165,7 +165,7 @@ def _ticks_filter(ticker: str, start_ns: int, end_ns: int) -> BooleanExpression:
 def read_gaps(settings: Settings, ticker: str) -> pa.Table:
     """All rows of `market.gaps` of a ticker, repaired or not, ordered by from_ts."""
     table = open_catalog(settings).load_table(GAPS.identifier)
-    found = _collect(table, equal("ticker", ticker), GAPS.arrow_schema)
+    found = read_rows(table, GAPS, equal("ticker", ticker))
     keys = [("from_ts", "ascending"), ("detected_at", "ascending")]
     return found.take(pc.sort_indices(found, sort_keys=keys))
 
@@ -196,7 +196,7 @@ def is_stored(settings: Settings, ticker: str) -> bool:
 
 def scan_range(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> pa.Table:
     """All columns of the candles in the range, ordered by open_time."""
-    found = _collect(table, range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns), OHLC.arrow_schema)
+    found = read_rows(table, OHLC, range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns))
     return found.take(pc.sort_indices(found["open_time"]))
 
 
@@ -219,7 +219,7 @@ def scan_ranges(table: Table, ranges: Sequence[tuple[str, int, int, int]]) -> pa
                 for ticker, period_seconds, start_ns, end_ns in ranges[first : first + _RANGES_PER_SCAN]
             ]
         )
-        parts.append(_collect(table, wanted, OHLC.arrow_schema))
+        parts.append(read_rows(table, OHLC, wanted))
     return pa.concat_tables(parts)
 
 
@@ -228,7 +228,7 @@ def scan_series(table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: 
     wanted = And(at_least("open_time", iso(start_ns // _MICRO)), below("open_time", iso(-(-end_ns // _MICRO))))
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
-    return _collect(table, wanted, OHLC.arrow_schema)
+    return read_rows(table, OHLC, wanted)
 
 
 def scan_trade_ids(table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: int) -> pa.Table:
@@ -236,12 +236,12 @@ def scan_trade_ids(table: Table, tickers: Sequence[str], *, start_ns: int, end_n
     wanted = And(at_least("ts", iso(start_ns // _MICRO)), at_least("ts_ns", start_ns), below("ts_ns", end_ns))
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
-    return scan_table(table, wanted, selected_fields=("ticker", "trade_id")).to_arrow()
+    return read_rows(table, TICKS, wanted, columns=("ticker", "trade_id"))
 
 
 def scan_trades(table: Table, ticker: str, *, start_ns: int, end_ns: int) -> pa.Table:
     """All columns of the trades with start_ns <= ts_ns < end_ns, in no order."""
-    return _collect(table, _ticks_filter(ticker, start_ns, end_ns), TICKS.arrow_schema)
+    return read_rows(table, TICKS, _ticks_filter(ticker, start_ns, end_ns))
 
 
 def trade_files(table: Table, ticker: str, *, start_ns: int, end_ns: int) -> frozenset[str]:
@@ -256,11 +256,6 @@ def range_filter(ticker: str, period_seconds: int, *, start_ns: int, end_ns: int
 
 def _opening_in(start_ns: int, end_ns: int) -> BooleanExpression:
     return And(at_least("open_time", iso(-(-start_ns // _MICRO))), below("open_time", iso(-(-end_ns // _MICRO))))
-
-
-def _collect(table: Table, wanted: BooleanExpression, schema: pa.Schema) -> pa.Table:
-    found = scan_table(table, wanted).to_arrow()
-    return found.select(schema.names).cast(schema)
 
 
 def iso(microseconds: int) -> str:

@@ -21,7 +21,7 @@ from iceberg.append import candle_keys, compare_candles, load_table
 from iceberg.catalog import open_catalog
 from iceberg.filters import any_of, at_least, below, equal
 from iceberg.read import iso, range_filter
-from iceberg.scan import scan_table
+from iceberg.scan import read_rows
 from iceberg.tables import OHLC_REVISIONS
 from venues.sound import MAX_REVISION
 
@@ -147,7 +147,7 @@ def scan_revisions(table: Table, candles: pa.Table, *, numbers_only: bool = Fals
     near = _near(candles)
     for first in range(0, len(near), _MAX_RANGES):
         wanted = any_of(near[first : first + _MAX_RANGES])
-        parts.append(scan_table(table, wanted, selected_fields=names).to_arrow().select(names).cast(schema))
+        parts.append(read_rows(table, OHLC_REVISIONS, wanted, columns=names))
     return pa.concat_tables(parts)
 
 
@@ -192,7 +192,7 @@ def read_as_of(
         range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns),
         below("known_at", iso(as_of_ns // _MICRO + 1)),
     )
-    rows = effective(scan_table(table, wanted).to_arrow().select(_SCHEMA.names).cast(_SCHEMA))
+    rows = effective(read_rows(table, OHLC_REVISIONS, wanted))
     found = rows.take(pc.sort_indices(rows["open_time"]))
     return found if limit is None else found.slice(0, limit)
 
@@ -219,7 +219,7 @@ def read_published(settings: Settings, ticker: str, period_seconds: int, *, sinc
 
 
 def _published(table: Table, wanted: BooleanExpression) -> pa.Table:
-    found = scan_table(table, wanted).to_arrow().select(_SCHEMA.names).cast(_SCHEMA)
+    found = read_rows(table, OHLC_REVISIONS, wanted)
     is_committed = pc.equal(found["source"], "exchange").to_numpy() | (_times(found) % _MICRO == COMMITTED)
     found = found.filter(pa.array(~is_committed))
     keys = [(name, "ascending") for name in ("known_at", "period_seconds", "open_time", "revision")]

@@ -1,17 +1,24 @@
-"""Scans of a table that read each manifest once.
+"""Scans of a table that read each manifest once, and its small files together.
 
 A manifest never changes, and a small commit leaves most of them as they were. pyiceberg reads all of them anew for
-each scan: after some hundred small commits that takes longer than the rows.
+each scan: after some hundred small commits that takes longer than the rows. It also opens each data file in Python,
+which costs more than the rows of a small one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from cachetools import LRUCache
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import PyArrowFileIO, expression_to_pyarrow
 from pyiceberg.manifest import ManifestEntry, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, Table
+
+from iceberg.tables import TableDefinition
 
 #: Entries of manifests that a process remembers, of those that were read last: some 30 MB.
 MAX_ENTRIES = 5_000
@@ -34,6 +41,38 @@ def scan_table(
         catalog=table.catalog,
         table_identifier=table.name(),
     )
+
+
+def read_rows(
+    table: Table, definition: TableDefinition, wanted: BooleanExpression, *, columns: Sequence[str] = ()
+) -> pa.Table:
+    """In no order; no `columns` = all. A column that the table does not have yet is NULL."""
+    found = as_dataset(table, definition, wanted)
+    names = list(columns or definition.arrow_schema.names)
+    if isinstance(found, pa.Table):
+        return found.select(names)
+    filtered = expression_to_pyarrow(bind(definition.schema, wanted, case_sensitive=True))
+    return found.to_table(columns=names, filter=filtered)
+
+
+def as_dataset(
+    table: Table, definition: TableDefinition, wanted: BooleanExpression | None = None
+) -> ds.FileSystemDataset | pa.Table:
+    """The files that may have such rows, for a reader that pushes its columns and filters down into them; of one state
+    of the table.
+
+    A table with files of deletions, which the platform never writes, is read.
+    """
+    schema = definition.arrow_schema
+    scan = scan_table(table, wanted)
+    tasks = list(scan.plan_files())
+    if any(task.delete_files for task in tasks):
+        return scan.to_arrow().select(schema.names).cast(schema)
+    places = [PyArrowFileIO.parse_location(task.file.file_path) for task in tasks]
+    scheme, netloc, _ = places[0] if places else PyArrowFileIO.parse_location(table.location())
+    files = PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc)
+    parquet = ds.ParquetFileFormat()
+    return ds.FileSystemDataset([parquet.make_fragment(path, files) for _, _, path in places], schema, parquet, files)
 
 
 class _Scan(DataScan):

@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import Table
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
 from iceberg.filters import equal
-from iceberg.read import first_open, scan_range
-from iceberg.scan import scan_table
-from iceberg.tables import TABLES, TableDefinition
+from iceberg.read import file_bounds, first_open, range_filter, scan_range
+from iceberg.scan import read_rows
+from iceberg.tables import OHLC, TABLES, TableDefinition
 
 if TYPE_CHECKING:
-    import pyarrow.dataset as ds
     from pyiceberg.catalog import Catalog
 
+_MICRO = 1_000
 _SECOND = 1_000_000_000
 #: Candles that one part may have.
 PART_ROWS = 50_000
@@ -61,6 +60,12 @@ def bars_in_parts(table: Table, ticker: str, period_seconds: int, *, start_ns: i
 
 def newest_bars(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int, limit: int) -> pa.Table:
     """The last `limit` candles of [start, end), in order."""
+    wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
+    oldest, newest = file_bounds(table, wanted, "open_time")
+    if newest < oldest:
+        return OHLC.arrow_schema.empty_table()
+    # The bounds are those of whole files, and of every series in them.
+    start_ns, end_ns = max(start_ns, oldest * _MICRO), min(end_ns, newest * _MICRO + 1)
     periods = max(limit, _STRETCH_PERIODS)
     while True:
         first = max(start_ns, end_ns - periods * period_seconds * _SECOND)
@@ -73,28 +78,8 @@ def newest_bars(table: Table, ticker: str, period_seconds: int, *, start_ns: int
 def rows_of(table: Table, definition: TableDefinition, ticker: str = "") -> pa.Table:
     """All rows, or those of one ticker."""
     wanted: BooleanExpression = equal("ticker", ticker) if ticker else AlwaysTrue()
-    found = scan_table(table, wanted).to_arrow()
-    return found.select(definition.arrow_schema.names).cast(definition.arrow_schema)
+    return read_rows(table, definition, wanted)
 
 
 def definition_of(name: str) -> TableDefinition | None:
     return next((each for each in TABLES if each.name == name), None)
-
-
-def dataset_of(table: Table, definition: TableDefinition) -> "ds.Dataset | pa.Table":
-    """The table's files, for a reader that pushes its columns and filters down into them; of one state of the table.
-
-    A table with files of deletions, which the platform never writes, is read whole.
-    """
-    import pyarrow.dataset as ds
-
-    schema = definition.arrow_schema
-    tasks = list(scan_table(table).plan_files())
-    if any(task.delete_files for task in tasks):
-        return scan_table(table).to_arrow().select(schema.names).cast(schema)
-    if not tasks:
-        return schema.empty_table()
-    scheme, netloc, _ = PyArrowFileIO.parse_location(tasks[0].file.file_path)
-    files = PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc)
-    paths = [PyArrowFileIO.parse_location(task.file.file_path)[2] for task in tasks]
-    return ds.dataset(paths, schema=schema, format="parquet", filesystem=files)

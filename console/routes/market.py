@@ -82,7 +82,7 @@ async def list_bars(call: Call) -> Response:
         if table is None:
             empty = tables.definition("ohlc").arrow_schema.empty_table()
             return "", iter([empty]), _Seen(wanted, [], has_end=query.end is not None and query.start is not None)
-        holes = read_holes(call.services.settings, ticker, period)
+        holes = read_holes(call.services.settings, ticker, period, catalog=tables.catalog)
         seen = _Seen(wanted, holes, has_end=query.end is not None)
         if is_last:
             parts: Iterator[pa.Table] = iter(

@@ -13,7 +13,8 @@ from console.sql.engine import Limits, run
 from core.background import start_thread
 from core.settings import Settings
 from iceberg.catalog import open_catalog
-from iceberg.views import dataset_of, definition_of, open_table
+from iceberg.scan import as_dataset
+from iceberg.views import definition_of, open_table
 
 __all__ = ["serve"]
 
@@ -42,7 +43,7 @@ def _answered(settings: Settings, asked: dict[str, Any]) -> tuple[dict[str, Any]
         catalog = catalog or open_catalog(settings)
         definition = definition_of(name)
         table = open_table(settings, definition, catalog) if definition is not None else None
-        return dataset_of(table, definition) if table is not None and definition is not None else None
+        return as_dataset(table, definition) if table is not None and definition is not None else None
 
     try:
         with _stopped_after(settings.console.sql_seconds) as deliver:

@@ -53,9 +53,14 @@ async def test_assets_are_sent_compressed_to_those_who_take_it(accepted: str, en
     scripts = sorted((WEB / "dist" / "assets").glob("main-*.js"))
     if not scripts:
         pytest.skip("the console's pages are not bundled (./run build)")
-    transport = httpx.ASGITransport(app=Web())
+    pages: list[None] = []
+    transport = httpx.ASGITransport(app=Web(lambda: pages.append(None)))
     async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
         answer = await client.get(f"/assets/{scripts[0].name}", headers={"Accept-Encoding": accepted})
+        assert not pages
+        for page in ("/", "/chart?ticker=BTC/USDT.BINANCE"):
+            assert (await client.get(page)).headers["cache-control"] == "no-cache"
+        assert len(pages) == 2
     assert answer.headers.get("content-encoding") == encoding
     assert answer.headers["content-type"].startswith("text/javascript")
     assert "immutable" in answer.headers["cache-control"]

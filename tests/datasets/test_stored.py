@@ -2,10 +2,17 @@
 
 from pathlib import Path
 
-from core.settings import Settings
-from datasets.stored import Series, read_candles, stored_series
-from tests.datasets.conftest import COUNT, HOLES, MINUTE_US, START_US, UNKNOWN
+import pyarrow as pa
+import pytest
 
+from core.settings import Settings
+from datasets import stored
+from datasets.stored import Series, read_candles, stored_series
+from iceberg import OHLC, create_tables, open_catalog
+from iceberg.filters import at_least
+from tests.datasets.conftest import COUNT, HOLES, MINUTE_US, START_US, UNKNOWN, stored_candles
+
+_GROUPED = stored._grouped
 ROWS = COUNT - len(HOLES) - len(UNKNOWN)
 
 
@@ -24,6 +31,28 @@ def test_series_are_chosen_by_pattern_and_period(settings: Settings) -> None:
     assert [each.ticker for each in stored_series(settings, ["*.KRAKEN"])] == ["ETH/USD.KRAKEN"]
     assert [each.period_seconds for each in stored_series(settings, ["BTC/*"], [3_600])] == [3_600]
     assert stored_series(settings, ["btc/usdt.binance"]) == []
+
+
+def test_each_file_is_read_for_its_series_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(data_dir=tmp_path)
+    catalog = open_catalog(settings)
+    create_tables(catalog)
+    bars = stored_candles("SOL/USDT.BINANCE")
+    rows = 0
+    for begin in range(0, bars.num_rows, 10):
+        catalog.load_table(OHLC.identifier).append(bars.slice(begin, 10))
+        rows += bars.slice(begin, 10).num_rows
+        assert [each.rows for each in stored_series(settings)] == [rows]
+    with monkeypatch.context() as patch:
+        patch.setattr(stored, "_grouped", _joined)
+        assert [each.rows for each in stored_series(settings)] == [rows]
+    catalog.load_table(OHLC.identifier).delete(at_least("open_time", "2024-01-02T00:00:00+00:00"))
+    assert [each.rows for each in stored_series(settings)] == [8]
+
+
+def _joined(table: pa.Table, first: str, last: str, rows: str | None) -> pa.Table:
+    assert rows is not None, "a file was read again"
+    return _GROUPED(table, first, last, rows)
 
 
 def test_holes_of_the_venue_are_told_from_what_is_not_stored(settings: Settings) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.table import Table
 
@@ -15,6 +15,7 @@ from iceberg import OHLC, append, load_table, scan_table
 from iceberg import scan as scans
 from iceberg.filters import at_least, equal
 from iceberg.read import iso
+from iceberg.scan import read_rows
 from tests.iceberg.rows import candles
 
 TICKERS = ("BTC/USDT.BINANCE", "ETH/USDT.BINANCE", "SOL/USDT.BINANCE")
@@ -53,12 +54,33 @@ def test_the_rows_are_those_that_pyiceberg_finds(catalog: Catalog, times: int) -
         for wanted in filters:
             stock = table.scan() if wanted is None else table.scan(row_filter=wanted)
             assert in_order(scan_table(table, wanted).to_arrow()) == in_order(stock.to_arrow())
+            rows = read_rows(table, OHLC, AlwaysTrue() if wanted is None else wanted)
+            assert rows.schema == OHLC.arrow_schema
+            assert in_order(rows) == in_order(stock.to_arrow())
     assert len(scan_table(table, selected_fields=("ticker",), limit=3).to_arrow()) == 3
     assert scan_table(table, selected_fields=("ticker",)).to_arrow().column_names == ["ticker"]
 
 
 def test_an_empty_table_has_no_rows(catalog: Catalog) -> None:
     assert scan_table(load_table(catalog, OHLC)).to_arrow().num_rows == 0
+    assert read_rows(load_table(catalog, OHLC), OHLC, AlwaysTrue()).num_rows == 0
+
+
+def test_a_filter_may_name_columns_that_are_not_read(catalog: Catalog) -> None:
+    found = read_rows(filled(catalog, 3), OHLC, equal("ticker", TICKERS[1]), columns=("open_time", "volume"))
+    assert found.column_names == ["open_time", "volume"]
+    assert sorted(found["volume"].to_pylist()) == [5.0, 6.0, 7.0, 8.0, 9.0]
+
+
+def test_a_column_that_the_table_does_not_have_yet_is_null(catalog: Catalog) -> None:
+    table = filled(catalog, 1)
+    with table.update_schema() as update:
+        update.delete_column("quote_volume")
+    table = load_table(catalog, OHLC)
+    table.append(candles([9]).drop_columns("quote_volume"))
+    found = read_rows(table, OHLC, AlwaysTrue(), columns=("volume", "quote_volume"))
+    assert found["volume"].to_pylist() == [9.0, 0.0, 1.0, 2.0, 3.0, 4.0]
+    assert found["quote_volume"].to_pylist()[0] is None
 
 
 def test_each_manifest_is_read_once(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
