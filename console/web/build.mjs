@@ -44,10 +44,11 @@ const main = Object.values(metafile.outputs).find(({ entryPoint }) => entryPoint
 const shared = new Set(imports(main).map((path) => `/assets/${basename(path)}`));
 const preloads = [...shared].map((path) => `<link rel="modulepreload" href="${path}" />`);
 // Those of a page are asked for before the first script has run: `theme.ts` reads which.
-const pages = Object.entries(metafile.outputs).filter(([, { entryPoint }]) => entryPoint?.startsWith("src/pages/"));
-const files = pages.map(([path, { entryPoint }]) => {
+const loaded = { "src/pages/chart.tsx": "/chart", "src/pages/editing.ts": "/sql /triggers" };
+const files = Object.entries(loaded).map(([source, pages]) => {
+  const [path] = Object.entries(metafile.outputs).find(([, { entryPoint }]) => entryPoint === source);
   const names = [...imported(path)].map((each) => `/assets/${basename(each)}`).filter((each) => !shared.has(each));
-  return `<meta name="page-files" data-page="/${basename(entryPoint, ".tsx")}" content="${names.join(" ")}" />`;
+  return `<meta name="page-files" data-pages="${pages}" content="${names.join(" ")}" />`;
 });
 const page = readFileSync(join(here, "src/index.html"), "utf8")
   .replace("{{theme}}", asset("src/theme.ts"))

@@ -9,7 +9,7 @@
 {
   const page = location.pathname === "/" ? "/markets" : location.pathname;
   for (const each of document.querySelectorAll<HTMLMetaElement>('meta[name="page-files"]')) {
-    if (each.dataset.page !== page) continue;
+    if (!each.dataset.pages?.split(" ").includes(page)) continue;
     for (const href of each.content.split(" ")) {
       document.head.append(Object.assign(document.createElement("link"), { rel: "modulepreload", href }));
     }

@@ -5,6 +5,10 @@ import { tokenWanted } from "../data/api";
 import { connection, refusal } from "../data/live";
 import { problemsOf, reachable, status } from "../data/platform";
 import { useValue } from "../data/value";
+import Events from "../pages/events";
+import Markets from "../pages/markets";
+import Requests from "../pages/requests";
+import System from "../pages/system";
 import { Icon, type IconName } from "./icons";
 import { shortcuts, useShortcuts } from "./keys";
 import { Palette } from "./palette";
@@ -17,17 +21,21 @@ interface Page {
   name: string;
   key: string;
   icon: IconName;
-  load: () => Promise<{ default: ComponentType }>;
+  /** Pages that draw charts or have an editor are loaded when they are opened; the others are in the first file. */
+  content?: ComponentType;
+  load?: () => Promise<ComponentType>;
 }
 
+const editing = () => import("../pages/editing");
+
 export const PAGES: Page[] = [
-  { path: "/chart", name: "Chart", key: "c", icon: "chart", load: () => import("../pages/chart") },
-  { path: "/markets", name: "Markets", key: "m", icon: "markets", load: () => import("../pages/markets") },
-  { path: "/triggers", name: "Triggers", key: "t", icon: "triggers", load: () => import("../pages/triggers") },
-  { path: "/events", name: "Events", key: "e", icon: "events", load: () => import("../pages/events") },
-  { path: "/sql", name: "SQL", key: "s", icon: "sql", load: () => import("../pages/sql") },
-  { path: "/requests", name: "Requests", key: "r", icon: "requests", load: () => import("../pages/requests") },
-  { path: "/system", name: "System", key: "y", icon: "system", load: () => import("../pages/system") },
+  { path: "/chart", name: "Chart", key: "c", icon: "chart", load: () => import("../pages/chart").then((its) => its.default) },
+  { path: "/markets", name: "Markets", key: "m", icon: "markets", content: Markets },
+  { path: "/triggers", name: "Triggers", key: "t", icon: "triggers", load: () => editing().then((its) => its.Triggers) },
+  { path: "/events", name: "Events", key: "e", icon: "events", content: Events },
+  { path: "/sql", name: "SQL", key: "s", icon: "sql", load: () => editing().then((its) => its.Sql) },
+  { path: "/requests", name: "Requests", key: "r", icon: "requests", content: Requests },
+  { path: "/system", name: "System", key: "y", icon: "system", content: System },
 ];
 
 export function App() {
@@ -98,17 +106,15 @@ export function App() {
   );
 }
 
-const loaded = new Map<string, ComponentType>();
-
 function Loaded({ page }: { page: Page }) {
   const [, redraw] = useState(0);
   const [failed, setFailed] = useState(false);
-  const Content = loaded.get(page.path);
+  const Content = page.content;
   useEffect(() => {
-    if (loaded.has(page.path)) return;
-    page.load().then(
-      (module) => {
-        loaded.set(page.path, module.default);
+    if (page.content) return;
+    page.load?.().then(
+      (content) => {
+        page.content = content;
         redraw((count) => count + 1);
       },
       () => setFailed(true),
