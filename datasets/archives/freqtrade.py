@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pyarrow as pa
-from pyarrow import feather
 
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.periods import parse_period
+from datasets.archives.arrow_file import read_table
 from datasets.archives.candles import Candles, Wanted, checked
 from datasets.archives.files import MAX_BYTES, MAX_ROWS, BadFile, Lines
 from datasets.layouts.files import pair_of
@@ -34,9 +34,7 @@ def read(file: Path, wanted: Wanted) -> Candles:
 
 def _table(file: Path) -> pa.Table:
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise BadFile(file, f"it has more than {MAX_BYTES >> 20:,} MiB")
-        table = feather.read_table(str(file), memory_map=False)
+        table = read_table(file, MAX_BYTES)
         table.validate(full=True)
         missing = [name for name in _NAMES if name not in table.column_names]
     except OSError as error:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import feather
 
 from candlewright.wire.ticker import Ticker
-from datasets.archives import FORMATS, BadFile, Candles, Wanted, files, together
+from datasets.archives import FORMATS, BadFile, Candles, Wanted, files, freqtrade, together
 from tests.datasets.archives.bomb import write_bomb
 
 BTC = Wanted(Ticker.parse("BTC/USDT.BINANCE"))
@@ -193,6 +193,24 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_bomb(file)
     with pytest.raises(BadFile, match="it unpacks to 8 MiB"):
         read(file)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4", "uncompressed"])
+def test_a_feather_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str) -> None:
+    file = sound(tmp_path, "freqtrade")
+    table = feather.read_table(str(file))
+    # A column that no one asked for, and the dictionary of another.
+    table = table.append_column("more", pa.array(["0" * (4 << 20)] * 3))
+    table = table.append_column("name", pa.array(["1" * (4 << 20)] * 3).dictionary_encode())
+    feather.write_feather(table, str(file), compression=compression)
+    monkeypatch.setattr(freqtrade, "MAX_BYTES", 15 << 20)
+    said = "it has 16 MiB, over 15" if compression == "uncompressed" else "it unpacks to 16 MiB, over 15"
+    before = pa.total_allocated_bytes()
+    with pytest.raises(BadFile, match=said):
+        read(file, replace(BTC, period_seconds=60), "freqtrade")
+    assert pa.total_allocated_bytes() - before < 1 << 20
+    monkeypatch.setattr(freqtrade, "MAX_BYTES", 17 << 20)
+    assert read(file, replace(BTC, period_seconds=60), "freqtrade").table.num_rows == 3
 
 
 def test_files_together_must_agree(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""Arrow files (feather) of unknown origin: how much they unpack to is known before anything is unpacked.
+
+Each message has a flatbuffer (format/Message.fbs and format/Schema.fbs of Apache Arrow) with the place of each buffer
+in its body. Where a record batch is compressed, each buffer begins with its unpacked size, to which the reader keeps.
+"""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import feather
+
+from datasets.archives.files import BadFile
+
+_MAGIC, _END = b"ARROW1\0\0", b"ARROW1"
+_SIZE = struct.Struct("<q")
+# ---- places of fields in their tables
+_HEADER_KIND, _HEADER = 1, 2
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+_DATA = 1
+_BUFFERS, _COMPRESSION = 2, 3
+
+
+def read_table(file: Path, max_bytes: int) -> pa.Table:
+    """Raises BadFile for one that unpacks to more, and what Arrow raises for a damaged one."""
+    if (size := file.stat().st_size) > max_bytes:
+        raise BadFile(file, f"it has {size >> 20:,} MiB, over {max_bytes >> 20:,}")
+    with pa.OSFile(str(file)) as source:
+        if source.read(len(_MAGIC)) != _MAGIC:
+            # Files of feather's first version are not compressed.
+            return feather.read_table(str(file), memory_map=False)
+        source.seek(size - len(_END))
+        if source.read() != _END:
+            raise pa.ArrowInvalid("its end is missing")
+        source.seek(len(_MAGIC))
+        if (size := _unpacked_bytes(source)) > max_bytes:
+            raise BadFile(file, f"it unpacks to {size >> 20:,} MiB, over {max_bytes >> 20:,}")
+        # The messages that were measured, in their order, not those that the file's footer refers to.
+        source.seek(len(_MAGIC))
+        with pa.ipc.open_stream(source) as stream:
+            return stream.read_all()
+
+
+def _unpacked_bytes(source: pa.NativeFile) -> int:
+    try:
+        return sum(
+            _unpacked(memoryview(message.metadata), memoryview(message.body or b""))
+            for message in pa.ipc.MessageReader.open_stream(source)
+        )
+    except (struct.error, IndexError, ValueError) as error:
+        raise pa.ArrowInvalid(f"a message cannot be read: {error}") from error
+
+
+def _unpacked(metadata: memoryview, body: memoryview) -> int:
+    message = _at(metadata, 0)
+    kind = _field(metadata, message, _HEADER_KIND)
+    header = _field(metadata, message, _HEADER)
+    if not kind or not header or metadata[kind] not in (_DICTIONARY_BATCH, _RECORD_BATCH):
+        return 0
+    batch = _at(metadata, header)
+    if metadata[kind] == _DICTIONARY_BATCH:
+        batch = _at(metadata, _field(metadata, batch, _DATA))
+    buffers = _field(metadata, batch, _BUFFERS)
+    if not buffers or not _field(metadata, batch, _COMPRESSION):
+        return len(body)
+    vector = _at(metadata, buffers)
+    (count,) = struct.unpack_from("<I", metadata, vector)
+    places = np.frombuffer(metadata, np.int64, 2 * count, vector + 4).reshape(-1, 2)
+    sizes = [(_SIZE.unpack_from(body, offset)[0], length) for offset, length in places.tolist() if length]
+    # A size of -1: this buffer is not compressed.
+    return sum(length if size < 0 else size for size, length in sizes)
+
+
+def _field(data: memoryview, table: int, number: int) -> int:
+    """Where a field of a flatbuffer's table is; 0 where it is left out."""
+    (back,) = struct.unpack_from("<i", data, table)
+    vtable = table - back
+    (size,) = struct.unpack_from("<H", data, vtable)
+    place = 4 + 2 * number
+    if place >= size:
+        return 0
+    (offset,) = struct.unpack_from("<H", data, vtable + place)
+    return table + offset if offset else 0
+
+
+def _at(data: memoryview, place: int) -> int:
+    """What a flatbuffer's reference at a place refers to."""
+    (offset,) = struct.unpack_from("<I", data, place)
+    return place + int(offset)
