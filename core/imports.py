@@ -17,8 +17,8 @@ State = Literal["asked", "running", "done", "failed"]
 @dataclass(frozen=True, slots=True)
 class Import:
     """Of the candles, `new` were written, `same` were stored before, `different` are stored with other values, and of
-    `absent` the exchange has said that it has none: these two kinds are not written. `error`: why it failed, or what
-    it waits for.
+    `absent` the exchange has said that it has none: these two kinds are not written. `filled_gaps`: gaps of live
+    trades that it repaired. `error`: why it failed, or what it waits for.
     """
 
     import_id: str
@@ -29,6 +29,7 @@ class Import:
     same: int = 0
     different: int = 0
     absent: int = 0
+    filled_gaps: int = 0
     error: str = ""
 
     @classmethod

@@ -32,7 +32,7 @@ from datasets.archives.trades import MAX_TRADES, TRADE_FORMATS, Last, in_turn
 from datasets.archives.trades import SCHEMA as TRADE_SCHEMA
 from datasets.layouts.files import replacing
 
-TRADE_COLUMNS = ("ticker", "trades", "new", "same", "different", "first", "last")
+TRADE_COLUMNS = ("ticker", "trades", "new", "same", "different", "filled_gaps", "first", "last")
 COLUMNS = ("ticker", "period", "candles", "new", "same", "different", "absent", "first", "last")
 _SHOWN_DIFFERENCES = 10
 _DIFFERENCE_COLUMNS = (
@@ -202,6 +202,7 @@ def _show(done: Import, staged: _Staged, wanted: Wanted, output: Output) -> None
     first, last = (_EPOCH + dt.timedelta(microseconds=time) for time in (staged.first, staged.last))
     counts = {"new": done.new, "same": done.same, "different": done.different}
     if staged.period_seconds is None:
+        counts["filled_gaps"] = done.filled_gaps
         row = {"ticker": str(wanted.ticker), "trades": done.rows, **counts, "first": first, "last": last}
         print_rows([row], output, columns=TRADE_COLUMNS, empty="")
         return

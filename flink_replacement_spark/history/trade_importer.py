@@ -1,7 +1,8 @@
 """Writes the trades of imported files: one commit to `market.ticks`, of any size, in bounded memory.
 
 A trade is known by its id, or by the ids from first to last that an aggregate stands for, and is stored once. Files
-without ids add nothing to minutes for which trades with the exchange's ids are stored.
+without ids add nothing to minutes for which trades with the exchange's ids are stored. Then the gaps of live trades
+that are filled are marked as repaired.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from pyiceberg.table import Table
 
 from candlewright.wire.grid import SECOND
 from core.imports import Import, differences_of, rows_of
+from flink_replacement_spark.history.filled_gaps import NEAR_NS, ids_of, mark_filled
 from flink_replacement_spark.tables.locks import TableLocks
 from iceberg import TICKS, LongAppend, is_committed, load_table, scan_trades, trade_files
 
@@ -26,14 +28,11 @@ __all__ = ["TradeImporter"]
 
 #: Trades that are compared and written at a time.
 _PART_ROWS = 250_000
-#: The same trade may have other fractions of a second in the file than when it was received.
-_NEAR_NS = 60 * SECOND
 _MINUTE_NS = 60 * SECOND
 _SAME_NS = 1_000_000
 _PRECISION = 1e-9
 #: Comparisons that another writer spoils, before one that lets none in between.
 _FREE_ATTEMPTS = 3
-_ID = r"^(?P<first>[0-9]{1,18})(?P<rest>-(?P<last>[0-9]{1,18}))?$"
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -54,7 +53,9 @@ class TradeImporter:
             with writing:
                 done = self._attempt(running, summary, is_alone=attempt == _FREE_ATTEMPTS)
             if done is not None:
-                return done
+                ticker, start, end = _bounds(rows_of(self._data_dir, running.import_id))
+                filled = mark_filled(self._catalog, self._locks, ticker, start_ns=start, end_ns=end)
+                return replace(done, filled_gaps=filled)
         raise AssertionError("the last attempt lets no other writer in between")
 
     def _attempt(self, running: Import, summary: dict[str, str], *, is_alone: bool) -> Import | None:
@@ -111,12 +112,7 @@ class _Ids:
 
 
 def _ids(trades: pa.Table) -> _Ids:
-    parts = pc.extract_regex(trades["trade_id"].combine_chunks(), _ID)
-    is_numbered = parts.is_valid().to_numpy(zero_copy_only=False)
-    first = pc.if_else(parts.is_valid(), pc.struct_field(parts, "first"), "0")
-    last = pc.struct_field(parts, "last")
-    last = pc.if_else(pc.greater(pc.utf8_length(last), 0).fill_null(False), last, first)
-    return _Ids(is_numbered, *(each.cast(pa.int64()).to_numpy() for each in (first, last)))
+    return _Ids(*ids_of(trades))
 
 
 def _by_ids(part: pa.Table, own: _Ids, known: pa.Table) -> _Judged:
@@ -187,7 +183,7 @@ def _by_minutes(part: pa.Table, known: pa.Table, theirs: _Ids) -> _Judged:
 
 def _stored_near(table: Table, ticker: str, part: pa.Table) -> pa.Table:
     moments = part["ts_ns"].to_numpy()
-    start, end = int(moments.min()) - _NEAR_NS, int(moments.max()) + _NEAR_NS
+    start, end = int(moments.min()) - NEAR_NS, int(moments.max()) + NEAR_NS
     return scan_trades(table, ticker, start_ns=start, end_ns=end)
 
 
@@ -197,7 +193,7 @@ def _bounds(file: Path) -> tuple[str, int, int]:
     for part in _parts(file, ["ticker", "ts_ns"]):
         bounds = pc.min_max(part["ts_ns"]).as_py()
         first, last, ticker = min(first, bounds["min"]), max(last, bounds["max"]), part["ticker"][0].as_py()
-    return ticker, first - _NEAR_NS, last + _NEAR_NS
+    return ticker, first - NEAR_NS, last + NEAR_NS
 
 
 def _parts(file: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:

@@ -15,9 +15,10 @@ from bus import topics as bus_topics
 from candlewright.wire.errors import CommitConflict
 from candlewright.wire.grid import SECOND
 from core.imports import Import, differences_of, folder_of, rows_of
+from datasets.quality import examine
 from flink_replacement_spark.history import trade_importer
 from flink_replacement_spark.history.trade_importer import _judge
-from iceberg import TICKS, LongAppend, append, load_table, read_ticks
+from iceberg import GAPS, TICKS, LongAppend, append, load_table, read_gaps, read_ticks
 from tests.flink_replacement_spark.harness import TICKER
 from tests.flink_replacement_spark.history.test_importer import Importing
 from tests.fresh_bus import FreshBus
@@ -41,10 +42,13 @@ class Trades(Importing):
         self.bus.put(bus_topics.TABLE_IMPORTS, {import_id: Import(import_id, rows=len(rows)).to_bytes()})
         return import_id
 
-    def counts(self, *rows: dict[str, Any]) -> tuple[int, int, int]:
+    def done(self, *rows: dict[str, Any]) -> str:
         import_id = self.file(*rows)
         self.importer.step()
-        found = self.outcome(import_id)
+        return import_id
+
+    def counts(self, *rows: dict[str, Any]) -> tuple[int, int, int]:
+        found = self.outcome(self.done(*rows))
         assert found.state == "done", found.error
         return found.new, found.same, found.different
 
@@ -180,3 +184,30 @@ def test_each_id_is_judged_as_one_by_one(data: Any) -> None:
         is_part = len(touched) == 1 and touched[0][0] <= first and last <= touched[0][1]
         agrees = not any(low in odd for low, _ in touched) and (is_whole or is_part)
         assert judged.is_other[place] == (bool(touched) and not agrees)
+
+
+def gap(first: object, last: object, begin: int, end: int) -> dict[str, Any]:
+    return {
+        "ticker": TICKER,
+        "from_trade_id": str(first),
+        "to_trade_id": str(last),
+        "from_ts": (START + begin * SECOND) // 1_000,
+        "to_ts": (START + end * SECOND) // 1_000,
+        "repaired": False,
+        "reason": "away",
+    }
+
+
+def test_gaps_whose_trades_are_all_stored_are_repaired(bench: Trades) -> None:
+    gaps = [gap(3, 6, 2, 7), gap(10, 12, 9, 13), gap("", "", 2, 7), gap("a3", "a6", 2, 7), gap(90, 91, 900, 901)]
+    append(load_table(bench.catalog, GAPS), pa.Table.from_pylist(gaps, GAPS.arrow_schema), {})
+    bench.store(trade(2), trade(3), trade(7), trade(9))
+    counted = bench.outcome(bench.done(trade(4, 5), trade(6), trade(10), trade(12)))
+    assert (counted.new, counted.filled_gaps) == (4, 1)
+    found = read_gaps(bench.settings, TICKER).to_pylist()
+    assert len(found) == len(gaps)
+    repaired = [(row["from_trade_id"], row["reason"]) for row in found if row["repaired"]]
+    assert repaired == [("3", "imported from files")]
+    assert examine(bench.settings, TICKER, 60, start=START, end=2 * START).gaps_repaired == 1
+    assert bench.outcome(bench.done(trade(11))).filled_gaps == 1
+    assert bench.outcome(bench.done(trade(11))).filled_gaps == 0
