@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from candlewright_cep import TriggerRejected, compile_stream, compile_view
+from candlewright_cep.limits import Limits
+from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from candlewright_cep.types import flink_name
 from triggers.check import LIVE_INPUTS
 
-__all__ = ["CheckedView", "check_view"]
+__all__ = ["CheckedView", "check_view", "may_read_views"]
+
+_BEFORE_TABLES = ("FROM", "JOIN", "TABLE", ",")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,20 @@ def check_view(name: str, views: Mapping[str, str]) -> CheckedView:
     compiled = compile_view(name, {table: source.schema for table, source in LIVE_INPUTS.items()}, views)
     columns = tuple((column, flink_name(kind)) for column, kind in compiled.columns)
     return CheckedView(columns, compiled.views, (*compiled.warnings, *_on_streams(name, views)))
+
+
+def may_read_views(sql: str) -> bool:
+    """Whether a name other than an input's is where a table may be; FALSE for a text that cannot be read."""
+    try:
+        tokens = tokenize(sql, Limits())
+    except TriggerRejected:
+        return False
+    return any(
+        before.text.upper() in _BEFORE_TABLES
+        and token.kind in (TokenKind.NAME, TokenKind.QUOTED)
+        and token.text.lower() not in LIVE_INPUTS
+        for before, token in pairwise(tokens)
+    )
 
 
 def _on_streams(name: str, views: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Triggers: listed, checked, tried over what is stored, registered, removed, and their events."""
 
 import asyncio
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 from pydantic import Field
@@ -30,6 +31,7 @@ Parameters = Annotated[
     dict[str, str | int | float | bool], Field(description="Values for `:name`, and options as `period_seconds`.")
 ]
 TriggerId = Annotated[str, Field(min_length=1, max_length=200)]
+T = TypeVar("T")
 #: Texts that run over stored data at a time: each takes a core.
 _TRIES = asyncio.Semaphore(2)
 _SHOWN_ROWS = 10_000
@@ -290,7 +292,7 @@ async def try_trigger(call: Call) -> Response:
     settings = call.services.settings
     since = None if body.since is None else int(body.since)
 
-    def work(_: object) -> Any:
+    def work(views: dict[str, str]) -> Any:
         return run(
             settings,
             body.sql,
@@ -299,11 +301,12 @@ async def try_trigger(call: Call) -> Response:
             since=since,
             table=None,
             progress=_no_progress,
+            views=views,
             as_seen=body.as_seen,
         )
 
     async with _TRIES:
-        found = await call.services.tables.read(_translated(work))
+        found = await _with_views(call, body.sql, work)
     is_over_bars = found.what.startswith("bars")
     return json_response(
         {
@@ -324,14 +327,13 @@ async def try_trigger(call: Call) -> Response:
 async def plan_trigger_text(call: Call) -> Response:
     body: TriggerText = call.body
     tickers = [str(Ticker.parse(ticker)) for ticker in body.tickers]
-    return await _planned(call, body.sql, _texts(body), tickers, {})
+    return await _planned(call, body.sql, _texts(body), tickers)
 
 
 async def plan_trigger(call: Call) -> Response:
     client = await call.services.client()
     info = await client.triggers.get(call.path["trigger_id"])
-    views = {name: (await client.views.show(name)).sql for name in info.views}
-    return await _planned(call, info.sql, dict(info.parameters), list(info.tickers), views)
+    return await _planned(call, info.sql, dict(info.parameters), list(info.tickers))
 
 
 async def explain_trigger(call: Call) -> Response:
@@ -375,17 +377,31 @@ async def list_trigger_events(call: Call) -> Response:
 
 
 # ---- inside
-async def _planned(
-    call: Call, sql: str, parameters: dict[str, str], tickers: list[str], views: dict[str, str]
-) -> Response:
+async def _with_views(call: Call, sql: str, work: Callable[[dict[str, str]], T]) -> T:
+    """The result of `work`, given the registered views if the text is refused without them."""
+    from triggers.views import may_read_views
+
+    read = call.services.tables.read
+    try:
+        return await read(_translated(lambda _: work({})))
+    except TriggerRejected:
+        if not may_read_views(sql):
+            raise
+        views = {view.name: view.sql for view in await (await call.services.client()).views.list()}
+        if not views:
+            raise
+    return await read(_translated(lambda _: work(views)))
+
+
+async def _planned(call: Call, sql: str, parameters: dict[str, str], tickers: list[str]) -> Response:
     run = extension("plan")
     settings = call.services.settings
 
-    def work(_: object) -> Any:
+    def work(views: dict[str, str]) -> Any:
         return run(settings, sql, parameters, tickers=tickers, views=views)
 
     async with _TRIES:
-        found = await call.services.tables.read(_translated(work))
+        found = await _with_views(call, sql, work)
     return json_response(found.to_dict())
 
 
@@ -398,26 +414,26 @@ async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[st
     parameters = _texts(body)
     request = CEPTriggerRequest(trigger_id="check", sql_pattern=body.sql, tickers=tickers, parameters=parameters)
 
-    def work(_: object) -> dict[str, Any]:
-        found = diagnose_trigger(request, rules)
+    def work(views: dict[str, str]) -> dict[str, Any]:
+        found = diagnose_trigger(request, rules, views)
         if found.problems:
             first = found.problems[0]
             refused = TriggerRejected(first.message, first.line, first.column, hint=first.hint)
             refused.details = {"errors": [each.to_dict() for each in found.problems], "mended": found.mended}
             raise refused
-        query = compile_trigger(body.sql, parameters, rules).query
+        query = compile_trigger(body.sql, parameters, rules, views=views).query
         columns = [{"name": name, "type": flink_name(kind)} for name, kind in query.columns]
         return {"columns": columns, "warnings": list(found.warnings)}
 
-    return await call.services.tables.read(_translated(work))
+    return await _with_views(call, body.sql, work)
 
 
-def _translated(work: Any) -> Any:
+def _translated(work: Callable[[object], T]) -> Callable[[object], T]:
     """The trigger language has errors of its own."""
     from candlewright_cep import SkipFailed
     from candlewright_cep import TriggerRejected as Rejected
 
-    def run(tables: object) -> Any:
+    def run(tables: object) -> T:
         try:
             return work(tables)
         except Rejected as error:

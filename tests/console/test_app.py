@@ -1,11 +1,13 @@
 """What every call meets: places, tokens, rates, headers, problems, and the files of the console."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from console.access import Rates
+from console.services import Services
 from core.doors import KeyFolder, Role
 from core.settings import Settings
 from tests.console.calls import calling, settings_in
@@ -213,3 +215,30 @@ async def test_a_viewer_reads_and_changes_nothing(tmp_path: Path) -> None:
         assert plan.json()["steps"][0]["text"] == "price > 1" and "found no tables in" in plan.json()["note"]
         head = await http.head("/api/v1/stream?topic=TICKS:BTC/USDT.BINANCE")
         assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
+async def test_check_and_plan_read_registered_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rising = SimpleNamespace(name="rising", sql="CREATE VIEW rising AS SELECT ticker, ts, price AS p FROM ticks")
+    asked: list[str] = []
+
+    async def views() -> list[SimpleNamespace]:
+        asked.append("views")
+        return [rising]
+
+    async def client(_: Services) -> SimpleNamespace:
+        return SimpleNamespace(views=SimpleNamespace(list=views))
+
+    monkeypatch.setattr(Services, "client", client)
+    async with calling(settings_in(tmp_path)) as http:
+        text = {"sql": "SELECT p FROM rising WHERE p > 1"}
+        checked = await http.post("/api/v1/triggers/check", json=text)
+        assert checked.json()["columns"] == [{"name": "p", "type": "DOUBLE"}]
+        plan = await http.post("/api/v1/triggers/plan", json=text)
+        assert plan.status_code == 200
+        bad = await http.post("/api/v1/triggers/check", json={"sql": "SELECT q FROM rising"})
+        assert is_problem(bad, 400, "invalid_sql") and "unknown column 'q'" in bad.json()["detail"]
+        assert len(asked) == 3
+        # The relay is not asked for a text without a name that may be a view's.
+        for sql in ("price > 1", "SELECT nosuch FROM ticks", "close >"):
+            await http.post("/api/v1/triggers/check", json={"sql": sql})
+        assert len(asked) == 3

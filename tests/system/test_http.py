@@ -135,7 +135,7 @@ def test_venues_and_markets_are_found(http: httpx.Client) -> None:
     assert "NOWHERE" in problem(http.get("/markets", params={"venue": "NOWHERE"}), 404)["detail"]
 
 
-def test_a_trigger_is_checked_tried_registered_and_removed(http: httpx.Client, day: str) -> None:
+def test_a_trigger_is_checked_tried_registered_and_removed(system: System, http: httpx.Client, day: str) -> None:
     checked = http.post("/triggers/check", json=TOP).json()
     assert {"name": "close", "type": "DOUBLE"} in checked["columns"]
     bad = problem(http.post("/triggers/check", json={**TOP, "sql": "close >\n opn"}), 400)
@@ -145,6 +145,12 @@ def test_a_trigger_is_checked_tried_registered_and_removed(http: httpx.Client, d
     ).json()
     assert tried["input_rows"] >= 1440 and len(tried["fired_at"]) == tried["total_rows"] > 0
     assert [each["bars"] for each in tried["after"]] == [5, 15, 60]
+    with system.connect() as client:
+        client.views.add("risers", "SELECT ticker, open_time, close FROM ohlc WHERE close > open * 1.0005")
+        over = {"sql": "SELECT close FROM risers", "tickers": [TICKER], "parameters": {"period_seconds": 60}}
+        assert http.post("/triggers/check", json=over).json()["columns"] == [{"name": "close", "type": "DOUBLE"}]
+        assert http.post("/triggers/try", json=over).json()["total_rows"] == tried["total_rows"]
+        client.views.remove("risers")
     added = http.post("/triggers", json={**TOP, "trigger_id": "over/http"})
     assert (added.status_code, added.headers["location"]) == (201, "/api/v1/triggers/over%2Fhttp")
     assert http.post("/triggers", json={**TOP, "trigger_id": "over/http"}).status_code == 200
