@@ -13,7 +13,7 @@ from candlewright_cep.planning.over import RANKING
 from candlewright_cep.planning.over import USAGES as OF_WINDOWS
 from candlewright_cep.syntax.clauses import CLAUSES
 from candlewright_cep.syntax.reader import KEY_WORDS, RESERVED
-from candlewright_cep.syntax.type_parser import TYPES
+from candlewright_cep.syntax.type_parser import DECIMALS, TYPES
 
 __all__ = ["Entry", "Form", "forms", "functions", "keywords", "types"]
 
@@ -63,7 +63,7 @@ def forms() -> list[Form]:
 
 def types() -> list[str]:
     """What CAST takes."""
-    return sorted([*TYPES, "TIMESTAMP"])
+    return sorted([*TYPES, *DECIMALS, "TIMESTAMP"])
 
 
 def keywords() -> list[str]:

@@ -1,8 +1,8 @@
 """The types of the trigger language and how they map to Arrow.
 
 Values inside the evaluator: booleans are bool, INT and BIGINT are int64, DOUBLE is float64, TIMESTAMP, DATE and
-INTERVAL are int64 nanoseconds (UTC), STRING stays an Arrow array. The unit of a timestamp is part of its type, so
-that a result has the precision of its input.
+INTERVAL are int64 nanoseconds (UTC), STRING and DECIMAL stay Arrow arrays. The unit of a timestamp is part of its type,
+so that a result has the precision of its input.
 """
 
 import enum
@@ -19,6 +19,7 @@ class Kind(enum.Enum):
     BOOLEAN = "boolean"
     INT = "int"
     BIGINT = "bigint"
+    DECIMAL = "decimal"
     DOUBLE = "double"
     STRING = "string"
     TIMESTAMP = "timestamp"
@@ -29,7 +30,8 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """One type. `unit` and `zone` only for TIMESTAMP; `arrow` only for columns that are passed through unread."""
+    """One type. `unit` and `zone` only for TIMESTAMP; `arrow` only for DECIMAL, whose digits it has, and for columns
+    that are passed through unread."""
 
     kind: Kind
     unit: str = ""
@@ -39,11 +41,18 @@ class SqlType:
     def __str__(self) -> str:
         if self.kind is Kind.TIMESTAMP:
             return f"timestamp({ {'s': 0, 'ms': 3, 'us': 6, 'ns': 9}[self.unit] })"
+        if self.kind is Kind.DECIMAL:
+            return f"decimal({self.precision}, {self.scale})"
         return str(self.arrow) if self.kind is Kind.OPAQUE else self.kind.value
 
     @property
     def is_numeric(self) -> bool:
         return self.kind in _NUMERIC
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether values are held as numpy's numbers, which can be told apart by how far they are."""
+        return self.is_time or self.kind in (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.INTERVAL)
 
     @property
     def is_integer(self) -> bool:
@@ -56,10 +65,20 @@ class SqlType:
     @property
     def is_text(self) -> bool:
         """Whether values are held as an Arrow array instead of a numpy one."""
-        return self.kind in (Kind.STRING, Kind.OPAQUE)
+        return self.kind in (Kind.STRING, Kind.DECIMAL, Kind.OPAQUE)
+
+    @property
+    def precision(self) -> int:
+        """Of a DECIMAL: how many digits it has."""
+        return int(self.arrow.precision)
+
+    @property
+    def scale(self) -> int:
+        """Of a DECIMAL: how many of its digits are after the point."""
+        return int(self.arrow.scale)
 
 
-_NUMERIC = (Kind.INT, Kind.BIGINT, Kind.DOUBLE)
+_NUMERIC = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
 
 NULL = SqlType(Kind.NULL)
 BOOLEAN = SqlType(Kind.BOOLEAN)
@@ -75,6 +94,20 @@ def timestamp(unit: str, zone: str | None = None) -> SqlType:
     return SqlType(Kind.TIMESTAMP, unit, zone)
 
 
+#: A DECIMAL has as many digits at most.
+MOST_DIGITS = 38
+
+
+def decimal(precision: int, scale: int) -> SqlType:
+    """With MOST_DIGITS digits where `precision` is greater."""
+    return SqlType(Kind.DECIMAL, arrow=pa.decimal128(min(precision, MOST_DIGITS), scale))
+
+
+def as_decimal(kind: SqlType) -> SqlType:
+    """The DECIMAL that holds every value of a DECIMAL or integer type."""
+    return kind if kind.kind is Kind.DECIMAL else decimal(10 if kind.kind is Kind.INT else 19, 0)
+
+
 def from_arrow(kind: pa.DataType) -> SqlType:
     """The SQL type of an Arrow column; columns of any other Arrow type can be passed on but not computed with."""
     checks = pa.types
@@ -87,6 +120,8 @@ def from_arrow(kind: pa.DataType) -> SqlType:
         return BOOLEAN
     if checks.is_integer(kind):
         return BIGINT if kind.bit_width == 64 or kind == pa.uint32() else INT
+    if checks.is_decimal(kind) and kind.precision <= MOST_DIGITS and 0 <= kind.scale <= kind.precision:
+        return decimal(kind.precision, kind.scale)
     if checks.is_floating(kind) or checks.is_decimal(kind):
         return DOUBLE
     if checks.is_timestamp(kind):
@@ -103,7 +138,7 @@ def from_arrow(kind: pa.DataType) -> SqlType:
 def to_arrow(kind: SqlType) -> pa.DataType:
     if kind.kind is Kind.TIMESTAMP:
         return pa.timestamp(kind.unit, kind.zone)
-    if kind.kind is Kind.OPAQUE:
+    if kind.kind in (Kind.OPAQUE, Kind.DECIMAL):
         return kind.arrow
     return _ARROW[kind.kind]
 
@@ -124,6 +159,8 @@ def flink_name(kind: SqlType) -> str:
     """The Flink SQL name of a type, as CEPTriggerEvent.column_types carries it."""
     if kind.kind is Kind.TIMESTAMP:
         return f"TIMESTAMP_LTZ({ {'s': 0, 'ms': 3, 'us': 6, 'ns': 9}[kind.unit] })"
+    if kind.kind is Kind.DECIMAL:
+        return str(kind).upper()
     names: dict[Kind, str] = {
         Kind.NULL: "STRING",
         Kind.INT: "INT",
@@ -145,8 +182,13 @@ def common(left: SqlType, right: SqlType) -> SqlType | None:
     if right.kind is Kind.NULL:
         return left
     if left.is_numeric and right.is_numeric:
-        order = (Kind.INT, Kind.BIGINT, Kind.DOUBLE)
-        return left if order.index(left.kind) >= order.index(right.kind) else right
+        if Kind.DECIMAL in (left.kind, right.kind) and DOUBLE not in (left, right):
+            one, other = as_decimal(left), as_decimal(right)
+            scale = max(one.scale, other.scale)
+            return decimal(max(one.precision - one.scale, other.precision - other.scale) + scale, scale)
+        if DOUBLE in (left, right):
+            return DOUBLE
+        return BIGINT
     if left.is_time and right.is_time:
         if left.kind is Kind.DATE:
             return right

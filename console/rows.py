@@ -81,7 +81,7 @@ def _default(value: Any) -> Any:
     if isinstance(value, datetime):
         return iso_of(value) if value.tzinfo is not None else value.isoformat()
     if isinstance(value, Decimal):
-        return float(value)
+        return orjson.Fragment(f"{value:f}")
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

@@ -1,6 +1,7 @@
 """Result rows of a trigger as CEPTriggerEvents, under ids that every repetition of the work gives again."""
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -277,7 +278,8 @@ def _encoded(column: pa.ChunkedArray, kind: SqlType) -> list[bytes]:
         return _repeated(column)
     if kind.kind is Kind.OPAQUE:
         return [value_columns.NULL if v is None else value_columns.octets([_octets(v)])[0] for v in column.to_pylist()]
-    return [value_columns.NULL if v is None else value_columns.texts([str(v)])[0] for v in column.to_pylist()]
+    form = "f" if kind.kind is Kind.DECIMAL else ""
+    return [value_columns.NULL if v is None else value_columns.texts([format(v, form)])[0] for v in column.to_pylist()]
 
 
 def _repeated(column: pa.ChunkedArray) -> list[bytes]:
@@ -289,6 +291,8 @@ def _repeated(column: pa.ChunkedArray) -> list[bytes]:
 
 
 def _octets(value: Any) -> bytes:
+    if isinstance(value, dict):
+        return json.dumps(value, default=str, ensure_ascii=False).encode()
     return value if isinstance(value, bytes) else str(value).encode()
 
 

@@ -13,7 +13,7 @@ from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import calendars, fields, zones
+from candlewright_cep.functions import calendars, decimals, fields, zones
 from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.signatures import Mismatch, fits
@@ -240,7 +240,10 @@ class Binder:
         if node.name in ("+", "-") and node.is_operator and (later := self._months_later(node)) is not None:
             return self.bind(later)
         if node.name in ("CAST", "TRY_CAST") and node.is_operator and node.type is not None:
-            return self.cast(self.bind(node.arguments[0]), node.type, node.at)
+            argument = node.arguments[0]
+            if isinstance(argument, LiteralNode) and argument.digits and node.type.kind is Kind.DECIMAL:
+                return self.cast(Constant(argument.digits, STRING, argument.digits), node.type, node.at)
+            return self.cast(self.bind(argument), node.type, node.at)
         return self.scalar(node)
 
     def _months_later(self, node: CallNode) -> CallNode | None:
@@ -284,6 +287,8 @@ class Binder:
             return self._in_calendar(node, name)
         if name == "JSON_VALUE":
             return self._json_value(node)
+        if name == "ROW":
+            return self._row(node)
         if name == "ELEMENT_AT" and len(node.arguments) == 2 and (found := self._field(node)) is not None:
             return found
         if name == "IS NULL" and len(node.arguments) != 1:
@@ -302,6 +307,8 @@ class Binder:
         return ()
 
     def resolved(self, name: str, arguments: list[Expression], node: CallNode, *, extra: str = "") -> Expression:
+        if name in _EXACT:
+            arguments = _exact_literals(arguments, node.arguments)
         arguments = _adapted(name, arguments, node.at)
         types = [argument.type for argument in arguments]
         try:
@@ -339,6 +346,19 @@ class Binder:
         if not isinstance(path, Constant) or path.text is None or fields.path_of(path.text) is None:
             raise node.at.reject("JSON_VALUE takes a text and a path", "JSON_VALUE(body, '$.bids[0].price')")
         return self.resolved("JSON_VALUE", [self.bind(node.arguments[0])], node, extra=path.text)
+
+    def _row(self, node: CallNode) -> Expression:
+        names: list[str] = []
+        for part in node.arguments[::2]:
+            assert isinstance(part, LiteralNode)
+            if part.value in names:
+                raise part.at.reject(f"two fields of the ROW are named '{part.value[:60]}'", "write ROW(x AS name)")
+            names.append(part.value)
+        values = [self.bind(part) for part in node.arguments[1::2]]
+        try:
+            return Apply(node.name, tuple(values), fields.row_type(names, [value.type for value in values]))
+        except Mismatch:
+            raise node.at.reject("a ROW has too many fields") from None
 
     def _field(self, node: CallNode) -> Expression | None:
         """column['name'] of a MAP or STRUCT; None for an array and a place in it."""
@@ -595,6 +615,29 @@ def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
 #: Types of arguments that an error names.
 _SHOWN = 8
 _COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
+
+
+#: Where a number beside a DECIMAL is one as well.
+_EXACT = _COMPARING | {"+", "*", "/", "%", "MOD", "CASE", "IF", "COALESCE", "IFNULL", "GREATEST", "LEAST"}
+
+
+def _exact_literals(arguments: list[Expression], nodes: Sequence[Node]) -> list[Expression]:
+    """Numbers written beside a DECIMAL as the DECIMALs of their digits, unless a DOUBLE is among the arguments."""
+    if not any(argument.type.kind is Kind.DECIMAL for argument in arguments):
+        return arguments
+    if any(argument.type.kind is Kind.DOUBLE and not isinstance(argument, Constant) for argument in arguments):
+        return arguments
+    texts = [node.digits if isinstance(node, LiteralNode) else "" for node in nodes]
+    if len(texts) != len(arguments):
+        texts = [""] * len(arguments)
+    found: list[Expression] = []
+    for argument, digits in zip(arguments, texts, strict=True):
+        if isinstance(argument, Constant) and argument.type.kind in (Kind.INT, Kind.BIGINT, Kind.DOUBLE):
+            exact = decimals.written_exactly(argument.text or digits or str(argument.value))
+            found.append(argument if exact is None else Constant(*exact, argument.text))
+        else:
+            found.append(argument)
+    return found
 
 
 def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expression]:

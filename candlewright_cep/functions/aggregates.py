@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import moments, quantiles
+from candlewright_cep.functions import decimals, moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
 from candlewright_cep.functions.usage import SKIPPED, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
@@ -80,6 +80,9 @@ def _filled(argument: Vector, neutral: float | int) -> Array:
 
 
 def _sum(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+    if kind.kind is Kind.DECIMAL:
+        total = accumulate(np.add, decimals.totals(arguments[0].expand()), firsts)
+        return decimals.vector_of(kind, total, _counted(arguments[0], firsts) > 0)
     values = _filled(arguments[0], 0)
     total = accumulate(np.add, values, firsts)
     valid = _counted(arguments[0], firsts) > 0
@@ -93,6 +96,10 @@ def _sum(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
 
 def _avg(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
     count = _counted(arguments[0], firsts)
+    if kind.kind is Kind.DECIMAL:
+        argument = arguments[0].expand()
+        total = accumulate(np.add, decimals.totals(argument), firsts)
+        return decimals.means(kind, argument.type, total, count=count)
     total = accumulate(np.add, _filled(arguments[0], 0).astype(np.float64), firsts)
     with np.errstate(all="ignore"):
         return Vector(kind, total / np.maximum(count, 1), count > 0)
@@ -274,6 +281,8 @@ def _number(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 1 or not (types[0].is_numeric or types[0].kind in (Kind.INTERVAL, Kind.NULL)):
         raise Mismatch
     kind = types[0]
+    if kind.kind is Kind.DECIMAL:
+        return [kind], decimals.sum_type(kind)
     wide = BIGINT if kind.is_integer else DOUBLE if kind.kind is Kind.NULL else kind
     return [wide], wide
 
@@ -281,6 +290,8 @@ def _number(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 def _average(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 1 or not fits(types[0], DOUBLE):
         raise Mismatch
+    if types[0].kind is Kind.DECIMAL:
+        return [types[0]], decimals.mean_type(types[0])
     return [types[0] if types[0].is_numeric else DOUBLE], DOUBLE
 
 
@@ -328,7 +339,7 @@ def arrays(values: Vector, begins: Index, ends: Index, *, kind: SqlType) -> Vect
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     if int(offsets[-1]) > _MAX_ARRAY_ITEMS:
         raise TriggerRejected(f"the arrays of ARRAY_AGG hold more than {_MAX_ARRAY_ITEMS} values in all")
-    if values.type.is_text and values.length:
+    if values.type.is_text and values.type.kind is not Kind.DECIMAL and values.length:
         lengths = pc.fill_null(pc.binary_length(values.expand().text()), 0).to_numpy(zero_copy_only=False)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
         check_made(int((before[np.maximum(ends, begins)] - before[begins]).sum()))

@@ -14,11 +14,12 @@ from candlewright_cep import work
 from candlewright_cep.functions.signatures import Mismatch, fixed
 from candlewright_cep.functions.usage import Declared, Usage
 from candlewright_cep.limits import MADE_TEXT
-from candlewright_cep.types import STRING, Kind, SqlType, from_arrow
+from candlewright_cep.types import STRING, Kind, SqlType, from_arrow, to_arrow
 from candlewright_cep.vector import Vector, from_column
 
 #: Written as column['name'].
 FIELD = "FIELD OF"
+_MOST_FIELDS = 100
 _STEP = re.compile(
     r'\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<place>[0-9]{1,9})\]|(?:\.|\[)"(?P<quoted>[^"]+)"(?P<end>\]?)'
 )
@@ -90,6 +91,20 @@ def _field(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     return Vector(kind, made.values, valid)
 
 
+def row_type(names: Sequence[str], types: Sequence[SqlType]) -> SqlType:
+    """Of ROW(...). Raises Mismatch for too many fields."""
+    if len(names) > _MOST_FIELDS:
+        raise Mismatch
+    parts = [pa.field(name, to_arrow(kind)) for name, kind in zip(names, types, strict=True)]
+    return SqlType(Kind.OPAQUE, arrow=pa.struct(parts))
+
+
+def _row(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
+    work.spend(len(arguments) * arguments[0].length)
+    parts = [argument.to_arrow() for argument in arguments]
+    return Vector(kind, pa.StructArray.from_arrays(parts, fields=list(kind.arrow)), None)
+
+
 def _nothing(_types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     """The type of a field goes by its name: see `field_type`."""
     raise Mismatch
@@ -108,4 +123,15 @@ ENTRIES: list[Declared] = [
         ),
     ),
     (FIELD, _nothing, _field, None),
+    (
+        "ROW",
+        _nothing,
+        _row,
+        Usage(
+            "ROW(x AS name, …)",
+            "the values as one, each under its name; ROW(…)['name'] is one of them; also STRUCT(…)",
+            "ROW(2 AS low, 3 AS high)['high'] = 3",
+            "never NULL itself",
+        ),
+    ),
 ]

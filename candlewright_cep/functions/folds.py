@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from candlewright_cep import work
-from candlewright_cep.functions import moments, quantiles
+from candlewright_cep.functions import decimals, moments, quantiles
 from candlewright_cep.limits import MADE_TEXT
 
 State = tuple[Any, ...]
@@ -59,19 +60,27 @@ def _count_if(state: State, value: Any) -> State:
 def _sum(state: State, value: Any) -> State:
     if value is None:
         return state
+    if isinstance(value, Decimal):
+        return (decimals.added(state[0] or 0, value),)
     return (value if state[0] is None else state[0] + value,)
 
 
 def _sum_result(state: State) -> Any:
     total = state[0]
+    if isinstance(total, Decimal):
+        return decimals.sum_result(total)
     return None if isinstance(total, int) and not -_INT64 <= total < _INT64 else total
 
 
 def _average(state: State, value: Any) -> State:
+    if isinstance(value, Decimal):
+        return state[0] + 1, decimals.added(state[1] if state[0] else 0, value)
     return state if value is None else (state[0] + 1, state[1] + float(value))
 
 
 def _average_result(state: State) -> Any:
+    if isinstance(state[1], Decimal):
+        return decimals.mean_result(state[1], state[0])
     return state[1] / state[0] if state[0] else None
 
 

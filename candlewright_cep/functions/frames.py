@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from candlewright_cep import work
+from candlewright_cep.functions import decimals
 from candlewright_cep.functions.aggregates import CONTINUOUS, DISCRETE, empty_value
 from candlewright_cep.functions.exact import Moments, RangeSums, moments
-from candlewright_cep.types import SqlType
+from candlewright_cep.types import Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate, is_ascending
 
 #: Frames that are computed together, at least; more where they are longer.
@@ -99,8 +100,10 @@ def _filled(argument: Vector) -> Array:
 
 
 def _sum(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
-    values, sums = _filled(arguments[0]), RangeSums(low, high)
     valid = _counts(arguments[0].valid, low, high) > 0
+    if kind.kind is Kind.DECIMAL:
+        return decimals.vector_of(kind, _exact_sums(arguments[0], low, high), valid)
+    values, sums = _filled(arguments[0]), RangeSums(low, high)
     if values.dtype.kind == "f":
         return Vector(kind, sums.rounded(values), valid)
     # A check of every sum only where one could have left 64 bits: in two halves, which stay exact.
@@ -110,8 +113,17 @@ def _sum(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) ->
     return Vector(kind, sums.of(values), valid)
 
 
+def _exact_sums(argument: Vector, low: Index, high: Index) -> Array:
+    before = decimals.accumulated(decimals.totals(argument))
+    found: Array = before[high] - before[low]
+    return found
+
+
 def _avg(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
     count = _counts(arguments[0].valid, low, high)
+    if kind.kind is Kind.DECIMAL:
+        total = _exact_sums(arguments[0], low, high)
+        return decimals.means(kind, arguments[0].type, total, count=count)
     total = RangeSums(low, high).rounded(_filled(arguments[0]).astype(np.float64))
     return Vector(kind, total / np.maximum(count, 1), count > 0)
 

@@ -42,7 +42,7 @@ def _valued(argument: Vector, ranks: Index, kind: SqlType, low: Index, high: Ind
     rows[ranks[::-1]] = np.arange(len(ranks))[::-1]
     rows[-1] = -1
     found = argument.take(rows[low])
-    if low is high or not len(rows) - 1:
+    if argument.type.is_text or not len(rows) - 1:
         return Vector(kind, found.values, found.valid)
     upper = argument.take(rows[high]).values
     with np.errstate(all="ignore"):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from candlewright_cep.functions import arrays as functions_arrays
-from candlewright_cep.functions import calendars, fields, zones
+from candlewright_cep.functions import calendars, decimals, fields, zones
 from candlewright_cep.functions import text as functions_text
 from candlewright_cep.functions import time as functions_time
 from candlewright_cep.functions.signatures import (
@@ -158,8 +158,30 @@ def _modulo(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     return finish(arguments, kind, values, valid=valid)
 
 
+def _exact(function: str, otherwise: Implementation) -> Implementation:
+    """The function as `decimals` computes it where the result is a DECIMAL."""
+
+    def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
+        if kind.kind is Kind.DECIMAL:
+            return decimals.computed(function, arguments, kind)
+        return otherwise(arguments, kind, extra)
+
+    return run
+
+
+def _compared(count: int | None, at_least: int = 1) -> Signature:
+    """Arguments of one type, DECIMALs with digits of their own among them."""
+    alike = one_type(count, BOOLEAN, at_least)
+
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        wanted, kind = alike(types)
+        return decimals.compared(types) or wanted, kind
+
+    return resolve
+
+
 def _equality(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    return functions_arrays.both_arrays(types) or one_type(2, BOOLEAN)(types)
+    return functions_arrays.both_arrays(types) or _compared(2)(types)
 
 
 def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
@@ -171,11 +193,17 @@ def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
             same = functions_arrays.are_equal(left, right)
             valid = np.broadcast_to(left.mask, same.shape) & np.broadcast_to(right.mask, same.shape)
             return Vector(kind, same if texts == "equal" else ~same, valid)
+        if left.type.kind is Kind.DECIMAL:
+            found = np.asarray(numbers(*decimals.comparable(left, right)), np.bool_)
+            return finish(arguments, kind, found, valid=_valid(arguments))
         if not left.type.is_text:
             return _strict(numbers)(arguments, kind, "")
         return text_result(arguments, kernel(left.text(), right.text()), kind)
 
     return run
+
+
+_LESS, _GREATER = _comparison(np.less, "less"), _comparison(np.greater, "greater")
 
 
 def text_result(arguments: Sequence[Vector], found: pa.Array | pa.Scalar, kind: SqlType) -> Vector:
@@ -275,8 +303,7 @@ def _extreme(numbers: Callable[..., Array], *, least: bool) -> Implementation:
                 values = numbers(values, argument.values)
             return finish(arguments, kind, values, valid=_valid(arguments))
         for argument in arguments[1:]:
-            name = "less" if least else "greater"
-            better = _comparison(np.less, name)([argument, found], BOOLEAN, extra)
+            better = (_LESS if least else _GREATER)([argument, found], BOOLEAN, extra)
             unknown = ~np.broadcast_to(better.mask, (found.length,))
             found = choose(better.true(), argument, found).with_nulls(unknown)
         return found
@@ -397,7 +424,7 @@ def _rounding(name: str, compute: Callable[..., Array], usage: Usage) -> ScalarF
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         return _same(arguments, kind, extra) if kind.is_integer else _strict(compute)(arguments, kind, extra)
 
-    return ScalarFunction(name, numeric(1), run, usage)
+    return ScalarFunction(name, numeric(1), _exact(name, run), usage)
 
 
 def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], SqlType]:
@@ -409,6 +436,8 @@ def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], S
         return [DOUBLE, DOUBLE], DOUBLE
     left, right = (right if left.kind is Kind.NULL else left), (left if right.kind is Kind.NULL else right)
     if left.is_numeric and right.is_numeric:
+        if Kind.DECIMAL in (left.kind, right.kind) and DOUBLE not in (left, right):
+            return decimals.arithmetic([left, right], symbol)
         wide = DOUBLE if DOUBLE in (left, right) else BIGINT
         return [wide, wide], wide
     kinds = (left.kind, right.kind)
@@ -422,10 +451,15 @@ def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], S
         if kinds == (Kind.INTERVAL, Kind.INTERVAL):
             return [INTERVAL, INTERVAL], INTERVAL
     if symbol == "*" and Kind.INTERVAL in kinds and (left.is_numeric or right.is_numeric):
-        return [left, right], INTERVAL
+        return [_plain(left), _plain(right)], INTERVAL
     if symbol == "/" and left.kind is Kind.INTERVAL and right.is_numeric:
-        return [left, right], INTERVAL
+        return [left, _plain(right)], INTERVAL
     raise Mismatch
+
+
+def _plain(kind: SqlType) -> SqlType:
+    """What an interval is multiplied by."""
+    return DOUBLE if kind.kind is Kind.DECIMAL else kind
 
 
 def _arithmetic_signature(symbol: str) -> Signature:
@@ -441,6 +475,10 @@ def _negation(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if not kind.is_numeric and kind.kind is not Kind.INTERVAL:
         raise Mismatch
     return [kind], kind
+
+
+def _sign_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    return numeric(1)([_plain(kind) for kind in types])
 
 
 def _case_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
@@ -477,35 +515,38 @@ _ANY: Signature = lambda types: (list(types), BOOLEAN)  # noqa: E731
 
 def _table() -> dict[str, ScalarFunction]:
     entries = [
-        ScalarFunction("+", _arithmetic_signature("+"), _sum(1)),
-        ScalarFunction("-", _arithmetic_signature("-"), _sum(-1)),
-        ScalarFunction("*", _arithmetic_signature("*"), _multiply),
-        ScalarFunction("/", _arithmetic_signature("/"), _divide),
-        ScalarFunction("%", _arithmetic_signature("%"), _modulo),
+        ScalarFunction("+", _arithmetic_signature("+"), _exact("+", _sum(1))),
+        ScalarFunction("-", _arithmetic_signature("-"), _exact("-", _sum(-1))),
+        ScalarFunction("*", _arithmetic_signature("*"), _exact("*", _multiply)),
+        ScalarFunction("/", _arithmetic_signature("/"), _exact("/", _divide)),
+        ScalarFunction("%", _arithmetic_signature("%"), _exact("%", _modulo)),
         ScalarFunction(
             "MOD",
             _arithmetic_signature("%"),
-            _modulo,
+            _exact("%", _modulo),
             Usage("MOD(a, b)", "remainder of a / b with the sign of a; NULL where b is a whole 0", "MOD(-7, 3) = -1"),
         ),
-        ScalarFunction("NEGATE", _negation, _sign_changed(np.negative)),
+        ScalarFunction("NEGATE", _negation, _exact("NEGATE", _sign_changed(np.negative))),
         ScalarFunction(
-            "ABS", _negation, _sign_changed(np.abs), Usage("ABS(x)", "x without its sign", "ABS(-2.5) = 2.5")
+            "ABS",
+            _negation,
+            _exact("ABS", _sign_changed(np.abs)),
+            Usage("ABS(x)", "x without its sign", "ABS(-2.5) = 2.5"),
         ),
         ScalarFunction("=", _equality, _comparison(np.equal, "equal")),
         ScalarFunction("<>", _equality, _comparison(np.not_equal, "not_equal")),
-        ScalarFunction("<", one_type(2, BOOLEAN), _comparison(np.less, "less")),
-        ScalarFunction("<=", one_type(2, BOOLEAN), _comparison(np.less_equal, "less_equal")),
-        ScalarFunction(">", one_type(2, BOOLEAN), _comparison(np.greater, "greater")),
-        ScalarFunction(">=", one_type(2, BOOLEAN), _comparison(np.greater_equal, "greater_equal")),
-        ScalarFunction("IS DISTINCT", one_type(2, BOOLEAN), _distinct),
+        ScalarFunction("<", _compared(2), _comparison(np.less, "less")),
+        ScalarFunction("<=", _compared(2), _comparison(np.less_equal, "less_equal")),
+        ScalarFunction(">", _compared(2), _comparison(np.greater, "greater")),
+        ScalarFunction(">=", _compared(2), _comparison(np.greater_equal, "greater_equal")),
+        ScalarFunction("IS DISTINCT", _compared(2), _distinct),
         ScalarFunction("AND", _LOGIC, _and),
         ScalarFunction("OR", _LOGIC, _or),
         ScalarFunction("NOT", fixed(BOOLEAN, BOOLEAN), _strict(np.logical_not)),
         ScalarFunction("IS NULL", _ANY, _is_null),
         ScalarFunction("IS TRUE", fixed(BOOLEAN, BOOLEAN), _is_true),
-        ScalarFunction("IN", one_type(None, BOOLEAN, at_least=2), _in),
-        ScalarFunction("BETWEEN", one_type(3, BOOLEAN), _between),
+        ScalarFunction("IN", _compared(None, at_least=2), _in),
+        ScalarFunction("BETWEEN", _compared(3), _between),
         ScalarFunction("CASE", _case_signature, _case),
         ScalarFunction(
             "IF",
@@ -556,14 +597,14 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction(
             "ROUND",
             number_like(1, 2),
-            _round,
+            _exact("ROUND", _round),
             Usage(
                 "ROUND(x, digits)",
                 "x rounded to so many digits (0 without), halves away from zero",
                 "ROUND(2.345, 1) = 2.3",
             ),
         ),
-        ScalarFunction("SIGN", numeric(1), _strict(np.sign), Usage("SIGN(x)", "-1, 0 or 1", "SIGN(-4) = -1")),
+        ScalarFunction("SIGN", _sign_signature, _strict(np.sign), Usage("SIGN(x)", "-1, 0 or 1", "SIGN(-4) = -1")),
         _rounding(
             "FLOOR",
             np.floor,
@@ -582,7 +623,7 @@ def _table() -> dict[str, ScalarFunction]:
         ScalarFunction(
             "TRUNCATE",
             number_like(1, 2),
-            _truncate,
+            _exact("TRUNCATE", _truncate),
             Usage("TRUNCATE(x, digits)", "x without further digits (0 without)", "TRUNCATE(-2.79, 1) = -2.7"),
         ),
         _float("SQRT", np.sqrt, usage=Usage("SQRT(x)", "square root; NaN of a negative number", "SQRT(9) = 3")),
@@ -668,6 +709,8 @@ def cast(vector: Vector, target: SqlType) -> Vector:
         return functions_text.written(vector)
     if source.kind is Kind.STRING:
         return functions_text.parsed(vector, target)
+    if Kind.DECIMAL in (source.kind, target.kind):
+        return decimals.cast(vector, target)
     if source.is_time and target.is_time:
         return functions_time.rescaled(vector, target)
     if target.kind is Kind.DOUBLE and (source.is_numeric or source.kind is Kind.BOOLEAN):

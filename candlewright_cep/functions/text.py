@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from candlewright_cep.functions import decimals
 from candlewright_cep.functions.signatures import Mismatch, fixed
 from candlewright_cep.functions.time_format import formatted
 from candlewright_cep.functions.usage import Declared, Usage
@@ -55,7 +56,7 @@ def _rowwise(compute: Callable[..., Any], *, strict: bool = True) -> Callable[[S
             if row not in known:
                 known[row] = None if strict and any(value is None for value in row) else compute(*row)
             found.append(known[row])
-            if kind.is_text and known[row] is not None:
+            if kind.kind is Kind.STRING and known[row] is not None:
                 size += len(known[row])
                 if size > MADE_TEXTS:
                     check_made(size)
@@ -498,6 +499,8 @@ def written(vector: Vector) -> Vector:
     kind = vector.type.kind
     if kind is Kind.OPAQUE:
         raise Mismatch
+    if kind is Kind.DECIMAL:
+        return decimals.written(vector)
     whole = vector.expand()
     if kind is Kind.BOOLEAN:
         texts: list[str | None] = ["true" if value else "false" for value in whole.values.tolist()]
@@ -564,6 +567,8 @@ def read(text: str, target: SqlType) -> Any:
         return found[0] - found[0] % unit
     if target.kind is Kind.STRING:
         return text
+    if target.kind is Kind.DECIMAL:
+        return decimals.of_text(text, target)
     raise Mismatch
 
 

@@ -17,7 +17,6 @@ from candlewright_cep.vector import Array, Bools
 
 _EXACT = 2.0**53
 _LONGEST = 2.0**63
-_MEASURED = (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.TIMESTAMP, Kind.DATE, Kind.INTERVAL)
 _NO: Bools = np.zeros(1, np.bool_)
 _YES: Bools = np.ones(1, np.bool_)
 _MIRRORED = {">": "<", ">=": "<="}
@@ -46,7 +45,7 @@ _UNDECIDED = Truth(_YES, _NO)
 
 def is_measured(kind: SqlType) -> bool:
     """Whether values of this type have spans; booleans are 0 or 1."""
-    return kind.kind in _MEASURED or kind.kind is Kind.BOOLEAN
+    return kind.is_measured or kind.kind is Kind.BOOLEAN
 
 
 def is_telling(node: Expression) -> bool:
@@ -63,7 +62,7 @@ def is_telling(node: Expression) -> bool:
 def _has_span(node: Expression) -> bool:
     if isinstance(node, Apply):
         return _operation(node) is not None and all(_has_span(part) for part in node.arguments)
-    return isinstance(node, Column | Constant) and node.type.kind in _MEASURED
+    return isinstance(node, Column | Constant) and node.type.is_measured
 
 
 def of_value(value: Any) -> Span:
@@ -96,7 +95,7 @@ def truth(node: Expression, read: Read) -> Truth:
     if node.function == "NOT":
         # A Truth does not distinguish FALSE from NULL.
         return Truth(~truth(node.arguments[0], read).must, _NO)
-    if not all(part.type.kind in _MEASURED for part in node.arguments):
+    if not all(part.type.is_measured for part in node.arguments):
         return _UNDECIDED
     return _compared(node.function, [_span(part, read) for part in node.arguments])
 
@@ -166,7 +165,7 @@ def _span(node: Expression, read: Read) -> Span:
 
 def _operation(node: Expression) -> Callable[..., Span] | None:
     """How the spans of a function's arguments give its own; None where that is not known."""
-    if not isinstance(node, Apply) or not all(part.type.kind in _MEASURED for part in node.arguments):
+    if not isinstance(node, Apply) or not all(part.type.is_measured for part in node.arguments):
         return None
     is_double = node.type.kind is Kind.DOUBLE
     if node.function in ("*", "/") and not is_double:

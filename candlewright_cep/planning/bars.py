@@ -14,6 +14,7 @@ from candlewright_cep import work
 from candlewright_cep.binding.binder import Field, lookup
 from candlewright_cep.binding.expressions import Column
 from candlewright_cep.functions.aggregates import accumulate
+from candlewright_cep.functions.scalar import cast
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, Source, arranged, concatenated
@@ -84,8 +85,9 @@ class Bars:
     def pieces(self, rows: Relation) -> tuple[Relation, Index]:
         """The trades, and which of the rows they are."""
         work.spend(rows.length)
-        time, price, amount = (rows.column(index).expand() for index in (self.time, self.price, self.amount))
-        prices, amounts = price.values.astype(np.float64), amount.values.astype(np.float64)
+        time = rows.column(self.time).expand()
+        price, amount = (cast(rows.column(index), DOUBLE).expand() for index in (self.price, self.amount))
+        prices, amounts = price.values, amount.values
         usable = time.mask & price.mask & amount.mask & np.isfinite(prices) & np.isfinite(amounts) & (amounts >= 0)
         picked = np.flatnonzero(usable)
         prices, amounts = prices[picked], amounts[picked]

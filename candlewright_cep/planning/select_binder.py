@@ -222,7 +222,7 @@ class SelectBinder(Binder):
         if len(order) != 1:
             raise bound.at.reject("a RANGE frame with an offset needs one ORDER BY key")
         key = order[0].expression.type
-        fits = found.type.kind is Kind.INTERVAL if key.is_time else key.is_numeric and found.type.is_numeric
+        fits = found.type.kind is Kind.INTERVAL if key.is_time else key.is_measured and found.type.is_measured
         if not fits or found.value < 0:
             raise bound.at.reject(f"the offset of this RANGE frame does not fit the order key of type {key}")
         return Bound(bound.kind, found.value)

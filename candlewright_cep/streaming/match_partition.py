@@ -8,6 +8,7 @@ from typing import Any
 from candlewright_cep.matching.path_values import PathValues
 from candlewright_cep.matching.search import PartitionSearch, SearchPlan
 from candlewright_cep.streaming import match_state
+from candlewright_cep.streaming.packing import as_json
 from candlewright_cep.streaming.retained import Piece
 
 Key = tuple[Any, ...]
@@ -74,7 +75,7 @@ def written(key: Key, part: Partition) -> str:
         "tickers": sorted(part.tickers),
         "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
     }
-    return json.dumps(state, separators=(",", ":"))
+    return json.dumps(state, default=as_json, separators=(",", ":"))
 
 
 def read(state: Mapping[str, Any], plan: SearchPlan) -> tuple[Key, Partition]:

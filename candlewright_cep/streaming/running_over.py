@@ -13,6 +13,7 @@ from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.folds import FOLDS, Fold, State
 from candlewright_cep.planning.over import Over, Window, peers, takes_frame
 from candlewright_cep.planning.relation import arranged
+from candlewright_cep.streaming.packing import as_json, unpacked
 from candlewright_cep.streaming.release import Rows
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Index, Vector, from_list
@@ -137,7 +138,7 @@ class RunningTotals:
         columns = enumerate(self._window.partition)
         times = [place for place, index in columns if rows.relation.column(index).type.is_time]
         if times:
-            of_key = {key: [json.loads(key)[place] or 0 for place in times] for key in self._states}
+            of_key = {key: [unpacked(key)[place] or 0 for place in times] for key in self._states}
             newest: dict[str, list[int]] = {}
             for key, values in of_key.items():
                 ticker = self._states[key][0]
@@ -155,7 +156,7 @@ class RunningTotals:
         tickers = [rows.ticker[row].as_py() for row in firsts.tolist()]
         found: list[str] = []
         for place, ticker in enumerate(tickers):
-            key = json.dumps([part[place] for part in parts])
+            key = json.dumps([part[place] for part in parts], default=as_json)
             state = self._states.get(key)
             if state is None:
                 if len(self._states) >= _MAX_PARTITIONS:

@@ -30,6 +30,7 @@ from candlewright_cep.planning.relation import Relation, arranged, concatenated
 from candlewright_cep.planning.unnest import Unnest
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.indicator_states import IndicatorStates
+from candlewright_cep.streaming.packing import as_json
 from candlewright_cep.streaming.release import Clock, Rows, compact, joined
 from candlewright_cep.streaming.running_over import RunningTotals, running_functions
 from candlewright_cep.streaming.slots import Slots
@@ -307,7 +308,7 @@ class OverStage:
         state = {"totals": self._totals.snapshot()} if self._running else {}
         if self._indicators:
             state["indicators"] = self._states.snapshot()
-        return json.dumps(state), self._kept
+        return json.dumps(state, default=as_json), self._kept
 
     def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
         self._kept = rows

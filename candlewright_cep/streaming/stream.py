@@ -25,6 +25,7 @@ from candlewright_cep.streaming.match_stream import Context, Reports
 from candlewright_cep.streaming.meeting import check_branch
 from candlewright_cep.streaming.operators import MatchStage, stages
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
+from candlewright_cep.streaming.packing import unpacked
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
 from candlewright_cep.streaming.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Slots
@@ -246,7 +247,7 @@ class TriggerStream:
             raise ValueError("the state belongs to another trigger")
         sizes = struct.unpack_from(f"<{count}Q", state, 20)
         place = 20 + 8 * count
-        states = json.loads(state[place : place + header_size])
+        states = unpacked(state[place : place + header_size].decode())
         place += header_size
         rows: list[Rows | None] = []
         for size in sizes:

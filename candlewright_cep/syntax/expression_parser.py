@@ -162,7 +162,8 @@ class ExpressionReader(TypeReader):
             with self.nested():
                 inner = self._signed()
             if isinstance(inner, LiteralNode) and inner.type.is_numeric and inner.at.column == at.column + 1:
-                return LiteralNode(-inner.value, inner.type, at)
+                digits = inner.digits and f"-{inner.digits}"
+                return LiteralNode(-inner.value, inner.type, at, digits)
             return CallNode("NEGATE", (inner,), at, is_operator=True)
         if self.accept("+"):
             with self.nested():
@@ -217,6 +218,22 @@ class ExpressionReader(TypeReader):
         self.expect("]", after="the values of the array")
         return CallNode("ARRAY", tuple(items), at)
 
+    def _row(self) -> Node:
+        """ROW(price, size * 2 AS twice): the names and values of its fields, by turns."""
+        at = self.advance().at
+        self.expect("(")
+        parts: list[Node] = []
+        while not parts or self.accept(","):
+            value = self.expression()
+            name = Identifier(f"field{len(parts) // 2 + 1}", False, value.at)
+            if self.accept_words("AS"):
+                name = self.identifier("a name of a field")
+            elif isinstance(value, NameNode):
+                name = value.parts[-1]
+            parts += [LiteralNode(name.text, STRING, name.at), value]
+        self.expect(")", after="the fields of a ROW")
+        return CallNode("ROW", tuple(parts), at)
+
     def _number(self) -> Node:
         token = self.advance()
         if token.text.isdigit():
@@ -226,7 +243,7 @@ class ExpressionReader(TypeReader):
             return LiteralNode(value, INT if value < 2**31 else BIGINT, token.at)
         if len(token.text) > 400 or not math.isfinite(float(token.text)):
             raise token.reject("the number is too large")
-        return LiteralNode(float(Decimal(token.text)), DOUBLE, token.at)
+        return LiteralNode(float(Decimal(token.text)), DOUBLE, token.at, token.text)
 
     def _word(self, token: Token) -> Node:
         word = token.text.upper()
@@ -271,6 +288,8 @@ class ExpressionReader(TypeReader):
                 "CEILING": self._round_time,
                 "TIMESTAMPDIFF": self._unit_first,
                 "TIMESTAMPADD": self._unit_first,
+                "ROW": self._row,
+                "STRUCT": self._row,
             }.get(word)
             if special is not None:
                 return special()

@@ -25,9 +25,12 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class LiteralNode:
+    """`digits`: a number with a point as it is written."""
+
     value: Any
     type: SqlType
     at: Position
+    digits: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,22 @@
 from dataclasses import replace
 
 from candlewright_cep.syntax.reader import Reader
-from candlewright_cep.syntax.tokens import TokenKind
+from candlewright_cep.syntax.tokens import Token, TokenKind
 from candlewright_cep.syntax.tree import CallNode, LiteralNode, Node, ParameterNode
 from candlewright_cep.times import UNITS, unit_name
-from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, INTERVAL, STRING, SqlType, timestamp
+from candlewright_cep.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    INTERVAL,
+    MOST_DIGITS,
+    STRING,
+    SqlType,
+    decimal,
+    timestamp,
+)
 
 TYPES: dict[str, SqlType] = {
     "BOOLEAN": BOOLEAN,
@@ -19,22 +31,20 @@ TYPES: dict[str, SqlType] = {
     "DOUBLE": DOUBLE,
     "FLOAT": DOUBLE,
     "REAL": DOUBLE,
-    "DECIMAL": DOUBLE,
-    "NUMERIC": DOUBLE,
     "VARCHAR": STRING,
     "CHAR": STRING,
     "STRING": STRING,
     "TEXT": STRING,
     "DATE": DATE,
 }
+DECIMALS = ("DECIMAL", "NUMERIC")
 
 
 class TypeReader(Reader):
     """What follows CAST and INTERVAL."""
 
     def as_type(self, cast: CallNode) -> Node:
-        """The CAST to the type that stands here. VARCHAR(n) keeps n characters, CHAR(n) fills up to them, DECIMAL(p, s)
-        rounds to s digits."""
+        """The CAST to the type that stands here. VARCHAR(n) keeps n characters, CHAR(n) fills up to them."""
         at = self.at
         word = self.token.text.upper()
         kind, sizes = self._sized_type()
@@ -47,8 +57,6 @@ class TypeReader(Reader):
             return CallNode("SUBSTRING", (found, number(1), number(sizes[0])), cast.at)
         if word == "CHAR" and sizes:
             return CallNode("RPAD", (found, number(sizes[0]), LiteralNode(" ", STRING, at)), cast.at)
-        if word in ("DECIMAL", "NUMERIC"):
-            return CallNode("ROUND", (found, number(sizes[1] if len(sizes) > 1 else 0)), cast.at)
         return found
 
     def _sized_type(self) -> tuple[SqlType, tuple[int, ...]]:
@@ -59,18 +67,33 @@ class TypeReader(Reader):
             raise token.reject(f"expected a type, found {token.shown}")
         if word.startswith("TIMESTAMP"):
             return self._timestamp_type(), ()
+        if word in DECIMALS:
+            return self._decimal_type(token), ()
         if word not in TYPES:
-            known = ", ".join(sorted({str(kind) for kind in TYPES.values()}))
+            known = ", ".join(sorted({"decimal", *(str(kind) for kind in TYPES.values())}))
             raise token.reject(f"unknown type '{token.text[:40]}'", f"the types are {known} and timestamp")
         if word == "DOUBLE":
             self.accept_words("PRECISION")
+        return TYPES[word], self._sizes()
+
+    def _sizes(self) -> tuple[int, ...]:
         sizes: list[int] = []
         if self.accept("("):
             sizes.append(self.digits())
             if self.accept(","):
                 sizes.append(self.digits())
             self.expect(")")
-        return TYPES[word], tuple(sizes)
+        return tuple(sizes)
+
+    def _decimal_type(self, token: Token) -> SqlType:
+        """DECIMAL has 38 digits, and none after the point, unless it says otherwise."""
+        precision, scale, *_ = (*(self._sizes() or (MOST_DIGITS,)), 0)
+        if not 1 <= precision <= MOST_DIGITS or scale > precision:
+            raise token.reject(
+                f"DECIMAL({precision}, {scale}) is not possible",
+                f"DECIMAL(p, s) has 1 to {MOST_DIGITS} digits, s of them after the point",
+            )
+        return decimal(precision, scale)
 
     def _timestamp_type(self) -> SqlType:
         digits = 3

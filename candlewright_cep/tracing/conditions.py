@@ -18,7 +18,6 @@ from candlewright_cep.binding.expressions import (
 )
 from candlewright_cep.tracing.values import Value, plain
 from candlewright_cep.tracing.wording import text_of
-from candlewright_cep.types import Kind
 from candlewright_cep.vector import Array
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
@@ -57,7 +56,7 @@ def distances(node: Expression, values: Values, length: int) -> Array:
         parts = [distances(each, values, length) for each in node.arguments]
         joined = np.sum(parts, axis=0) if node.function == "AND" else np.min(parts, axis=0)
         return np.where(found, 0.0, joined)
-    if node.function in _COMPARISONS and all(_is_measured(each) for each in node.arguments):
+    if node.function in _COMPARISONS and all(each.type.is_measured for each in node.arguments):
         left, right = (values.value(each).expand() for each in node.arguments)
         one, other = left.values.astype(np.float64), right.values.astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -66,10 +65,6 @@ def distances(node: Expression, values: Values, length: int) -> Array:
         gap = np.clip(np.nan_to_num(gap, nan=0.0, posinf=1.0), 1e-12, 1.0)
         return np.where(found, 0.0, np.where(left.mask & right.mask, gap, 1.0))
     return far
-
-
-def _is_measured(node: Expression) -> bool:
-    return node.type.is_numeric or node.type.is_time or node.type.kind is Kind.INTERVAL
 
 
 def described(

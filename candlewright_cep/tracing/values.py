@@ -18,6 +18,8 @@ def plain(value: Any, kind: SqlType) -> Value:
         return iso(value)
     if kind.kind is Kind.INTERVAL:
         return float(value / 1e9)
+    if kind.kind is Kind.DECIMAL:
+        return f"{value:f}"
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return value if isinstance(value, int) else str(value)
@@ -32,6 +34,8 @@ def shown(value: Any, kind: SqlType) -> str:
     found = plain(value, kind)
     if found is None:
         return "NULL"
+    if kind.kind is Kind.DECIMAL:
+        return str(found)
     if isinstance(found, bool):
         return str(found).upper()
     if isinstance(found, float):

@@ -117,7 +117,9 @@ def _applied(node: Apply, names: Sequence[str], variable: str, prefix: str) -> t
         ]
         return f" {name} ".join(inner), binds
     if name == "CAST":
-        return parts[0] if node.type.is_numeric else (f"CAST({texts[0]} AS {node.type})", _WHOLE)
+        return (
+            parts[0] if node.type.is_measured and node.type.is_numeric else (f"CAST({texts[0]} AS {node.type})", _WHOLE)
+        )
     tight = [text if binds > _COMPARED else f"({text})" for text, binds in parts]
     if name == "NOT":
         return f"NOT {tight[0]}", _NOT

@@ -6,6 +6,7 @@ import math
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,7 @@ def try_one(
         raise typer.Exit(1) from error
     if output is Output.json:
         for row in plain_rows(found):
-            print(json.dumps(dict(zip(found.column_names, row, strict=True)), ensure_ascii=False))
+            print(_json(dict(zip(found.column_names, row, strict=True))))
     else:
         print_arrow_table(found)
 
@@ -197,7 +198,7 @@ def try_batch(batch: Path) -> None:
     lines = content_of("--batch", batch).split("\n")
     tables: dict[str, pa.Table] = {}
     for line in filter(str.strip, lines):
-        print(json.dumps(_case(line, tables), ensure_ascii=False), flush=True)
+        print(_json(_case(line, tables)), flush=True)
 
 
 def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
@@ -224,6 +225,17 @@ def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
     return {"name": name, "columns": found.column_names, "rows": rows}
 
 
+def _json(value: Any) -> str:
+    """A DECIMAL is a number with all its digits, for which `json` has no form."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_json, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_json(key)}: {_json(part)}' for key, part in value.items())}}}"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
@@ -247,6 +259,13 @@ def _plain_column(column: pa.Array) -> list[Any]:
     if pa.types.is_duration(kind):
         scale = SECOND // 10 ** _DIGITS[kind.unit]
         return [None if value is None else _interval(value * scale) for value in column.cast(pa.int64()).to_pylist()]
+    if pa.types.is_struct(kind):
+        parts = [_plain_column(part) for part in column.flatten()]
+        names = [part.name for part in kind]
+        return [
+            dict(zip(names, row, strict=True)) if known else None
+            for *row, known in zip(*parts, column.is_valid().to_pylist(), strict=True)
+        ]
     if pa.types.is_list(kind):
         items, ends = _plain_column(column.values), column.offsets.to_pylist()
         return [

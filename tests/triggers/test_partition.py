@@ -135,6 +135,14 @@ def test_times_are_nanoseconds_and_unknown_values_have_no_member(partition: Trig
     assert list(event.schema.column_types) == ["TIMESTAMP_LTZ(9)", "DOUBLE", "BOOLEAN", "BIGINT"]
 
 
+def test_an_event_carries_a_decimal_as_text(partition: TriggerPartition) -> None:
+    sql = "SELECT CAST(price AS DECIMAL(20, 8)) / 3 AS third, CAST(NULL AS DECIMAL(4, 2)) AS nothing FROM ticks"
+    partition.process([], controls=[register("a", sql)])
+    event = partition.process([prices(1, 1)]).events[0]
+    assert rows(event) == [{"third": "0.3333333333", "nothing": None}]
+    assert list(event.schema.column_types) == ["DECIMAL(22, 10)", "DECIMAL(4, 2)"]
+
+
 def test_all_rows_of_a_match_are_one_event(partition: TriggerPartition) -> None:
     sql = V_SHAPE.replace("PATTERN", "ALL ROWS PER MATCH PATTERN")
     partition.process([], controls=[register("v", sql)])

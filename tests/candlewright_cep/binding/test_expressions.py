@@ -3,6 +3,7 @@
 import math
 import re
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -80,9 +81,9 @@ def value(expression: str) -> Any:
         ("CASE WHEN z > 1 THEN 1 WHEN i > 1 THEN 2 ELSE 3 END", 2),
         ("CASE i WHEN 6 THEN 'six' WHEN 7 THEN 'seven' END", "seven"),
         ("CASE i WHEN 6 THEN 'six' END", None),
-        ("CAST(d / 3 AS DECIMAL(10, 2))", 0.83),
-        ("CAST(-d AS NUMERIC(5))", -3.0),
-        ("CAST('2.345' AS DECIMAL(6, 1))", 2.3),
+        ("CAST(d / 3 AS DECIMAL(10, 2))", Decimal("0.83")),
+        ("CAST(-d AS NUMERIC(5))", Decimal(-3)),
+        ("CAST('2.345' AS DECIMAL(6, 1))", Decimal("2.3")),
         ("CAST(s AS CHAR(2))", "He"),
         ("CAST(i AS CHAR(3))", "7  "),
         ("WIDTH_BUCKET(5.0, 0, 10, 5)", 3),

@@ -102,3 +102,45 @@ def test_a_stream_gives_the_rows_of_a_finished_table(sql: str) -> None:
 def test_what_has_no_such_field_is_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         compile_query(sql, {"ticks": _rows(1, 3).schema})
+
+
+ROWS = [
+    "SELECT ts, ROW(s['p'], ticker, ts AS at) AS r, STRUCT(1 AS one, NULL AS nothing) AS c FROM ticks",
+    "SELECT r['p'] AS p, r['at'] AS at FROM (SELECT ticker, ts, ROW(s['p'] AS p, ts AS at) AS r FROM ticks) WHERE r['p'] > 1",
+    """SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts
+       MEASURES ROW(FIRST(A.s['p']) AS low, B.s['p'] AS high, COUNT(*) AS n) AS r, ROW(A.ts)['ts'] AS since
+       PATTERN (A B) DEFINE B AS ROW(B.s['p'] AS p)['p'] > ROW(A.s['p'] AS p)['p'])""",
+]
+
+
+@pytest.mark.parametrize("sql", ROWS)
+def test_rows_are_made_and_read_over_stored_rows_and_on_a_stream(sql: str) -> None:
+    assert assert_streams(sql, _rows(4), 4)
+
+
+def test_a_row_has_its_values_under_their_names() -> None:
+    table = pa.table({"ticker": ["A"], "ts": pa.array([1], pa.timestamp("ns", "UTC")), "price": [1.5]})
+    found = evaluate("SELECT ROW(price, price * 2, price + 1 AS next) AS r FROM ticks", table)
+    assert found.column("r").to_pylist() == [{"price": 1.5, "field2": 3.0, "next": 2.5}]
+    with duckdb.connect() as connection:
+        connection.register("ticks", table)
+        wanted = connection.execute("SELECT {'low': price, 'part': {'n': 1}} AS r FROM ticks").to_arrow_table()
+    assert (
+        evaluate("SELECT ROW(price AS low, ROW(1 AS n) AS part) AS r FROM ticks", table).to_pylist()
+        == wanted.to_pylist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT ROW(price, price) AS r FROM ticks", "two fields of the ROW are named 'price'"),
+        ("SELECT ROW(price)['prise'] AS r FROM ticks", "did you mean 'price'"),
+        ("SELECT ROW() AS r FROM ticks", "expected an expression"),
+        ("ROW(price) = ROW(price)", "cannot be applied"),
+        (f"SELECT ROW({', '.join(f'price AS f{n}' for n in range(101))}) AS r FROM ticks", "too many fields"),
+    ],
+)
+def test_other_rows_are_refused(sql: str, said: str) -> None:
+    with pytest.raises(TriggerRejected, match=said):
+        evaluate(sql, pa.table({"price": [1.0]}))

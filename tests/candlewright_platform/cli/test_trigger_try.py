@@ -44,6 +44,15 @@ def test_json_has_columns_in_order_and_the_inputs_precision(run: Run, ticks: Pat
     ]
 
 
+def test_a_decimal_is_a_number_with_all_its_digits(run: Run, ticks: Path) -> None:
+    sql = (
+        "SELECT CAST('0.10000000000000000001' AS DECIMAL(38, 20)) AS x, "
+        "ARRAY_AGG(CAST(price AS DECIMAL(4, 2))) AS y FROM ticks"
+    )
+    result = run("--sql", sql, "--input", ticks, "--table", "ticks", "--output", "json")
+    assert result.stdout == '{"x": 0.10000000000000000001, "y": [1.50, 2.50, 3.50]}\n'
+
+
 def test_parameters_are_typed_values(run: Run, ticks: Path, tmp_path: Path) -> None:
     text = tmp_path / "f.sql"
     text.write_text("SELECT sym FROM ticks WHERE price > :least")
