@@ -1,5 +1,7 @@
 """A running platform with short leases for the tests of this folder."""
 
+import os
+import random
 import time
 from collections.abc import Iterator
 
@@ -10,6 +12,8 @@ from bus.redis_bus import RedisBus
 from candlewright_platform.supervisor.parts import bus_url_of
 from tests.faults.harness import Platform, WireClient
 from tests.faults.harness import platform as running_platform
+
+ROUNDS, LONG_ROUNDS = 10, 40
 
 
 @pytest.fixture(scope="package")
@@ -32,6 +36,20 @@ def bus(platform: Platform) -> Iterator[Bus]:
     bus = RedisBus(bus_url_of(platform.up.settings), retry_seconds=0.2)
     yield bus
     bus.close()
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    """How often a part is killed: `KILL_ROUNDS` in the environment, ten in the suite, more with `--long`."""
+    return int(os.environ.get("KILL_ROUNDS") or (LONG_ROUNDS if request.config.option.long else ROUNDS))
+
+
+@pytest.fixture
+def choice() -> random.Random:
+    """Its seed is `KILL_SEED` in the environment, and printed, so that a failure can be repeated."""
+    seed = int(os.environ.get("KILL_SEED") or random.SystemRandom().randrange(1, 1 << 31))
+    print(f"KILL_SEED={seed}")  # noqa: T201
+    return random.Random(seed)
 
 
 @pytest.fixture

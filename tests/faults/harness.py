@@ -5,6 +5,7 @@ The client knows pyzmq, the generated message classes and the frames as they are
 
 import json
 import os
+import random
 import signal
 import threading
 import time
@@ -41,6 +42,15 @@ SUBMIT, SUBMITTED, HISTORY_READY = 0x10, 0x11, 0x12
 #: A row as it is compared: open time in ms, open, high, low, close, volume, quote volume, trades.
 Row = tuple[Any, ...]
 _COLUMNS = ("open", "high", "low", "close", "volume", "quote_volume", "trade_count")
+#: Of ten victims each part is at least one, and one is Spark, which takes longest to come back.
+_VICTIMS = ("flink_replacement_spark", *("relay", "broker", "redis") * 2, "ingestor-1", "ingestor-2", "ingestor-3")
+
+
+def victims_of(choice: random.Random, rounds: int) -> list[str]:
+    """The part that is killed in each round."""
+    found = [*_VICTIMS * (rounds // len(_VICTIMS)), *choice.sample(_VICTIMS, rounds % len(_VICTIMS))]
+    choice.shuffle(found)
+    return found
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:

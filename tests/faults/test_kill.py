@@ -4,7 +4,6 @@
 """
 # ruff: noqa: T201
 
-import os
 import random
 import threading
 import time
@@ -15,16 +14,18 @@ import pytest
 
 from candlewright.wire import ingestor_pb2 as ing
 from sandbox.faults import Fault
-from tests.faults.harness import MINUTE_MS, Platform, Row, Status, Submitted, WireClient, submit_message, until
-
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "20"))
-SEED = int(os.environ.get("KILL_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-#: Of twenty victims three are Spark, which takes longest to come back.
-VICTIMS = (
-    ["flink_replacement_spark"] * 3
-    + ["relay", "broker", "redis"] * 4
-    + [f"ingestor-{number}" for number in (1, 2, 3, 1, 2)]
+from tests.faults.harness import (
+    MINUTE_MS,
+    Platform,
+    Row,
+    Status,
+    Submitted,
+    WireClient,
+    submit_message,
+    until,
+    victims_of,
 )
+
 IN_FLIGHT = 12
 #: 2024-03-01 00:00 UTC, and how far from it requests go.
 FIRST_MS, SPAN_MINUTES = 1_709_251_200_000, 30 * 1_440
@@ -92,12 +93,10 @@ class Load:
         )
 
 
-@pytest.mark.timeout(600 + 30 * ROUNDS)
-def test_every_queued_request_ends_once_with_the_right_rows(platform: Platform) -> None:
-    print(f"KILL_SEED={SEED} KILL_ROUNDS={ROUNDS}")
-    choice = random.Random(SEED)
-    victims = VICTIMS * (ROUNDS // len(VICTIMS)) + choice.sample(VICTIMS, ROUNDS % len(VICTIMS))
-    choice.shuffle(victims)
+@pytest.mark.timeout(1_800)
+def test_every_queued_request_ends_once_with_the_right_rows(
+    platform: Platform, choice: random.Random, rounds: int
+) -> None:
     platform.wait_until_well()
     slow = platform.exchange.add_fault(Fault("delay", path="*/klines", seconds=0.15, probability=0.5))
     with platform.client("kill") as client:
@@ -105,7 +104,7 @@ def test_every_queued_request_ends_once_with_the_right_rows(platform: Platform) 
         thread = threading.Thread(target=load.run, name="load")
         thread.start()
         try:
-            for victim in victims:
+            for victim in victims_of(choice, rounds):
                 pause = choice.uniform(0.0, 2.0)
                 print(f"after {pause:.2f} s: kill -9 {victim}; {len(load.asked)} asked")
                 load.is_over.wait(pause)
@@ -122,8 +121,8 @@ def test_every_queued_request_ends_once_with_the_right_rows(platform: Platform) 
         platform.wait_until_well(240)
         client.finals(load.asked, 240)
         print(f"{len(load.asked)} asked, {load.repeated} repeated, {client.resent} resent, {client.refused} refused")
-        assert len(load.asked) > ROUNDS
-        assert load.repeated > ROUNDS
+        assert len(load.asked) > rounds
+        assert load.repeated > rounds
         _check(platform, load)
         assert client.deliveries.strange == []
 
