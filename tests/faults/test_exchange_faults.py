@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
-from sandbox.faults import Fault
+from sandbox.faults import Fault, RestKind
 from tests.faults.harness import MINUTE_MS, Platform, Status, WireClient, submit_message
 from tests.faults.harness import platform as running_platform
 
@@ -15,8 +17,26 @@ pytestmark = pytest.mark.timeout(300)
 SEPTEMBER_MS = 1_693_526_400_000
 MINUTES = 2_500
 TIMEOUT_SECONDS = 30
-KLINES = "*/klines"
-TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTCUSDT"
+HOPELESS_END_MS = SEPTEMBER_MS + 100 * MINUTE_MS
+TICKER = "BTC/USDT.BINANCE"
+
+#: Of the klines of one market each; `status` strikes only this market, and stops the requests for all.
+FAULTS = {
+    "HTML": Fault("html", count=3),
+    "EMPTYBODY": Fault("empty", count=2),
+    "TRUNCATED": Fault("truncate", count=3),
+    "LIMITED": Fault("status", status=429, retry_after=2, count=1),
+    "BANNED": Fault("status", status=418, retry_after=3, count=1),
+    "SILENT": Fault("hang", count=2),
+    "SLOW": Fault("delay", seconds=3, count=1),
+    "ERRORS": Fault("status", status=500, body="oops", count=2),
+    "GATEWAY": Fault("status", status=502, body="<html>bad gateway</html>", count=2),
+    "CUT": Fault("reset", count=2),
+    "SHORT": Fault("short", rows=300),
+    "EMPTYPAGE": Fault("none", after=1, count=1),
+    "REPEATED": Fault("repeat", after=1, count=1),
+}
+HOPELESS: dict[str, RestKind] = {"ETH": "html", "XRP": "hang", "ADA": "truncate", "DOGE": "status"}
 
 
 @pytest.fixture(scope="module")
@@ -26,107 +46,59 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         "INGESTOR__REQUEST_TIMEOUT_SECONDS": "1",
         "RELAY__REQUEST_TIMEOUT_SECONDS": str(TIMEOUT_SECONDS),
     }
-    with running_platform(tmp_path_factory.mktemp("exchange"), ingestors=2, environment=environment) as running:
+    folder, symbols = tmp_path_factory.mktemp("exchange"), [f"{name}/USDT" for name in FAULTS]
+    with running_platform(folder, ingestors=2, environment=environment, symbols=symbols) as running:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def listener(impatient: Platform) -> Iterator[WireClient]:
-    impatient.exchange.clear_faults()
     impatient.wait_until_well()
     with impatient.client("exchange") as connected:
         yield connected
-    impatient.exchange.clear_faults()
 
 
-FAULTS = {
-    "html": Fault("html", path=KLINES, count=3),
-    "empty-body": Fault("empty", path=KLINES, count=2),
-    "truncated": Fault("truncate", path=KLINES, count=3),
-    "rate-limited": Fault("status", path=KLINES, status=429, retry_after=2, count=1),
-    "banned": Fault("status", path=KLINES, status=418, retry_after=3, count=1),
-    "no-answer": Fault("hang", path=KLINES, count=2),
-    "slow-answer": Fault("delay", path=KLINES, seconds=3, count=1),
-    "server-errors": Fault("status", path=KLINES, status=500, body="oops", count=2),
-    "bad-gateway": Fault("status", path=KLINES, status=502, body="<html>bad gateway</html>", count=2),
-    "cut-connection": Fault("reset", path=KLINES, count=2),
-    "short-pages": Fault("short", path=KLINES, rows=300),
-    "empty-page": Fault("none", path=KLINES, after=1, count=1),
-    "repeated-page": Fault("repeat", path=KLINES, after=1, count=1),
-}
+@contextmanager
+def struck_by(platform: Platform, faults: dict[str, Fault]) -> Iterator[None]:
+    """Each fault at the candles of its coin."""
+    own = [
+        platform.exchange.add_fault(replace(fault, path="*/klines", symbol=f"{base}USDT"))
+        for base, fault in faults.items()
+    ]
+    yield
+    platform.exchange.call(lambda sandbox: [sandbox.state.faults.remove(each) for each in own])
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_that_passes_leaves_no_trace_in_the_rows(impatient: Platform, listener: WireClient, name: str) -> None:
-    # Ranges of their own, or a request would only confirm what an earlier one wrote.
-    start_ms = SEPTEMBER_MS + list(FAULTS).index(name) * 10_000 * MINUTE_MS
-    end_ms = start_ms + MINUTES * MINUTE_MS
-    impatient.exchange.add_fault(FAULTS[name])
-    started = time.monotonic()
-    final = listener.history(submit_message(name, TICKER, start_ms, end_ms), 120)
-    took = time.monotonic() - started
-    impatient.exchange.clear_faults()
-    assert (final.status, final.row_count) == (Status.OK, MINUTES), final
-    assert impatient.rows(TICKER, start_ms, end_ms) == impatient.exchange_rows(SYMBOL, start_ms, end_ms)
-    (covered,) = impatient.coverage()[name]
-    assert (covered["expected"], covered["got"], covered["holes"]) == (MINUTES, MINUTES, [])
-    assert took > (FAULTS[name].retry_after or 0), "it did not wait as long as the exchange asked"
+@pytest.fixture(scope="module")
+def hopeless(impatient: Platform, listener: WireClient) -> Iterator[float]:
+    """Requests that last until their timeout, while other tests run; when they were sent."""
+    with struck_by(impatient, {base: Fault(kind) for base, kind in HOPELESS.items()}):
+        started = time.monotonic()
+        for base in HOPELESS:
+            listener.submit(submit_message(f"never-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS))
+        yield started
 
 
-def test_while_it_is_banned_the_exchange_is_left_alone(impatient: Platform, listener: WireClient) -> None:
-    start_ms = SEPTEMBER_MS - 50_000 * MINUTE_MS
-    impatient.exchange.add_fault(Fault("status", path=KLINES, status=418, retry_after=4, count=1))
-
-    def requests() -> int:
-        return int(impatient.exchange.call(lambda sandbox: sum(sandbox.state.requests.values())))
-
-    def struck() -> int:
-        return int(impatient.exchange.call(lambda sandbox: sum(sandbox.state.struck.values())))
-
-    before = struck()
-    listener.submit(submit_message("left-alone", TICKER, start_ms, start_ms + 60 * MINUTE_MS))
-    give_up = time.monotonic() + 30
-    while struck() == before:
-        assert time.monotonic() < give_up, "the exchange was never asked"
-        time.sleep(0.01)
-    time.sleep(0.5)
-    asked = requests()
-    time.sleep(2.5)
-    assert requests() == asked, "it was asked during the ban"
-    final = listener.final("left-alone")
-    assert (final.status, final.row_count) == (Status.OK, 60)
-
-
-def test_what_never_answers_rightly_is_never_ok(impatient: Platform, listener: WireClient) -> None:
-    start_ms, end_ms = SEPTEMBER_MS, SEPTEMBER_MS + 100 * MINUTE_MS
-    kinds = {"ETH": "html", "XRP": "hang", "ADA": "truncate", "DOGE": "status"}
-    for base, kind in kinds.items():
-        impatient.exchange.add_fault(Fault(kind, path=KLINES, symbol=f"{base}USDT"))  # type: ignore[arg-type]
-    started = time.monotonic()
-    for base, kind in kinds.items():
-        listener.submit(submit_message(f"never-{kind}", f"{base}/USDT.BINANCE", start_ms, end_ms))
-    for base, kind in kinds.items():
-        final = listener.final(f"never-{kind}", TIMEOUT_SECONDS + 60)
-        assert final.status in (Status.TIMEOUT, Status.ERROR), final
-        if final.status == Status.TIMEOUT:
-            assert TIMEOUT_SECONDS - 1 < time.monotonic() - started < TIMEOUT_SECONDS + 30
-        assert final.row_count == 0
-        assert len(final.error_message.split()) > 3, final
-        assert impatient.rows(f"{base}/USDT.BINANCE", start_ms, end_ms) == []
-        (covered,) = impatient.coverage()[f"never-{kind}"]
-        assert (covered["got"], covered["status"]) == (0, Status.Name(final.status))
-    assert listener.final("never-hang").status == Status.TIMEOUT
-    impatient.exchange.clear_faults()
-    for base, kind in kinds.items():
-        # The next request for the same range does not suffer from the one before.
-        again = listener.history(submit_message(f"again-{kind}", f"{base}/USDT.BINANCE", start_ms, end_ms), 90)
-        assert (again.status, again.row_count) == (Status.OK, 100), again
+@pytest.mark.usefixtures("hopeless")
+def test_a_fault_that_passes_leaves_no_trace_in_the_rows(impatient: Platform, listener: WireClient) -> None:
+    end_ms = SEPTEMBER_MS + MINUTES * MINUTE_MS
+    with struck_by(impatient, FAULTS):
+        for base in FAULTS:
+            listener.submit(submit_message(base, f"{base}/USDT.BINANCE", SEPTEMBER_MS, end_ms))
+        listener.finals(FAULTS, 120)
+    for base in FAULTS:
+        final = listener.final(base)
+        assert (final.status, final.row_count) == (Status.OK, MINUTES), final
+        found = impatient.rows(f"{base}/USDT.BINANCE", SEPTEMBER_MS, end_ms)
+        assert found == impatient.exchange_rows(f"{base}USDT", SEPTEMBER_MS, end_ms), base
+        (covered,) = impatient.coverage()[base]
+        assert (covered["expected"], covered["got"], covered["holes"]) == (MINUTES, MINUTES, []), base
 
 
 def test_well_formed_replies_without_rows_are_not_found(impatient: Platform, listener: WireClient) -> None:
-    impatient.exchange.add_fault(Fault("none", path=KLINES, symbol="LTCUSDT"))
     request = submit_message("nothing", "LTC/USDT.BINANCE", SEPTEMBER_MS, SEPTEMBER_MS + 100 * MINUTE_MS)
-    final = listener.history(request)
+    with struck_by(impatient, {"LTC": Fault("none")}):
+        final = listener.history(request)
     assert (final.status, final.row_count) == (Status.NOT_FOUND, 0), final
     (covered,) = impatient.coverage()["nothing"]
     assert (covered["expected"], covered["got"], covered["status"]) == (100, 0, "NOT_FOUND")
@@ -148,3 +120,55 @@ def test_an_empty_page_in_the_middle_hides_no_rows_behind_it(impatient: Platform
     found = [(round(h["start"].timestamp() * 1_000), round(h["end"].timestamp() * 1_000)) for h in covered["holes"]]
     assert found == [hole]
     assert covered["expected"] == 5_000
+
+
+def test_what_never_answers_rightly_is_never_ok(impatient: Platform, listener: WireClient, hopeless: float) -> None:
+    for base in HOPELESS:
+        final = listener.final(f"never-{base}", TIMEOUT_SECONDS + 60)
+        assert final.status in (Status.TIMEOUT, Status.ERROR), final
+        if final.status == Status.TIMEOUT:
+            assert TIMEOUT_SECONDS - 1 < time.monotonic() - hopeless < TIMEOUT_SECONDS + 30
+        assert final.row_count == 0
+        assert len(final.error_message.split()) > 3, final
+        assert impatient.rows(f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS) == []
+        (covered,) = impatient.coverage()[f"never-{base}"]
+        assert (covered["got"], covered["status"]) == (0, Status.Name(final.status))
+    (hanging,) = [base for base, kind in HOPELESS.items() if kind == "hang"]
+    assert listener.final(f"never-{hanging}").status == Status.TIMEOUT
+    impatient.exchange.clear_faults()
+    for base in HOPELESS:
+        # The next request for the same range does not suffer from the one before.
+        listener.submit(submit_message(f"again-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS))
+    for base in HOPELESS:
+        again = listener.final(f"again-{base}", 90)
+        assert (again.status, again.row_count) == (Status.OK, 100), again
+
+
+@pytest.mark.parametrize("status", [429, 418])
+def test_an_exchange_that_asks_for_a_pause_is_left_alone(
+    impatient: Platform, listener: WireClient, status: int
+) -> None:
+    name, seconds = f"left-alone-{status}", 3.0
+    start_ms = SEPTEMBER_MS - 100 * status * MINUTE_MS
+
+    def requests() -> int:
+        return int(impatient.exchange.call(lambda sandbox: sum(sandbox.state.requests.values())))
+
+    def struck() -> int:
+        return int(impatient.exchange.call(lambda sandbox: sum(sandbox.state.struck.values())))
+
+    before = struck()
+    with struck_by(impatient, {"BTC": Fault("status", status=status, retry_after=seconds, count=1)}):
+        listener.submit(submit_message(name, TICKER, start_ms, start_ms + 60 * MINUTE_MS))
+        give_up = time.monotonic() + 30
+        while struck() == before:
+            assert time.monotonic() < give_up, "the exchange was never asked"
+            time.sleep(0.01)
+        struck_at = time.monotonic()
+        # What was on its way to the exchange may still arrive.
+        time.sleep(0.3)
+        asked = requests()
+        time.sleep(seconds - 0.5 - (time.monotonic() - struck_at))
+        assert requests() == asked, "it was asked during the pause"
+        final = listener.final(name)
+    assert (final.status, final.row_count) == (Status.OK, 60)
