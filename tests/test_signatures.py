@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from tests.conftest import ROOT
 
@@ -60,12 +61,15 @@ class Declared:
         return [*self.node.args.posonlyargs, *self.node.args.args][self.is_method :]
 
 
-def declared() -> Iterator[Declared]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            for each in _functions(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())):
-                if each.node.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS and not _is_command(each.node):
-                    yield each
+@cache
+def declared() -> list[Declared]:
+    return [
+        each
+        for room in ROOMS
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for each in _functions(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        if each.node.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS and not _is_command(each.node)
+    ]
 
 
 def _functions(path: str, parent: ast.AST, *, is_inner: bool = False) -> Iterator[Declared]:

@@ -32,7 +32,7 @@ from tests.relay.harness import config
 
 ROOT = Path(__file__).parents[1]
 #: Rounds of filling; the second number of them leaves no more rows than the first.
-ROUNDS = (300, 600)
+ROUNDS = (100, 200)
 
 #: By table the source that writes it, and the keys that it uses: constants, partitions, queries or topics.
 OF_ONE_KEY = {

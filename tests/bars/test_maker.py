@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bars import Bars, exact, from_trades, saved
 from bars.maker import BarMaker, MadeBars, Trades
 from candlewright.wire.grid import SECOND
+from tests.rounds import rounds
 
 T0 = 1_700_000_100 * SECOND  # a multiple of 300 s
 Row = tuple[int, int, float, float]  # time (ns), id, price, size
@@ -226,7 +227,7 @@ _VISITS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 @given(_VISITS)
 def test_a_period_that_comes_back_goes_on_exactly(visits: list[tuple[int, bool, bool, str]]) -> None:
     """Against a maker that never forgets it."""
@@ -296,7 +297,7 @@ _STREAM = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=rounds(60))
 @given(_STREAM, st.integers(1, 7), st.integers(0, 2**32), st.integers(0, 3))
 def test_batches_disorder_and_repeats_do_not_change_the_last_revision(
     stream: list[tuple[str, int, float, float]], batch: int, seed: int, repeats: int
@@ -389,7 +390,7 @@ def test_a_trade_of_a_time_that_was_let_go_of_is_too_late_and_a_later_one_counts
     assert [row[1:3] for row in _rows(maker, maker.take())] == [(60, 300 * SECOND), (300, 300 * SECOND)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rounds(25), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 900), st.booleans()), min_size=1, max_size=15))
 def test_others_know_nothing_of_a_ticker_that_comes_and_goes(stream: list[tuple[int, int, bool]]) -> None:
     """Ticker 0 is retired at any points; the bars of the others are those of a maker that never met it."""
@@ -445,7 +446,7 @@ _OPERATIONS = st.one_of(
 @given(
     st.lists(_OPERATIONS, max_size=25), st.sampled_from([0, 5, 65]), st.sampled_from([130, 600, 3_600]), st.booleans()
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=rounds(60))
 def test_longer_bars_are_published_as_if_each_trade_had_updated_them(
     operations: list[tuple[str, str, int]], lateness: int, horizon: int, restarts: bool
 ) -> None:

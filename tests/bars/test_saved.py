@@ -6,6 +6,7 @@ from bars import saved
 from bars.maker import BarMaker, Trades
 from candlewright.wire.grid import SECOND
 from tests.bars.test_maker import T0, _at, _rows, _trades
+from tests.rounds import rounds
 
 
 def test_a_maker_that_never_saw_a_trade_comes_back() -> None:
@@ -13,7 +14,7 @@ def test_a_maker_that_never_saw_a_trade_comes_back() -> None:
     assert (maker.periods, maker.lateness_ns, maker.horizon_ns, maker.tickers) == ([60, 300], 5, 7, [])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=rounds(30), deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["A/B.X", "C/D.X"]), st.integers(0, 900), st.floats(1e-9, 1e17)),

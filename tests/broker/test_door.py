@@ -30,6 +30,7 @@ from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BadFrame
 from core.settings import BrokerSettings
+from tests.rounds import rounds
 
 MINUTE = 60 * 1_000_000_000
 START = 1_704_067_200 * 1_000_000_000
@@ -101,7 +102,7 @@ def busy_state() -> BrokerState:
     return state
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=rounds(400))
 @given(st.lists(bodies, max_size=12))
 def test_any_frames_at_all_leave_the_broker_running(sent: list[bytes]) -> None:
     state, gatherer = busy_state(), Gatherer()

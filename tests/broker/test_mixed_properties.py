@@ -41,6 +41,7 @@ from broker.work import HistoricalRequest, RealtimeRequest
 from candlewright.wire import candlewright_pb2 as cw
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
+from tests.rounds import rounds
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
@@ -230,5 +231,5 @@ class Mixed(RuleBasedStateMachine):
 
 TestMixed = Mixed.TestCase
 TestMixed.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=rounds(100), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

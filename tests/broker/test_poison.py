@@ -20,6 +20,7 @@ from tests.broker.conftest import Stage
 from tests.broker.harness import MINUTE, START, eventually, minutes
 from tests.fresh_bus import FreshBus
 from tests.hostile import records_like
+from tests.rounds import rounds
 
 ERROR = ing.HistoryReadyNotification.ERROR
 TICKER = "A/B.TEST"
@@ -121,7 +122,7 @@ def bus() -> FreshBus:
     return FreshBus()
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=rounds(60), suppress_health_check=list(HealthCheck))
 @given(
     requests=st.lists(_REQUESTS, max_size=20),
     outcomes=st.lists(_OUTCOMES, max_size=8),

@@ -36,6 +36,7 @@ from broker.state import BrokerState
 from broker.work import HistoricalRequest
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
+from tests.rounds import rounds
 
 MINUTE = 60 * 1_000_000_000
 START = 1_704_067_200 * 1_000_000_000
@@ -402,5 +403,5 @@ class Run(RuleBasedStateMachine):
 
 TestRun = Run.TestCase
 TestRun.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=rounds(150), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -18,6 +18,7 @@ from bus.messaging import MAX_BYTES, ORDER_HEADER, ORDERED_LOOK, Claim, Delivery
 from bus.redis_bus import RedisBus
 from candlewright.wire.errors import BusError, BusFull
 from tests.fresh_bus import FreshBus
+from tests.rounds import rounds, seeds
 
 HOUR = 3_600.0
 
@@ -282,7 +283,7 @@ def test_in_order_without_message_group_the_key_counts(store: Store) -> None:
     assert seen(store.receive(1, in_order=True)) == [(1, 1)]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     groups=st.lists(st.sampled_from("abc"), min_size=1, max_size=12),
     steps=st.lists(st.tuples(st.sampled_from("rand"), st.integers(0, 5)), max_size=40),
@@ -323,7 +324,7 @@ def test_in_order_deliveries_of_a_group_never_overlap_and_none_is_lost(
     assert sorted(done) == list(range(len(groups)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_all_is_given_out_whatever_is_settled_and_trimmed_meanwhile(store: Store, seed: int) -> None:
     choose, count = random.Random(seed), 0
     out: dict[int, Delivery] = {}

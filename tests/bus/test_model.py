@@ -11,6 +11,7 @@ from bus.api import Position, Record, SequenceStamp
 from bus.stamps import varint
 from candlewright.wire.errors import BusError, OffsetOutOfRange
 from tests.fresh_bus import FreshBus
+from tests.rounds import rounds
 
 PARTITIONS = 2
 KEY_OF_PARTITION = (b"A", b"")
@@ -162,6 +163,10 @@ class BusMachine(RuleBasedStateMachine):
 
 def test_random_histories_are_as_in_the_model() -> None:
     chosen = settings(
-        max_examples=30, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck), database=None
+        max_examples=rounds(30),
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
     )
     run_state_machine_as_test(BusMachine, settings=chosen)

@@ -11,6 +11,7 @@ from bus.api import Bus, Record, SequenceStamp
 from bus.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import OHLCV
 from tests.fresh_bus import FreshBus
+from tests.rounds import rounds
 
 _KEYS = [b"A", b"B", b""]
 #: A sequence belongs to one partition: that of its key.
@@ -53,7 +54,7 @@ def _content(bus: Bus) -> list[tuple[object, ...]]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(40), deadline=None)
 @given(st.lists(_RUNS, min_size=1, max_size=2))
 def test_runs_of_records_leave_what_single_records_leave(calls: list[list[tuple[int, int, bool, list[bytes]]]]) -> None:
     bus, single = FreshBus(), FreshBus()

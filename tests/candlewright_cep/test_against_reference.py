@@ -10,9 +10,10 @@ from candlewright_cep import SkipFailed, evaluate
 from candlewright_cep.matching import bulk
 from tests.candlewright_cep.random_matches import Case, cases
 from tests.candlewright_cep.reference import Reference
+from tests.rounds import rounds
 
 _SETTINGS = settings(
-    max_examples=40,
+    max_examples=rounds(40),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from candlewright_cep import ReleaseBuffer, SkipFailed, StreamInput, TriggerStream, compile_stream, evaluate
 from tests.candlewright_cep.test_examples import _examples, _table
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -51,7 +52,7 @@ def _streamed(example: dict[str, Any], table: pa.Table, seed: int) -> list[dict[
     return found
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 @pytest.mark.parametrize("example", _examples(), ids=lambda example: str(example["name"]))
 def test_an_example_gives_its_rows_on_a_stream(example: dict[str, Any], seed: int) -> None:
     table = _as_time(_input(example), example["order_by"][0])

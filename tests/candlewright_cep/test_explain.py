@@ -12,6 +12,7 @@ from candlewright_cep import TriggerRejected, evaluate, explain
 from candlewright_cep.tracing.attempts import Attempt
 from candlewright_cep.tracing.conditions import Condition
 from tests.candlewright_cep.random_matches import Case, cases
+from tests.rounds import rounds
 
 SECOND = 1_000_000_000
 DIP = """SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES FIRST(price) AS top
@@ -226,7 +227,7 @@ def test_long_loops_take_bounded_work() -> None:
 
 
 @given(case=cases(within=True))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=rounds(30), deadline=None)
 def test_what_died_did_not_hold(case: Case) -> None:
     found = explain(case.sql, case.table, attempts=50)
     json.dumps(found.to_dict())

@@ -11,9 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from candlewright_cep import evaluate
+from tests.rounds import rounds
 
 MOST, LEAST = 2**63 - 1, -(2**63)
-_SETTINGS = settings(max_examples=60, deadline=None)
+_SETTINGS = settings(max_examples=rounds(60), deadline=None)
 
 _EDGES = [0, 1, -1, 2, 10, MOST, MOST - 1, LEAST, LEAST + 1, 2**62, -(2**62), 2**53 + 1, 3037000500, -3037000500, 2**31]
 integers = st.one_of(st.sampled_from(_EDGES), st.integers(LEAST, MOST), st.integers(-20, 20))

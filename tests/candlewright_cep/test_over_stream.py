@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -51,7 +52,7 @@ def test_partitions_of_past_days_are_let_go() -> None:
     assert most < 100  # a quarter of a day has about 25 rows
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_any_batching_gives_the_rows_of_the_batch(seed: int) -> None:
     table = _rows(3)
     cuts = sorted(random.Random(seed).sample(range(table.num_rows), 40))

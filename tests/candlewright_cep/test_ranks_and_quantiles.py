@@ -9,6 +9,7 @@ import pytest
 
 from candlewright_cep import StreamInput, TriggerRejected, compile_stream, evaluate
 from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -55,13 +56,13 @@ SAME = [
 
 
 @pytest.mark.parametrize("sql", SAME)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_answers_are_those_ofduckdb_rows(sql: str, seed: int) -> None:
     table = _trades(seed)
     assert ordered(evaluate(sql, table).to_pylist()) == ordered(duckdb_rows(sql, table))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_moving_percentiles_are_those_of_each_frame(seed: int) -> None:
     table = _trades(seed, 80)
     over = "OVER (PARTITION BY ticker ORDER BY ts ROWS 9 PRECEDING)"
@@ -138,7 +139,7 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("sql", STREAMED)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
     table = _trades(seed)
     assert evaluate(sql, table).num_rows > 1

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from candlewright_cep import Limits, TriggerRejected, compile_query, evaluate
+from tests.rounds import rounds
 
 SCHEMA = pa.schema(
     [
@@ -370,7 +371,7 @@ def test_indicators_past_the_work_limit_are_stopped() -> None:
     assert time.process_time() - begin < 5.0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(st.lists(st.sampled_from(_WORDS), max_size=40).map(" ".join))
 def test_any_text_is_accepted_or_refused(sql: str) -> None:
     try:
@@ -379,7 +380,7 @@ def test_any_text_is_accepted_or_refused(sql: str) -> None:
         assert refused.line >= 1 and refused.column >= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(100), deadline=None)
 @given(st.text(max_size=60))
 def test_any_characters_are_accepted_or_refused(sql: str) -> None:
     try:

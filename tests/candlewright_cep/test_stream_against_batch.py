@@ -13,9 +13,10 @@ from candlewright_cep.streaming import match_stream
 from candlewright_cep.streaming.release import ReleaseBuffer
 from candlewright_cep.streaming.stream import StreamInput, TriggerStream, compile_stream
 from tests.candlewright_cep.random_matches import Case, cases
+from tests.rounds import rounds
 
 _SETTINGS = settings(
-    max_examples=40,
+    max_examples=rounds(40),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -14,6 +14,7 @@ from candlewright_cep import StreamInput, TriggerRejected, TriggerStream, compil
 from candlewright_cep.planning.plans import Filter
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.streaming.release import ReleaseBuffer
+from tests.rounds import rounds
 
 STEPS = np.random.default_rng(7).integers(0, 6, 60)
 TRADES = pa.table(
@@ -70,7 +71,7 @@ def test_a_view_answers_as_its_text_would_where_it_is_read(over_views: str, writ
     assert found == rows(evaluate(written_out, TRADES))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=rounds(20), deadline=None)
 @given(st.sampled_from(PAIRS), st.lists(st.integers(0, 60), max_size=6), st.booleans())
 def test_a_stream_over_views_gives_the_rows_of_the_batch(
     pair: tuple[str, str], cuts: list[int], restarts: bool

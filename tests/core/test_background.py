@@ -186,8 +186,10 @@ _PACKAGES = (
 
 
 def _starts(path: Path) -> list[str]:
-    found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    text, found = path.read_text(), []
+    if not any(name in text for name in _STARTERS):
+        return []
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             if name in _STARTERS:

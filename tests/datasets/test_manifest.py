@@ -29,6 +29,7 @@ from datasets.quality import bars_of
 from datasets.stored import stored_series
 from iceberg import OHLC, TICKS, create_tables, open_catalog
 from tests.datasets.conftest import MINUTE_US, START_US, stored_candles
+from tests.rounds import rounds
 
 BTC = "BTC/USDT.BINANCE"
 TRADED = "SOL/USDT.BINANCE"
@@ -197,7 +198,7 @@ def test_another_key_is_not_the_platforms(copy: Path, tmp_path: Path) -> None:
 
 
 @given(data=st.data())
-@examples(max_examples=80, deadline=None)
+@examples(max_examples=rounds(80), deadline=None)
 def test_no_flipped_bit_stays_unseen(original: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([CANDLES, "manifest.json"]))
     content = bytearray((original / name).read_bytes())

@@ -32,6 +32,7 @@ from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from tests.fresh_bus import FreshBus
 from tests.gateways.rocketmq.conftest import Start, bus, start  # noqa: F401
 from tests.hostile import records_like
+from tests.rounds import rounds
 
 TICKER = "A/B.TEST"
 NOON = 1_704_110_400 * 10**9
@@ -73,7 +74,7 @@ def stored(draw: st.DrawFn) -> StoredRecord:
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=rounds(300))
 @given(stored())
 def test_every_record_of_any_topic_goes_out_through_every_gateway(record: StoredRecord) -> None:
     response = response_of(record, RecordId(record.partition, record.offset))

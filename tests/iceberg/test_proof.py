@@ -24,6 +24,7 @@ from iceberg import (
     scan_stored,
 )
 from tests.iceberg.rows import MINUTE, TICKER, candles
+from tests.rounds import rounds
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Holes = Sequence[tuple[int, int]]
@@ -171,7 +172,7 @@ def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[int]]:
     return rows, sorted(draw(st.sets(st.integers(0, 24))))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=rounds(400), deadline=None)
 @given(histories(), st.integers(0, 20), st.integers(1, 8), st.none() | st.integers(1, 6))
 def test_parts_are_what_each_open_time_says(
     history: tuple[list[dict[str, Any]], list[int]], start: int, length: int, limit: int | None

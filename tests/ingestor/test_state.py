@@ -41,6 +41,7 @@ from ingestor.events import (
     VenueReady,
 )
 from ingestor.state import IngestorState, SlotPlan
+from tests.rounds import rounds
 
 PLAN = SlotPlan(("BINANCE", "KRAKEN"), historical=2, realtime=1)
 
@@ -441,5 +442,5 @@ class AnyHistory(RuleBasedStateMachine):
         assert self.connection in self.open
 
 
-AnyHistory.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+AnyHistory.TestCase.settings = settings(max_examples=rounds(60), stateful_step_count=40, deadline=None)
 TestAnyHistory = AnyHistory.TestCase

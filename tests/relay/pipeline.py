@@ -41,13 +41,16 @@ def report_all(bus: Bus, controls_end: int | None = None) -> None:
 
 
 def fire(bus: Bus, trigger_id: str, number: int, ticker: str = "") -> None:
+    bus.publish(bus_topics.TRIGGER_EVENTS, [fired(trigger_id, number, ticker)])
+
+
+def fired(trigger_id: str, number: int, ticker: str = "") -> Record:
     """One event, in the partition of its ticker."""
     event = ing.CEPTriggerEvent(trigger_id=trigger_id, timestamp=number, context={"event_id": f"e{number}"})
     stamp = SequenceStamp(f"TRIGGER:{trigger_id}", context_tag=_CONTEXT_TAG)
     key = trigger_id.encode()
     place = ticker.encode() or key
-    record = Record(event.SerializeToString(), key=key, partition_key=place, sequence=stamp)
-    bus.publish(bus_topics.TRIGGER_EVENTS, [record])
+    return Record(event.SerializeToString(), key=key, partition_key=place, sequence=stamp)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from tests.relay import pipeline
 from tests.relay.conftest import Start
 from tests.relay.harness import Platform, Subscriber, finish
 from tests.relay.test_live import BTC, eventually, put_ticks
+from tests.rounds import rounds
 
 TOPICS = (
     bus_topics.TICKS,
@@ -105,7 +106,7 @@ _SOUND = {
 }
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=rounds(30), suppress_health_check=list(HealthCheck))
 @given(st.fixed_dictionaries({topic: st.lists(records_like(*_SOUND[topic]), max_size=10) for topic in TOPICS}))
 def test_no_record_stops_the_relay(stage: Stage, sent: dict[str, list[bytes]]) -> None:
     for topic, values in sent.items():

@@ -17,6 +17,7 @@ from tests.fresh_bus import FreshBus
 from tests.relay.conftest import Start
 from tests.relay.doors.test_envelope import FRAME_LISTS
 from tests.relay.harness import START, Platform, finish, submit
+from tests.rounds import rounds
 
 Status = ing.SubmitResponse
 
@@ -189,7 +190,7 @@ def test_a_frame_beyond_all_limits_closes_the_connection_and_nothing_else(platfo
     assert bystander.ask(submit("bystander")).status == Status.DUPLICATE
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=rounds(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FRAME_LISTS.filter(bool))
 def test_any_frames_are_survived_and_answered(platform: Platform, frames: list[bytes]) -> None:
     client = platform.client()

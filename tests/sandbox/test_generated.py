@@ -17,6 +17,7 @@ from sandbox.instruments import DEFAULT_INSTRUMENTS, Instrument, make_instrument
 from sandbox.intervals import DAY, HOUR, INTERVALS, MINUTE, SECOND
 from sandbox.market import Trades
 from sandbox.noise import Ints
+from tests.rounds import rounds
 
 NOW = utc_ms("2026-03-05T13:37:21") + 345
 BTC = DEFAULT_INSTRUMENTS[0]
@@ -66,7 +67,7 @@ instants = st.integers(utc_ms("2021-06-01") // MINUTE, utc_ms("2024-06-01") // M
 
 
 @given(instrument=st.sampled_from(DEFAULT_INSTRUMENTS), start=instants, seed=st.integers(0, 3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 def test_trades_add_up_to_minute_candles(instrument: Instrument, start: int, seed: int) -> None:
     market = market_of(instrument, seed)
     candles = market.candles(MINUTES, start, start + 9 * MINUTE, now=NOW)
@@ -100,7 +101,7 @@ def test_trades_add_up_to_minute_candles(instrument: Instrument, start: int, see
 
 
 @given(instrument=st.sampled_from(DEFAULT_INSTRUMENTS), start=instants)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=rounds(30), deadline=None)
 def test_ids_are_contiguous_and_orders_cover_fills_exactly(instrument: Instrument, start: int) -> None:
     market = market_of(instrument)
     orders = orders_between(market, start, start + 20 * MINUTE)
@@ -343,7 +344,7 @@ def test_hole_that_is_not_whole_minutes_is_refused(bounds: tuple[int, int]) -> N
 
 
 @given(start=instants, length=st.integers(1, 300))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rounds(25), deadline=None)
 def test_bounds_of_a_page_are_inclusive_open_times(start: int, length: int) -> None:
     market = market_of(BTC)
     rows = page(market, "1m", start - 59_999, start + (length - 1) * MINUTE)

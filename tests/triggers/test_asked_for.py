@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from candlewright.wire.candlewright_pb2 import TickBatch
 from candlewright.wire.grid import SECOND
 from protobuf import records_pb2 as records
+from tests.rounds import rounds
 from tests.triggers.test_lookback import bars_of, ticks_of
 from tests.triggers.trigger_records import IN_ORDER, OTHER, T0, TICKER, V_SHAPE, bar, batch, clock, rows
 from triggers.check import TriggerRules
@@ -251,7 +252,7 @@ def expected(history: list[tuple[str, Any]]) -> set[tuple[str, float]]:
     return seen
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(40), deadline=None)
 @given(histories(), st.integers(0, 2**40 - 1))
 def test_a_trigger_sees_what_comes_behind_it_and_happened_after_it(history: list[tuple[str, Any]], cuts: int) -> None:
     """`cuts`: its bits say where a micro-batch ends, and where the state goes to another process."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_cep import evaluate
+from tests.rounds import rounds
 from tests.triggers.trigger_records import (
     OTHER,
     T0,
@@ -30,7 +31,7 @@ from triggers.partition import TriggerPartition
 
 pytestmark = pytest.mark.timeout(120)
 
-_SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SETTINGS = settings(max_examples=rounds(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _RULES = TriggerRules(idle_ns=SECOND)
 _TICKERS = (TICKER, OTHER, "SOL/USDT.BINANCE")
 

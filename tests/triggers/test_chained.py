@@ -7,6 +7,7 @@ import pytest
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest
 from candlewright_cep import TriggerRejected
+from tests.rounds import seeds
 from tests.triggers.trigger_records import OTHER, T0, TICKER, batch, register, remove, rows
 from triggers.check import TriggerRules, check_trigger, compile_trigger
 from triggers.partition import TriggerOutput, TriggerPartition
@@ -100,7 +101,7 @@ def test_a_trigger_sees_what_fired_after_its_registration_and_on_its_tickers() -
     assert not partition.reads_events
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_a_restart_after_any_event_keeps_ids_and_results(seed: int) -> None:
     draw = random.Random(seed)
     tickers = (TICKER, OTHER, THIRD)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from candlewright.wire.candlewright_pb2 import TickBatch
 from candlewright.wire.grid import SECOND
+from tests.rounds import rounds
 from tests.triggers.trigger_records import OTHER, T0, TICKER, register, remove, rows
 from triggers.partition import TriggerPartition
 
@@ -67,7 +68,7 @@ def events(steps: list[Step], *, with_whole: bool) -> list[tuple[Any, ...]]:
     return sorted(each for each in found if each[0] != "beside")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=rounds(30), deadline=None)
 @given(STEPS)
 def test_triggers_say_the_same_whatever_else_is_read(steps: list[Step]) -> None:
     assert events(steps, with_whole=False) == events(steps, with_whole=True)

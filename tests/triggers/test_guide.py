@@ -7,6 +7,7 @@ import pytest
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import evaluate
+from tests.rounds import seeds
 from tests.triggers import guide, market
 from tests.triggers.trigger_records import T0, TICKER, batch, clock, prices, register, rows
 from triggers.check import check_trigger
@@ -72,7 +73,7 @@ def test_a_silence_by_event_time_is_seen_by_the_exchanges_clock() -> None:
     assert partition.process([batch(3, (40, "3", 7), (41, "4", 8))], marks=[clock(50, 4)]).events == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_examples_give_the_same_events_on_a_stream_as_over_the_whole_market(seed: int) -> None:
     start = guide.nanoseconds("2023-12-31 22:00")
     trades = market.trades(seed, _TICKERS, 1_500, start)

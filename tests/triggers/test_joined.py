@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_cep import TriggerRejected
+from tests.rounds import rounds
 from tests.triggers.trigger_records import OTHER, T0, TICKER, bar, batch, register, remove, rows
 from triggers.check import TriggerRules, compile_trigger, is_joint
 from triggers.outcome import TriggerOutput
@@ -72,7 +73,7 @@ def test_a_spread_of_two_tickers_runs_where_both_are_seen() -> None:
         assert told(output, "spread") == ([10] if partition is joint else [])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=rounds(30), deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=4), st.booleans())
 def test_events_are_the_same_however_records_are_cut(cuts: list[int], restarts: bool) -> None:
     """Also their ids."""

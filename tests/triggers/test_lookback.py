@@ -12,6 +12,7 @@ from bus.api import partition_of
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_cep.engine import evaluate
+from tests.rounds import rounds
 from tests.triggers.trigger_records import (
     OTHER,
     T0,
@@ -195,7 +196,7 @@ SHAPE = """SELECT * FROM ticks MATCH_RECOGNIZE (
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=2, max_size=30)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=rounds(40))
 @given(STEPS, st.data())
 def test_any_cut_between_past_and_live_gives_what_one_evaluation_gives_behind_it(
     steps: list[tuple[int, int]], data: st.DataObject

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
+from tests.rounds import rounds
 from tests.triggers.trigger_records import OTHER, TICKER, bar, register
 from triggers.check import TriggerRules
 from triggers.partition import TriggerPartition
 
 pytestmark = pytest.mark.timeout(120)
 
-_SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SETTINGS = settings(max_examples=rounds(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _RULES = TriggerRules(idle_ns=SECOND)
 _TICKERS = (TICKER, OTHER)
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from candlewright_cep import TriggerStream
+from tests.rounds import seeds
 from tests.triggers.trigger_records import OTHER, TICKER, prices, register, rows
 from triggers.partition import TriggerPartition
 
@@ -31,7 +32,7 @@ TEXTS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_alerts_fire_for_the_rows_that_meet_them(seed: int) -> None:
     chance = random.Random(seed)
     alerts = [

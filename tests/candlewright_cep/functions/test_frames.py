@@ -12,6 +12,7 @@ from candlewright_cep.functions import frames
 from candlewright_cep.functions.aggregates import AGGREGATES, reduced
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, SqlType
 from candlewright_cep.vector import Index, from_list, ranges
+from tests.rounds import rounds
 
 _PRICES = st.integers(1, 10**8).map(lambda cents: cents / 100)
 _ANY = st.floats(min_value=-1e300, max_value=1e300) | st.sampled_from(
@@ -74,7 +75,7 @@ def stretch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.usefixtures("stretch")
 class TestFrames:
     @pytest.mark.parametrize("name", ["MIN", "MAX", "COUNT", "ANY_VALUE", "GEOMETRIC_MEAN"])
-    @settings(max_examples=30)
+    @settings(max_examples=rounds(30))
     @given(data=st.data())
     def test_doubles(self, name: str, data: st.DataObject) -> None:
         values = data.draw(_DOUBLES)
@@ -86,7 +87,7 @@ class TestFrames:
         assert all(map(_same, found, expected)), (found, expected)
 
     @pytest.mark.parametrize("name", ["MIN", "MAX", "COUNT", "ANY_VALUE", "SUM"])
-    @settings(max_examples=30)
+    @settings(max_examples=rounds(30))
     @given(data=st.data())
     def test_whole_numbers(self, name: str, data: st.DataObject) -> None:
         numbers = st.none() | st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1)
@@ -94,7 +95,7 @@ class TestFrames:
         low, high = data.draw(_frames(len(values)))
         assert _found(name, [values], [BIGINT], low, high) == _one_by_one(name, [values], [BIGINT], low, high)
 
-    @settings(max_examples=60)
+    @settings(max_examples=rounds(60))
     @given(data=st.data())
     def test_different_values_in_frames_that_move_on(self, data: st.DataObject) -> None:
         values = data.draw(st.lists(st.none() | st.integers(0, 4), min_size=1, max_size=60))
@@ -105,7 +106,7 @@ class TestFrames:
         assert found == _one_by_one("COUNT_DISTINCT", [values], [BIGINT], low, high)
 
     @pytest.mark.parametrize("name", ["BOOL_AND", "BOOL_OR", "COUNT_IF"])
-    @settings(max_examples=30)
+    @settings(max_examples=rounds(30))
     @given(data=st.data())
     def test_truth(self, name: str, data: st.DataObject) -> None:
         values = data.draw(st.lists(st.none() | st.booleans(), min_size=1, max_size=60))
@@ -113,7 +114,7 @@ class TestFrames:
         assert _found(name, [values], [BOOLEAN], low, high) == _one_by_one(name, [values], [BOOLEAN], low, high)
 
     @pytest.mark.parametrize("name", ["MIN", "MAX", "MIN_BY", "MAX_BY"])
-    @settings(max_examples=30)
+    @settings(max_examples=rounds(30))
     @given(data=st.data())
     def test_texts_and_values_by_a_key(self, name: str, data: st.DataObject) -> None:
         values = data.draw(st.lists(st.none() | st.sampled_from(["a", "b", "", "ab"]), min_size=1, max_size=60))
@@ -125,7 +126,7 @@ class TestFrames:
             kinds.append(BIGINT)
         assert _found(name, columns, kinds, low, high) == _one_by_one(name, columns, kinds, low, high)
 
-    @settings(max_examples=30)
+    @settings(max_examples=rounds(30))
     @given(data=st.data())
     def test_sums_of_doubles_are_rounded_once(self, data: st.DataObject) -> None:
         values = data.draw(_DOUBLES)
@@ -137,7 +138,7 @@ class TestFrames:
         assert all(map(_same, _found("AVG", [values], [DOUBLE], low, high), means))
 
     @pytest.mark.parametrize("name", ["VAR_POP", "VAR_SAMP", "STDDEV_POP", "STDDEV_SAMP"])
-    @settings(max_examples=30)
+    @settings(max_examples=rounds(30))
     @given(data=st.data())
     def test_deviations_do_not_cancel(self, name: str, data: st.DataObject) -> None:
         values = data.draw(st.one_of(st.lists(st.none() | _PRICES, min_size=1, max_size=60), _SPREAD))
@@ -155,7 +156,7 @@ class TestFrames:
             assert math.isclose(found, expected, rel_tol=1e-15, abs_tol=1e-300), (found, expected)
 
     @pytest.mark.parametrize("name", ["COVAR_POP", "COVAR_SAMP", "CORR", "REGR_SLOPE", "REGR_INTERCEPT"])
-    @settings(max_examples=30)
+    @settings(max_examples=rounds(30))
     @given(data=st.data())
     def test_pairs(self, name: str, data: st.DataObject) -> None:
         whole = st.none() | st.integers(0, 9).map(float)

@@ -18,6 +18,7 @@ from candlewright_cep.functions.indicator import Indicator
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.streaming import indicator_states
 from tests.candlewright_cep.streams import streamed
+from tests.rounds import seeds
 
 Array = npt.NDArray[Any]
 Bars = dict[str, Array]
@@ -87,7 +88,7 @@ def _assert_equal(found: list[float | None], expected: Array) -> None:
 
 
 @pytest.mark.parametrize("name", TALIB)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_values_and_first_row_are_those_of_ta_lib(name: str, seed: int) -> None:
     indicator, chance = INDICATORS[name], random.Random(f"{name}{seed}")
     function, part = TALIB[name]
@@ -192,7 +193,7 @@ def _candles(seed: int) -> Bars:
     return {name: values / 8 + 100_000 for name, values in found.items()}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_candle_patterns_are_found_where_ta_lib_finds_them(seed: int) -> None:
     bars = _candles(seed)
     taken = {name: [0.4, 0.7][seed] for name in CANDLES if INDICATORS[name].numbers}
@@ -287,7 +288,7 @@ def _every_indicator(chance: random.Random, longest: int, part: int) -> str:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_a_stream_gives_the_rows_of_a_finished_table(seed: int) -> None:
     chance, table = random.Random(seed), _market(seed, 400)
     sql = _every_indicator(chance, 30, seed)
@@ -319,7 +320,7 @@ PATTERN = """
     ) AS m"""
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_pattern_reads_indicators_as_columns(seed: int) -> None:
     table = _market(seed, 300)
     pattern = PATTERN.replace(":high", "70")

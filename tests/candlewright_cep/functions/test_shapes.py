@@ -9,6 +9,7 @@ import pytest
 
 from candlewright_cep import TriggerRejected, evaluate
 from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -42,7 +43,7 @@ OURS = [
 
 
 @pytest.mark.parametrize("place", range(len(OURS)))
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_answers_are_those_of_duckdb(place: int, seed: int) -> None:
     table = _trades(seed)
     found = ordered(evaluate(OURS[place], table).to_pylist())
@@ -64,7 +65,7 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("sql", STREAMED)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
     assert assert_streams(sql, _trades(seed), seed)
 

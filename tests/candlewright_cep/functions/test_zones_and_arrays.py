@@ -2,12 +2,14 @@
 
 import random
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
+from tests.rounds import seeds
 
 #: With daylight saving in both hemispheres, of half an hour, with a change of the standard time, and without any.
 ZONES = ["America/New_York", "Europe/London", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia", "America/St_Johns"]
@@ -116,7 +118,7 @@ def _walk(seed: int) -> pa.Table:
     return pa.table({"ticker": [chance.choice("AB") for _ in prices], "ts": times, "price": prices})
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_arrays_and_quantifiers_by_parameter_in_patterns(seed: int) -> None:
     table, parameters = _walk(seed), {"least": "2", "most": "3", "place": "2"}
     literal = PATTERN.replace(":least", "2").replace(":most", "3").replace(":place", "2")
@@ -191,6 +193,7 @@ def _around_the_changes(zone: str, year: int = 2023) -> list[datetime]:
     return found or [datetime(year, 3, 1, tzinfo=UTC) + timedelta(hours=hour) for hour in range(60)]
 
 
+@cache
 def _day_begins(day: datetime, hours: int, zone: str) -> datetime:
     """The first instant of a place whose wall clock shows that hour of the day, or a later one."""
     clock = (day + timedelta(hours=hours)).replace(tzinfo=None)

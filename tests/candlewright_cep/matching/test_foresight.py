@@ -16,9 +16,10 @@ from candlewright_cep.matching import foresight, search
 from tests.candlewright_cep.random_matches import Case, cases
 from tests.candlewright_cep.test_against_reference import check
 from tests.candlewright_cep.test_stream_against_batch import streamed
+from tests.rounds import rounds
 
 _SETTINGS = settings(
-    max_examples=60,
+    max_examples=rounds(60),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

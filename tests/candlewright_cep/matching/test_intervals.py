@@ -14,6 +14,7 @@ from candlewright_cep.matching.foresight import _span_of
 from candlewright_cep.matching.intervals import Span, is_telling, truth
 from candlewright_cep.planning.plans import Project
 from candlewright_cep.planning.relation import from_table
+from tests.rounds import rounds
 
 EDGES = [0.0, -0.0, 1.0, -1.0, 0.1, 3.0, -2.5, 1e308, -1e308, 5e-324, math.inf, -math.inf, math.nan]
 WHOLE = [0, 1, -1, 2, 3, -7, 2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63)]
@@ -88,7 +89,7 @@ def bound(condition: str) -> Expression:
     return plan.expressions[0]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=rounds(400), deadline=None)
 @given(conditions(), blocks())
 def test_what_spans_say_of_a_block_holds_for_its_rows(condition: str, table: pa.Table) -> None:
     node = bound(condition)

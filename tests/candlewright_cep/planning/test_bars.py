@@ -11,6 +11,7 @@ import pytest
 from candlewright_cep import StreamInput, TriggerRejected, compile_stream, evaluate
 from candlewright_cep.planning import bars
 from tests.candlewright_cep.streams import assert_streams, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -63,7 +64,7 @@ SIZES = [("VOLUME", "0.9"), ("VOLUME", "6"), ("TRADES", "1"), ("TRADES", "7"), (
 
 
 @pytest.mark.parametrize(("measure", "size"), SIZES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_bars_are_those_of_a_loop_over_the_trades(measure: str, size: str, seed: int) -> None:
     table = _trades(seed)
     found = assert_streams(f"SELECT * FROM ticks BARS BY {measure} {size}", table, seed)
@@ -100,7 +101,7 @@ READERS = [
 
 
 @pytest.mark.parametrize("sql", READERS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_what_reads_bars_gives_the_same_on_a_stream(sql: str, seed: int) -> None:
     assert assert_streams(sql, _trades(seed), seed)
 

@@ -9,6 +9,7 @@ import pytest
 
 from candlewright_cep import StreamInput, TriggerRejected, compile_stream, evaluate
 from tests.candlewright_cep.streams import assert_streams, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -42,7 +43,7 @@ def _again_after_each_row(table: pa.Table, keys: tuple[str, ...]) -> list[dict[s
 
 
 @pytest.mark.parametrize("keys", [("ticker",), ("side",), ("ticker", "side"), ()])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_row_comes_with_each_change_of_its_group(keys: tuple[str, ...], seed: int) -> None:
     table = _trades(seed)
     columns = ", ".join((*keys, "MAX(price) AS high, SUM(price) AS total"))

@@ -8,6 +8,7 @@ import pytest
 
 from candlewright_cep import StreamInput, TriggerRejected, compile_query, compile_stream, evaluate
 from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -67,7 +68,7 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("sql", STREAMED)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
     assert len(assert_streams(sql, _trades(seed), seed)) > 10
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
 from candlewright_cep.planning import hops
+from tests.rounds import rounds
 
 _SECOND = 10**9
 TEXTS = [
@@ -53,7 +54,7 @@ def rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("form", TEXTS)
 @pytest.mark.parametrize("intervals", INTERVALS)
-@settings(max_examples=20)
+@settings(max_examples=rounds(20))
 @given(data=st.data())
 def test_ranges_give_what_copies_give(form: str, intervals: tuple[int, int], data: st.DataObject) -> None:
     # Values of rows of one time, and any value, come in another order from rows that are not in order.
@@ -65,7 +66,7 @@ def test_ranges_give_what_copies_give(form: str, intervals: tuple[int, int], dat
 
 
 @pytest.mark.parametrize("form", TEXTS)
-@settings(max_examples=20)
+@settings(max_examples=rounds(20))
 @given(data=st.data(), intervals=st.sampled_from(INTERVALS), batch=st.integers(1, 9), restart=st.booleans())
 def test_any_batching_gives_the_windows_of_the_batch(
     form: str, data: st.DataObject, intervals: tuple[int, int], batch: int, restart: bool

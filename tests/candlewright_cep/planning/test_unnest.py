@@ -9,6 +9,7 @@ import pytest
 
 from candlewright_cep import Limits, StreamInput, TriggerRejected, compile_stream, evaluate
 from tests.candlewright_cep.streams import assert_streams, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -28,7 +29,7 @@ def _rows(seed: int, rows: int = 80) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_each_row_comes_once_for_every_value(seed: int) -> None:
     table = _rows(seed)
     inner: list[dict[str, Any]] = []
@@ -55,7 +56,7 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("sql", STREAMED)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
     assert assert_streams(sql, _rows(seed), seed)
 

@@ -8,6 +8,7 @@ import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
 from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -52,7 +53,7 @@ EXCLUDED = ["EXCLUDE NO OTHERS", "EXCLUDE CURRENT ROW", "EXCLUDE GROUP", "EXCLUD
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("excluded", EXCLUDED)
 def test_groups_and_exclusions_are_those_of_duckdb(bounds: str, excluded: str) -> None:
-    for seed in range(2):
+    for seed in seeds(2):
         table = _trades(seed)
         for unit in ("GROUPS", "ROWS"):
             sql = _select(f"{unit} {bounds} {excluded}") if unit == "GROUPS" else _ranked(f"{unit} {bounds} {excluded}")
@@ -84,7 +85,7 @@ STREAMED = [
 
 
 @pytest.mark.parametrize("sql", STREAMED)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
     assert assert_streams(sql, _trades(seed), seed)
 

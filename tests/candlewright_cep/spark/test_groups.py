@@ -8,6 +8,7 @@ import pytest
 
 from candlewright_cep import TriggerRejected, evaluate
 from candlewright_cep.spark.groups import Recognition, bunches, recognizer
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -37,7 +38,7 @@ def _cut(table: pa.Table, seed: int) -> list[pa.RecordBatch]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(10))
 @pytest.mark.parametrize("size", [1, 40, 10**6])
 def test_bunches_hold_whole_groups_in_order(seed: int, size: int) -> None:
     table = _rows(seed)

@@ -10,6 +10,7 @@ import pytest
 from candlewright_cep import TriggerRejected, evaluate
 from candlewright_cep.spark.groups import Recognition
 from candlewright_cep.spark.pieces import BUCKET, ROWS, Piece, StateMismatch, advance, compiled, packer, unpacker
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -72,7 +73,7 @@ def _shown(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("pattern", _PATTERNS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_stream_gives_what_one_evaluation_gives(pattern: str, seed: int) -> None:
     chance = random.Random(seed)
     piece = _piece(_PATTERNS[pattern])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from candlewright_cep import Clock, JoinedStream, Limits, ReleaseBuffer, StreamInput, TriggerRejected, compile_stream
 from candlewright_cep.engine import compile_query, evaluate_named
 from candlewright_cep.streaming.query import StreamQuery
+from tests.rounds import rounds
 
 SECOND = 10**9
 TICKERS = ("A", "B")
@@ -29,7 +30,7 @@ INPUTS = {
 #: A trade: ticker, seconds. A bar: ticker, which one.
 Trade = tuple[str, int]
 _SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=rounds(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 
 
@@ -235,7 +236,7 @@ class Random:
         return sorted(found, key=repr)
 
 
-@settings(_SETTINGS, max_examples=150)
+@settings(_SETTINGS, max_examples=rounds(150))
 @given(
     st.builds(
         Random,

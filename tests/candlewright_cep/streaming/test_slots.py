@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from candlewright_cep import ReleaseBuffer, StreamInput, StreamQuery, TriggerStream, compile_stream, evaluate
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -49,7 +50,7 @@ def _table(rows: list[tuple[int, int, int]]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=_SCHEMA)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 @given(
     st.sampled_from(TEXTS),
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4)), max_size=25),

@@ -17,6 +17,7 @@ from pyarrow import feather
 from candlewright.wire.ticker import Ticker
 from datasets.archives import FORMATS, BadFile, Candles, Wanted, files, freqtrade, together
 from tests.datasets.archives.bomb import write_bomb
+from tests.rounds import rounds
 
 BTC = Wanted(Ticker.parse("BTC/USDT.BINANCE"))
 XBT = Wanted(Ticker.parse("BTC/USD.KRAKEN"))
@@ -223,7 +224,7 @@ def test_files_together_must_agree(tmp_path: Path) -> None:
         together([one, read(archived(tmp_path, other, "BTCUSDT-1m-2024-03"))])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(60))
 @given(st.binary(max_size=300) | st.text(alphabet='0123456789,.\n-eN"', max_size=300).map(str.encode), st.data())
 def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path: Path, content: bytes, data: Any) -> None:
     of = data.draw(st.sampled_from([*FORMATS]))
@@ -256,7 +257,7 @@ def sound(folder: Path, of: str) -> Path:
     return file
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(120))
 @given(
     st.sampled_from([*FORMATS]),
     st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 4), st.binary(max_size=3)), min_size=1, max_size=3),

@@ -15,6 +15,7 @@ from candlewright.wire.ticker import Ticker
 from datasets.archives import BadFile, Wanted, files, trades
 from datasets.archives.trades import TRADE_FORMATS, Last, in_turn
 from tests.datasets.archives.bomb import BOMB_BYTES, write_bomb
+from tests.rounds import rounds
 
 BTC = Wanted(Ticker.parse("BTC/USDT.BINANCE"))
 XBT = Wanted(Ticker.parse("BTC/USD.KRAKEN"))
@@ -181,7 +182,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         read(file)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(150))
 @given(st.data())
 def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path: Path, data: Any) -> None:
     of = data.draw(st.sampled_from([*TRADE_FORMATS]))

@@ -12,6 +12,7 @@ from gateways.kapacitor.function import Batch, Options, OptionsRefused
 from gateways.kapacitor.functions import function_named
 from protobuf.udf_superset_pb2 import BeginBatch, EndBatch, Option, Point, Response
 from tests.gateways.kapacitor.daemon import SECOND, option, point, seconds
+from tests.rounds import rounds
 
 MINUTE = 60 * SECOND
 
@@ -264,7 +265,7 @@ _trades = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(60), deadline=None)
 @given(_trades, st.integers(0, 40), st.booleans())
 def test_bars_are_exact_however_points_are_cut_and_wherever_a_snapshot_falls(
     trades: list[tuple[int, float, float, str]], cut: int, restores: bool

@@ -30,6 +30,7 @@ from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 from tests.gateways.rocketmq.client import SERVICE, Client, bodies, code
 from tests.gateways.rocketmq.conftest import Start
+from tests.rounds import rounds
 
 INVALID_ARGUMENT, NOT_FOUND, UNAVAILABLE, UNAUTHENTICATED = 3, 5, 14, 16
 
@@ -228,7 +229,7 @@ anything = st.recursive(
 FIELDS = ("group", "gzip", "born_host", "trace", "producer_group", "born_ms", "due_ms", "delay_level", "keys", "digest")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(40), deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), anything) | anything, st.text(max_size=5))
 def test_a_record_with_any_headers_is_a_message(rest: object, kind: str) -> None:
     headers = {ORDER_HEADER: json.dumps(rest), "MSG_TYPE": kind, "KEYS": kind, "UNIQ_KEY": kind}

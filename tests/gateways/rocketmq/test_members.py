@@ -2,6 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateways.rocketmq.members import Client, assigned, conflicting, max_attempts, producers
+from tests.rounds import rounds
 
 names = st.text(alphabet="abcdef", min_size=1, max_size=3)
 
@@ -10,7 +11,7 @@ def member(id: str, tag: str = "*", **options: object) -> Client:
     return Client(client_id=id, group="g", is_consumer=True, subscriptions={"t": (0, tag)}, **options)  # type: ignore[arg-type]
 
 
-@settings(max_examples=30)
+@settings(max_examples=rounds(30))
 @given(st.sets(names, min_size=1, max_size=9), st.integers(1, 12))
 def test_in_order_every_partition_has_exactly_one_reader(ids: set[str], partitions: int) -> None:
     clients = [member(id, is_fifo=True) for id in ids]

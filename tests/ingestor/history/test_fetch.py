@@ -17,6 +17,7 @@ from ingestor.history.fetch import PAUSES, SETTLE_NS, HistoryFetch, HistoryJob, 
 from ingestor.progress import Progress
 from ingestor.venues.description import Fill, Market, Page, Query
 from tests.ingestor.venues_on_loopback import HastyProgress
+from tests.rounds import rounds
 
 MINUTE = 60 * SECOND
 BASE = 28_333_334 * MINUTE
@@ -97,7 +98,7 @@ async def _run(
 offsets = st.sets(st.integers(0, 120), max_size=90)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(
     opens=offsets,
     fill=st.sampled_from(Fill),

@@ -22,6 +22,7 @@ from sandbox.instruments import utc_ms
 from tests.fresh_bus import FreshBus
 from tests.ingestor.history.test_fetch import FakeClient, FakeSource, candles_at
 from tests.ingestor.venues_on_loopback import HastyProgress, client_of
+from tests.rounds import rounds
 
 MINUTE = 60 * SECOND
 DAY = 1_440 * MINUTE
@@ -76,7 +77,7 @@ async def run(
     return await fetch.run(), got
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(150), deadline=None)
 @given(
     days=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 1_439), st.integers(1, 4)), max_size=8),
     fill=st.sampled_from(Fill),

@@ -20,6 +20,7 @@ from ingestor.realtime.stream import (
 )
 from ingestor.trade import ORDER, TRADE_ID, Trade, tick_batch, trades_of
 from ingestor.venues import bybit
+from tests.rounds import rounds
 
 MILLISECOND = 1_000_000
 
@@ -77,7 +78,7 @@ def run(stream: DenseStream, deliveries: list[list[Trade]], exchange: Exchange, 
     return out
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=rounds(80), deadline=None)
 @given(st.data())
 def test_any_order_repeats_and_drops_give_all_ids_once_ascending(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 60))
@@ -97,7 +98,7 @@ def test_any_order_repeats_and_drops_give_all_ids_once_ascending(data: st.DataOb
     assert stream.counts.trades == count
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=rounds(50), deadline=None)
 @given(st.integers(0, 10_000))
 def test_cuts_at_any_place_lose_nothing_that_rest_has(seed: int) -> None:
     rng = random.Random(seed)

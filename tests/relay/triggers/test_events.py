@@ -203,9 +203,13 @@ def test_events_of_many_tickers_keep_their_order_live_and_replayed(start_relay: 
     registered(platform)
     subscriber = platform.ready_subscriber("TRIGGER:t")
     randomly = Random(1)
-    for number in range(3_000):
-        pipeline.fire(platform.bus, "t", number, f"C{randomly.randrange(20)}/USDT.BINANCE")
-        pipeline.fire(platform.bus, "other", number, f"C{randomly.randrange(20)}/USDT.BINANCE")
+    for first in range(0, 3_000, 10):
+        events = [
+            pipeline.fired(trigger_id, number, f"C{randomly.randrange(20)}/USDT.BINANCE")
+            for number in range(first, first + 10)
+            for trigger_id in ("t", "other")
+        ]
+        platform.bus.publish(bus_topics.TRIGGER_EVENTS, events)
     assert all(state.end > 100 for state in platform.bus.state(bus_topics.TRIGGER_EVENTS))
     assert numbers(subscriber, 3_000) == [("TRIGGER:t", number) for number in range(1, 3_001)]
     client = platform.client()
@@ -220,8 +224,10 @@ def test_a_backlog_of_several_rounds_keeps_its_order() -> None:
     register = Register(bus, config())
     register.prepare()
     randomly = Random(2)
-    for number in range(12_000):
-        pipeline.fire(bus, "t", number, f"C{randomly.randrange(20)}/USDT.BINANCE")
+    for first in range(0, 12_000, 50):
+        places = [f"C{randomly.randrange(20)}/USDT.BINANCE" for _ in range(50)]
+        events = [pipeline.fired("t", first + number, place) for number, place in enumerate(places)]
+        bus.publish(bus_topics.TRIGGER_EVENTS, events)
     assert max(state.end for state in bus.state(bus_topics.TRIGGER_EVENTS)) > 5_000
     published: list[int] = []
     stop = threading.Event()

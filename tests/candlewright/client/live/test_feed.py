@@ -15,6 +15,7 @@ from candlewright.client.session.session import Send, Session, Subscribe, Ticket
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire.frames import encode_body
+from tests.rounds import rounds
 
 TICKER = "BTC/USDT.BINANCE"
 BARS, TICKS = f"OHLC:{TICKER}:60", f"TICKS:{TICKER}"
@@ -322,7 +323,7 @@ class Way:
         return self.fates.pop() if self.fates else 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(300), deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 6), min_size=1, max_size=60),
     fates=st.lists(st.integers(0, 5), max_size=200),

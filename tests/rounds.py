@@ -1,0 +1,20 @@
+"""How many random cases a test takes: some of them in the suite, all of them with `--long`.
+
+Tests ask when they are imported, which is after `take_all`.
+"""
+
+_takes_all = False
+
+
+def take_all() -> None:
+    global _takes_all
+    _takes_all = True
+
+
+def rounds(count: int) -> int:
+    """Of cases that Hypothesis chooses: different ones each time."""
+    return count if _takes_all else max(count // 4, min(count, 10))
+
+
+def seeds(count: int) -> range:
+    return range(count if _takes_all else -(-count // 3))
