@@ -1,18 +1,28 @@
 """Conditions that are accepted and probably not meant: never true, always true, about NULL, whole-number division."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from decimal import Decimal
 from typing import Any
 
 from candlewright_cep.binding.binder import Field
-from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts, walk
+from candlewright_cep.binding.expressions import (
+    Apply,
+    Column,
+    Constant,
+    Expression,
+    Navigation,
+    conjuncts,
+    walk,
+)
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.over import Over
-from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project
+from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed
 
 __all__ = ["doubts"]
 
+_SHIFTS = ("LAG", "LEAD")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 _OF_SAME = {"=": True, "<=": True, ">=": True, "<>": False, "<": False, ">": False}
 
@@ -22,10 +32,12 @@ def doubts(plan: Plan) -> Iterator[str]:
     for node in _nodes(plan):
         if isinstance(node, Filter):
             yield from _of_condition(node.condition, node.inner.fields, "the condition")
+            yield from _of_first_rows(node.condition, node.inner.fields, _shifted(node.inner))
         elif isinstance(node, Match):
             yield from _of_partitions(node.recognize.partition, node.recognize.order, node.inner.fields)
             for name, condition in node.recognize.definitions:
                 yield from _of_condition(condition, node.inner.fields, f"DEFINE {name}")
+                yield from _of_first_rows(condition, node.inner.fields, {})
             for measure in node.recognize.measures:
                 yield from _of_values(measure.expression, node.inner.fields)
         elif isinstance(node, Join) and node.rest is not None:
@@ -78,6 +90,42 @@ def _of_condition(condition: Expression, columns: Sequence[Field], what: str) ->
     for part in parts:
         if isinstance(part, Apply) and part.function == "OR":
             yield from _tautologies(part.arguments, columns, what)
+
+
+def _of_first_rows(condition: Expression, columns: Sequence[Field], shifted: Mapping[int, str]) -> Iterator[str]:
+    """`<>` with the value of the row before, which the first row does not have. `shifted`: columns of such values."""
+    for part in conjuncts(condition):
+        if not isinstance(part, Apply) or part.function != "<>":
+            continue
+        for side in part.arguments:
+            name = shifted.get(side.index, "") if isinstance(side, Column) else ""
+            if isinstance(side, Navigation) and side.delta:
+                name = "PREV" if side.delta < 0 else "NEXT"
+            if name:
+                row = "last" if name in ("NEXT", "LEAD") else "first"
+                yield (
+                    f"{name} of the {row} row is NULL, for which {_shown(part, columns)} <> is not true: write "
+                    "IS DISTINCT FROM if that row is meant as well"
+                )
+
+
+def _shifted(plan: Any) -> dict[int, str]:
+    """The columns of a plan that LAG and LEAD have made and given no default."""
+    if isinstance(plan, Over):
+        first = len(plan.fields) - len(plan.functions) - len(plan.measures)
+        made = {first + place: each for place, each in enumerate(plan.functions)}
+        own = {place: each.name for place, each in made.items() if each.name in _SHIFTS and len(each.arguments) == 1}
+        return _shifted(plan.inner) | own
+    if isinstance(plan, Filter | Renamed):
+        return _shifted(plan.inner)
+    if isinstance(plan, Project):
+        inner = _shifted(plan.inner)
+        return {
+            place: inner[part.index]
+            for place, part in enumerate(plan.expressions)
+            if isinstance(part, Column) and part.index in inner
+        }
+    return {}
 
 
 def _of_itself(part: Expression) -> bool | None:
@@ -185,9 +233,9 @@ def _bounds(part: Expression) -> Iterator[tuple[str, Expression, float]]:
     else:
         return
     for symbol, value, bound in pairs:
-        is_number = isinstance(bound, Constant) and isinstance(bound.value, int | float)
+        is_number = isinstance(bound, Constant) and isinstance(bound.value, int | float | Decimal)
         if is_number and isinstance(bound, Constant) and not isinstance(value, Constant):
-            yield symbol, value, bound.value
+            yield symbol, value, float(bound.value)
 
 
 def _shown(node: Expression, columns: Sequence[Field]) -> str:

@@ -78,6 +78,24 @@ def test_many_errors_are_bounded() -> None:
         ("side NOT IN ('buy', NULL)", "a list with NULL: side NOT IN such a list is never true"),
         ("SELECT n / 2 AS half FROM ticks", "n divides whole numbers"),
         (
+            "SELECT * FROM (SELECT price, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS p FROM ticks) "
+            "WHERE price <> p",
+            "LAG of the first row is NULL, for which price and p <> is not true: write IS DISTINCT FROM",
+        ),
+        (
+            "SELECT price FROM ticks QUALIFY price <> LEAD(price) OVER (PARTITION BY ticker ORDER BY ts)",
+            "LEAD of the last row is NULL",
+        ),
+        (
+            "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(price) AS p "
+            "PATTERN (A) DEFINE A AS A.side <> PREV(A.side))",
+            "PREV of the first row is NULL, for which side <> is not true",
+        ),
+        (
+            "CAST(price AS DECIMAL(9, 2)) > 5 AND CAST(price AS DECIMAL(9, 2)) < 3",
+            "the condition is never true: no pri",
+        ),
+        (
             "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(price) AS p "
             "PATTERN (A B) DEFINE B AS price > 5 AND 4 > price)",
             "DEFINE B is never true: no price is between its bounds",
@@ -100,6 +118,8 @@ def test_what_is_probably_not_meant_is_warned_of(sql: str, warning: str) -> None
         "(price > 5 AND size < 3) OR (price < 10 AND size > 4)",
         "NOT (price > 5 AND size < 3)",
         "SELECT n / 2.0 AS half, price / 2 AS p FROM ticks WHERE side IS NULL",
+        "SELECT price FROM ticks QUALIFY price <> LAG(price, 1, 0.0) OVER (PARTITION BY ticker ORDER BY ts)",
+        "SELECT price FROM ticks QUALIFY price IS DISTINCT FROM LAG(price) OVER (PARTITION BY ticker ORDER BY ts)",
         "TRUE",
         "FALSE",
     ],
