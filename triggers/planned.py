@@ -1,15 +1,17 @@
 """What a trigger keeps, and when it fires: its plan in sentences, and measured over stored rows."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period
-from candlewright_cep import ReleaseBuffer, StreamQuery, TriggerStream
+from candlewright_cep import Clock, Events, JoinedStream, ReleaseBuffer, StreamQuery, TriggerStream
 from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.matching.program import Op, Program
@@ -19,12 +21,13 @@ from candlewright_cep.planning.over import RANKING, Over, takes_frame
 from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Union
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.query import chain_of
+from candlewright_cep.streaming.release import FOREVER
 from candlewright_cep.streaming.stages import is_lookup
 from candlewright_cep.tracing.wording import column_names, text_of
 from triggers.check import CompiledTrigger, TriggerRules
 from triggers.events import firings
 
-__all__ = ["Measured", "PlanStep", "TriggerPlan", "measure", "planned", "to_dict"]
+__all__ = ["Measured", "PlanStep", "TriggerPlan", "measure", "measure_join", "planned", "to_dict"]
 
 #: Rows that are fed at a time: some micro-batches' worth.
 _PART_ROWS = 1_000
@@ -387,17 +390,57 @@ def measure(query: StreamQuery, rows: pa.Table, tickers: Sequence[str]) -> Measu
     """Runs the text over rows of these tickers, in order of time, as a stream in parts. Raises TriggerRejected."""
     stream = TriggerStream(query)
     buffer = ReleaseBuffer(query.source.time_columns[-1], "ticker")
-    events = 0
+
+    def found() -> Iterator[Events]:
+        for start in range(0, rows.num_rows, _PART_ROWS):
+            released = buffer.push(rows.slice(start, _PART_ROWS)).rows
+            yield stream.feed(released, buffer.clock)
+
+    times = rows.column(query.source.time_columns[0]).cast(pa.int64()).to_numpy()
+    return _measured(stream, found(), times, tickers)
+
+
+def measure_join(query: StreamQuery, rows: Mapping[tuple[str, int], pa.Table], tickers: Sequence[str]) -> Measured:
+    """The same of a text that joins: `rows` by input and period, each in order of time. A bar comes when it has closed.
+    Raises TriggerRejected."""
+    assert query.joined is not None
+    stream = JoinedStream(query)
+    sources = {(leaf.name, leaf.period): leaf.source for leaf in query.joined.leaves()}
+    buffers = {place: ReleaseBuffer(source.time_columns[0], "ticker") for place, source in sources.items()}
+    came = {
+        place: rows[place].column(source.time_columns[0]).cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()
+        + place[1] * SECOND
+        for place, source in sources.items()
+    }
+    times = np.sort(np.concatenate(list(came.values())))
+
+    def found() -> Iterator[Events]:
+        ends = [*times[_PART_ROWS::_PART_ROWS].tolist(), FOREVER]
+        before = dict.fromkeys(came, 0)
+        for end in ends:
+            for place, own in came.items():
+                upto = int(np.searchsorted(own, end))
+                released = buffers[place].push(rows[place].slice(before[place], upto - before[place])).rows
+                before[place] = upto
+                # A ticker whose rows are still to come is waited for.
+                known = buffers[place].clock
+                clock = Clock({ticker: known.watermarks.get(ticker, -FOREVER) for ticker in tickers}, known.closed)
+                yield stream.feed_input(*place, released, clock=clock)
+
+    return _measured(stream, found(), times, tickers)
+
+
+def _measured(
+    stream: TriggerStream, found: Iterator[Events], times: npt.NDArray[np.int64], tickers: Sequence[str]
+) -> Measured:
+    """`times`: of all rows, ascending. They are fed as `found` is read."""
     began = time.process_time()
-    for start in range(0, rows.num_rows, _PART_ROWS):
-        released = buffer.push(rows.slice(start, _PART_ROWS)).rows
-        found = stream.feed(released, buffer.clock)
-        events += len(firings(found, query.columns, 0, numbers_hold=True, is_truncated=False))
+    columns = stream.query.columns
+    events = sum(len(firings(part, columns, 0, numbers_hold=True, is_truncated=False)) for part in found)
     used = time.process_time() - began
-    times = rows.column(query.source.time_columns[0]).cast(pa.int64())
-    span = (times[-1].as_py() - times[0].as_py()) / SECOND if rows.num_rows else 0.0
+    span = (int(times[-1]) - int(times[0])) / SECOND if len(times) else 0.0
     size = len(stream.snapshot())
-    return Measured(tuple(tickers), rows.num_rows, span, events, used, size, stream.partitions, stream.retained_rows)
+    return Measured(tuple(tickers), len(times), span, events, used, size, stream.partitions, stream.retained_rows)
 
 
 def to_dict(plan: TriggerPlan, measured: Measured | None) -> dict[str, Any]:

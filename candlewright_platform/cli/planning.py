@@ -14,12 +14,14 @@ from candlewright.wire.periods import format_period
 from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tables
 from candlewright_platform.cli.explaining import newest_trades
 from core.settings import Settings
-from triggers.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger
-from triggers.planned import Measured, TriggerPlan, measure, planned, to_dict
+from triggers.check import INPUTS, TriggerRules, compile_trigger
+from triggers.planned import Measured, TriggerPlan, measure, measure_join, planned, to_dict
 
 __all__ = ["Planned", "run"]
 
 _MEASURED_NS = 3_600 * SECOND
+#: The event time of trades, and of bars.
+_TIMES = ("ts_ns", "open_time")
 #: How many hours back (or bars, of longer ones) it is looked for bars.
 _REACHES = (2, 200, 1_000_000)
 #: Tickers whose rows are measured.
@@ -56,33 +58,51 @@ def run(
     plan, warnings = planned(compiled, rules), compiled.query.warnings
     if not tickers:
         return Planned(plan, warnings, None, note="--ticker names the tickers that it is measured over")
-    if compiled.query.joined is not None or compiled.is_on_events:
-        what = "joins inputs by time" if compiled.query.joined is not None else "reads trigger_events"
-        return Planned(plan, warnings, None, note=f"a text that {what} is not measured")
+    if compiled.is_on_events:
+        return Planned(plan, warnings, None, note="a text that reads trigger_events is not measured")
     wanted = list(dict.fromkeys(tickers))[:_MOST_TICKERS]
+    periods = compiled.labels
+    if not periods:
+        periods = (compiled.options.period_seconds or DEFAULT_PERIOD_SECONDS,) if compiled.is_on_bars else (0,)
     try:
         check_tables(settings)
-        rows, what = _last_hour(settings, compiled, wanted)
+        rows = {period: _newest(settings, period, wanted) for period in periods}
     except CandlewrightError as error:
         return Planned(plan, warnings, None, note=str(error))
-    if not rows.num_rows:
-        return Planned(plan, warnings, None, note=f"no {what} of these tickers are stored")
-    return Planned(plan, warnings, measure(compiled.query, rows, wanted), what)
+    rows = _last_hour(rows)
+    what = " and ".join(_named(period) for period in periods)
+    missing = [_named(period) for period, found in rows.items() if not found.num_rows]
+    if missing:
+        return Planned(plan, warnings, None, note=f"no {' or '.join(missing)} of these tickers are stored")
+    if compiled.query.joined is None:
+        return Planned(plan, warnings, measure(compiled.query, rows[periods[0]], wanted), what)
+    places = {("ohlc" if period else "ticks", period): found for period, found in rows.items()}
+    return Planned(plan, warnings, measure_join(compiled.query, places, wanted), what)
 
 
-def _last_hour(settings: Settings, compiled: CompiledTrigger, tickers: Sequence[str]) -> tuple[pa.Table, str]:
-    """The rows of the hour before the newest one, in order of time; of trades at most the newest 20,000 of a ticker."""
-    if compiled.is_on_bars:
-        period = compiled.options.period_seconds or DEFAULT_PERIOD_SECONDS
-        parts, column = [_newest_bars(settings, ticker, period) for ticker in tickers], "open_time"
-        what, length = f"bars of {format_period(period)}", max(_MEASURED_NS, period * SECOND)
-    else:
-        parts, column = [newest_trades(settings, ticker, None) for ticker in tickers], "ts_ns"
-        what, length = "trades", _MEASURED_NS
-    rows = pa.concat_tables(parts)
-    times = rows[column].cast(pa.int64())
-    hour = rows.filter(pc.greater(times, (pc.max(times).as_py() or 0) - length))
-    return hour if len(tickers) == 1 else hour.sort_by(column), what
+def _named(period: int) -> str:
+    return f"bars of {format_period(period)}" if period else "trades"
+
+
+def _newest(settings: Settings, period: int, tickers: Sequence[str]) -> pa.Table:
+    """In order of time: bars, or, of period 0, trades, at most the newest 20,000 of a ticker."""
+    parts = [_newest_bars(settings, t, period) if period else newest_trades(settings, t, None) for t in tickers]
+    found = pa.concat_tables(parts)
+    return found if len(tickers) == 1 else found.sort_by(_TIMES[period > 0])
+
+
+def _last_hour(rows: Mapping[int, pa.Table]) -> dict[int, pa.Table]:
+    """Those of the last hour that every input has reached, by period; of a longer period the last bar."""
+    ends = {
+        period: pc.add(found[_TIMES[period > 0]].cast(pa.int64()), period * SECOND) for period, found in rows.items()
+    }
+    newest = min(pc.max(own).as_py() or 0 for own in ends.values())
+    return {
+        period: rows[period].filter(
+            pc.and_(pc.less_equal(own, newest), pc.greater(own, newest - max(_MEASURED_NS, period * SECOND)))
+        )
+        for period, own in ends.items()
+    }
 
 
 def _newest_bars(settings: Settings, ticker: str, period: int) -> pa.Table:

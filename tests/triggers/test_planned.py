@@ -6,7 +6,7 @@ import pytest
 from candlewright_cep import ReleaseBuffer, TriggerRejected, TriggerStream
 from tests.triggers.guide import texts
 from triggers.check import INPUTS, TriggerRules, compile_trigger
-from triggers.planned import TriggerPlan, measure, planned
+from triggers.planned import TriggerPlan, measure, measure_join, planned
 
 SECOND = 10**9
 RULES = TriggerRules()
@@ -112,3 +112,27 @@ def test_what_is_measured_is_counted() -> None:
     assert (found.rows, found.events, found.partitions) == (3_000, 1_500, 1)
     assert found.span_seconds == 2_999 and found.rows_per_second == pytest.approx(3_000 / 2_999)
     assert found.state_bytes > 0 and found.cpu_seconds > 0 and found.core_share > 0
+
+
+LAST_BAR = (
+    "SELECT t.ts, t.price, o.close FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.close_time "
+    "WHERE t.price > o.close"
+)
+
+
+def test_a_join_is_measured_over_rows_of_all_its_inputs_in_the_order_they_came() -> None:
+    compiled = compile_trigger(LAST_BAR, {"period_seconds": "60"}, RULES)
+    rows = trades([float(n % 7) for n in range(3_000)])
+    bars = pa.Table.from_pylist(
+        [
+            {"ticker": "A/B.C", "period_seconds": 60, "open_time": n * 60 * SECOND, "close": 3.0, "complete": True}
+            for n in range(50)
+        ],
+        INPUTS["ohlc"].schema,
+    )
+    found = measure_join(compiled.query, {("ticks", 0): rows, ("ohlc", 60): bars}, ["A/B.C"])
+    # Those of the first minute come before the first bar has closed; the last ones are still to be decided.
+    fired = sum(n % 7 > 3 for n in range(60, 3_000))
+    assert (found.rows, found.span_seconds) == (3_050, 3_000)
+    assert fired - 60 <= found.events <= fired
+    assert found.state_bytes > 0 and found.cpu_seconds > 0

@@ -21,6 +21,17 @@ def test_a_text_is_measured_over_its_last_stored_hour(run: Run) -> None:  # noqa
     assert measured["span_seconds"] <= 3_600 and measured["state_bytes"] > 0
 
 
+def test_a_join_is_measured_over_the_last_hour_that_its_inputs_share(run: Run) -> None:  # noqa: F811
+    sql = (
+        "SELECT t.ts, t.price FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.close_time "
+        "WHERE t.price < o.close"
+    )
+    shown = run("plan", sql, "--param", "period_seconds=60", "--ticker", TICKER)
+    assert shown.exit_code == 0, shown.output
+    told = " ".join(shown.stdout.split())
+    assert "trades and bars of 1m" in told and "ASOF JOIN" in told and "not measured" not in told
+
+
 def test_a_registered_trigger_is_planned_with_what_it_was_registered_with(run: Run) -> None:  # noqa: F811
     bars = ("--ticker", TICKER, "--param", "period_seconds=60", "--param", "fall=0.991")
     add(run, "falls", FALLS, *bars)
