@@ -22,9 +22,10 @@ from triggers.intake import Due, Intake
 from triggers.lookback import LookbackRequest
 from triggers.moved import Moved
 from triggers.outcome import TriggerOutput, TriggerReport
+from triggers.packing import packed_rows, unpacked_rows
 from triggers.registry import Registry
 from triggers.rows import ticker_of
-from triggers.saved import SavedRegistry, archive_of, packed_rows, parts_of, read_meta, unpacked_rows, written_meta
+from triggers.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
 from triggers.silences import silences
 from triggers.streams import Shard, Trigger
 from triggers.udf.rows import FunctionInput, frames_of

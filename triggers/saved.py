@@ -6,12 +6,11 @@ import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import pyarrow as pa
-
+from triggers.packing import squeezed, unsqueezed
 from triggers.registry import Registry
-from triggers.streams import Saved, Trigger, squeezed, unsqueezed
+from triggers.streams import Saved, Trigger
 
-__all__ = ["SavedRegistry", "archive_of", "packed_rows", "parts_of", "read_meta", "unpacked_rows", "written_meta"]
+__all__ = ["SavedRegistry", "archive_of", "parts_of", "read_meta", "written_meta"]
 
 
 class SavedRegistry:
@@ -74,18 +73,6 @@ def written_meta(meta: Mapping[str, Any]) -> bytes:
 
 def read_meta(written: bytes) -> dict[str, Any]:
     return dict(json.loads(unsqueezed(written)))
-
-
-def packed_rows(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
-
-
-def unpacked_rows(written: bytes) -> pa.Table:
-    return pa.ipc.open_stream(written).read_all()
 
 
 def _written(trigger: Trigger) -> list[Any]:

@@ -2,7 +2,6 @@
 cost what one costs."""
 
 import json
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,9 +18,10 @@ from triggers.chained import EVENTS_LABEL, EventOrder
 from triggers.check import CompiledTrigger
 from triggers.lookback import Lookback
 from triggers.moved import Moved
+from triggers.packing import squeezed, unsqueezed
 from triggers.thresholds import thresholds_of
 
-__all__ = ["Common", "Saved", "Shard", "Trigger", "squeezed", "unsqueezed"]
+__all__ = ["Common", "Saved", "Shard", "Trigger"]
 
 _UNKNOWN = -(2**63)
 _PENDING = "pending"
@@ -452,25 +452,3 @@ class Saved:
 
 def _pairs(written: Sequence[Sequence[str]]) -> Pairs:
     return tuple((name, value) for name, value in written)
-
-
-_ZSTD = pa.Codec("zstd", compression_level=1)
-
-
-def squeezed(data: bytes) -> bytes:
-    packed: bytes = _ZSTD.compress(data, asbytes=True)
-    return struct.pack("<Q", len(data)) + packed
-
-
-def unsqueezed(data: bytes) -> bytes:
-    """Raises ValueError for other bytes."""
-    if len(data) < _LENGTH:
-        raise ValueError("a part of a state is cut off")
-    try:
-        found: bytes = _ZSTD.decompress(data[_LENGTH:], struct.unpack_from("<Q", data)[0], asbytes=True)
-    except OSError as error:
-        raise ValueError("a part of a state cannot be read") from error
-    return found
-
-
-_LENGTH = 8

@@ -15,9 +15,9 @@ from tests.rounds import rounds
 from tests.triggers.test_lookback import bars_of, ticks_of
 from tests.triggers.trigger_records import IN_ORDER, OTHER, T0, TICKER, V_SHAPE, bar, batch, clock, rows
 from triggers.check import TriggerRules
+from triggers.packing import squeezed, unsqueezed
 from triggers.partition import TriggerPartition
 from triggers.saved import archive_of, parts_of, written_meta
-from triggers.streams import squeezed, unsqueezed
 
 pytestmark = pytest.mark.timeout(120)
 
