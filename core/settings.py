@@ -167,14 +167,16 @@ class TriggersSettings(Group):
     """`watermark_delay_seconds`: how far behind the newest trade of its ticker a trade may be; `idle_seconds`: quiet
     time by the wall clock after which a ticker's partition closes, 0 = never; `max_rows_per_key`: rows that one trigger
     keeps of one ticker before it gives its oldest partial matches up; `max_partitions`: those of its PARTITION BY that
-    one trigger keeps at a time, past which it is suspended; `activation_timeout_seconds`: how long a client
-    waits at most to hear that its trigger runs, or does no more.
+    one trigger keeps at a time, past which it is suspended; `max_waiting_rows`: rows that wait for a slow trigger
+    before it is suspended; `activation_timeout_seconds`: how long a client waits at most to hear that its trigger runs,
+    or does no more.
     """
 
     watermark_delay_seconds: float = Field(0.0, ge=0)
     idle_seconds: float = Field(0.0, ge=0)
     max_rows_per_key: int = Field(1_000_000, ge=4)
     max_partitions: int = Field(50_000, ge=1)
+    max_waiting_rows: int = Field(100_000, ge=1)
     max_triggers: int = Field(100_000, ge=1)
     activation_timeout_seconds: float = Field(30.0, gt=0)
 

@@ -371,16 +371,22 @@ class TriggerCosts(_message.Message):
     def __init__(self, costs: _Optional[_Iterable[_Union[TriggerCost, _Mapping]]] = ...) -> None: ...
 
 class TriggerCost(_message.Message):
-    __slots__ = ("trigger_id", "partitions", "state_bytes", "steps")
+    __slots__ = ("trigger_id", "partitions", "state_bytes", "steps", "waiting_rows", "behind_ns", "row_ns")
     TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_NS_FIELD_NUMBER: _ClassVar[int]
+    ROW_NS_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
     partitions: int
     state_bytes: int
     steps: int
-    def __init__(self, trigger_id: _Optional[str] = ..., partitions: _Optional[int] = ..., state_bytes: _Optional[int] = ..., steps: _Optional[int] = ...) -> None: ...
+    waiting_rows: int
+    behind_ns: int
+    row_ns: int
+    def __init__(self, trigger_id: _Optional[str] = ..., partitions: _Optional[int] = ..., state_bytes: _Optional[int] = ..., steps: _Optional[int] = ..., waiting_rows: _Optional[int] = ..., behind_ns: _Optional[int] = ..., row_ns: _Optional[int] = ...) -> None: ...
 
 class NumaflowChunk(_message.Message):
     __slots__ = ("number", "results")

@@ -93,7 +93,8 @@ OPTIONS = {
 class TriggerRules:
     """`idle_ns`: quiet time after which a ticker's partition closes, 0 = never. `retained_rows`: kept rows of one
     trigger and ticker. `kept_partitions`: of the PARTITION BY of one trigger. `partitions`: of the topics `ticks` and
-    `ohlc`; 0 = one engine sees all tickers.
+    `ohlc`; 0 = one engine sees all tickers. `share_ns`: processor time of a step that a trigger may take before it
+    falls behind alone, 0 = any; `waiting_rows`: how far it may.
     """
 
     watermark_delay_ns: int = 0
@@ -102,6 +103,8 @@ class TriggerRules:
     max_triggers: int = 100_000
     partitions: int = 0
     kept_partitions: int = Limits().partitions
+    share_ns: int = 0
+    waiting_rows: int = 100_000
     #: Names that `alert_to` may give; None = not checked.
     destinations: frozenset[str] | None = None
 
@@ -116,6 +119,7 @@ class TriggerRules:
             max_triggers=settings.max_triggers,
             partitions=partitions,
             kept_partitions=settings.max_partitions,
+            waiting_rows=settings.max_waiting_rows,
             destinations=destinations,
         )
 

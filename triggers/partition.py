@@ -26,6 +26,7 @@ from triggers.packing import packed_rows, unpacked_rows
 from triggers.registry import Registry
 from triggers.rows import ticker_of
 from triggers.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
+from triggers.shares import Shares
 from triggers.silences import silences
 from triggers.streams import Shard, Trigger
 from triggers.udf.rows import FunctionInput, frames_of
@@ -50,6 +51,7 @@ class TriggerPartition:
         self._registry = Registry(self.rules, number)
         self._saved = SavedRegistry()
         self._intake = Intake(self.rules)
+        self._shares = Shares(self.rules, self._registry)
         self._unreported: list[TriggerReport] = []
 
     @property
@@ -66,6 +68,11 @@ class TriggerPartition:
     def reads_events(self) -> bool:
         """Whether a trigger here reads the events of triggers."""
         return bool(self._registry.over_events())
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether rows of a slow trigger wait, so that there is work without any record."""
+        return self._shares.is_behind
 
     @property
     def duplicates(self) -> int:
@@ -107,6 +114,9 @@ class TriggerPartition:
         for value in marks:
             intake.mark(value)
         trades = intake.ticks.rows(self._wanted(ticks, now_ns), self._registry.trade_columns)
+        self._shares.begin(trades.num_rows + len(bars))
+        if not self.rules.share_ns:
+            self._catch_up(output)
         times = intake.due()
         compiled = [shard.compiled for shard in self._registry.shards.values()]
         as_they_come = any(one.is_stateless for one in compiled)
@@ -115,6 +125,8 @@ class TriggerPartition:
         revised = {one.query.needs_merge for one in compiled if one.options.revisions}
         for due in intake.bars(bars, times, now_ns, revised=sorted(revised)):
             self._feed(due, output)
+        self._catch_up(output)
+        self._shares.settle({TICKS: intake.buffer.clock, **intake.clocks.bars}, output)
         chained = self._registry.over_events()
         if chained:
             known_ns = max(now_ns, intake.clocks.newest_ns) if now_ns else 0
@@ -202,15 +214,26 @@ class TriggerPartition:
                 takes &= not due.revisions or shard.compiled.query.needs_merge == due.is_joint
             else:
                 takes = shard.compiled.is_stateless != due.is_ordered
-            if takes and shard.is_concerned(moved):
-                feed = partial(self._with_rows, due.label, moved, is_reached=is_reached)
-                self._feed_shard(number, shard, due.label, feed, output)
+            if not takes or not shard.is_concerned(moved):
+                continue
+            ages = self._ages(shard, due.label) if is_reached else None
+            if shard.backlog is not None:
+                shard.put_off(due.label, moved, ages=ages, is_whole=due.revisions is True)
+                continue
+            self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, ages), output)
 
-    def _with_rows(self, label: int, moved: Moved, shard: Shard, *, is_reached: bool) -> tuple[Events, bool]:
-        """`is_reached`: there may be rows that were asked for."""
-        return shard.feed(label, moved, self._ages(shard, label) if is_reached else None)
+    def _catch_up(self, output: TriggerOutput) -> None:
+        """With rows that were put off, of the streams whose turn it is."""
+        for number, shard, most in self._shares.turns():
+            assert shard.backlog is not None
+            for label, moved, ages in shard.backlog.take(most):
+                self._feed_shard(number, shard, label, partial(_with_rows, label, moved, ages), output)
+                output.is_changed = True
+                if number not in self._registry.shards:
+                    break
 
     def _feed_shard(self, number: int, shard: Shard, label: int, feed: Feed, output: TriggerOutput) -> None:
+        began = self._shares.now()
         try:
             result = feed(shard)
             if result is None:
@@ -240,6 +263,7 @@ class TriggerPartition:
             for part in parts:
                 self._feed_shard(self._registry.keep(part), part, label, feed, output)
             return
+        self._shares.spend(number, shard, began)
         schema = schema_of(shard.compiled.query.columns)
         for firing in found:
             if shard.compiled.is_on_events:
@@ -278,7 +302,7 @@ class TriggerPartition:
         """The state in named parts. A part that nothing changed is the same object as in the call before, so that
         only the others need to be written."""
         meta, held = self._intake.save()
-        found = {"meta": written_meta(meta | self._saved.meta(self._registry))}
+        found = {"meta": written_meta(meta | self._saved.meta(self._registry) | {"turn": self._shares.turn})}
         if held is not None:
             found["held"] = packed_rows(held)
         return found | self._saved.parts(self._registry)
@@ -310,6 +334,12 @@ class TriggerPartition:
         self._intake.restore(meta, unpacked_rows(held) if held else None)
         self._unreported = self._registry.restore(self._saved.read_shards(parts))
         self._registry.next_shard = meta["next_shard"]
+        # States of older versions do not have it.
+        self._shares.restore(meta.get("turn", -1))
+
+
+def _with_rows(label: int, moved: Moved, ages: Ages | None, shard: Shard) -> tuple[Events, bool]:
+    return shard.feed(label, moved, ages)
 
 
 def _with_events(rows: pa.Table, now_ns: int, shard: Shard) -> tuple[Events, bool] | None:

@@ -14,6 +14,7 @@ from candlewright_cep.streaming.slots import Lifted
 from protobuf import records_pb2 as records
 from triggers.alerts import engine_parameters
 from triggers.asked_for import Ages
+from triggers.backlog import Backlog
 from triggers.chained import EVENTS_LABEL, EventOrder
 from triggers.check import CompiledTrigger
 from triggers.lookback import Lookback
@@ -146,6 +147,10 @@ class Shard:
         is_merged, is_free = compiled.query.needs_merge, compiled.is_stateless
         self._order = EventOrder(is_merged, is_free) if compiled.is_on_events else None
         self._thresholds = thresholds_of(compiled)
+        #: Rows of a slow trigger, which has the stream alone; None for one that keeps pace.
+        self.backlog: Backlog | None = None
+        #: Of the last `feed`.
+        self.rows_fed = 0
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -156,7 +161,7 @@ class Shard:
         return (self.sole,) if self.sole else tuple(dict.fromkeys(self.owners.values()))
 
     def can_take(self, trigger: Trigger) -> bool:
-        return not self.sole and not any(ticker in self.owners for ticker in trigger.tickers)
+        return not self.sole and self.backlog is None and not any(ticker in self.owners for ticker in trigger.tickers)
 
     def add(self, trigger: Trigger, numbers: Sequence[float | int]) -> None:
         self._meta = None
@@ -231,6 +236,7 @@ class Shard:
         if not self.compiled.is_stateless:
             self._saved.pop(self.label_of(label), None)
         rows, clock = self._rows(moved), self._clock(label, moved.clock)
+        self.rows_fed = rows.num_rows
         old = ages(rows) if ages is not None else None
         is_own = self._every is None
         if self._lookback is None:
@@ -249,6 +255,25 @@ class Shard:
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped
+
+    @property
+    def can_wait(self) -> bool:
+        """Rows that decide alone are not worth it, and events of triggers have an order of their own."""
+        options = self.compiled.options
+        return not (self.compiled.is_stateless or self.compiled.is_on_events or options.function is not None)
+
+    def put_off(self, label: int, moved: Moved, *, ages: Ages | None, is_whole: bool) -> None:
+        """Into the backlog instead of `feed`. `is_whole`: the rows are to be fed together."""
+        assert self.backlog is not None
+        self.backlog.put(label, moved, self._rows(moved), ages=ages, is_whole=is_whole)
+
+    def fall_behind(self, cost_ns: float, clocks: Mapping[int, Clock]) -> None:
+        """From now on rows are `put_off`. `cost_ns`: of a row; `clocks`: as they stand, per input."""
+        own = None if self._every is not None else self.owners.keys()
+        self.backlog = Backlog(
+            cost_ns=cost_ns,
+            clocks={label: clock.of_tickers(own) for label, clock in clocks.items() if self.takes(label)},
+        )
 
     def feed_events(self, rows: pa.Table, now_ns: int) -> tuple[Events, bool] | None:
         """`feed` with events of triggers, of a text over them; None where that changes nothing."""
@@ -279,8 +304,9 @@ class Shard:
             self._saved.pop(label, None)
             stream.feed(rows, self._clock(label, clocks.get(label, Clock())))
 
-    def split(self, label: int) -> list["Shard"]:
-        """Two shards with half of the triggers each, as they stood before the last `feed`, which was of `label`."""
+    def split(self, label: int | None = None) -> list["Shard"]:
+        """Two shards with half of the triggers each, as they are; with `label` as they stood before the last `feed`,
+        which was of it."""
         ids = self.trigger_ids
         halves = set(ids[: len(ids) // 2]), set(ids[len(ids) // 2 :])
         found = []
@@ -371,7 +397,7 @@ class Shard:
             if packed is None or packed[0] is not state:
                 packed = self._packed[label] = state, squeezed(state)
             found[str(label)] = packed[1]
-        return found
+        return found | (self.backlog.save() if self.backlog is not None else {})
 
     def costs(self) -> Iterator[records.TriggerCost]:
         """Of each of its triggers, as of the last `save`: those that share a stream have equal parts."""
@@ -384,9 +410,13 @@ class Shard:
         )
         partitions, state_bytes, steps = (-(-part // len(ids)) for part in whole)
         for trigger_id in ids:
-            yield records.TriggerCost(
+            cost = records.TriggerCost(
                 trigger_id=trigger_id, partitions=partitions, state_bytes=state_bytes, steps=steps
             )
+            if self.backlog is not None:
+                cost.waiting_rows, cost.behind_ns = self.backlog.rows, self.backlog.behind_ns
+                cost.row_ns = round(self.backlog.cost_ns)
+            yield cost
 
     def restore(self, label: int, state: bytes) -> None:
         self._stream(label).restore(state)
@@ -419,6 +449,7 @@ class Shard:
             shard._order = EventOrder.load(events, is_merged=is_merged, is_free=is_free)
         for label, state in saved.states.items():
             shard.restore(label, state)
+        shard.backlog = saved.backlog
         return shard
 
 
@@ -429,11 +460,12 @@ class Saved:
     meta: Mapping[str, Any]
     states: Mapping[int, bytes]
     pending: bytes = b""
+    backlog: Backlog | None = None
 
     @classmethod
     def of(cls, parts: Mapping[str, bytes]) -> "Saved":
-        states = {int(name): unsqueezed(content) for name, content in parts.items() if name not in ("meta", _PENDING)}
-        return cls(json.loads(unsqueezed(parts["meta"])), states, parts.get(_PENDING, b""))
+        states = {int(name): unsqueezed(content) for name, content in parts.items() if name.lstrip("-").isdecimal()}
+        return cls(json.loads(unsqueezed(parts["meta"])), states, parts.get(_PENDING, b""), Backlog.load(parts))
 
     @property
     def text(self) -> Text:

@@ -305,6 +305,9 @@ def _described(info: TriggerInfo) -> Iterator[str]:
     if info.state_bytes:
         kept = f"{info.partitions:,} partitions, {info.state_bytes:,} bytes of state"
         yield f"cost        {kept}, {info.steps:,} steps so far"
+    if info.row_ns:
+        behind = f"{info.waiting_rows:,} rows wait, {info.behind_ns / 1e9:.3g} s behind"
+        yield f"slow        {behind}; a row takes {info.row_ns / 1e6:.3g} ms"
     yield ""
     yield from info.sql.splitlines()
 

@@ -189,7 +189,9 @@ class TriggerInfo:
 
     `is_starting`: it is stored, and the pipeline has not said yet that it runs everywhere. What it costs is known where
     it was asked for alone, and some seconds old: `partitions` (values of PARTITION BY that it keeps something of),
-    `state_bytes`, and the `steps` of its searches and functions so far.
+    `state_bytes`, and the `steps` of its searches and functions so far. A slow trigger falls behind alone: then
+    `waiting_rows` wait for it, it is `behind_ns` behind the newest of them, and a row takes it `row_ns` of processor
+    time.
     """
 
     trigger_id: str
@@ -206,6 +208,9 @@ class TriggerInfo:
     steps: int = 0
     #: Registered views that its text reads, those that they read included.
     views: tuple[str, ...] = ()
+    waiting_rows: int = 0
+    behind_ns: int = 0
+    row_ns: int = 0
 
     @classmethod
     def from_message(cls, message: cw.TriggerInfo) -> "TriggerInfo":
@@ -223,6 +228,9 @@ class TriggerInfo:
             state_bytes=message.kept_bytes,
             steps=message.steps,
             views=tuple(message.views),
+            waiting_rows=message.waiting_rows,
+            behind_ns=message.behind_ns,
+            row_ns=message.row_ns,
         )
 
     def _repr_html_(self) -> str:

@@ -150,7 +150,7 @@ class TriggerQuery(_message.Message):
     def __init__(self, trigger_id: _Optional[str] = ..., after_trigger_id: _Optional[str] = ..., include_starting: bool = ...) -> None: ...
 
 class TriggerInfo(_message.Message):
-    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events", "is_starting", "parameters", "partitions", "kept_bytes", "steps", "views")
+    __slots__ = ("trigger_id", "sql_pattern", "tickers", "state", "reason", "registered_at", "events", "is_starting", "parameters", "partitions", "kept_bytes", "steps", "views", "waiting_rows", "behind_ns", "row_ns")
     class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,9 @@ class TriggerInfo(_message.Message):
     KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     VIEWS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_NS_FIELD_NUMBER: _ClassVar[int]
+    ROW_NS_FIELD_NUMBER: _ClassVar[int]
     trigger_id: str
     sql_pattern: str
     tickers: _containers.RepeatedScalarFieldContainer[str]
@@ -184,7 +187,10 @@ class TriggerInfo(_message.Message):
     kept_bytes: int
     steps: int
     views: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ..., is_starting: bool = ..., parameters: _Optional[_Mapping[str, str]] = ..., partitions: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., steps: _Optional[int] = ..., views: _Optional[_Iterable[str]] = ...) -> None: ...
+    waiting_rows: int
+    behind_ns: int
+    row_ns: int
+    def __init__(self, trigger_id: _Optional[str] = ..., sql_pattern: _Optional[str] = ..., tickers: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., registered_at: _Optional[int] = ..., events: _Optional[int] = ..., is_starting: bool = ..., parameters: _Optional[_Mapping[str, str]] = ..., partitions: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., steps: _Optional[int] = ..., views: _Optional[_Iterable[str]] = ..., waiting_rows: _Optional[int] = ..., behind_ns: _Optional[int] = ..., row_ns: _Optional[int] = ...) -> None: ...
 
 class TriggerList(_message.Message):
     __slots__ = ("triggers", "has_more")

@@ -54,6 +54,13 @@ class Clock:
     def of(self, ticker: str) -> int | None:
         return FOREVER if ticker in self.closed else self.watermarks.get(ticker)
 
+    def of_tickers(self, tickers: Collection[str] | None) -> "Clock":
+        """A copy, of these tickers alone; of all for None."""
+        if tickers is None:
+            return Clock(dict(self.watermarks), set(self.closed))
+        known = {ticker: self.watermarks[ticker] for ticker in tickers if ticker in self.watermarks}
+        return Clock(known, {ticker for ticker in tickers if ticker in self.closed})
+
     @property
     def least(self) -> int | None:
         """The watermark of everything together."""

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,8 @@ __all__ = [
 
 TRIGGERS_QUERY = "triggers"
 _RETRY_SECONDS = 2.0
+#: Processor time of a step that a trigger may take before it falls behind alone.
+_SHARE_NS = 4_000_000
 
 log = get_logger()
 
@@ -230,5 +232,5 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
 
 def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
     """One more than there are partitions: the joint one."""
-    rules = TriggerRules.of(settings.triggers, partitions)
+    rules = replace(TriggerRules.of(settings.triggers, partitions), share_ns=_SHARE_NS if is_served(settings) else 0)
     return [TriggerOwner(settings.bus.url, query_id, owner, rules, settings) for owner in range(partitions + 1)]

@@ -31,6 +31,7 @@ __all__ = [
     "RESULT_SCHEMA",
     "counted",
     "is_active",
+    "is_behind",
     "process",
     "publish_events",
     "publish_progress",
@@ -85,6 +86,12 @@ def reads_events(query_id: str, owner: int) -> bool:
     """Whether a trigger of the owner is over the events of triggers, as far as this process knows."""
     cached = _CACHE.get((query_id, owner))
     return cached is None or cached[1].reads_events
+
+
+def is_behind(query_id: str, owner: int) -> bool:
+    """Whether rows may wait for a slow trigger of the owner, as far as this process knows."""
+    cached = _CACHE.get((query_id, owner))
+    return cached is None or cached[1].is_behind
 
 
 def counted(results: pa.RecordBatch | pa.Table) -> tuple[dict[str, int], dict[str, str]]:

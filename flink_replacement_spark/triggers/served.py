@@ -14,7 +14,7 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.triggers.rows import counted, is_active, reads_events, run_step
+from flink_replacement_spark.triggers.rows import counted, is_active, is_behind, reads_events, run_step
 from flink_replacement_spark.triggers.source import (
     BEHIND,
     ROWS,
@@ -71,12 +71,13 @@ class TriggerOwner:
         if at != self._at:
             # Another task has gone on.
             self._planner = TriggerPlanner(_ROOM)
-        waiting = self._held.seconds_left(WAIT_SECONDS)
+        has_work = is_behind(self.query_id, self.owner)
+        waiting = 0.0 if has_work else self._held.seconds_left(WAIT_SECONDS)
         wants_events = reads_events(self.query_id, self.owner)
         end = self._at = self._planner.next(
             self._bus, at, before.now_ns, lives=self._lives, longest_seconds=waiting, reads_events=wants_events
         )
-        now_ns = next_time(before.now_ns, is_moved=end != at)
+        now_ns = next_time(before.now_ns, is_moved=end != at or has_work)
         return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:

@@ -189,6 +189,9 @@ class TriggerStore:
                     info.partitions += cost.partitions
                     info.kept_bytes += cost.state_bytes
                     info.steps += cost.steps
+                    info.waiting_rows += cost.waiting_rows
+                    info.behind_ns = max(info.behind_ns, cost.behind_ns)
+                    info.row_ns = max(info.row_ns, cost.row_ns)
 
     def newest_numbers(self, trigger_ids: Sequence[str]) -> list[int]:
         """The number of the newest event of each, which is how many it gave."""

@@ -3,7 +3,7 @@ of one evaluation over all rows, under the same ids, each once."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from tests.triggers.trigger_records import (
     register,
     rows,
 )
+from triggers import shares
 from triggers.check import INPUTS, TriggerRules
 from triggers.partition import TriggerPartition
 
@@ -124,8 +125,10 @@ def _table(arrived: Sequence[Trade]) -> pa.Table:
     return pa.Table.from_arrays([pa.array([row[f.name] for row in found], f.type) for f in schema], schema=schema)
 
 
-def _streamed(arrived: Sequence[Trade], cuts: Sequence[int], restarts: bool, repeats: bool) -> list[CEPTriggerEvent]:
-    partition = TriggerPartition(_RULES)
+def _streamed(
+    arrived: Sequence[Trade], cuts: Sequence[int], restarts: bool, repeats: bool, *, rules: TriggerRules = _RULES
+) -> list[CEPTriggerEvent]:
+    partition = TriggerPartition(rules)
     controls = [register(name, sql, *_named(name)) for name, sql in TEXTS.items()]
     output = partition.process([], controls=controls, now_ns=1)
     assert [report.state for report in output.reports] == ["active"] * len(TEXTS), output.reports
@@ -139,8 +142,12 @@ def _streamed(arrived: Sequence[Trade], cuts: Sequence[int], restarts: bool, rep
         assert not output.reports
         events += output.events
         if restarts:
-            partition = TriggerPartition.load(partition.save(), _RULES)
+            partition = TriggerPartition.load(partition.save(), rules)
     events += partition.process([], now_ns=1 + 10 * SECOND).events
+    while partition.is_behind:
+        events += partition.process([], now_ns=1 + 10 * SECOND).events
+        if restarts:
+            partition = TriggerPartition.load(partition.save(), rules)
     return events
 
 
@@ -169,6 +176,30 @@ def test_any_batching_and_restart_gives_the_same_events_once(
     wanted = {event.context["event_id"]: event for event in whole}
     assert len(wanted) == len(whole)
     assert {event.context["event_id"]: event for event in cut} == wanted
+
+
+@settings(_SETTINGS, max_examples=15)
+@given(trades, st.lists(st.integers(0, 30), max_size=8), st.booleans())
+def test_triggers_that_fall_behind_give_the_same_events_later(
+    steps: list[tuple[str, int, int]], cuts: list[int], restarts: bool
+) -> None:
+    """Each that keeps state falls behind at once, and then takes its rows one by one."""
+    arrived = _arrivals(steps)
+    whole = _streamed(arrived, [], restarts=False, repeats=False)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shares, "_ROW_NS", 0)
+        patched.setattr(shares, "_SLOW_STEPS", 1)
+        rules = replace(_RULES, share_ns=1)
+        behind = _streamed(arrived, _cuts(cuts, len(arrived)), restarts, repeats=True, rules=rules)
+    assert _by_trigger(behind) == _by_trigger(whole)
+
+
+def _by_trigger(events: Sequence[CEPTriggerEvent]) -> dict[str, list[CEPTriggerEvent]]:
+    """In the order of their ids."""
+    found: dict[str, list[CEPTriggerEvent]] = {}
+    for event in sorted(events, key=lambda event: event.context["event_id"]):
+        found.setdefault(event.trigger_id, []).append(event)
+    return found
 
 
 @_SETTINGS

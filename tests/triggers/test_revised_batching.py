@@ -1,6 +1,7 @@
 """Corrected bars that come again, however their records are cut into micro-batches: the same events, each once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -10,6 +11,7 @@ from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from tests.rounds import rounds
 from tests.triggers.trigger_records import OTHER, TICKER, bar, register
+from triggers import shares
 from triggers.check import TriggerRules
 from triggers.partition import TriggerPartition
 
@@ -85,8 +87,10 @@ def _bars(walk: Sequence[tuple[str, int, int]]) -> list[bytes]:
     return found
 
 
-def _events(bars: Sequence[bytes], places: Sequence[int]) -> dict[str, CEPTriggerEvent]:
-    partition = TriggerPartition(_RULES)
+def _events(
+    bars: Sequence[bytes], places: Sequence[int], *, rules: TriggerRules = _RULES
+) -> dict[str, CEPTriggerEvent]:
+    partition = TriggerPartition(rules)
     controls = [
         register(f"{name}/{revisions}", sql, *(_TICKERS if name[-1] == "2" else ()), period_seconds="60",
                  revisions=revisions)
@@ -101,8 +105,10 @@ def _events(bars: Sequence[bytes], places: Sequence[int]) -> dict[str, CEPTrigge
         assert not output.reports
         events += output.events
         if places:
-            partition = TriggerPartition.load(partition.save(), _RULES)
+            partition = TriggerPartition.load(partition.save(), rules)
     events += partition.process([], now_ns=200 * SECOND).events
+    while partition.is_behind:
+        events += partition.process([], now_ns=200 * SECOND).events
     found = {event.context["event_id"]: event for event in events}
     assert len(found) == len(events)
     return found
@@ -116,3 +122,14 @@ def test_any_cut_of_corrected_bars_gives_the_same_events(walk: list[tuple[str, i
     every = _events(bars, range(1, len(bars)))
     assert _events(bars, []) == every
     assert _events(bars, sorted({cut for cut in cuts if cut <= len(bars)})) == every
+
+
+@settings(_SETTINGS, max_examples=10)
+@given(steps, st.lists(st.integers(0, 24), max_size=6))
+def test_triggers_that_fall_behind_give_the_same_events(walk: list[tuple[str, int, int]], cuts: list[int]) -> None:
+    bars = _bars(walk)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shares, "_ROW_NS", 0)
+        patched.setattr(shares, "_SLOW_STEPS", 1)
+        behind = _events(bars, sorted({cut for cut in cuts if cut <= len(bars)}), rules=replace(_RULES, share_ns=1))
+    assert behind == _events(bars, [])

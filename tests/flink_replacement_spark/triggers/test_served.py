@@ -24,6 +24,7 @@ from tests.flink_replacement_spark.serving import Deaths, OwnCache, pause, serve
 from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, bus_for_triggers, register
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.triggers.trigger_records import V_SHAPE, rows
+from triggers import shares
 from triggers.check import TriggerRules
 
 pytestmark = pytest.mark.timeout(60)
@@ -43,20 +44,24 @@ def bus(redis: EmbeddedRedis) -> Iterator[Bus]:
         yield bus
 
 
-def owner(url: str, number: int) -> TriggerOwner:
-    return TriggerOwner(url, "q", number, RULES, Settings())
+def owner(url: str, number: int, rules: TriggerRules = RULES) -> TriggerOwner:
+    return TriggerOwner(url, "q", number, rules, Settings())
 
 
+@pytest.mark.parametrize(("share_ns", "count"), [(0, 400), (1, 100)], ids=["at once", "behind"])
 def test_events_are_those_of_the_whole_table_each_once_whoever_dies(
-    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch, share_ns: int, count: int
 ) -> None:
+    """`behind`: triggers that keep state take one row in each step, so that the others wait."""
+    monkeypatch.setattr(shares, "_ROW_NS", 0)
+    rules = replace(RULES, share_ns=share_ns)
     cache, deaths, chance = OwnCache(), Deaths(often=0), random.Random(5)
     monkeypatch.setattr(trigger_rows, "_CACHE", cache)
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
     monkeypatch.setattr(trigger_state.PartStore, "save", deaths.around(trigger_state.PartStore.save))
-    prices, others = walk(3, 400), walk(4, 400)
-    owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
+    prices, others = walk(3, count), walk(4, count)
+    owners = [partial(owner, redis.url, number, rules) for number in range(PARTITIONS + 1)]
     with served(bus, "q", cache, owners):
         offset = register(bus, "v", V_SHAPE, ONE)
         register(bus, "any", "price > 0", OTHER)
@@ -65,19 +70,19 @@ def test_events_are_those_of_the_whole_table_each_once_whoever_dies(
         deaths.often = 8
         first = 0
         while first < len(prices):
-            count = chance.randint(1, 12)
-            feed.trades(bus, ONE, 1 + first, prices[first : first + count])
+            some = chance.randint(1, 12)
+            feed.trades(bus, ONE, 1 + first, prices[first : first + some])
             pause(chance)
-            feed.trades(bus, OTHER, 1 + first, others[first : first + count])
+            feed.trades(bus, OTHER, 1 + first, others[first : first + some])
             pause(chance)
             if chance.random() < 0.2:
-                feed.clock(bus, ONE, 1 + first, min(first + count, len(prices)))
-            first += count
+                feed.clock(bus, ONE, 1 + first, min(first + some, len(prices)))
+            first += some
         feed.clock(bus, ONE, 10_000, len(prices))
         feed.clock(bus, OTHER, 10_000, len(prices))
         expected = evaluate(V_SHAPE, table_of(ONE, 1, prices)).to_pylist()
-        for trigger_id, count in (("v", len(expected)), ("any", len(others)), ("spread", len(prices))):
-            feed.wait_for_events(bus, count, trigger_id, timeout=30)
+        for trigger_id, wanted in (("v", len(expected)), ("any", len(others)), ("spread", len(prices))):
+            feed.wait_for_events(bus, wanted, trigger_id, timeout=30)
     assert deaths.count > 10
     found = feed.events(bus, "v")
     assert [row for event in found for row in rows(event)] == expected
