@@ -154,7 +154,7 @@ class Backlog:
             yield batch.label, moved, _ages_of(batch.ages)
 
     def _moved(self, batch: _Batch, part: pa.Table, rest: pa.Table) -> Moved:
-        """A ticker's time goes on to its next row while one waits."""
+        """While a row of a ticker waits, its watermark is that row's time."""
         clock = self.clocks.setdefault(batch.label, Clock())
         waiting = _firsts(rest, _time_column(batch.label))
         done = batch.tickers - waiting.keys()
