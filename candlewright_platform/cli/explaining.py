@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from candlewright.client import TriggerInfo
 from candlewright.wire.errors import CandlewrightError
-from candlewright.wire.grid import SECOND
+from candlewright.wire.grid import LATEST_NS, SECOND
 from candlewright.wire.periods import format_period
 from candlewright.wire.times import format_nanoseconds
 from candlewright_cep import Explanation, explain
@@ -72,7 +72,7 @@ def run(
         ]
     )
     if not any(table.num_rows for table in tables.values()):
-        raise CandlewrightError(_nothing_stored(settings, compiled, wanted, what, at))
+        raise CandlewrightError(_nothing_stored(settings, compiled, wanted, periods, what, at))
     default = "ohlc" if compiled.is_on_bars else "ticks"
     values = engine_parameters(trigger.parameters)
     found = explain(trigger.sql, {**tables, **views}, values, at=at, attempts=attempts, table_name=default)
@@ -99,16 +99,32 @@ def _tickers(compiled: CompiledTrigger, tickers: Sequence[str], ticker: str | No
 
 
 def _nothing_stored(
-    settings: Settings, compiled: CompiledTrigger, tickers: Sequence[str], what: str, at: int | None
+    settings: Settings,
+    compiled: CompiledTrigger,
+    tickers: Sequence[str],
+    periods: Sequence[int],
+    what: str,
+    at: int | None,
 ) -> str:
     before = "" if at is None else f" before {format_nanoseconds(at)}"
     if compiled.is_on_events:
         of_triggers = f" of {_listed(compiled.sources)}" if compiled.sources else ""
         on_tickers = f" on {_listed(tickers)}" if tickers else ""
         return f"no events{of_triggers}{on_tickers} are stored{before}"
-    span = f" shortly{before}" if before else " of the last hours"
-    near = near_stored(settings, tickers[0])
-    return f"no {what} of {_listed(tickers)} are stored{span}{near}; --at names another time"
+    nothing = f"no {what} of {_listed(tickers)} are stored"
+    if not any(_has_any(settings, each, periods, with_trades=compiled.reads_trades) for each in tickers):
+        return f"{nothing}{near_stored(settings, tickers[0])}"
+    return f"{nothing}{f' shortly{before}' if before else ' of the last hours'}; --at names another time"
+
+
+def _has_any(settings: Settings, ticker: str, periods: Sequence[int], *, with_trades: bool) -> bool:
+    from iceberg import OHLC, has_files_in, load_table, open_catalog
+    from iceberg.read import tick_bounds
+
+    if with_trades and tick_bounds(settings, ticker, start_ns=0, end_ns=LATEST_NS) is not None:
+        return True
+    table = load_table(open_catalog(settings), OHLC)
+    return any(has_files_in(table, ticker, period, start_ns=0, end_ns=LATEST_NS) for period in periods)
 
 
 def _listed(tickers: Sequence[str]) -> str:

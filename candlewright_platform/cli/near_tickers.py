@@ -1,6 +1,7 @@
 """The stored tickers closest to one that was requested and of which nothing is stored."""
 
-from difflib import get_close_matches
+import re
+from difflib import SequenceMatcher, get_close_matches
 
 from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError
@@ -9,16 +10,23 @@ from candlewright_platform.lake import are_near
 from core.settings import Settings
 
 _MOST, _CUTOFF = 3, 0.7
+_PARTS, _PART_CUTOFF = re.compile(r"[/.]"), 0.6
 
 
 def near_stored(settings: ClientConfig, ticker: str) -> str:
-    """The end of a sentence; empty where the tables cannot be read from here, or have none like it."""
+    """The end of a sentence; empty where the tables cannot be read from here, have something of it, or none like it."""
     if not isinstance(settings, Settings) or not are_near(settings):
         return ""
     try:
-        from iceberg.read import stored_tickers
+        from iceberg.read import is_stored, stored_tickers
 
-        known = stored_tickers(settings)
+        known = [] if is_stored(settings, ticker) else stored_tickers(settings)
     except (CandlewrightError, ImportError):
         return ""
-    return did_you_mean([each for each in get_close_matches(ticker, known, _MOST, _CUTOFF) if each != ticker])
+    return did_you_mean([each for each in get_close_matches(ticker, known, _MOST, _CUTOFF) if _are_alike(ticker, each)])
+
+
+def _are_alike(ticker: str, other: str) -> bool:
+    """Part by part: a venue that is the same makes no two markets alike."""
+    parts = zip(_PARTS.split(ticker), _PARTS.split(other), strict=False)
+    return all(SequenceMatcher(None, one, two).ratio() >= _PART_CUTOFF for one, two in parts)

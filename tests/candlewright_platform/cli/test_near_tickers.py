@@ -53,6 +53,14 @@ def test_nothing_stored_of_a_misspelt_ticker_is_said_with_near_ones(run: Run, co
     assert f"did you mean {TICKER}?" in result.stderr + str(result.exception)
 
 
+@pytest.mark.parametrize("ticker", [TICKER, "ETH/USDT.BINANCE", "BTC/USDT.KRAKEN"])
+def test_another_market_is_not_proposed(run: Run, ticker: str) -> None:
+    result = run("trigger", "try", "--sql", "price > 1", "--ticker", ticker)
+    said = result.stderr + str(result.exception)
+    assert f"no trades of {ticker} are stored" in said
+    assert "did you mean" not in said
+
+
 def test_a_stored_ticker_without_gaps_is_no_mistake(run: Run) -> None:
     assert run("gaps", TICKER).stderr.strip() == f"no gaps of {TICKER}"
 

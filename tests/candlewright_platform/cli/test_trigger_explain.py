@@ -84,6 +84,8 @@ def test_json_is_one_object_with_the_same(run: Run) -> None:
         (("all",), "name one with --ticker"),
         (("one", "--ticker", "ETH/USDT.BINANCE"), f"does not see ETH/USDT.BINANCE: its tickers are {TICKER}"),
         (("one", "--at", "2020-01-01"), "no trades of BTC/USDT.BINANCE are stored shortly before 2020-01-01T00:00:00Z"),
+        (("one", "--at", "2020-01-01"), "--at names another time"),
+        (("all", "--ticker", "ETH/USDT.BINANCE"), "no trades of ETH/USDT.BINANCE are stored\n"),
         (("nothing",), "no trigger nothing is registered"),
     ],
 )
@@ -92,7 +94,7 @@ def test_what_cannot_be_explained_is_said(run: Run, arguments: tuple[str, ...], 
     add(run, "one", "price > 1", "--ticker", TICKER)
     result = run("explain", *arguments)
     assert result.exit_code == 1
-    assert said in str(result.exception or result.stderr)
+    assert said in f"{result.exception or result.stderr}\n"
 
 
 def test_a_time_that_is_none_is_wrong_usage(run: Run) -> None:
