@@ -23,6 +23,7 @@ _SILENCE_SECONDS = 15.0
 _SEND_SECONDS = 20.0
 _RETRY_MILLISECONDS = 1_000
 _MAX_COMMAND_BYTES = 64 << 10
+_MAX_SEQUENCE = 1 << 62
 
 
 class EventStream(Response):
@@ -98,7 +99,7 @@ async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
     wanted: Sequence[str] = ()
 
     def listen() -> "asyncio.Task[str]":
-        task = awaited_task(websocket.receive_text(), "socket-commands")
+        task = awaited_task(_command(websocket), "socket-commands")
         task.add_done_callback(lambda _: reader.wake() if reader is not None else None)
         return task
 
@@ -146,6 +147,14 @@ async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
             hub.detach(who, wanted, reader)
 
 
+async def _command(websocket: WebSocket) -> str:
+    """A frame of bytes is none: it is refused as any other text that is none."""
+    message = await websocket.receive()
+    if message["type"] == "websocket.disconnect":
+        raise WebSocketDisconnect(message["code"], message.get("reason"))
+    return message.get("text") or ""
+
+
 def _subscription(text: str) -> tuple[list[str], str, int | None]:
     """Raises Problem."""
     wrong = Problem(400, "invalid_request", 'a command is {"subscribe": [topic, …], "cursor": …, "from_sequence": …}')
@@ -158,7 +167,11 @@ def _subscription(text: str) -> tuple[list[str], str, int | None]:
     except (ValueError, KeyError, TypeError, AttributeError):
         raise wrong from None
     is_sound = isinstance(topics, list) and all(isinstance(topic, str) for topic in topics) and not given
-    if not is_sound or not isinstance(cursor, str) or not (number is None or (type(number) is int and number > 0)):
+    if (
+        not is_sound
+        or not isinstance(cursor, str)
+        or not (number is None or (type(number) is int and 0 < number < _MAX_SEQUENCE))
+    ):
         raise wrong
     return topics, cursor, number
 
@@ -167,7 +180,7 @@ def _number(text: str | None) -> int | None:
     """Raises Problem."""
     if text is None:
         return None
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 1 << 62:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < _MAX_SEQUENCE:
         raise Problem(400, "invalid_request", f"from_sequence: {text[:40]!r} is not a number from 1 on")
     return int(text)
 

@@ -1,15 +1,19 @@
 """Rings, cursors and topics: what a stream remembers and how it continues. No socket, no platform."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import InvalidRequest
+from console.live import sending
 from console.live.channel import entry_of
 from console.live.cursor import Cursor, Delivered
 from console.live.feeds import Whole, is_numbered
 from console.live.ring import Entry, Ring
+from console.problems import Problem
 
 TICKS, BARS, FINALS = "TICKS:BTC/USDT.BINANCE", "OHLC:BTC/USDT.BINANCE:60", "RESPONSE:me"
 
@@ -63,6 +67,24 @@ def test_a_cursor_is_read_back_as_it_was(numbers: list[int], names: list[str]) -
 def test_any_other_text_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(InvalidRequest, match="cursor"):
         Cursor.parse(text, [TICKS], [])
+
+
+_NAMES = st.sampled_from(["subscribe", "cursor", "from_sequence", "topic", ""])
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
+)
+
+
+@given(_JSON.map(json.dumps) | st.text(max_size=40) | st.sampled_from(["[" * 5_000, "9" * 5_000, "x" * 100_000, ""]))
+def test_any_command_of_a_socket_is_taken_or_refused(text: str) -> None:
+    try:
+        topics, cursor, number = sending._subscription(text)
+    except Problem as problem:
+        assert (problem.status, "subscribe" in problem.detail) == (400, True)
+        return
+    assert all(isinstance(each, str) for each in topics) and isinstance(cursor, str)
+    assert number is None or 0 < number < 1 << 62
 
 
 def test_a_cursor_of_other_topics_is_refused() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import candlewright as cw
 from candlewright.wire.errors import InvalidRequest, TriggerRejected
@@ -86,6 +88,32 @@ def test_rows_past_the_limit_are_left_out_and_said() -> None:
 def test_nothing_but_queries_over_the_tables_runs(sql: str) -> None:
     with pytest.raises(TriggerRejected):
         run(sql, tables, LIMITS)
+
+
+_WORDS = st.sampled_from([
+    "SELECT", "*", "FROM", "ohlc", "lake.market.ohlc", "WHERE", "close", ">", "-1", "100", "1e400", "NULL", "GROUP BY",
+    "ORDER BY", "LIMIT", "(", ")", ",", ";", "'", '"', "--", "/*", "*/", "$$", "CAST", "AS", "STRUCT[]", "::", "JOIN",
+    "UNION ALL", "WITH RECURSIVE x", "range(3)", "list(close)", "OVER ()", "unnest", "QUALIFY", "PATTERN (A+)",
+    "DEFINE A", "DATE '0000-00-00'", "\x00", "é", "9" * 40, "read_text('/etc/passwd')",
+])  # fmt: skip
+_SOUND = "SELECT ticker, max(close) AS high FROM lake.market.ohlc WHERE close > 101 GROUP BY ticker"
+
+
+_PLACES = st.integers(0, len(_SOUND))
+_EDITED = st.builds(
+    lambda first, put, last: _SOUND[:first] + put + _SOUND[last:], _PLACES, st.text(max_size=5), _PLACES
+)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(_WORDS, max_size=12).map(" ".join) | _EDITED)
+def test_any_text_is_answered_or_refused(sql: str) -> None:
+    try:
+        found = run(sql, tables, LIMITS)
+    except (TriggerRejected, InvalidRequest) as error:
+        assert str(error)
+    else:
+        assert found.table.num_rows <= 1_000
 
 
 def test_a_mistake_has_its_place() -> None:

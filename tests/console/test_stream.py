@@ -320,6 +320,43 @@ async def test_a_websocket_has_the_same_events_and_takes_new_topics(
                 await ws.recv()
 
 
+async def test_bad_frames_of_one_socket_are_answered_and_harm_no_other(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    platform = start_relay()
+    frames: tuple[bytes | str, ...] = (
+        b"\x00\xff",
+        b"",
+        "",
+        "[" * 5_000,
+        "null",
+        '{"subscribe": "x"}',
+        '{"subscribe": [1]}',
+        '{"subscribe": ["NOTHING:x"]}',
+        '{"subscribe": ["TICKS:BTC"]}',
+        json.dumps({"subscribe": [BARS], "from_sequence": 1 << 63}),
+        json.dumps({"subscribe": [BARS], "cursor": "no"}),
+        json.dumps({"subscribe": [f"OHLC:{BTC}:{number}" for number in range(1, 1_500)]}),
+    )
+    async with serving(platform, tmp_path) as server, websockets.connect(f"ws://{server.place}/ws?topic={BARS}") as ws:
+        assert json.loads(await ws.recv())["event"] == "subscribed"
+        for frame in frames:
+            async with websockets.connect(f"ws://{server.place}/ws") as bad:
+                await bad.send(frame)
+                told = json.loads(await bad.recv())
+                assert (told["event"], 400 <= told["status"] < 500) == ("problem", True), (frame, told)
+                with pytest.raises(websockets.ConnectionClosed):
+                    await bad.recv()
+        async with websockets.connect(f"ws://{server.place}/ws") as bad:
+            await bad.send("x" * (65 << 10))
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await bad.recv()
+            assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+        await put(put_bar, platform.bus, BTC, 60, 1.0)
+        assert json.loads(await ws.recv())["data"]["sequence"] == 1
+
+
 async def test_a_page_of_another_site_gets_no_websocket(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
     async with serving(start_relay(), tmp_path) as server:
         with pytest.raises(websockets.InvalidStatus, match="403"):
