@@ -304,8 +304,10 @@ def _subscriber(stack: ExitStack, platform: PrivatePlatform, topic: str) -> "zmq
     return socket
 
 
-def _warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades) -> None:
-    """Until the way is open: the first trades may come before the subscription does."""
+def _warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades, quiet_seconds: float) -> None:
+    """Until the way is open, as the first trades may come before the subscription does, and no result has come for so
+    long.
+    """
     subscriber.setsockopt(zmq.RCVTIMEO, 2_000)
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
@@ -314,7 +316,7 @@ def _warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades) -> None:
             subscriber.recv_multipart()
         except zmq.Again:
             continue
-        subscriber.setsockopt(zmq.RCVTIMEO, 3_000)
+        subscriber.setsockopt(zmq.RCVTIMEO, round(quiet_seconds * 1_000))
         while True:
             try:
                 subscriber.recv_multipart()
@@ -335,6 +337,7 @@ def run(
     mode: str = _MODE,
     hops: bool = False,
     master: str = ALL_CORES,
+    quiet_seconds: float = 3.0,
 ) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
@@ -360,7 +363,7 @@ def run(
             yield from publishes(redis.url, fsync, rows)
         trades = Trades(bus, PATTERN_TICKER, _SECOND_NS)
         events = _subscriber(stack, platform, f"TRIGGER:{TRIGGER_ID}")
-        _warm_up(events, trades)
+        _warm_up(events, trades, quiet_seconds)
         published = {"engine": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
@@ -369,7 +372,7 @@ def run(
 
         minutes = Trades(bus, BARS_TICKER, _MINUTE_NS)
         bars = _subscriber(stack, platform, f"OHLC:{BARS_TICKER}:60")
-        _warm_up(bars, minutes)
+        _warm_up(bars, minutes, quiet_seconds)
         way = measured(bars, minutes, {"engine": Results(bus, bus_topics.OHLC)}, rows=rows, pause=pause_seconds)
         yield {"name": "bars", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
         if hops:
@@ -380,7 +383,7 @@ def run(
             timeout=TIMEOUT_SECONDS,
         ).close()  # fmt: skip
         over_bars = _subscriber(stack, platform, f"TRIGGER:{BAR_TRIGGER_ID}")
-        _warm_up(over_bars, minutes)
+        _warm_up(over_bars, minutes, quiet_seconds)
         stages = {"bar": Results(bus, bus_topics.OHLC), "event": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(over_bars, minutes, stages, rows=rows, pause=pause_seconds)
         yield {"name": "bar_trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
@@ -390,7 +393,7 @@ def run(
 
         client.triggers.remove(TRIGGER_ID)
         client.triggers.add(SQL, tickers=[PATTERN_TICKER], trigger_id=TRIGGER_ID, timeout=TIMEOUT_SECONDS).close()
-        _warm_up(events, trades)
+        _warm_up(events, trades, quiet_seconds)
         with load(bus, load_rate):
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "load", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "load_rate": load_rate}

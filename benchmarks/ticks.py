@@ -48,13 +48,22 @@ FIRST_ID = 1_000
 CONFIG = IngestorConfig(("",), ("BINANCE",), 0, 4, 5.0, 15.0, 15.0, 5.0, 0.7, False)
 
 
-def run(rows: int = 60_000, latency_rows: int = 1_000, pace: float = 100.0) -> dict[str, Any]:
-    """`rows`: trades sent at full speed; `latency_rows`: trades sent at `pace` per second."""
+def run(
+    rows: int = 60_000, latency_rows: int = 1_000, pace: float = 100.0, *, settle_seconds: float = 3.0
+) -> dict[str, Any]:
+    """`rows`: trades sent at full speed; `latency_rows`: trades sent at `pace` per second; `settle_seconds`: from a
+    side's subscription to its first trade.
+    """
+
+    def measured(what: str, url: str, rows: int, pace: float) -> dict[str, Any]:
+        with _exchange(rows, pace, settle_seconds) as exchange_url:
+            return _measured(what, exchange_url, url, rows)
+
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis") as server:
-        bare = _measured("bare", server.url, latency_rows, pace)
-        ours = _measured("ours", server.url, latency_rows, pace)
-        stock_rate = _measured("stock-rate", server.url, rows, 0.0)
-        our_rate = _measured("our-rate", server.url, rows, 0.0)
+        bare = measured("bare", server.url, latency_rows, pace)
+        ours = measured("ours", server.url, latency_rows, pace)
+        stock_rate = measured("stock-rate", server.url, rows, 0.0)
+        our_rate = measured("our-rate", server.url, rows, 0.0)
     return {
         "rows": rows,
         "seconds": our_rate["seconds"],
@@ -73,18 +82,18 @@ def run(rows: int = 60_000, latency_rows: int = 1_000, pace: float = 100.0) -> d
     }
 
 
-def _measured(what: str, redis_url: str, rows: int, pace: float) -> dict[str, Any]:
-    """One measurement in separate processes: the exchange, and the side under test."""
-    with _exchange(rows, pace) as url:
-        command = [sys.executable, "-m", "benchmarks.ticks", "--side", what, "--url", url, "--redis", redis_url]
-        done = subprocess.run([*command, "--rows", str(rows)], stdout=subprocess.PIPE, check=True, text=True)
+def _measured(what: str, url: str, redis_url: str, rows: int) -> dict[str, Any]:
+    """One measurement of the side under test, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.ticks", "--side", what, "--url", url, "--redis", redis_url]
+    done = subprocess.run([*command, "--rows", str(rows)], stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 @contextmanager
-def _exchange(rows: int, pace: float) -> Iterator[str]:
-    command = [sys.executable, "-m", "benchmarks.ticks_exchange", "--rows", str(rows), "--pace", str(pace)]
+def _exchange(rows: int, pace: float, settle_seconds: float) -> Iterator[str]:
+    options = (f"--rows={rows}", f"--pace={pace}", f"--settle={settle_seconds}")
+    command = [sys.executable, "-m", "benchmarks.ticks_exchange", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

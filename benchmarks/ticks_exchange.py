@@ -33,11 +33,14 @@ _SYMBOL = {
 
 
 class Exchange:
-    """Sends `rows` trades to its only subscriber, `pace` per second, or without a pause if 0."""
+    """Sends `rows` trades to its only subscriber, `pace` per second, or without a pause if 0. `settle_seconds`: from
+    the subscription to the first trade. Both sides read history first; everything after that is the same for both.
+    """
 
-    def __init__(self, rows: int, pace: float) -> None:
+    def __init__(self, rows: int, pace: float, settle_seconds: float) -> None:
         self._rows = rows
         self._pace = pace
+        self._settle_seconds = settle_seconds
 
     async def rest(self, request: web.Request) -> web.Response:
         name = request.path.rpartition("/")[2]
@@ -67,8 +70,7 @@ class Exchange:
         return socket
 
     async def _send(self, socket: web.WebSocketResponse) -> None:
-        # Both sides read history first; everything after that is the same for both.
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(self._settle_seconds)
         started = time.perf_counter()
         for number in range(self._rows):
             if self._pace:
@@ -86,8 +88,8 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def serve(rows: int, pace: float) -> None:
-    exchange = Exchange(rows, pace)
+async def serve(rows: int, pace: float, settle_seconds: float) -> None:
+    exchange = Exchange(rows, pace, settle_seconds)
     app = web.Application()
     app.router.add_get("/ws/{stream}", exchange.stream)
     app.router.add_get("/{path:.*}", exchange.rest)
@@ -102,8 +104,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--pace", type=float, required=True)
+    parser.add_argument("--settle", type=float, required=True)
     asked = parser.parse_args()
-    asyncio.run(serve(asked.rows, asked.pace))
+    asyncio.run(serve(asked.rows, asked.pace, asked.settle))
 
 
 if __name__ == "__main__":

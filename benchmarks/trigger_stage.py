@@ -28,7 +28,6 @@ __all__ = [
     "register",
     "settings_of",
     "start_floor",
-    "start_over_plans",
     "start_triggers",
     "wait_until",
 ]
@@ -121,31 +120,19 @@ def start_triggers(
 
 
 def start_floor(session: SparkSession, settings: Settings, bus: Bus, *, checkpoint: str) -> HeldQuery:
-    """The same source, and the same reads in as many tasks, with one empty pass over the records; its gate is open."""
+    """The same plan, and the same reads in as many tasks, with one empty pass over the records; its gate is open."""
     gate = Gate(is_open=True)
     partitions = bus.partitions(bus_topics.TICKS)
     work = pass_over(settings.bus.url, partitions)
+    tasks = min(partitions + 1, session.sparkContext.defaultParallelism)
 
     def run_batch(frame: DataFrame, _: int) -> None:
         frame.mapInArrow(work, "n bigint").toArrow()
         gate.wait()
 
-    return HeldQuery(gate, start_over_plans(session, settings, partitions, run_batch=run_batch, checkpoint=checkpoint))
-
-
-def start_over_plans(
-    session: SparkSession,
-    settings: Settings,
-    partitions: int,
-    *,
-    run_batch: Callable[[DataFrame, int], None],
-    checkpoint: str,
-) -> StreamingQuery:
-    """A query over the same plan as the platform's, with as many tasks."""
-    tasks = min(partitions + 1, session.sparkContext.defaultParallelism)
     options = {"url": settings.bus.url, "reader": "floor", "tasks": str(tasks)}
     source = session.readStream.format(SOURCE).options(**options).load()
-    return source.writeStream.foreachBatch(run_batch).option("checkpointLocation", checkpoint).start()
+    return HeldQuery(gate, source.writeStream.foreachBatch(run_batch).option("checkpointLocation", checkpoint).start())
 
 
 def register(bus: Bus, registrations: Sequence[records.TriggerRegistration]) -> None:

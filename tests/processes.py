@@ -34,7 +34,6 @@ FIRST = (
     "tests/system/test_match_benchmark.py",
     "tests/system/test_ohlc_benchmark.py",
     "tests/system/test_latency_benchmark.py",
-    "tests/system/test_trigger_latency_benchmark.py",
     "tests/system/test_triggers_benchmark.py",
 )
 #: And ends with these: some smaller processes each, those with one driver, one with drivers of its own, and the longest

@@ -17,7 +17,7 @@ _PREFIX = "bench_"
 
 
 def modules() -> dict[str, str]:
-    """The module of each benchmark: `trigger_latency` of `trigger-latency`, `bench_http` of `http`."""
+    """The module of each benchmark: `trigger_memory` of `trigger-memory`, `bench_http` of `http`."""
     found = find_spec("benchmarks")
     folders = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
     return {

@@ -11,7 +11,9 @@ pytestmark = pytest.mark.timeout(1_200)
 def test_each_way_is_timed_beside_the_floor_and_its_hops_add_up() -> None:
     found = {
         line["name"]: line
-        for line in latency.run(rows=3, pause_seconds=0.02, load_rate=200, idle_seconds=1.0, hops=True)
+        for line in latency.run(
+            rows=3, pause_seconds=0.02, load_rate=200, idle_seconds=1.0, hops=True, quiet_seconds=0.5
+        )
     }
     for name in ("trigger", "bars", "load"):
         assert 0 < found[name]["p50_ms"] <= found[name]["p99_ms"]
