@@ -51,7 +51,8 @@ class Installation:
     context: "zmq.Context[zmq.Socket[bytes]]"
 
     @contextmanager
-    def relay(self) -> Iterator["subprocess.Popen[bytes]"]:
+    def relay(self, seat: str = "test/relay") -> Iterator["subprocess.Popen[bytes]"]:
+        """Started again only after its end, as by a supervisor, where it has the same seat: no lease is waited for."""
         port_file = self.folder / "relay.http"
         port_file.unlink(missing_ok=True)
         environment = {
@@ -62,6 +63,7 @@ class Installation:
             "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": self.notifications,
             "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
             "CANDLEWRIGHT_HTTP_PORT_FILE": str(port_file),
+            "CANDLEWRIGHT_SUPERVISED": seat,
         }
         process = subprocess.Popen([sys.executable, "-m", "relay"], cwd=ROOT, env=environment)
         try:
@@ -151,7 +153,7 @@ def test_a_client_that_waits_for_pages_gets_them_over_a_kill_of_the_relay(instal
     found: list[int] = []
 
     def ask() -> None:
-        with cw_client.connect(installation.requests, installation.notifications, settings=settings) as client:
+        with cw_client.connect(installation.requests, installation.notifications, 60.0, settings=settings) as client:
             candles = client.ohlc("BTC/USDT.BINANCE", "1m", start=START, end=START + 2_500 * MINUTE)
             found.append(candles.to_arrow().num_rows)
 
@@ -170,7 +172,7 @@ def test_a_client_that_waits_for_pages_gets_them_over_a_kill_of_the_relay(instal
     with installation.relay():
         # All that it hears of the client is what the client sends again.
         finish(installation.bus, requests[0].historical.request_id, row_count=2_500)
-        asking.join(30)
+        asking.join(60)
         assert found == [2_500]
     assert queued() == requests
 
@@ -299,7 +301,7 @@ def test_a_subscriber_that_stays_gets_every_trigger_event_across_kills_of_the_re
 
 def test_the_relay_ends_in_order_and_refuses_a_taken_address(installation: Installation) -> None:
     with installation.relay() as relay:
-        with installation.relay() as second:
+        with installation.relay(seat="") as second:
             assert second.wait(30) == 1
         relay.send_signal(signal.SIGTERM)
         assert relay.wait(30) == 0
