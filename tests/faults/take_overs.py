@@ -9,6 +9,8 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+import pytest
+
 from tests.faults.process import Process
 
 ROUNDS = int(os.environ.get("FAILOVER_ROUNDS", "20"))
@@ -44,6 +46,11 @@ def cut_off(process: Process) -> Iterator[None]:
 
 
 FAULTS: tuple[Fault, ...] = (killed, stopped, cut_off)
+
+
+def lease_of(config: pytest.Config) -> dict[str, str]:
+    """A role's lease, as environment: shorter in the suite than the default one, with which a long run is timed."""
+    return {} if config.option.long else {"CANDLEWRIGHT_ROLES__LEASE_SECONDS": "2"}
 
 
 def assert_fast(seconds: Sequence[float], bound: float) -> None:

@@ -22,10 +22,12 @@ from sandbox import SandboxThread
 from tests.broker.harness import START, Client, Peer, eventually
 from tests.faults.link import Link
 from tests.faults.process import Process
-from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast
+from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast, lease_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKER = "BTC/USDT.BINANCE"
+#: The exchange's clock runs so much faster, so that trades need not be waited for.
+SPEED = 4.0
 #: What the contract allows from the fault to the next broker's open door.
 TAKE_OVER_SECONDS = 6.0
 #: Of our machines, where other work may hold a process up.
@@ -36,10 +38,10 @@ pytestmark = pytest.mark.timeout(240)
 class Stage:
     """Two brokers and an ingestor on real sockets, over one Redis and a sandbox exchange."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, lease: dict[str, str]) -> None:
         self.folder, self._stack = folder, stack
         self.redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
-        exchange = stack.enter_context(SandboxThread(seed=11, rate_limit=False))
+        exchange = stack.enter_context(SandboxThread(seed=11, rate_limit=False, speed=SPEED))
         self.bus = RedisBus(self.redis.url)
         stack.callback(self.bus.close)
         self.roles = Roles(self.redis.url)
@@ -47,9 +49,9 @@ class Stage:
         self.client = Client(self.bus)
         addresses = [f"tcp://127.0.0.1:{free_port()}" for _ in range(2)]
         self.addresses = addresses
-        self.brokers = [self._part("broker", CANDLEWRIGHT_BROKER__BIND=address) for address in addresses[:1]]
+        self.brokers = [self._part("broker", CANDLEWRIGHT_BROKER__BIND=addresses[0], **lease)]
         eventually(self.brokers[0].is_ready, 60)
-        self.brokers.append(self._part("broker", CANDLEWRIGHT_BROKER__BIND=addresses[1]))
+        self.brokers.append(self._part("broker", CANDLEWRIGHT_BROKER__BIND=addresses[1], **lease))
         eventually(self.brokers[1].is_standby, 60)
         self.ingestor = self._part(
             "ingestor",
@@ -94,9 +96,9 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stage]:
     with ExitStack() as stack:
-        yield Stage(tmp_path_factory.mktemp("failover"), stack)
+        yield Stage(tmp_path_factory.mktemp("failover"), stack, lease_of(request.config))
 
 
 def take_over(stage: Stage, fault: Fault) -> float:

@@ -19,7 +19,7 @@ from candlewright_platform.supervisor.ports import free_port
 from core.background import start_thread
 from tests.faults.link import Link
 from tests.faults.process import Process
-from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast
+from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast, lease_of
 from tests.relay import pipeline
 from tests.relay.harness import Subscriber, finish
 from tests.relay.test_live import cancels, eventually, list_markets, put_ticks, requests
@@ -56,8 +56,8 @@ class Market:
 class Stage:
     """Two relays, and for each a client that prefers it. Ingestors and pipeline are played."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder, self._stack = folder, stack
+    def __init__(self, folder: Path, stack: ExitStack, lease: dict[str, str]) -> None:
+        self._folder, self._stack, self._lease = folder, stack, lease
         self.redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
         self.bus = RedisBus(self.redis.url)
         stack.callback(self.bus.close)
@@ -92,6 +92,7 @@ class Stage:
             CANDLEWRIGHT_DATA_DIR=str(folder),
             CANDLEWRIGHT_RELAY__REQUESTS_BIND=pair[0],
             CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND=pair[1],
+            **self._lease,
         )
         self._stack.callback(made.end)
         eventually(made.is_ready, PATIENCE_SECONDS)
@@ -133,9 +134,9 @@ def _has_registry(relay: Process) -> bool:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stage]:
     with ExitStack() as stack:
-        yield Stage(tmp_path_factory.mktemp("registries"), stack)
+        yield Stage(tmp_path_factory.mktemp("registries"), stack, lease_of(request.config))
 
 
 def take_over(stage: Stage, fault: Fault) -> float:
