@@ -56,8 +56,6 @@ def test_it_ends_cleanly_when_told_to(number: signal.Signals) -> None:
     ("arguments", "code", "text"),
     [
         (["--port", "no"], 2, "--port"),
-        (["--speed", "-1"], 2, "speed"),
-        (["--port", "0", "--symbols", "FOO"], 1, "BASE/QUOTE"),
         (["--port", "0", "--clock", "soon"], 1, "soon"),
         (["--port", "0", "--candles", "BTC/USDT:1m=/does/not/exist.csv"], 1, "exist.csv"),
     ],
