@@ -28,7 +28,7 @@ class Metric:
 
 
 def metrics() -> Iterator[Metric]:
-    for _, tree in modules():
+    for _, tree in modules(containing='"candlewright_'):
         names = constants(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):

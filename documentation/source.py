@@ -1,6 +1,7 @@
 """The Python source of the project, as syntax trees."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,13 +10,13 @@ ROOT = Path(__file__).resolve().parents[1]
 OUTSIDE = {"benchmarks", "documentation", "examples", "tests"}
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    """Every module of the platform, by its path below the root."""
+def modules(containing: str) -> Iterator[tuple[Path, ast.Module]]:
+    """Every module of the platform in whose text the pattern is found, by its path below the root."""
     for folder in sorted(path.parent for path in ROOT.glob("*/__init__.py")):
         if folder.name not in OUTSIDE:
             for path in sorted(folder.rglob("*.py")):
-                if not path.stem.endswith("_pb2"):
-                    yield path.relative_to(ROOT), ast.parse(path.read_text())
+                if not path.stem.endswith("_pb2") and re.search(containing, text := path.read_text()):
+                    yield path.relative_to(ROOT), ast.parse(text)
 
 
 def comments_of_assignments(path: Path) -> dict[str, str]:

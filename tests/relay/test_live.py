@@ -354,8 +354,8 @@ def test_a_slow_subscriber_sees_its_gap_and_never_slows_a_quick_one(start_relay:
     marker = platform.ready_subscriber(topic)
     marker.socket.close()
     eventually(lambda: topic in table(platform.bus))
-    fat = "x" * 3_000
-    count, seen = 8_000, 0
+    fat = "x" * 6_000
+    count, seen = 4_000, 0
     for _ in range(count // 200):
         for _ in range(200):
             put_ticks(platform.bus, BTC, fat)

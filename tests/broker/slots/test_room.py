@@ -178,7 +178,7 @@ class Platform:
 
     def start(self) -> None:
         self.server = BrokerServer(
-            BrokerSettings(bind="tcp://127.0.0.1:0", lease_seconds=2, heartbeat_seconds=0.5),
+            BrokerSettings(bind="tcp://127.0.0.1:0", lease_seconds=1, heartbeat_seconds=0.25),
             self.bus,
             Retention(max_bytes=self.max_bytes),
         )
@@ -252,7 +252,7 @@ def test_a_broker_that_dies_under_a_small_bound_goes_on(platform: Platform) -> N
     for _ in range(3):
         platform.ingestor(2)
         eventually(lambda: platform.bus.leases() != {} or len(platform.writer.ends) == 2)
-        time.sleep(choose.random() / 2)
+        time.sleep(choose.random() / 4)
         platform.stop()
         platform.start()
     platform.ingestor(2)

@@ -19,6 +19,7 @@ from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import CONFIG, Ingestor, batches, ids, ingestor, marks, stopped, ticks, until
+from tests.rounds import rounds
 
 TICKER = "BTC/USDT.BINANCE"
 CLOCK = "2024-03-05T12:34:20"
@@ -434,9 +435,9 @@ async def test_a_gap_about_which_the_exchange_did_not_answer_is_asked_for_again(
     assert set(range(int(gap.from_trade_id), int(gap.to_trade_id) + 1)) <= set(published)
 
 
-async def test_a_hundred_tickers_share_one_ingestor() -> None:
+async def test_many_tickers_share_one_ingestor() -> None:
     bus = FreshBus()
-    pairs = [f"T{number}/USDT" for number in range(100)]
+    pairs = [f"T{number}/USDT" for number in range(rounds(100))]
     async with (
         # Making up the past of a hundred markets takes the sandbox half a minute where other work is done beside it.
         Sandbox(seed=3, clock=CLOCK, speed=5, rate_limit=False, symbols=pairs) as exchange,
