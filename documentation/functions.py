@@ -59,7 +59,7 @@ SCALARS = {
     "QUARTER": "QUARTER(ts)", "RADIANS": "RADIANS(180.0)", "REGEXP_EXTRACT": "REGEXP_EXTRACT(ticker, '([A-Z]+)/', 1)",
     "REGEXP_LIKE": "REGEXP_LIKE(ticker, '^BTC')", "REGEXP_REPLACE": "REGEXP_REPLACE(ticker, '[.].*', '')",
     "REPEAT": "REPEAT('ab', 2)", "REPLACE": "REPLACE(ticker, '/', '-')", "REVERSE": "REVERSE('abc')", "RIGHT": "RIGHT(ticker, 7)",
-    "ROUND": "ROUND(3.14159, 2)", "RPAD": "RPAD('7', 3, '.')", "RTRIM": "RTRIM('a  ')", "SECOND": "SECOND(ts)",
+    "ROUND": "ROUND(3.14159, 2)", "ROW": "ROW(2 AS low, 3 AS high)['high']", "RPAD": "RPAD('7', 3, '.')", "RTRIM": "RTRIM('a  ')", "SECOND": "SECOND(ts)",
     "SESSION_CLOSE": "SESSION_CLOSE(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')", "SESSION_OF": "SESSION_OF(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')",
     "SESSION_OPEN": "SESSION_OPEN(TIMESTAMP '2024-01-02 15:00:00', 'XNYS')", "SIGN": "SIGN(-2.5)",
     "SIN": "SIN(0.0)", "SINH": "SINH(0.0)", "SPLIT_PART": "SPLIT_PART(ticker, '.', 2)", "SQRT": "SQRT(2.25)",
