@@ -12,7 +12,7 @@ import pytest
 from tests.faults.harness import MINUTE_MS, Platform, Status, Submitted, submit_message, until
 from tests.faults.harness import platform as running_platform
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
 
 #: 2023-01-01 00:00 UTC
 START_MS = 1_672_531_200_000

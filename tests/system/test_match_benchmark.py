@@ -11,6 +11,7 @@ from benchmarks import match
 pytestmark = pytest.mark.timeout(1_200)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_all_matches_are_those_of_the_library(input_file: Path, tmp_path: Path) -> None:
     result = match.run(input_file, tmp_path / "rows.parquet")
