@@ -175,7 +175,7 @@ class Users:
 
 
 async def test_kills_of_the_gateway_and_of_redis_lose_and_invent_nothing(gateway: Gateway) -> None:
-    count = 300
+    count = 150
     bus = RedisBus(gateway.redis.url)
     queue = messaging_of(bus)
 
