@@ -35,7 +35,14 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan, worker_bus
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
 from flink_replacement_spark.engine.fence import DriverLock
-from flink_replacement_spark.engine.session import STREAMS_POOL, checkpoint_of, is_listening, start_session
+from flink_replacement_spark.engine.session import (
+    QUERIES_SERVING,
+    STREAMS_POOL,
+    checkpoint_of,
+    is_listening,
+    leaves_a_core,
+    start_session,
+)
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
 from flink_replacement_spark.history.merger import SparkMerger
@@ -126,6 +133,7 @@ class Driver:
         self._lost = ""
         self._vitals = Vitals()
         self._away = ""
+        self._too_small = ""
         self._connect_at = 0.0
         self._lives = Lives()
         self._ends: dict[str, dict[int, int]] = {}
@@ -177,6 +185,7 @@ class Driver:
             took_at = time.monotonic()
             url = term.address(settings.bus.url)
             self._settings = settings.model_copy(update={"bus": settings.bus.model_copy(update={"url": url})})
+            self._leave_a_core(session)
             self._serve(session, catalog)
             log.info(
                 "driver_started",
@@ -185,6 +194,18 @@ class Driver:
                 start_seconds=round(time.monotonic() - started, 2),
                 serve_seconds=round(time.monotonic() - took_at, 2),
             )
+
+    def _leave_a_core(self, session: SparkSession) -> None:
+        """Tasks that do not end would otherwise have all of a small cluster, and history would wait for good."""
+        spark = self._settings.spark
+        if leaves_a_core(self._settings, lambda: int(session.sparkContext.defaultParallelism)):
+            return
+        self._too_small = (
+            f"the cluster has fewer than {QUERIES_SERVING + 1} cores, so live data runs in micro-batches: start the "
+            "driver again when it has more, or set spark.mode = batch"
+        )
+        log.warning("cluster_too_small", text=self._too_small)
+        self._settings = self._settings.model_copy(update={"spark": spark.model_copy(update={"mode": "batch"})})
 
     def _stand_by(self, session: SparkSession, on_standby: Callable[[], object]) -> None:
         """Looks for the role meanwhile: a warm query that is late must not make the take-over late."""
@@ -472,7 +493,7 @@ class Driver:
     def status(self) -> Status:
         now = time.monotonic()
         problems = [*self._troubles(), self._bus_problem]
-        warnings = list(self._vitals.warnings(now))
+        warnings = [self._too_small, *self._vitals.warnings(now)]
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind, "role": self._keeper.status()}
         if self._keeper.is_standby:
             return Status(PART, False, (), details, is_standby=True)

@@ -138,6 +138,14 @@ def test_dependencies_and_volumes_are_declared(name: str) -> None:
         assert source in _COMPOSE["volumes"] or (source.startswith("./secrets/") and volume.endswith(":ro"))
 
 
+def test_a_spark_master_that_comes_back_knows_its_workers_and_applications() -> None:
+    options = _SERVICES["spark-master"]["environment"]["SPARK_DAEMON_JAVA_OPTS"].split()
+    given = dict(option.removeprefix("-D").split("=") for option in options)
+    assert given["spark.deploy.recoveryMode"] == "FILESYSTEM"
+    folders = [volume.partition(":")[2] for volume in _SERVICES["spark-master"]["volumes"]]
+    assert any(Path(given["spark.deploy.recoveryDirectory"]).is_relative_to(folder) for folder in folders)
+
+
 @pytest.mark.parametrize("name", _PARTS)
 def test_each_part_runs_a_module_with_settings_that_it_understands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     service = _PARTS[name]

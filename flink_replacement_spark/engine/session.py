@@ -3,7 +3,8 @@
 import os
 import re
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -32,13 +33,15 @@ JAVA_OPTIONS = (
     "-Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
-#: Executors say what the driver says, and no more; those of a standalone worker keep a few files of it. One that falls
-#: silent, because it hangs or its machine is gone, loses its tasks after ten seconds, and not after two minutes.
+#: Executors log warnings, and those of a standalone worker keep a few files of them. Unless log4j has a level from the
+#: start, Spark gives them INFO, which neither `spark.log.level` nor `spark.executor.syncLogLevel.enabled` changes. One
+#: that falls silent, because it hangs or its machine is gone, loses its tasks after ten seconds, and not after two
+#: minutes.
 _CLUSTER = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
     "spark.network.timeoutInterval": "2s",
-    "spark.executor.syncLogLevel.enabled": "true",
+    "spark.executor.extraJavaOptions": "-Dorg.apache.logging.log4j.level=WARN",
     "spark.executor.logs.rolling.strategy": "size",
     "spark.executor.logs.rolling.maxSize": str(16 << 20),
     "spark.executor.logs.rolling.maxRetainedFiles": "4",
@@ -47,6 +50,8 @@ _CLUSTER = {
 STREAMS_POOL = "streams"
 #: Queries whose tasks do not end, in mode `continuous`.
 QUERIES_SERVING = 2
+#: How long a cluster may take until it has given more cores than those.
+_CORES_SECONDS = 10
 
 
 def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSession:
@@ -141,6 +146,19 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         conf["spark.sql.streaming.checkpointFileManagerClass"] = manager
     return conf | dict(settings.spark.conf)
+
+
+def leaves_a_core(settings: Settings, cores: Callable[[], int], wait: Callable[[float], object] = time.sleep) -> bool:
+    """Whether history and tables have a core of the cluster beside those whose tasks do not end. Executors may come
+    some seconds after the first of them. `cores`: that are there now.
+    """
+    if settings.spark.master.startswith("local") or settings.spark.mode != "continuous":
+        return True
+    for _ in range(_CORES_SECONDS):
+        if cores() > QUERIES_SERVING:
+            return True
+        wait(1.0)
+    return cores() > QUERIES_SERVING
 
 
 def serving_tasks(settings: Settings, parallelism: int) -> int:

@@ -135,6 +135,10 @@ class Cluster:
                     return int(process.name)
         raise AssertionError(f"no executor of {worker}")
 
+    def executor_logs(self) -> str:
+        """What executors have written so far."""
+        return "".join(log.read_text() for log in sorted(self.folder.glob("worker-*/app-*/*/std*")))
+
     def status(self) -> dict[str, Any]:
         port = self._port_file("pipeline").read_text()
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as reply:

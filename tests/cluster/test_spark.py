@@ -45,6 +45,7 @@ def test_history_is_written_on_a_cluster_whose_workers_lack_the_product(cluster:
     cluster.request(bus, "on-cluster")
     assert read_ohlc(cluster.settings, "CLUSTER/USDT.BINANCE", 60, start_ns=0, end_ns=10**6 * MINUTE).num_rows == 1_000
     cluster.services.wait_until(lambda: cluster.status()["executors"] == 2, "two executors")
+    assert " INFO " not in cluster.executor_logs()
 
 
 def test_an_executor_that_falls_silent_holds_nothing_up(cluster: Cluster, bus: RedisBus) -> None:

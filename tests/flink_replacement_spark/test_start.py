@@ -129,8 +129,8 @@ def test_a_cluster_gets_the_product_and_gives_the_cores_asked_for_with_short_log
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"master": "spark://host:7077", "max_cores": 6}})
     found = session.spark_conf(settings)
     assert found["spark.cores.max"] == "6"
-    # Executors log at the driver's level, into files that are rolled.
-    assert (found["spark.log.level"], found["spark.executor.syncLogLevel.enabled"]) == ("ERROR", "true")
+    # Executors log warnings, into files that are rolled.
+    assert found["spark.executor.extraJavaOptions"] == "-Dorg.apache.logging.log4j.level=WARN"
     kept = int(found["spark.executor.logs.rolling.maxSize"]) * int(
         found["spark.executor.logs.rolling.maxRetainedFiles"]
     )
@@ -153,6 +153,27 @@ def test_workers_that_lack_the_product_load_all_they_need_from_what_is_sent_to_t
     command = [sys.executable, "-I", "-S", "-c", code, str(tmp_path / "sent"), sysconfig.get_paths()["purelib"]]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True).stdout
     assert Path(found.strip()) == tmp_path / "sent" / "flink_replacement_spark" / "__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("master", "mode", "cores", "has_room"),
+    [
+        ("spark://host:7077", "continuous", [3], True),
+        ("spark://host:7077", "continuous", [1, 2, 2, 12], True),
+        ("spark://host:7077", "continuous", [2] * 20, False),
+        ("spark://host:7077", "batch", [], True),
+        ("local[1]", "continuous", [], True),
+    ],
+)
+def test_tasks_that_do_not_end_leave_a_core_of_a_cluster(
+    tmp_path: Path, master: str, mode: str, *, cores: list[int], has_room: bool
+) -> None:
+    """Executors may come one after the other."""
+    settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"master": master, "mode": mode}})
+    given = iter(cores)
+    waited: list[float] = []
+    assert session.leaves_a_core(settings, lambda: next(given), waited.append) == has_room
+    assert sum(waited) <= 10
 
 
 def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
