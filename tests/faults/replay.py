@@ -213,17 +213,18 @@ def expected_ticks(trades: Iterable[Trade]) -> list[tuple[Any, ...]]:
     ]
 
 
-def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> None:
+def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade], *, patience: float = 180.0) -> None:
     """What became of a market's trades, all of which were shown: bars on the topic and in the table, and ticks."""
     ticker = f"{pair}.BINANCE"
     expected = {period: bars_of(trades, period) for period in PERIODS}
     count = sum(map(len, expected.values()))
 
-    def newest() -> int:
-        return platform.table("ohlc", ticker=ticker).num_rows
+    def count_of(table: str) -> int:
+        found: int = platform.table(table, ticker=ticker).num_rows
+        return found
 
-    until(lambda: newest() == count, 180, f"{count} bars of {ticker} in the table, {newest()} are there")
-    until(lambda: platform.table("ticks", ticker=ticker).num_rows >= len(trades), 60, f"all ticks of {ticker}")
+    until(lambda: count_of("ohlc") == count, patience, f"{count} bars of {ticker} in the table")
+    until(lambda: count_of("ticks") >= len(trades), patience / 3, f"all ticks of {ticker}")
     assert tick_rows(platform.table("ticks", ticker=ticker)) == expected_ticks(trades)
     assert bus.last_sequence(f"TICKS:{ticker}") == len(trades), "some trades are on the bus twice"
     assert platform.table("gaps", ticker=ticker).num_rows == 0
@@ -232,7 +233,7 @@ def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade]) -> N
         return all(platform.all_rows(ticker, period) == rows for period, rows in expected.items())
 
     # A bar that was closed by the clock may still be revised by a trade that came late.
-    until(stored, 60, f"the right bars of {ticker} in the table")
+    until(stored, patience / 3, f"the right bars of {ticker} in the table")
     # What the exchange, which starts with the recording, had before the minute in which it was asked is not known.
     since = trades[0][3] - trades[0][3] % MINUTE_MS
     said = published_bars(bus, ticker)
