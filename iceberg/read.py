@@ -139,9 +139,9 @@ def file_bounds(table: Table, wanted: BooleanExpression, column: str) -> tuple[i
     """The least and the greatest value by the statistics of the data files; (highest, lowest) without any."""
     field = table.schema().find_field(column).field_id
     first, last = _HIGHEST, _LOWEST
-    for task in scan_table(table, wanted).plan_files():
-        lower = task.file.lower_bounds.get(field)
-        upper = task.file.upper_bounds.get(field)
+    for file in scan_table(table, wanted).files():
+        lower = file.lower_bounds.get(field)
+        upper = file.upper_bounds.get(field)
         if lower is None or upper is None:
             return _LOWEST, _HIGHEST
         first, last = min(first, _long(lower)), max(last, _long(upper))
@@ -265,4 +265,4 @@ def iso(microseconds: int) -> str:
 def has_files_in(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> bool:
     """False only where no row can be in the range, by the statistics of the data files; reads none of them."""
     wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
-    return any(True for _ in scan_table(table, wanted).plan_files())
+    return bool(scan_table(table, wanted).files())

@@ -15,7 +15,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO, expression_to_pyarrow
-from pyiceberg.manifest import ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntry, ManifestFile
 from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, Table
 
 from iceberg.tables import TableDefinition
@@ -30,7 +30,7 @@ def scan_table(
     *,
     selected_fields: tuple[str, ...] = ("*",),
     limit: int | None = None,
-) -> DataScan:
+) -> "_Scan":
     """As `Table.scan`."""
     return _Scan(
         table_metadata=table.metadata,
@@ -65,10 +65,10 @@ def as_dataset(
     """
     schema = definition.arrow_schema
     scan = scan_table(table, wanted)
-    tasks = list(scan.plan_files())
-    if any(task.delete_files for task in tasks):
+    found = scan.files()
+    if any(file.content != DataFileContent.DATA for file in found):
         return scan.to_arrow().select(schema.names).cast(schema)
-    places = [PyArrowFileIO.parse_location(task.file.file_path) for task in tasks]
+    places = [PyArrowFileIO.parse_location(file.file_path) for file in found]
     scheme, netloc, _ = places[0] if places else PyArrowFileIO.parse_location(table.location())
     files = PyArrowFileIO(table.io.properties).fs_by_scheme(scheme, netloc)
     parquet = ds.ParquetFileFormat()
@@ -77,11 +77,28 @@ def as_dataset(
 
 class _Scan(DataScan):
     def plan_files(self) -> Iterable[FileScanTask]:
+        if (planned := self._planned()) is None:
+            return super().plan_files()
+        planner, manifests = planned
+        return planner.plan_files(manifests)
+
+    def files(self) -> list[DataFile]:
+        """Those of `plan_files`, and the files of deletions. What is left of the filter for each file, which takes most
+        of the time of a plan, is not worked out.
+        """
+        if (planned := self._planned()) is None:
+            tasks = list(super().plan_files())
+            return [*(task.file for task in tasks), *(file for task in tasks for file in task.delete_files)]
+        planner, manifests = planned
+        return [entry.data_file for entries in planner.plan_manifest_entries(manifests) for entry in entries]
+
+    def _planned(self) -> tuple[ManifestGroupPlanner, list[ManifestFile]] | None:
+        """None without a snapshot, and where the catalog plans."""
         snapshot = self.snapshot()
         if snapshot is None or (self.catalog is not None and self.catalog.supports_server_side_planning()):
-            return super().plan_files()
+            return None
         planner = ManifestGroupPlanner(self.table_metadata, self.io, self.row_filter)
-        return planner.plan_files(map(_KnownManifest.of, snapshot.manifests(self.io)))
+        return planner, [_KnownManifest.of(each) for each in snapshot.manifests(self.io)]
 
 
 class _KnownManifest(ManifestFile):
