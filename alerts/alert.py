@@ -1,4 +1,4 @@
-"""What is to be said, to whom, and what became of it: plain values. Times are seconds since the epoch unless named."""
+"""What is to be said, to whom, and its outcome: plain values. Times are seconds since the epoch unless named."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,7 @@ class Status(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """One alert on its way to one destination. `order`: the place in which it was taken; deliveries of one trigger
-    to one destination go out in this order. `attempts`: tries that are over. `replay`: how often it was sent anew by
+    to one destination go out in this order. `attempts`: tries that are over. `replay`: how often it was sent again by
     hand.
     """
 

@@ -61,7 +61,7 @@ _DELIVERED = metrics.Counter(
 )
 _FAILED = metrics.Counter(
     "candlewright_alerts_failed_tries_total",
-    "Tries after which a delivery is tried again or given up.",
+    "Attempts after which a delivery is retried or given up.",
     ["destination"],
     registry=metrics.REGISTRY,
 )
@@ -275,7 +275,7 @@ class Alerts:
         self._carry_out(Sent(destination, deliveries, now))
 
     async def _until_done(self, pool: ThreadPoolExecutor, call: Callable[[], Result]) -> Result:
-        """Nothing is lost while the bus is away: everything waits for it."""
+        """Nothing is lost while the bus is down: everything waits for it."""
         while True:
             try:
                 found = await asyncio.get_running_loop().run_in_executor(pool, call)

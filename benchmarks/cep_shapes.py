@@ -125,7 +125,7 @@ def first_past(is_past: Callable[[Any, Any], Any], seconds: int = 60) -> Peer:
 
 
 def rising(count: int) -> Peer:
-    """Runs of so many rises, each begun behind the one before."""
+    """Runs of so many rises, each begun behind the previous one."""
 
     def run(frame: pd.DataFrame) -> float:
         up = np.diff(frame["price"].to_numpy()) > 0

@@ -22,7 +22,7 @@ from core.background import start_thread
 from sandbox import SandboxThread
 
 TICKER = "BTC/USDT.BINANCE"
-#: The exchange's clock runs so much faster: some sixty trades and twenty bars a second.
+#: The exchange's clock runs this much faster: some sixty trades and twenty bars a second.
 SPEED = 20.0
 TRIGGERS = 50
 _DAY_ROWS = 1_440

@@ -56,7 +56,7 @@ from core.settings import Settings, SparkSettings
 #: Of each measured ticker the trades are one second of event time apart, or one minute where each closes a bar.
 PATTERN_TICKER, BARS_TICKER = "PATTERN/USDT.BENCH", "BARS/USDT.BENCH"
 TRIGGER_ID, BAR_TRIGGER_ID = "latency", "bar-latency"
-#: Each trade but the first is more expensive than the one before it, and decides a match.
+#: Each trade but the first is more expensive than the previous one, and decides a match.
 SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts MEASURES B.price AS price AFTER MATCH SKIP TO LAST B
   PATTERN (A B) DEFINE B AS price > A.price) AS m"""
@@ -124,7 +124,8 @@ class Results:
 def measured(
     subscriber: "zmq.Socket[bytes]", trades: Trades, results: Mapping[str, Results], *, rows: int, pause: float
 ) -> Way:
-    """`rows` trades, each published after the result of the one before it and a pause of random length. `results`: what
+    """`rows` trades, each published after the result of the previous one it and a pause of random length. `results`:
+    what
     the engine publishes of each, in this order, by hop.
     """
     pauses, way = random.Random(7), Way()
@@ -305,9 +306,8 @@ def _subscriber(stack: ExitStack, platform: PrivatePlatform, topic: str) -> "zmq
 
 
 def _warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades, quiet_seconds: float) -> None:
-    """Until the way is open, as the first trades may come before the subscription does, and no result has come for so
-    long.
-    """
+    """Until the way is open, as the first trades may come before the subscription does, and no result has come for this
+    long."""
     subscriber.setsockopt(zmq.RCVTIMEO, 2_000)
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:

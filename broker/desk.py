@@ -42,7 +42,7 @@ class Desk:
         self.jobs: dict[str, Job] = {}
         #: Candles of foreign ingestors held in memory, all jobs together.
         self.collected_rows = 0
-        #: Requests whose state is to be shown anew, and those that have been shown.
+        #: Requests whose state is to be shown again, and those that have been shown.
         self.dirty: dict[str, None] = {}
         self.shown: set[str] = set()
 

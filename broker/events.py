@@ -59,7 +59,7 @@ class Wants(NamedTuple):
 class PieceResult:
     """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included.
 
-    `closed_until`: where candles begin that were not proven closed when they were asked for; 0 = nowhere in the piece.
+    `closed_until`: where candles begin that were not proven closed when they were requested; 0 = nowhere in the piece.
     """
 
     partition: int
@@ -338,7 +338,7 @@ class PublishRefused:
 
 @dataclass(frozen=True, slots=True)
 class MarksRefused:
-    """The pipeline has not read its marks for so long that the bus takes no more of them."""
+    """The pipeline has not read its marks for this long that the bus takes no more of them."""
 
     tickers: tuple[str, ...]
 

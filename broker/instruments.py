@@ -17,14 +17,14 @@ _NOTES = {
     "candlewright_broker_frame_dropped_total": "frames to ingestors that could not be sent",
     "candlewright_broker_job_adopted_total": "jobs taken over from an earlier run",
     "candlewright_broker_job_failed_total": "jobs that ended without a result",
-    "candlewright_broker_job_rejected_total": "jobs that an ingestor did not take or lost",
+    "candlewright_broker_job_rejected_total": "jobs that an ingestor rejected or lost",
     "candlewright_broker_job_retried_total": "pieces queued again",
     "candlewright_broker_job_taken_over_total": "jobs without a connection that an ingestor named again",
     "candlewright_broker_job_without_room_total": "jobs taken back because their pages found no room on the bus",
     "candlewright_broker_late_frame_total": "frames dropped because they came after their job was called complete",
     "candlewright_broker_lease_lost_total": "jobs whose ingestor fell silent",
     "candlewright_broker_piece_poisoned_total": "pieces given up after too many failures",
-    "candlewright_broker_proof_unanswered_total": "requests fetched whole as no answer came in time",
+    "candlewright_broker_proof_unanswered_total": "requests fetched whole because no answer arrived in time",
     "candlewright_broker_realtime_refused_total": "realtime requests refused because broker.max_slots of them run",
     "candlewright_broker_record_skipped_total": "records of the bus that cannot be read",
     "candlewright_broker_ticks_put_aside_total": "frames with ticks too far ahead of our clock, which were put aside",
@@ -37,10 +37,10 @@ NOTES = {
     for name, text in _NOTES.items()
 }
 
-BUS_RETRIES = metrics.Counter(f"{_PREFIX}_bus_retries_total", "bus calls tried again", registry=metrics.REGISTRY)
+BUS_RETRIES = metrics.Counter(f"{_PREFIX}_bus_retries_total", "repeated bus calls", registry=metrics.REGISTRY)
 REFUSED = metrics.Counter(
     f"{_PREFIX}_refused_total",
-    "connections, slots and frames refused for what they ask, by code",
+    "connections, slots and frames refused, by code",
     ["code"],
     registry=metrics.REGISTRY,
 )
@@ -56,7 +56,7 @@ UNKNOWN_FRAMES = metrics.Counter(
 )
 UNASKED = metrics.Counter(
     f"{_PREFIX}_proof_unasked_total",
-    "requests fetched whole because no driver was there to say what of them is proven",
+    "requests fetched whole because no driver could say which parts are proven",
     registry=metrics.REGISTRY,
 )
 PROVEN_CANDLES = metrics.Counter(
@@ -69,12 +69,12 @@ MISSED_FINALS = metrics.Counter(
 )
 DEAD_LETTERS = metrics.Gauge(
     "candlewright_broker_dead_letters",
-    "records that a part could not digest and put aside, ever, over restarts",
+    "records that a part could not process and put aside, in total over restarts",
     ["part", "topic", "reason"],
     registry=metrics.REGISTRY,
 )
 REFUSED_PUBLISHES = metrics.Counter(
-    f"{_PREFIX}_publishes_refused_total", "results that the bus did not take", registry=metrics.REGISTRY
+    f"{_PREFIX}_publishes_refused_total", "results that the bus refused", registry=metrics.REGISTRY
 )
 TRIM_FAILURES = metrics.Counter(
     f"{_PREFIX}_trim_failures_total", "topics that could not be trimmed", registry=metrics.REGISTRY

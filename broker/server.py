@@ -215,7 +215,8 @@ class BrokerServer:
             while not self._stopping.is_set():
                 if self._failure is not None:
                     raise self._failure
-                # Nothing can be dispatched before the leases are there, so that frames may gather for so long: many are
+                # Nothing can be dispatched before the leases are there, so that frames may gather for this long: many
+                # are
                 # handled with less work and fewer wake-ups each than few are.
                 is_due_soon = self._leases.is_due_soon
                 has_room = self._gathered.size < MAX_WAITING_COMMANDS

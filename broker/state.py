@@ -141,7 +141,7 @@ class BrokerState:
         return self.handle_all((event,))
 
     def handle_all(self, events: Iterable[Event]) -> list[Command]:
-        """What is to be done about `events`, in their order."""
+        """What to do about `events`, in their order."""
         out: list[Command] = []
         self._desk.out = out
         handlers = self._handlers

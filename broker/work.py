@@ -26,7 +26,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from core.failures import Failure, FailureCode
 
 PAGES_PER_PIECE = 10
-#: So many pieces may fail for good before the rest of a request is given up.
+#: So many pieces may fail permanently before the rest of a request is given up.
 MAX_FAILED_PIECES = 10
 _NOBODY: frozenset[Connection] = frozenset()
 _HISTORICAL = ing.DataRequest.HISTORICAL_OHLC
@@ -89,7 +89,7 @@ class Job:
     """A piece in the hands of an ingestor since `dispatched_ns` (wall clock).
 
     `connection` None: taken over from an earlier run of the broker, or from a connection that is gone, and not named by
-    an ingestor since. `is_adopted`: frames of this job may have been lost with the one before. `is_publishing`: the
+    an ingestor since. `is_adopted`: frames of this job may have been lost with the previous one. `is_publishing`: the
     ingestor is done, the bus is not yet. `newest_trade`: the latest time (ns) of trades that came over the socket, 0
     before the first; `trades_at`: when they came (monotonic).
     """
@@ -344,7 +344,7 @@ class HistoricalRequest(Request):
         return tuple(self._uncut)
 
     def take_proven(self, proven: Iterable[ProvenRange]) -> list[tuple[AcceptedPiece, PieceResult]]:
-        """Add up what need not be fetched, as accepted pieces; parts that are not uncut any more are passed over."""
+        """Add up what need not be fetched, as accepted pieces; parts that are not uncut any more are skipped."""
         taken = []
         for each in proven:
             if not self._is_exact(each) or not self._saves_calls(each):
@@ -414,8 +414,8 @@ class HistoricalRequest(Request):
         return self._rest(piece, result.closed_until, exchange_ns) if result.closed_until else None
 
     def _rest(self, piece: Piece, closed_until: int, exchange_ns: int) -> Piece | None:
-        """What `piece` could not prove closed is asked for once more where it has closed since, and until it has where
-        later candles were asked for; else the request ends there.
+        """What `piece` could not prove closed is requested once more where it has closed since, and until it has where
+        later candles were requested; else the request ends there.
         """
         end = piece.end
         if end in (self.end, self._closed_until) or (end, self.end) in self._uncut:

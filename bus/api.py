@@ -1,10 +1,10 @@
 """The bus: a partitioned log with dense offsets, consumer groups, small keyed tables, and leases that fence writers.
 
-Seven small interfaces and their sum, `Bus`, which `RedisBus` (bus.redis_bus) implements. A part takes the smallest that
-serves it. A bus object may be shared by threads.
+Seven small interfaces and their sum, `Bus`, which `RedisBus` (bus.redis_bus) implements. A part takes the smallest one
+that it needs. A bus object may be shared by threads.
 
-A topic is made by its first record or group; its number of partitions is fixed then. Offsets are dense from 0 in each
-(topic, partition). Everything that a call has returned from is durable as far as `bus.fsync` says.
+A topic is created by its first record or group, which fixes its number of partitions. Offsets are dense from 0 in each
+(topic, partition). Once a call has returned, its effect is as durable as `bus.fsync` specifies.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,11 +41,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SequenceStamp:
-    """Asks `publish` for the next `count` numbers of the dense sequence `name` (from 1), in the same atomic step.
+    """Makes `publish` assign the next `count` numbers of the dense sequence `name` (from 1), in the same atomic step.
 
     The first of them becomes `StoredRecord.sequence` and is appended to the value: as the uint64 field whose protobuf
     tag is `tag`, or, with `context_tag`, as the entry "sequence" of the map<string, string> field of that tag. In
-    protobuf the last occurrence of a field wins, so that appending sets it.
+    protobuf the last occurrence of a field wins, so appending sets it.
     """
 
     name: str
@@ -58,7 +58,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Record(NamedTuple):
-    """What a writer hands over. `key` None is kept apart from the empty key.
+    """A record to publish. `key` None differs from the empty key.
 
     The partition is that of `partition_key` when given, else that of `key` (`partition_of`), else `partition`, else
     any. A named tuple, which takes a fifth of the time of a frozen dataclass.
@@ -93,8 +93,8 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A record offered to a consumer group; `deliveries` counts from 1. `life`: of the store, see `bus.lives`; it tells
-    this record from one that has its offset after the store lost it.
+    """A record offered to a consumer group; `deliveries` counts from 1. `life`: of the store, see `bus.lives`; it
+    distinguishes this record from one that gets its offset after the store lost it.
     """
 
     record: StoredRecord
@@ -104,7 +104,8 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """Outcome of `publish_once`: `is_first` False means nothing was written and `content` is what stood there."""
+    """Outcome of `publish_once`: `is_first` False means that nothing was written and `content` is the stored
+    content."""
 
     is_first: bool
     content: bytes
@@ -113,7 +114,7 @@ class Once:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Offsets first to end-1 are kept; `size_bytes` is an estimate of what they hold; `lives`: see bus.lives."""
+    """Offsets first to end-1 are kept; `size_bytes` estimates their size; `lives`: see bus.lives."""
 
     first: int
     end: int
@@ -122,7 +123,7 @@ class PartitionState:
 
 
 class Swap(NamedTuple):
-    """A row that holds `old` (None: nothing) and is to hold `new`, with the rows `put` and without those of `delete`.
+    """Replaces `old` (None: no value) with `new` in a row, puts the rows `put` and deletes those of `delete`.
     For keys that never expire.
     """
 
@@ -135,19 +136,19 @@ class Swap(NamedTuple):
 
 
 class Pending(Protocol):
-    """A call that was begun: what the call says of its return holds once `is_done` is true, and not before."""
+    """A call in progress: its guarantees apply once `is_done` is true."""
 
     def fileno(self) -> int:
-        """Readable when something of the answer has come."""
+        """Readable when part of the answer has arrived."""
         ...
 
     def is_done(self) -> bool:
-        """Never waits. Raises BusUnavailable, once: the call may have happened or not, and is to be done again."""
+        """Never waits. Raises BusUnavailable, once: the call may have been carried out or not, and must be repeated."""
         ...
 
 
 class PendingPublish(Pending, Protocol):
-    """`ends`, once it is done: the offset behind the last of its records, by partition."""
+    """`ends`, once it is done: the offset after the last of its records, by partition."""
 
     @property
     def ends(self) -> Mapping[int, int]: ...
@@ -172,13 +173,13 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 class Log(Protocol):
-    """Topics: append, read from an offset, wait for what comes."""
+    """Topics: append, read from an offset, wait for new records."""
 
     def publish(self, topic: str, records: Sequence[Record], *, lease: str | None = None) -> list[Position]:
-        """Append `records` in order, in one atomic step per partition group; returns one position a record.
+        """Append `records` in order, in one atomic step per partition group; returns one position per record.
 
-        Raises LeaseLost (nothing written) when `lease` is not granted, BusFull (nothing written) when the topic's
-        unread records have reached the limit.
+        Raises LeaseLost (nothing written) when `lease` is not granted, BusFull (nothing written) if the topic's unread
+        records have reached the limit.
         """
         ...
 
@@ -196,14 +197,14 @@ class Log(Protocol):
         repetitions, with the same records, return the first positions. Raises BusError for a number below the last.
 
         `is_contiguous`: the writer numbers its calls from 1 without a gap, also over topics: raises CallsLost (nothing
-        written) where the store has lost the one before.
+        written) if the store has lost the previous call.
         """
         ...
 
     def begin_publish_as(
         self, topic: str, records: Sequence[Record], *, writer: str, number: int
     ) -> PendingPublish | None:
-        """`publish_as` for a caller that must not wait; None when that cannot be done here and now."""
+        """`publish_as` for a caller that must not wait; None if it cannot be started immediately."""
         ...
 
     def read(
@@ -218,23 +219,23 @@ class Log(Protocol):
     ) -> list[StoredRecord]:
         """Records from `offset` on, at least one if there is any; an empty list at the end.
 
-        Raises OffsetOutOfRange when `offset` was trimmed; with `lives`, which is what the reader of these positions
-        knows, RecordsLost when the store has lost records before `offset`.
+        Raises OffsetOutOfRange when `offset` was trimmed; with `lives`, the reader's knowledge of these partitions,
+        RecordsLost if the store has lost records before `offset`.
         """
         ...
 
     def locate(self, topic: str, name: str, sequence: int) -> Position | None:
-        """Where to start reading to meet number `sequence` of `name`: at or before its record; None when it is no
-        longer kept or was never given. Reading on from there, records of other names are to be passed over.
+        """The position from which to read to find number `sequence` of `name`: at or before its record; None if it is
+        no longer kept or was never assigned. When reading from there, skip records of other names.
         """
         ...
 
     def last_sequence(self, name: str) -> int:
-        """The newest number given out; 0 when there is none."""
+        """The newest assigned number; 0 if there is none."""
         ...
 
     def last_sequences(self, names: Sequence[str]) -> list[int]:
-        """`last_sequence` of each name, in one call; not of one moment."""
+        """`last_sequence` of each name, in one call, but not at one moment."""
         ...
 
     def wait(
@@ -280,13 +281,13 @@ class Log(Protocol):
 
 
 class Registries(Protocol):
-    """Names that count once: a record is appended, and its name remembered, in one atomic step."""
+    """Write-once names: a record is appended, and its name remembered, in one atomic step."""
 
     def publish_once(
         self, topic: str, record: Record, *, registry: str, name: str, content: bytes, keep_seconds: float
     ) -> Once:
-        """Append `record` and remember `content` under (registry, name), both in one atomic step, unless that name
-        is known. Names are forgotten after `keep_seconds`.
+        """Append `record` and remember `content` under (registry, name), in one atomic step, unless the name is known.
+        Names are forgotten after `keep_seconds`.
         """
         ...
 
@@ -302,23 +303,23 @@ class Registries(Protocol):
     ) -> list[bool]:
         """`publish_once` for many: append those of `records` whose names are not known, in order and in one atomic
         step, and remember their names with their `contents` (empty ones if none are given); whether each was appended.
-        Of a name that comes twice the first record counts. Raises BusFull (nothing written).
+        If a name occurs twice, the first record counts. Raises BusFull (nothing written).
         """
         ...
 
     def recall(self, registry: str, names: Sequence[str]) -> list[bytes | None]:
-        """What `publish_once` and `publish_new` remembered under these names."""
+        """The contents that `publish_once` and `publish_new` remembered under these names."""
         ...
 
 
 class Holds(Protocol):
-    """What readers outside the consumer groups still need, and the trimming of everything else."""
+    """Records that readers outside the consumer groups still need, and the trimming of all others."""
 
     def hold(self, topic: str, reader: str, positions: Mapping[int, int]) -> None:
-        """Say that `reader` (outside the consumer groups) still needs `positions` and everything after them.
+        """Declare that `reader` (outside the consumer groups) still needs `positions` and everything after them.
 
-        A reader that never held a partition does not protect it. Moving a hold backwards is allowed, but what was
-        trimmed does not come back.
+        A reader without a hold on a partition does not protect it. Moving a hold backwards is allowed, but does not
+        restore trimmed records.
         """
         ...
 
@@ -329,8 +330,8 @@ class Holds(Protocol):
     def holds(self, topic: str, reader: str) -> dict[int, int]: ...
 
     def trim(self, topic: str, *, keep_seconds: float, keep_bytes: int | None = None) -> int:
-        """Drop records at least `keep_seconds` old (or over `keep_bytes`), never one that a hold or a group's unread or
-        unacknowledged record needs; returns how many went.
+        """Drop records at least `keep_seconds` old (or over `keep_bytes`), but never one that a hold or a group still
+        needs; returns how many were dropped.
         """
         ...
 
@@ -355,10 +356,10 @@ class Groups(Protocol):
     def acknowledge(
         self, topic: str, group: str, partition: int, *, offsets: Sequence[int], lives: Mapping[int, str] | None = None
     ) -> int:
-        """How many of `offsets` were pending and no longer are.
+        """Acknowledge `offsets`; returns how many of them were pending.
 
-        `lives`: `GroupRecord.life` by offset, of those for which it is known. Where the store has lost the record
-        since, nothing is acknowledged and it is counted.
+        `lives`: `GroupRecord.life` by offset, if known. If the store has lost the record since, nothing is
+        acknowledged, which is counted.
         """
         ...
 
@@ -374,13 +375,13 @@ class Groups(Protocol):
         of_consumer: str | None = None,
     ) -> list[GroupRecord]:
         """Take over, in offset order, records that were delivered at least `min_idle_seconds` ago and not
-        acknowledged; with `of_consumer` its records only.
+        acknowledged; with `of_consumer`, only its records.
         """
         ...
 
     def give_back(self, topic: str, group: str, records: Sequence[GroupRecord]) -> None:
-        """Records that `read_group` or `claim_expired` returned and no consumer saw: they become those of the consumer
-        NOBODY, and their delivery does not count. What was acknowledged meanwhile stays so.
+        """Return records that `read_group` or `claim_expired` gave but no consumer saw: they go to the consumer NOBODY,
+        and their delivery does not count. Records acknowledged meanwhile stay acknowledged.
         """
         ...
 
@@ -393,7 +394,7 @@ class Groups(Protocol):
         ...
 
     def forget_consumer(self, topic: str, group: str, consumer: str) -> None:
-        """Drop the name of a consumer wherever it has no unacknowledged record."""
+        """Remove a consumer from each partition where it has no unacknowledged record."""
         ...
 
     def next_offsets(self, topic: str, group: str) -> dict[int, int]:
@@ -402,33 +403,33 @@ class Groups(Protocol):
 
 
 class Leases(Protocol):
-    """The right to publish as a job."""
+    """Leases: the permission to publish for a job."""
 
     def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
-        """Allow `publish(lease=name)`; the value is the granter's own note, durable with it.
+        """Allow `publish(lease=name)`; the value is the granter's note, stored with it.
 
         `revoking`: names to revoke first, as `revoke` does, at the cost of this one call.
         """
         ...
 
     def begin_grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> Pending | None:
-        """`grant` for a caller that must not wait; None when that cannot be done here and now."""
+        """`grant` for a caller that must not wait; None if it cannot be started immediately."""
         ...
 
     def revoke(self, names: Sequence[str]) -> None:
-        """From the return of this call on nothing is written under these leases."""
+        """Once this call has returned, nothing is written under these leases."""
         ...
 
     def leases(self) -> dict[str, bytes]: ...
 
 
 class KeyedTables(Protocol):
-    """The newest value of each key, for small shared facts."""
+    """The newest value of each key, for small shared data."""
 
     def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None: ...
 
     def put_new(self, table: str, key: str, value: bytes) -> bytes:
-        """Store `value` unless `key` is taken, in one atomic step; returns what is stored then. For keys that never
+        """Store `value` unless `key` exists, in one atomic step; returns the stored value. For keys that never
         expire.
         """
         ...
@@ -443,8 +444,9 @@ class KeyedTables(Protocol):
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> bool:
-        """Store `new` if `key` holds `old` (None: nothing), with the rows `put` and without those of `delete`, all in
-        one atomic step. False, with nothing written, if it holds anything else but `new`. For keys that never expire.
+        """Store `new` if `key` holds `old` (None: no value), put the rows `put` and delete those of `delete`, all in
+        one atomic step. False, with nothing written, if it holds a value other than `old` and `new`. For keys that
+        never expire.
         """
         ...
 
@@ -459,8 +461,8 @@ class Budgets(Protocol):
     """Rate budgets that all processes share."""
 
     def take(self, budget: str, cost: float, *, capacity: float, per_second: float) -> float:
-        """Take `cost` from a token bucket shared by all processes; 0.0 when taken, else seconds to wait (nothing is
-        taken then). The clock is the store's.
+        """Take `cost` from a token bucket shared by all processes; returns 0.0, or the seconds to wait if nothing was
+        taken. Uses the store's clock.
         """
         ...
 
@@ -469,28 +471,28 @@ class Budgets(Protocol):
         ...
 
     def correct_budget(self, budget: str, used: float, *, capacity: float) -> None:
-        """Lower what is left to `capacity - used` where the exchange counted more than we did."""
+        """Lower the remaining budget to `capacity - used` if the exchange counted more than we did."""
         ...
 
 
 class Bus(Log, Registries, Holds, Groups, Leases, KeyedTables, Budgets, Protocol):
-    """All of them, over one connection; take the smallest that serves. All methods raise BusUnavailable when the store
-    cannot be reached in time, or takes no writes for now (BusRefusing).
+    """All interfaces over one connection; use the smallest one that you need. All methods raise BusUnavailable if the
+    store cannot be reached in time, or temporarily refuses writes (BusRefusing).
     """
 
     def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
-        """Replace rows, at least one, and append `records` by topic, all in one atomic step. True where that is done,
-        also by an earlier call: each row holds its new value then. False, with nothing written, where a row holds
-        anything else. Raises BusFull, with nothing written.
+        """Replace rows, at least one, and append `records` by topic, all in one atomic step. True if that is done,
+        perhaps by an earlier call: each row holds its new value. False, with nothing written, if a row holds any other
+        value. Raises BusFull, with nothing written.
         """
         ...
 
     def count_evicted(self) -> None:
-        """Bring the counter of what went before its time up to date, for the one process that reports it."""
+        """Update the counter of entries removed before their time, for the one process that reports it."""
         ...
 
     def refusal(self) -> str:
-        """Why the store takes no writes just now, in a sentence that names the cause; empty when it does."""
+        """Why the store currently refuses writes, as a sentence that names the cause; empty if it accepts them."""
         ...
 
     def close(self) -> None: ...

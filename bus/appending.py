@@ -7,9 +7,9 @@ from bus.api import Position, Record, SequenceStamp
 from bus.routing import encode_headers
 from candlewright.wire.errors import BusError
 
-#: Redis takes no more arguments in one command.
+#: Redis accepts no more arguments in one command.
 _MAX_ARGUMENTS = 1_000_000
-#: Of the neighbouring records that become one entry: reading one of them fetches all from Redis.
+#: Limits of the consecutive records that become one entry: reading one of them fetches all from Redis.
 _PACK_RECORDS = 128
 _PACK_BYTES = 16 << 10
 
@@ -17,7 +17,7 @@ _PACK_BYTES = 16 << 10
 def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[bytes | str | int]) -> tuple[int, bytes]:
     """The number of arguments and their bytes in wire format. `chosen`: the partition of each record.
 
-    Raises BusError when one call cannot carry so many records.
+    Raises BusError if there are too many records for one call.
     """
     parts = [_bulk(argument) for argument in head]
     count = len(parts)
@@ -62,7 +62,7 @@ def packed(records: Sequence[Record], chosen: Sequence[int], head: Sequence[byte
 
 
 def positions(chosen: Sequence[int], reply: Sequence[bytes]) -> list[Position]:
-    """One a record, from partitions and their first offsets."""
+    """One position per record, from partitions and their first offsets."""
     following = {int(partition): int(offset) for partition, offset in zip(reply[::2], reply[1::2], strict=True)}
     if len(following) == 1:
         ((partition, first),) = following.items()
@@ -92,7 +92,7 @@ def _special(record: Record) -> list[bytes | str | int]:
 
 
 def _stamped(stamp: SequenceStamp, key: bytes, value: bytes) -> bytes:
-    """`_special` of the records that stream topics are made of, in one step."""
+    """`_special` for the records of stream topics, in one step."""
     name, number = stamp.name.encode(), b"%d" % stamp.count
     return b"$3\r\n-sk\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (
         len(name), name, len(number), number, len(stamp.tag), stamp.tag, len(stamp.context_tag), stamp.context_tag,
@@ -101,7 +101,7 @@ def _stamped(stamp: SequenceStamp, key: bytes, value: bytes) -> bytes:
 
 
 def _all_keyed(group: Sequence[Record]) -> tuple[list[bytes], int] | None:
-    """Several records that have keys and nothing else, in packs, and the number of arguments; None for others."""
+    """Records that have only keys, in packs, and the number of arguments; None for others."""
     if len(group) == 1 or group[0].sequence is not None:
         return None
     values, keys, headers, _, _, stamps = zip(*group, strict=True)
@@ -126,18 +126,18 @@ def _keyed(key: bytes, value: bytes) -> bytes:
 
 
 def _run(group: Sequence[Record], at: int) -> list[bytes]:
-    """The value at `at`, and those after it of records that only their values tell apart from it."""
+    """The value at `at`, and those of the following records that differ only in their values."""
     _, key, _, _, _, stamp = group[at]
     end = at + 1
     if stamp is not None and stamp.count == 1 and not stamp.context_tag:
-        # A glance, which is cheaper than to compare.
+        # A quick check, which is cheaper than the comparison.
         while end < len(group) and (other := group[end]).sequence is stamp and other.key is key and not other.headers:
             end += 1
     return [record.value for record in group[at:end]]
 
 
 def _packs(values: Sequence[bytes]) -> list[Sequence[bytes]]:
-    """Cut into parts of about the same length, none of them too large for one entry unless it is one value."""
+    """Cut into parts of about equal length, each small enough for one entry unless it is a single value."""
     if len(values) == 1 or (len(values) <= _PACK_RECORDS and sum(map(len, values)) <= _PACK_BYTES):
         return [values]
     half = len(values) // 2
@@ -145,13 +145,13 @@ def _packs(values: Sequence[bytes]) -> list[Sequence[bytes]]:
 
 
 def _pack(stamp: SequenceStamp, key: bytes, values: Sequence[bytes]) -> bytes:
-    """Neighbouring records of one stamp and key, as one entry."""
+    """Consecutive records with one stamp and key, as one entry."""
     arguments = ("*", stamp.name, stamp.tag, key, len(values), _lengths(values), b"".join(values))
     return b"".join([_bulk(argument) for argument in arguments])
 
 
 def _keyed_pack(keys: Sequence[bytes], values: Sequence[bytes]) -> bytes:
-    """Neighbouring records without numbers, as one entry."""
+    """Consecutive records without numbers, as one entry."""
     arguments = ("+", len(values), _lengths(keys), b"".join(keys), _lengths(values), b"".join(values))
     return b"".join([_bulk(argument) for argument in arguments])
 

@@ -1,4 +1,4 @@
-"""From settings to a bus."""
+"""Opens the bus that the settings name."""
 
 from bus.api import Bus
 from bus.limits import Limits
@@ -12,7 +12,7 @@ from core.settings import BusSettings
 def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
     """A bus on the Redis that `settings.url` names; nothing is sent before its first call.
 
-    `retry_seconds`: how long a call looks for a server that has gone; short if a caller waits for the answer.
+    `retry_seconds`: how long a call retries if the server is down; short if a caller waits for the answer.
     Raises ConfigurationError when no url is set (the process that starts the embedded server sets it).
     """
     if not settings.url:
@@ -31,7 +31,7 @@ def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
 
 
 def messaging_of(bus: Bus) -> Messaging:
-    """What message queues need, in the store of `bus`. Raises ConfigurationError for a bus of another kind."""
+    """The interface for message queues, in the store of `bus`. Raises ConfigurationError for a bus of another kind."""
     if isinstance(bus, RedisBus):
         return RedisMessaging(bus)
     raise ConfigurationError(f"no message queues on a {type(bus).__name__}")

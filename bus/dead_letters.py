@@ -1,9 +1,9 @@
-"""Records that a part cannot digest: `put_aside` moves them to topic `dead_letters`, so that their stream continues.
+"""Records that a part cannot process: `put_aside` moves them to topic `dead_letters`, so that their stream continues.
 
-Only for a bad record (poison), never for a bad environment: what may work later without a change to the record (a bus
-that is away, a locked catalog) is retried in place, without limit. Putting aside may run again: the same record of a
-part is kept once. The topic is bounded by age and bytes, oldest first, and its writers by a shared rate; what exceeds
-that rate is only counted and logged, so that a flood of bad records costs no more than the records themselves.
+Only for a bad record (poison), never for a bad environment: failures that may pass without a change to the record (a
+bus that is down, a locked catalog) are retried in place, without limit. Putting aside is idempotent: the same record of
+a part is kept once. The topic is bounded by age and bytes, oldest first, and its writers by a shared rate; records
+beyond that rate are only counted and logged, so that a flood of bad records costs no more than the records themselves.
 """
 
 import hashlib
@@ -38,17 +38,17 @@ __all__ = [
 #: Retention of the topic.
 KEEP_SECONDS = 7 * 86_400.0
 KEEP_BYTES = 64 << 20
-#: A longer record is cut to its first HEAD_BYTES, and can then only be looked at.
+#: A longer record is truncated to its first HEAD_BYTES, and can then only be viewed.
 MAX_RECORD_BYTES = 4 << 20
 HEAD_BYTES = 64 << 10
 MAX_REASON = 1_000
-#: Kinds of reasons that are counted for a part and topic; those beyond count as OTHER.
+#: Kinds of reasons that are counted per part and topic; further ones count as OTHER.
 MAX_KINDS = 20
 MAX_KIND = 80
 OTHER = "other"
 #: Of all parts together: a token bucket.
 BURST, PER_SECOND = 10_000.0, 100.0
-#: A record that is put aside again within this time, as by a micro-batch that runs again, is not kept twice.
+#: A record that is put aside again within this time, as by a repeated micro-batch, is not kept twice.
 REMEMBER_SECONDS = 3_600.0
 #: How long a record that was put aside stays a warning.
 ALARM_SECONDS = 86_400.0
@@ -66,7 +66,7 @@ _PUT_ASIDE = Counter(
 )
 _DROPPED = Counter(
     "candlewright_bus_dead_letters_dropped_total",
-    "Undigestible records that were only counted, because dead_letters took no more.",
+    "Bad records that were only counted, because dead_letters was full.",
     ["part", "topic"],
     registry=REGISTRY,
 )
@@ -76,7 +76,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A record and why it could not be digested. `partition` and `offset` None: it never reached its topic."""
+    """A record and why it could not be processed. `partition` and `offset` None: it never reached its topic."""
 
     topic: str
     value: bytes
@@ -92,7 +92,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Of one part, topic and kind of reason: how many records were ever put aside, and the newest of them, without its
+    """For a part, topic and kind of reason: how many records were ever put aside, and the newest of them, without its
     bytes.
     """
 
@@ -101,12 +101,12 @@ class Tally:
 
 
 def kind_of(reason: str) -> str:
-    """The reason without the values that it names, by which records are counted."""
+    """The reason without its values; records are counted by it."""
     return _VALUES.sub("…", reason)[:MAX_KIND].strip()
 
 
 def put_aside(bus: Bus, part: str, letters: Sequence[Letter]) -> None:
-    """Move records that `part` cannot digest to `dead_letters`. Harmless when it runs again. Raises BusUnavailable."""
+    """Move records that `part` cannot process to `dead_letters`. Idempotent. Raises BusUnavailable."""
     if not letters:
         return
     bus.create_topic(topics.DEAD_LETTERS, 1)
@@ -140,7 +140,7 @@ def _put(bus: Bus, part: str, letters: Sequence[Letter]) -> None:
         _PUT_ASIDE.labels(part, letter.topic).inc(is_first)
         message.ClearField("record")
         newest[_series(message)] = message.SerializeToString()
-    # Also when it runs again: the run before may have come no further than the topic.
+    # Also when repeated: the previous run may have got only as far as the topic.
     bus.put(topics.TABLE_DEAD_LETTERS, newest)
     if any(is_new):
         log.error("records_put_aside", to=part, topic=letters[0].topic, records=sum(is_new), reason=letters[0].reason)
@@ -154,7 +154,7 @@ def _drop(part: str, letters: Sequence[Letter], reason: str) -> None:
 
 
 def _counted_kind(part: str, letter: Letter, counted: set[str]) -> str:
-    """`counted`: the series that there are; a new one is added."""
+    """`counted`: the existing series; a new one is added."""
     kind = kind_of(letter.reason)
     name = f"{part}:{letter.topic}:{kind}"
     if name not in counted:
@@ -190,19 +190,19 @@ def _sequence(message: rec.DeadLetter) -> str:
 
 
 def _series(message: rec.DeadLetter) -> str:
-    """What is counted together. Letters of old have no kind."""
+    """The key of a series. Letters of older versions have no kind."""
     name = f"{message.part}:{message.topic}"
     return f"{name}:{message.kind}" if message.kind else name
 
 
 def _name(part: str, letter: Letter) -> str:
-    """An offset alone does not name a record: a store that lost its newest records gives their offsets out again."""
+    """An offset alone does not identify a record: a store that lost its newest records assigns their offsets again."""
     digest = hashlib.sha256(letter.value).hexdigest()[:24]
     return f"{part}:{letter.topic}:{letter.partition}:{letter.offset}:{digest}"
 
 
 def replay(bus: Registries, letter: rec.DeadLetter, record: Record) -> bool:
-    """Publish `record` to the letter's topic, once; False where that was done before. Raises BusError."""
+    """Publish `record` to the letter's topic, once; False if that was done before. Raises BusError."""
     name = f"replayed:{_series(letter)}:{letter.number}:{letter.at}"
     (is_new,) = bus.publish_new(
         letter.topic, [record], registry=topics.REGISTRY_DEAD_LETTERS, names=[name], keep_seconds=KEEP_SECONDS
@@ -230,11 +230,11 @@ def alarms(found: Iterable[Tally], now_ns: int) -> list[str]:
     return texts
 
 
-# ---- what was put aside
+# ---- records put aside
 
 
 def kept(bus: Log, first: int = 0) -> Iterator[tuple[int, rec.DeadLetter]]:
-    """The letters that are kept, oldest first, from number `first` of the topic on. Raises BusError."""
+    """The kept letters, oldest first, from number `first` of the topic on. Raises BusError."""
     if not bus.partitions(topics.DEAD_LETTERS):
         return
     (state,) = bus.state(topics.DEAD_LETTERS)

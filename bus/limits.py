@@ -1,4 +1,4 @@
-"""Bounds of the bus, and the counters of what they cost."""
+"""Bounds of the bus, and counters of entries beyond them."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ DEFAULT_GROUP_EXPIRY_SECONDS = 168 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of what is stored beside the records of topics; docs/operations.md lists all.
+    """Bounds of everything stored besides the records of topics; docs/operations.md lists all.
 
-    `names`: of a registry of `publish_once` and `publish_new`; the oldest go, but of `requests`, where new ones are
-    refused. `topics`, `groups` (of a topic): further ones are refused. `rows`: of a table whose rows expire; those go
-    that would expire first. `sequence_seconds`: a sequence unused for this long begins at 1 again.
+    `names`: of a registry of `publish_once` and `publish_new`; the oldest are removed, except for `requests`, where new
+    ones are refused. `topics`, `groups` (of a topic): further ones are refused. `rows`: of a table whose rows expire;
+    those that would expire first are removed. `sequence_seconds`: a sequence unused for this long begins at 1 again.
     """
 
     names: int = 1_000_000
@@ -43,7 +43,7 @@ REFUSALS = Counter(
 )
 EVICTED = Counter(
     "candlewright_bus_evicted_total",
-    "Names of registries and rows of tables that went before their time, because there were too many",
+    "Names of registries and rows of tables that were removed before their time, because there were too many",
     ["of"],
     registry=REGISTRY,
 )

@@ -29,7 +29,7 @@ LOST_RECORDS = Counter(
 )
 LATE_ACKNOWLEDGEMENTS = Counter(
     "candlewright_bus_late_acknowledgements_total",
-    "Acknowledgements of records that the store has lost; what has their offsets now stays unacknowledged.",
+    "Acknowledgements of records that the store has lost; the records that have their offsets now stay unacknowledged.",
     ["topic"],
     registry=REGISTRY,
 )
@@ -37,14 +37,14 @@ log = get_logger()
 
 
 def life_of(history: str, offset: int) -> str:
-    """The life of the store that the record of `offset` is of."""
+    """The life of the store in which the record of `offset` was written."""
     return next((name for name, start in _parsed(history) if offset >= start), _BEFORE.partition("@")[0])
 
 
 def agreed(before: str, now: str, end: int) -> int:
-    """The offset up to which a partition that was read when its history was `before` holds the same records still.
+    """The offset up to which a partition still holds the same records as when its history was `before`.
 
-    `now` and `end`: its history and its end today. Nothing is known of an empty `before`.
+    `now` and `end`: its current history and end. Nothing is known about an empty `before`.
     """
     if not before or before == now:
         return end
@@ -59,9 +59,9 @@ def agreed(before: str, now: str, end: int) -> int:
 
 
 class Lives:
-    """What one reader knows of the partitions that it reads: its positions move on only after `check`.
+    """A reader's knowledge of the partitions that it reads: its positions advance only after `check`.
 
-    `known`: what an earlier object of this class said by `known`; a partition that it does not name is taken as it is.
+    `known`: the value of `known` of an earlier object; a partition that it does not name is accepted as it is.
     """
 
     def __init__(self, known: "Mapping[TopicPartition, str] | None" = None) -> None:
@@ -72,9 +72,7 @@ class Lives:
         return self._known
 
     def check(self, place: "TopicPartition", offset: int, history: str, *, end: int) -> None:
-        """Raises RecordsLost where records before `offset` have been replaced or lost, and continues to do so
-        until the reader has `rewound`.
-        """
+        """Raises RecordsLost, until `rewound` is called, if records before `offset` were replaced or lost."""
         known = self._known.get(place)
         if known is not None and known == history and offset <= end:
             return
@@ -85,8 +83,8 @@ class Lives:
         self._known[place] = history or _of_old(end)
 
     def rewound(self, place: "TopicPartition", offset: int, history: str, *, end: int) -> int:
-        """`offset`, or where the first record is that is not the one which was read: from there on the partition is
-        taken as it is. What was lost is counted.
+        """Returns `offset`, or the offset of the first record that differs from the one read: from there on, the
+        partition is accepted as it is. Losses are counted.
         """
         kept = min(offset, agreed(self._known.get(place, ""), history, end))
         LOST_RECORDS.labels(place[0]).inc(offset - kept)
@@ -100,7 +98,7 @@ class Lives:
                 self.check((topic, partition), positions[partition], state.lives, end=state.end)
 
     def start(self, topic: str, states: "Iterable[PartitionState]") -> None:
-        """Take the partitions as they are: their positions are read anew."""
+        """Accept the partitions as they are, because their positions are read again."""
         for partition, state in enumerate(states):
             self._known[topic, partition] = state.lives or _of_old(state.end)
 

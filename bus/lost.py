@@ -1,4 +1,5 @@
-"""What readers found lost, on the bus for a day: the process that found it mostly ends, and another one reports it."""
+"""Losses that readers found, kept on the bus for a day: the process that found one usually exits, and another one
+reports it."""
 
 import contextlib
 import json
@@ -14,7 +15,7 @@ KEEP_SECONDS = 86_400.0
 
 
 def report(bus: KeyedTables, lost: RecordsLost) -> None:
-    """Best effort: a bus that is away is not waited for again."""
+    """Best effort: does not wait again for a bus that is down."""
     found = {"partition": lost.partition, "read_to": lost.offset, "kept_to": lost.kept, "at": time.time()}
     with contextlib.suppress(BusError):
         bus.put(TABLE_LOST_RECORDS, {lost.topic: json.dumps(found).encode()}, keep_seconds=KEEP_SECONDS)

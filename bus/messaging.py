@@ -1,8 +1,8 @@
-"""What message queues need beside a log: deliveries that are hidden for a time of their own, messages for later,
-messages whose sender has not decided yet, and mail to clients that may ask any of several servers.
+"""What message queues need in addition to a log: deliveries with individual hidden times, timed messages, messages
+whose sender has not decided yet, and mail to clients that may ask any of several servers.
 
-`bus.redis_messaging` implements it; `bus.connect.messaging_of` makes one for a bus. Groups are those of the bus: what
-is delivered here is pending there, and protected from retention.
+`bus.redis_messaging` implements it; `bus.connect.messaging_of` makes one for a bus. Groups are those of the bus:
+delivered messages are pending there, and protected from retention.
 """
 
 import enum
@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 
 from bus.api import StoredRecord
 
-#: In order of message groups, so many records of a partition may be given out and unsettled, and so many are looked at
-#: in one call.
+#: In ordered mode, this many records of a partition may be delivered and unsettled, and this many are examined in one
+#: call.
 ORDERED_LOOK = 2_000
-#: Of the records of one call; the one that passes it, and a few read with it, come as well.
+#: Bytes of the records of one call; the record that exceeds it, and a few read with it, are included.
 MAX_BYTES = 4 << 20
 #: The header with a JSON object whose "group" names the message group of a record.
 ORDER_HEADER = "EXTEND_UNIQ_INFO"
@@ -23,8 +23,8 @@ ORDER_HEADER = "EXTEND_UNIQ_INFO"
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A record given out; `attempt` counts from 1 and tells this delivery from others of the record, `life` the record
-    from others of its offset (`GroupRecord.life`).
+    """A delivered record; `attempt` counts from 1 and distinguishes deliveries of the record, `life` records with the
+    same offset (`GroupRecord.life`).
     """
 
     record: StoredRecord
@@ -33,11 +33,11 @@ class Delivery:
 
 
 class Claim(NamedTuple):
-    """The handle by which a consumer answers for a record. `consumer`: the one that answers, if known; `life`: that of
+    """The handle with which a consumer settles a record. `consumer`: the one that settles, if known; `life`: that of
     the delivery, if known.
 
-    In order, a reader that was too slow and received the record again may answer to the earlier delivery as well: it
-    would not continue before that answer counts.
+    In ordered mode, a slow reader that received the record again may also settle it by the earlier delivery, because it
+    would not continue otherwise.
     """
 
     topic: str
@@ -51,8 +51,8 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """`next_due_seconds`: until a hidden record is due again, None when none is hidden, 0 when not all that may be due
-    was looked at. `lost`: records that were pending and no longer are.
+    """`next_due_seconds`: until a hidden record is due again, None if none is hidden, 0 if not all records that may be
+    due were examined. `lost`: records that are no longer pending.
     """
 
     deliveries: tuple[Delivery, ...]
@@ -62,9 +62,9 @@ class Received:
 
 class Settled(enum.Enum):
     DONE = "done"
-    #: It was settled before, by this delivery or by one that nothing is known of any more.
+    #: It was settled before, by this delivery or by an unknown one.
     BEFORE = "before"
-    #: It was given out again since: what was asked is not done.
+    #: It was delivered again since: the call had no effect.
     STALE = "stale"
     #: The record does not exist, or the store lost it and now has another one in its place.
     UNKNOWN = "unknown"
@@ -72,7 +72,7 @@ class Settled(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """A message that waits for its sender's word, and how often its sender was asked."""
+    """A message that waits for its sender's decision, and how often the sender was asked."""
 
     id: str
     payload: bytes
@@ -80,8 +80,8 @@ class Half:
 
 
 class Messaging(Protocol):
-    """All methods raise BusUnavailable when the store cannot be reached in time. Repeating any of them is harmless,
-    but for `receive`, after which records stay hidden for their time, and `collect`.
+    """All methods raise BusUnavailable if the store cannot be reached in time. All are idempotent except `receive`,
+    after which records stay hidden for their time, and `collect`.
     """
 
     # ---- deliveries
@@ -99,52 +99,53 @@ class Messaging(Protocol):
     ) -> Received:
         """Records that are due again, then new ones; each is hidden from the group for `hide_seconds`.
 
-        `default_hide_seconds`: for pending records that were given out otherwise. `in_order`: nothing of a message
-        group (`ORDER_HEADER`, else the key, else all without) while an earlier one of it is hidden, and again from the
-        first unsettled one on; other message groups continue, however many records follow it. Raises BusError for a
+        `default_hide_seconds`: for pending records delivered in other ways. `in_order`: no message of a message group
+        (`ORDER_HEADER`, else the key, else all without one) is delivered while an earlier one is hidden, and delivery
+        restarts from the first unsettled one; other message groups continue, however many records follow. Raises
+        BusError for a
         group that does not exist.
         """
         ...
 
     def acknowledge(self, claims: Sequence[Claim]) -> list[Settled]:
-        """What became of each."""
+        """The outcome for each."""
         ...
 
     def postpone(self, claim: Claim, delay_seconds: float) -> Settled:
-        """Due again after `delay_seconds`, whatever was said when it was given out."""
+        """Make it due again after `delay_seconds`, whatever its delivery specified."""
         ...
 
     def give_back(self, claims: Sequence[Claim]) -> list[Settled]:
-        """As if these deliveries had not been: they are due at once, and the attempts do not count."""
+        """Undo these deliveries: the records are due immediately, and the attempts do not count."""
         ...
 
     def bury(self, claim: Claim, *, queue: str, id: str, payload: bytes) -> Settled:
         """Acknowledge it, and in the same step put `payload` on `queue`, due now."""
         ...
 
-    # ---- messages for later; `id` is unique in its queue
+    # ---- timed messages; `id` is unique in its queue
     def add(self, queue: str, id: str, payload: bytes, *, delay_seconds: float) -> bool:
-        """False when there is one of that id: it stays as it is. Raises BusFull when messages for later and half
-        messages of the queue would have more bytes than a topic may.
+        """False if the id exists, which stays unchanged. Raises BusFull if timed and half messages of the queue would
+        exceed the bytes of a topic.
         """
         ...
 
     def claim_due(self, queue: str, *, max_items: int, lease_seconds: float) -> list[tuple[str, bytes]]:
-        """Id and payload of what is due; it is offered again after `lease_seconds` unless removed."""
+        """Id and payload of due messages; they are offered again after `lease_seconds` unless removed."""
         ...
 
     def defer(self, queue: str, id: str, delay_seconds: float) -> None: ...
 
     def remove(self, queue: str, id: str, *, registry: str) -> None:
-        """Also lets `publish_once` forget (registry, id) in ten minutes."""
+        """Also makes `publish_once` forget (registry, id) in ten minutes."""
         ...
 
     def next_due(self, queue: str) -> float | None:
-        """Seconds until something is due; None when there is nothing."""
+        """Seconds until a message is due; None if there is none."""
         ...
 
     def kept_bytes(self, queue: str) -> int:
-        """Of messages for later and half messages."""
+        """Bytes of timed and half messages."""
         ...
 
     # ---- half messages
@@ -155,19 +156,19 @@ class Messaging(Protocol):
     def half(self, queue: str, id: str) -> bytes | None: ...
 
     def claim_unresolved(self, queue: str, *, max_items: int, again_seconds: float) -> list[Half]:
-        """Those whose sender is to be asked; they come again after `again_seconds`."""
+        """Those whose sender must be asked; they are returned again after `again_seconds`."""
         ...
 
     def count_asked(self, queue: str, id: str, again_seconds: float) -> int:
-        """One more time, and not again before `again_seconds`; how often in all, 0 for one that is resolved."""
+        """Count a query, and do not repeat it before `again_seconds`; returns the total, 0 for a resolved one."""
         ...
 
     def resolve(
         self, queue: str, id: str, outcome: str, *, payload: bytes = b"", delay_seconds: float | None = None
     ) -> str:
-        """The outcome that holds: the first one decides, and is known for a day; empty for an unknown id.
+        """The effective outcome: the first one decides, and is remembered for a day; empty for an unknown id.
 
-        With `delay_seconds` the message (or `payload` in its place) becomes one for later in the same step.
+        With `delay_seconds`, the message (or `payload` in its place) becomes a timed message in the same step.
         """
         ...
 
@@ -177,11 +178,11 @@ class Messaging(Protocol):
         ...
 
     def posted(self) -> int:
-        """How many letters were posted to anybody, ever."""
+        """How many letters were ever posted."""
         ...
 
     def collect(self, addresses: Sequence[str]) -> list[bytes | None]:
-        """The oldest letter of each address, which is taken out; a lost answer loses it."""
+        """Removes and returns the oldest letter of each address; a lost answer loses it."""
         ...
 
     def close(self) -> None: ...

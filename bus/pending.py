@@ -12,10 +12,11 @@ _READ_BYTES = 1 << 16
 
 
 class PendingCall(ABC):
-    """Commands on their way over a non-blocking descriptor; `start` is given what `Store.begin` has sent them with."""
+    """Commands in flight over a non-blocking descriptor; `start` gets the connection on which `Store.begin` sent
+    them."""
 
     def start(self, descriptor: int, timeout_seconds: float, give_back: Callable[[bool], None]) -> None:
-        """`give_back` learns whether the connection may be used again, once that is known."""
+        """`give_back` is called with whether the connection may be reused, once that is known."""
         self._descriptor = descriptor
         self._until = time.monotonic() + timeout_seconds
         self._give_back = give_back
@@ -25,9 +26,9 @@ class PendingCall(ABC):
         return self._descriptor
 
     def is_done(self) -> bool:
-        """Take what has come of the answer, without waiting for more.
+        """Read the available part of the answer, without waiting.
 
-        Raises BusUnavailable, once: the commands may have run or not, and must be given again.
+        Raises BusUnavailable, once: the commands may have run or not, and must be repeated.
         """
         try:
             chunk = os.read(self._descriptor, _READ_BYTES)
@@ -52,7 +53,7 @@ class PendingCall(ABC):
 
     @abstractmethod
     def _takes(self, lines: list[bytes]) -> bool:
-        """Whether these lines, none of them begun only, are the whole answer."""
+        """Whether these lines, all complete, are the whole answer."""
 
     def _fail(self, reason: str) -> NoReturn:
         self._give_back(False)

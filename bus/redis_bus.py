@@ -37,24 +37,24 @@ log = get_logger()
 _LIMITS = Limits()
 _TRIM_CHUNK = 2_000
 _UNPACK_CHUNK = 2_000
-#: What a script can hand to one command.
+#: The maximum number of arguments that a script can pass to one command.
 _DELETED_AT_ONCE = 4_000
-#: Asked for at once.
+#: Requested at once.
 _MAX_ENTRIES = 1_000
-#: How long a call is known, so that its repetition writes nothing: after a lost connection, or a lost process.
+#: How long a call is remembered, so that its repetition writes nothing: after a lost connection, or a lost process.
 _CALL_SECONDS = 600
 _NAMED_CALL_SECONDS = 30 * 86_400
 
 
 class Known(tuple[int, ...]):
-    """Places of names that were known."""
+    """Positions of names that were known."""
 
 
 class RedisBus:
     """See `bus.api.Bus`. Safe for threads; after a fork the child makes its own connections.
 
-    `url`: redis://, rediss:// or unix://. `partitions`: of topics that this object makes without a number.
-    `max_bytes`: of one topic. `retry_seconds`: how long a call looks for a server that has gone, before it raises
+    `url`: redis://, rediss:// or unix://. `partitions`: for topics that this object creates without an explicit number.
+    `max_bytes`: of one topic. `retry_seconds`: how long a call retries if the server is down, before it raises
     BusUnavailable. `timeout_seconds`: for one answer.
     """
 
@@ -271,10 +271,10 @@ class RedisBus:
         return found
 
     def _block(self, after: Mapping[TopicPartition, int], deadline: float) -> bool:
-        """Until a record comes; False where none has."""
+        """Block until a record arrives; False if none has."""
         streams = [_log(topic, partition) for topic, partition in after]
         ids = [f"{offset}-0" for offset in after.values()]
-        # Shorter than the socket's timeout, so that a server that hangs can be distinguished from one without news.
+        # Shorter than the socket's timeout, so that a hanging server can be distinguished from one without new records.
         longest = self._store.timeout_seconds / 2
         while (left := deadline - time.monotonic()) > 0:
             block = max(1, math.ceil(min(left, longest) * 1_000))
@@ -584,8 +584,8 @@ class RedisBus:
         registry: str = "",
         is_contiguous: bool = False,
     ) -> Any:
-        """Positions, or the content (bytes) that `publish_once` found, or the places of the names that `publish_new`
-        did. `call`: a writer and its call's number that outlive this process.
+        """Positions, or the content (bytes) that `publish_once` found, or the positions of the names that `publish_new`
+        found. `call`: a writer and its call's number that outlive this process.
         """
         if not topic:
             raise BusError("a topic needs a name")
@@ -625,7 +625,7 @@ class RedisBus:
                     has_trimmed = True
 
     def _make_room(self, topic: str, size: int, *, is_trimmed: bool) -> None:
-        """`is_trimmed`: that was of no use. Raises BusFull."""
+        """`is_trimmed`: trimming has not helped. Raises BusFull."""
         if is_trimmed:
             REFUSED.labels(topic).inc()
             raise BusFull(topic, size, self._max_bytes)
@@ -659,7 +659,7 @@ class RedisBus:
         return appending.packed(records, chosen, (*head, *(once or ("", "", "")), keep_seconds, *bounds))
 
     def _next_call(self) -> tuple[str, int]:
-        """A name for this thread and a number for this call, by which Redis knows a repetition."""
+        """A name for this thread and a number for this call, by which Redis recognises a repetition."""
         local = self._writer
         if getattr(local, "pid", None) != os.getpid():
             local.pid, local.name, local.number = os.getpid(), secrets.token_hex(12), 0
@@ -667,7 +667,7 @@ class RedisBus:
         return local.name, local.number
 
     def _entries_of(self, topic: str, partition: int, max_records: int, max_bytes: int) -> int:
-        """How many entries to ask for: Redis knows no limit of bytes, and an entry may hold many records."""
+        """How many entries to request: Redis has no byte limit, and an entry may hold many records."""
         means = self._means.get((topic, partition))
         if means is None:
             names = (f"{partition}:{name}" for name in ("first", "end", "size"))
@@ -678,7 +678,7 @@ class RedisBus:
             means = max(1.0, size / max(1, end - first)), max(1.0, (end - first) / max(1, entries))
         record_bytes, records = means
         wanted = min(max_records, int(max_bytes / record_bytes) + 1) / records
-        # One more for a pack whose first records are not wanted.
+        # One more for a pack whose first records are not needed.
         return min(_MAX_ENTRIES, math.ceil(wanted) + (records > 1))
 
     def _claim(
@@ -686,14 +686,15 @@ class RedisBus:
     ) -> list[GroupRecord]:
         stream = _log(topic, partition)
         deliveries = {int(entry[0].partition(b"-")[0]): entry[3] + 1 for entry in waiting}
-        # What another one claims meanwhile has not been idle for so long any more.
+        # A record that another consumer claims meanwhile is no longer idle for this long.
         least = max(int(idle), min(entry[2] for entry in waiting))
         command = ("XCLAIM", stream, group, consumer, least, *(entry[0] for entry in waiting))
-        # On one connection, which does not outlive its server: no other life begins in between.
+        # On one connection, which ends with its server, so no other life can begin in between.
         entries, lives = self._store.write([command, ("HGET", f"cw:topic:{topic}", f"{partition}:lives")])
         claimed = stored(topic, partition, [entry for entry in entries if entry is not None])
         if len(claimed) < len(deliveries):
-            # Claimed by another meanwhile, or no more in the stream, which only a writer outside the bus can cause.
+            # Claimed by another consumer meanwhile, or removed from the stream, which only a writer outside the bus can
+            # do.
             there = {record.offset for record in claimed}
             missing = [offset for offset in deliveries if offset not in there]
             kept = self._store.calls([("XRANGE", stream, f"{offset}-1", f"{offset}-1") for offset in missing])
@@ -704,7 +705,7 @@ class RedisBus:
         return [GroupRecord(record, deliveries[record.offset], life_of(history, record.offset)) for record in claimed]
 
     def _pending(self, topic: str, group: str) -> list[Any]:
-        """Redis itself refuses a group that it does not have; to list them first would cost more with each group."""
+        """Redis itself refuses an unknown group; listing them first would cost more with each group."""
         count = self.partitions(topic)
         if not count:
             raise BusError(f"topic {topic} has no group {group}")
@@ -742,7 +743,7 @@ class RedisBus:
             raise BusError(f"topic {topic} has no partition {partition}: there are {count}")
 
     def _touch(self, topic: str, group: str, *, must_exist: bool = True) -> None:
-        """Keep `group` from expiring; Redis is updated only now and then."""
+        """Keep `group` from expiring; Redis is only updated occasionally."""
         now = time.monotonic()
         if now - self._touched.get((topic, group), -math.inf) < min(60.0, self._group_expiry_seconds / 10):
             return
@@ -758,7 +759,7 @@ class RedisBus:
         return positions
 
     def _group_positions(self, topic: str) -> dict[str, list[int]]:
-        """The next offset by group and partition, of the groups that stand on every partition."""
+        """The next offset by group and partition, for groups that exist on every partition."""
         count = self.partitions(topic)
         found: dict[str, list[int]] = {}
         exists = self._store.calls([("EXISTS", _log(topic, p)) for p in range(count)])

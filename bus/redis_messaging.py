@@ -11,7 +11,7 @@ from bus.store import Argument, Store
 from candlewright.wire.errors import BusError, BusFull
 
 _MAX_LETTERS = 100
-#: How long a call is known that may be repeated.
+#: How long a repeatable call is remembered.
 _CALL_SECONDS = 600
 _LATE = b"L"
 _SETTLED = {
@@ -24,7 +24,7 @@ _SETTLED = {
 
 
 class RedisMessaging:
-    """On the server of `bus`, by connections of its own. Safe for threads."""
+    """On the server of `bus`, over its own connections. Safe for threads."""
 
     def __init__(self, bus: RedisBus, *, retry_seconds: float = 15.0, timeout_seconds: float = 10.0) -> None:
         self._bus = bus
@@ -74,7 +74,7 @@ class RedisMessaging:
     def bury(self, claim: Claim, *, queue: str, id: str, payload: bytes) -> Settled:
         return self._settle([claim], "bury", queue, id, payload)[0]
 
-    # ---- messages for later
+    # ---- timed messages
     def add(self, queue: str, id: str, payload: bytes, *, delay_seconds: float) -> bool:
         return self._keep("later", queue, "add", id, _milliseconds(delay_seconds), payload)
 

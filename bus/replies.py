@@ -1,4 +1,4 @@
-"""Redis replies to Python, with a short way for the entries of the bus's streams.
+"""Converts Redis replies to Python, with a fast path for entries of the bus's streams.
 
 `ReplyParser` takes the place of redis-py's own parser. Everything reads as usual (bytes, int, None, lists, exceptions
 for error lines), but an entry that `lua/publish.lua` wrote becomes an `Entry`, a `Pack` or a `KeyedPack` instead of a

@@ -1,11 +1,11 @@
-"""Roles: work that only one process at a time may do.
+"""Roles: duties held by only one process at a time.
 
 A process holds a role for a term: a lease on the bus that it renews. Each term has the next epoch. The holder writes
-over `Term.address`, and every script of the bus refuses to run under an epoch that is over, in the same step as the
-write. So a holder that was stopped or cut off changes nothing when it comes back: its writes raise RoleLost.
+over `Term.address`, and every script of the bus refuses an outdated epoch in the same step as the write. A holder that
+was stopped or cut off therefore changes nothing when it comes back: its writes raise RoleLost.
 
-A process that finds the role taken stands by, and takes over once the lease has run out. It does so at once where the
-holder left, or sat in the same seat: a supervisor starts a part again only after the end of the one before.
+A process that finds the role taken stands by, and takes over once the lease has run out. It does so immediately if the
+holder left, or had the same seat, because a supervisor restarts a part only after the previous process has ended.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ __all__ = ["ALERTS", "BROKER", "DRIVER", "REGISTRY", "Keeper", "RoleState", "Rol
 ALERTS = "alerts"
 BROKER = "broker"
 DRIVER = "driver"
-#: The relay's single duties: registered triggers, live requests of subscribers, and marking finals as passed on.
+#: The relay's exclusive duties: registered triggers, live requests of subscribers, and marking finals as delivered.
 REGISTRY = "registry"
 
-#: Renewals within a lease; a standby looks four times as often.
+#: Renewals per lease; a standby checks four times as often.
 _RENEWALS = 5
 _LOOKS = 20
 
@@ -45,12 +45,12 @@ class Term:
 
     @classmethod
     def of(cls, url: str) -> "Term | None":
-        """The term that an address names: what a thread, a task or a query writes under."""
+        """The term that an address names, under which a thread, a task or a query writes."""
         fence = Fence.of(url)
         return None if fence is None else cls(*fence)
 
     def address(self, url: str) -> str:
-        """Of the same bus: whatever is written over it is refused once this term is over."""
+        """The address of the same bus: writes over it are refused once this term is over."""
         return f"{url.partition('#')[0]}#{self.role}={self.epoch}"
 
 
@@ -67,15 +67,15 @@ class RoleState:
 
 
 class Roles:
-    """The calls to the bus; each raises BusError or, once the bus is away for a second, BusUnavailable."""
+    """The calls to the bus; each raises BusError or, once the bus has been down for a second, BusUnavailable."""
 
     def __init__(self, url: str, *, retry_seconds: float = 1.0, timeout_seconds: float = 2.0) -> None:
         self._store = Store(url.partition("#")[0], retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
 
     def acquire(self, role: str, holder: str, lease_seconds: float, *, seat: str = "", above: int = 0) -> Term | None:
-        """The term that begins now, or None while another process holds the role; `holder` is a standby then.
+        """The term that begins now, or None while another process holds the role; `holder` is then a standby.
 
-        `above`: an epoch that is over, for where the store may have lost the count.
+        `above`: a past epoch, in case the store has lost the count.
         """
         milliseconds = round(lease_seconds * 1_000)
         epoch, is_mine = self._store.run("role", "take", role, holder, seat, milliseconds, above)
@@ -99,7 +99,7 @@ class Roles:
         self._store.run("role", "withdraw", role, holder)
 
     def all(self) -> dict[str, RoleState]:
-        """Of every role that anyone ever held."""
+        """The state of every role that was ever held."""
         return {
             name.decode(): RoleState(int(epoch), holder.decode(), tuple(sorted(each.decode() for each in standbys)))
             for name, epoch, holder, standbys in self._store.run("roles")
@@ -110,7 +110,7 @@ class Roles:
 
 
 def say_standby() -> None:
-    """For those who started a part by hand."""
+    """For users who started a part by hand."""
     with contextlib.suppress(OSError):
         sys.stdout.write("standby\n")
         sys.stdout.flush()
@@ -122,9 +122,9 @@ def _holder() -> str:
 
 @dataclass(slots=True)
 class Keeper:
-    """One process's part in a role: `wait` until it is ours, and keep it until `close`.
+    """A process's handle on a role: `wait` until it is ours, and keep it until `close`.
 
-    `on_lost` is called once, from a thread, when another term has begun. While the bus cannot be reached the term
+    `on_lost` is called once, from a thread, when another term has begun. While the bus cannot be reached, the term
     continues: no other process can begin one, and nothing can be written.
     """
 
@@ -135,16 +135,16 @@ class Keeper:
     on_lost: Callable[[RoleLost], object] = lambda _: None
     holder: str = field(default_factory=_holder)
     term: Term | None = None
-    #: Whether another process was seen to hold the role.
+    #: Whether another process has been seen holding the role.
     is_standby: bool = False
-    #: Whether the last renewal did not reach the bus: another term may have begun.
+    #: Whether the last renewal failed to reach the bus: another term may have begun.
     is_cut_off: bool = False
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     @classmethod
     def of(cls, url: str, role: str, lease_seconds: float, *, seat: str = "") -> "Keeper":
-        """Raises ConfigurationError for a url that no bus can have."""
+        """Raises ConfigurationError for a url that cannot be a bus's."""
         try:
             # A server that hangs must not keep a holder from renewing in time once it continues.
             return cls(Roles(url, retry_seconds=lease_seconds / _RENEWALS), role, lease_seconds, seat)
@@ -152,14 +152,14 @@ class Keeper:
             raise ConfigurationError(f"bus.url: {error}") from error
 
     def wait(self, stopping: threading.Event, on_standby: Callable[[], object] = lambda: None) -> Term | None:
-        """Our term, or None when `stopping` was set before there was one. `on_standby`: called when we must wait."""
+        """Our term, or None if `stopping` was set first. `on_standby`: called when we must wait."""
         pause = 0.0
         while not stopping.wait(pause):
             try:
                 term = self.roles.acquire(self.role, self.holder, self.lease_seconds, seat=self.seat)
             except BusUnavailable as error:
                 log.warning("role_not_reached", role=self.role, error=str(error))
-                # The holder could not renew its lease either, and gets the time to.
+                # The holder could not renew its lease either, and gets time to do so.
                 pause = self.lease_seconds if self.is_standby else self.lease_seconds / _LOOKS
                 continue
             if term is not None:
@@ -183,7 +183,7 @@ class Keeper:
         return {"name": self.role, "epoch": None if self.term is None else self.term.epoch, "standby": self.is_standby}
 
     def close(self) -> None:
-        """Leave the role to a standby."""
+        """Release the role to a standby."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join()

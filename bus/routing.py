@@ -16,15 +16,15 @@ _cached_partition_of = lru_cache(maxsize=1 << 16)(partition_of)
 
 
 class Router:
-    """Chooses partitions; keyless records without a wish take turns, topic by topic: by one counter for all, two topics
-    or groups that are used in turn would meet the same partitions each time, and others never.
+    """Chooses partitions; records without a key or a requested partition rotate per topic: with one counter for all,
+    two topics or groups used alternately would always get the same partitions.
     """
 
     def __init__(self) -> None:
         self._counters: defaultdict[Hashable, itertools.count[int]] = defaultdict(_anywhere)
 
     def route(self, topic: str, records: Sequence[Record], partitions: int) -> list[int]:
-        """One partition a record. Raises BusError for a partition that `topic` does not have."""
+        """One partition per record. Raises BusError for a partition that `topic` does not have."""
         chosen = []
         counter = self._counter(topic)
         for record in records:
@@ -40,7 +40,7 @@ class Router:
         return chosen
 
     def rotated(self, who: Hashable, partitions: Sequence[int] | None, count: int) -> list[int]:
-        """The asked partitions (None = all of `count`) in an order whose start moves on with each call of `who`."""
+        """The requested partitions (None = all of `count`) in an order whose start advances with each call of `who`."""
         asked = list(range(count)) if partitions is None else sorted(set(partitions))
         if asked and not 0 <= asked[0] <= asked[-1] < count:
             raise BusError(f"no partitions {asked}: there are {count}")
@@ -61,5 +61,5 @@ def _anywhere() -> "itertools.count[int]":
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:
-    """JSON text, empty where there are none."""
+    """JSON text, empty if there are none."""
     return json.dumps(dict(headers)).encode() if headers else b""

@@ -1,4 +1,4 @@
-"""The way to Redis: connections, scripts, and calls that are repeated when the connection breaks."""
+"""Access to Redis: connections, scripts, and calls that are repeated if the connection breaks."""
 
 import hashlib
 import os
@@ -26,13 +26,13 @@ from core.log import get_logger
 
 log = get_logger()
 
-#: What is sent without waiting for room: it mostly fits into the buffer of a socket that has nothing else to send.
+#: The most that is sent without waiting for room: it usually fits into the buffer of an idle socket.
 _AT_ONCE_BYTES = 1 << 18
 
 Argument = bytes | str | int
 Result = TypeVar("Result")
 
-#: Error replies of a server that will serve again, and what is the matter with it.
+#: Error replies of a server that will recover, and their causes.
 _REFUSALS = {
     "BUSY": "Redis is busy with a script",
     "CLUSTERDOWN": "the Redis cluster is down",
@@ -41,11 +41,11 @@ _REFUSALS = {
     "MISCONF": "Redis cannot write its log to the disk",
     "NOREPLICAS": "Redis has fewer replicas in step than min-replicas-to-write",
     "OOM": "Redis has reached maxmemory",
-    "READONLY": "Redis is a replica that takes no writes",
+    "READONLY": "Redis is a replica that does not accept writes",
     "TRYAGAIN": "Redis is moving its keys",
     "UNKILLABLE": "Redis is busy with a script",
 }
-#: Those of redis-py's classes that leave the code out of their text.
+#: Classes of redis-py that leave the code out of their text.
 _CODES: dict[type[redis.RedisError], str] = {
     redis.BusyLoadingError: "LOADING",
     redis.exceptions.ClusterDownError: "CLUSTERDOWN",
@@ -58,7 +58,7 @@ _CODES: dict[type[redis.RedisError], str] = {
 _CODE = re.compile(rf"(?:^|\s-)({'|'.join(_REFUSALS)})\b")
 
 
-#: What `lua/_fence.lua` answers.
+#: The answer of `lua/_fence.lua`.
 _FENCED = re.compile(r"FENCED cw:role:(\S+) cw:epoch:(\d+) (\d+)")
 
 #: A line `--@ name` of a script stands for the file `_name.lua`, which several scripts share.
@@ -106,7 +106,7 @@ class Fence(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Fence | None":
-        """Of an address that names one (`redis://host:6379/0#driver=7`). Raises ValueError."""
+        """The fence of an address with one (`redis://host:6379/0#driver=7`). Raises ValueError."""
         role, _, epoch = url.partition("#")[2].partition("=")
         return cls(role, int(epoch)) if role else None
 
@@ -119,11 +119,10 @@ class Store:
     """Runs commands, each call on a connection of its own; safe for threads and after a fork.
 
     A call that meets a broken connection, or a server that refuses for now, is repeated for `retry_seconds`; then it
-    raises BusUnavailable or BusRefusing. So every command given here must be harmless when it runs twice.
+    raises BusUnavailable or BusRefusing. Every command given here must therefore be idempotent.
 
-    At maxmemory (and so on) a script is refused whole or runs whole: Redis looks at a script's first write alone.
-
-    Where `url` names a fence, scripts and `write` raise RoleLost once its epoch is over.
+    At maxmemory and similar errors, a script either runs completely or is refused, because Redis checks only a script's
+    first write. If `url` names a fence, scripts and `write` raise RoleLost once its epoch is over.
     """
 
     def __init__(self, url: str, *, retry_seconds: float, timeout_seconds: float) -> None:
@@ -186,7 +185,7 @@ class Store:
             try:
                 return _checked(self._exchange(by_sha, 1)[0])
             except redis.exceptions.NoScriptError:
-                # A server that started anew knows no scripts; EVAL makes it remember this one.
+                # A restarted server has no scripts; EVAL makes it cache this one.
                 by_source = b"$4\r\nEVAL\r\n$%d\r\n%b\r\n" % (len(chosen.source), chosen.source)
                 return _checked(self._exchange(start + by_source + self._keys + arguments, 1)[0])
 
@@ -204,9 +203,9 @@ class Store:
         return name in self._known and self.begin(pending, self.pack_script(name, count, arguments))
 
     def begin(self, pending: PendingCall, packed: bytes) -> bool:
-        """Send commands and wait for nothing; `pending` gets the answer.
+        """Send commands without waiting; `pending` gets the answer.
 
-        False when that cannot be done at once: nothing has run then that would not be harmless to run again.
+        False if that is not possible immediately: then nothing has run that could not be repeated.
         """
         if len(packed) > _AT_ONCE_BYTES or not self._idle:
             return False
@@ -229,14 +228,14 @@ class Store:
         except OSError:
             sent = 0
         if sent < len(packed):
-            # Redis runs no command that it has not got the whole of.
+            # Redis does not run a command before it has received all of it.
             give_back(False)
             return False
         pending.start(wire.fileno(), self.timeout_seconds, give_back)
         return True
 
     def refusal(self) -> str:
-        """Why the server takes no writes just now, or an empty string. Raises BusError, BusUnavailable."""
+        """Why the server currently refuses writes, or an empty string. Raises BusError, BusUnavailable."""
         try:
             _checked(self._exchange(pack(("SET", "cw:probe", "")), 1)[0])
         except redis.RedisError as error:
@@ -296,7 +295,7 @@ class Store:
             connection.disconnect()  # type: ignore[no-untyped-call]
         self._idle.append(connection)
         if self._is_closed:
-            # Closed meanwhile: this call may have connected anew.
+            # Closed meanwhile: this call may have reconnected.
             self._drop_idle()
         return received
 
@@ -315,7 +314,7 @@ class Store:
         except redis.ResponseError as error:
             if not _refusal(error):
                 raise
-            # It takes no writes for now, so no records either: this connection is used once.
+            # It currently refuses writes, and therefore records: this connection is used once.
             self._ungreeted.add(connection)
 
     def _take(self) -> AbstractConnection:
@@ -334,7 +333,7 @@ class Store:
             return connection
 
     def _drop_idle(self) -> None:
-        """After one connection broke, the others are most likely broken too."""
+        """After one connection breaks, the others are probably broken too."""
         while self._idle:
             try:
                 self._idle.pop().disconnect()  # type: ignore[no-untyped-call]
@@ -355,7 +354,7 @@ def _is_passing(error: BaseException) -> bool:
 
 
 def _refusal(error: BaseException | None) -> str:
-    """The code with which a server that is there refuses for now, or an empty string."""
+    """The code with which a reachable server temporarily refuses, or an empty string."""
     if error is None:
         return ""
     if isinstance(error, redis.ResponseError) and (found := _CODE.search(str(error))):

@@ -1,4 +1,4 @@
-"""Names on the bus that several parts share, and what their records are."""
+"""Names on the bus that several parts share, with their record types."""
 
 #: Gateway-visible, fixed by the contract.
 TICKS = "ticks"  # TickBatch (or Tick), key = ticker
@@ -14,13 +14,16 @@ PROOF_QUESTIONS = "proof_questions"  # ProofQuestion, key = request id, one part
 PROOFS = "proofs"  # Proof, key = request id, one partition
 SNAPSHOTS = "snapshots"  # Snapshot, key = ticker
 TICK_MARKS = "tick_marks"  # TickMark, partition of the ticker, key = ticker
-TICK_ROWS = "tick_rows"  # what the live query stores: see flink_replacement_spark.live.tick_rows; partitions of TICKS
+TICK_ROWS = (
+    "tick_rows"  # rows that the live query stores: see flink_replacement_spark.live.tick_rows; partitions of TICKS
+)
 TRIGGER_CONTROLS = "trigger_controls"  # TriggerControl, key = trigger id, one partition
 TRIGGER_PROGRESS = "trigger_progress"  # TriggerProgress, one partition
 DELIVERIES = "deliveries"  # JSON of a finished delivery of an alert, one partition; see alerts.alert.Outcome
 DEAD_LETTERS = "dead_letters"  # DeadLetter, key = topic of the record, one partition; see bus.dead_letters
 
-#: What becomes of records that were taken before. A store at its limit of memory takes it, or it would never have room.
+#: Results of records accepted before. A store at its memory limit accepts them, because it would never have room
+#: otherwise.
 ENDING = frozenset(
     {OHLC, TICK_ROWS, TRIGGER_EVENTS, NOTIFICATIONS, HISTORY_OUTCOMES, TRIGGER_PROGRESS, DELIVERIES, DEAD_LETTERS}
 )
@@ -28,15 +31,15 @@ ENDING = frozenset(
 #: Registries of `publish_once`.
 REGISTRY_REQUESTS = "requests"  # request id -> Request
 REGISTRY_FINALS = "finals"  # request id -> HistoryReadyNotification
-REGISTRY_DEAD_LETTERS = "dead_letters"  # part, place and content of a record that was put aside a short while ago
+REGISTRY_DEAD_LETTERS = "dead_letters"  # part, position and content of a record that was put aside recently
 REGISTRY_DELIVERIES = "deliveries"  # names of deliveries whose outcomes are on DELIVERIES
 
-#: Where a name must not be forgotten before its time: too many are refused. Elsewhere the oldest goes.
+#: Registries whose names must not be forgotten early: too many are refused. In others, the oldest is removed.
 REFUSING_REGISTRIES = frozenset({REGISTRY_REQUESTS})
 
 #: Keyed tables.
 TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
-RELAY_ASKS = "registry_asks"  # what clients of other relays ask the registry of triggers; one partition
+RELAY_ASKS = "registry_asks"  # trigger requests that other relays forward to the registry; one partition
 RELAY_ANSWERS = "registry_answers"  # its answers to them, and its notices; one partition
 TABLE_RELAYS = "relays"  # relay -> nothing, kept fresh while it runs
 TABLE_BROKER = "broker"  # SERVING_KEY -> the epoch of the broker whose door is open
@@ -62,9 +65,9 @@ TABLE_ALERTS_OPENED = "alerts_opened"  # key -> Opened: an alert that another tr
 TABLE_SILENCES = "silences"  # id -> Silence, written by `candlewright alerts silence`
 TABLE_KEEP_RULES = "keep_rules"  # name -> Rule, written by `candlewright keep add`; relay.keep.rules
 TABLE_KEEP_SERIES = "keep_series"  # ticker and period -> Series, how far the relay keeps it; relay.keep.series
-TABLE_KEEP = "keep"  # `summary`: what is behind, for a minute
+TABLE_KEEP = "keep"  # `summary`: the lagging series, for a minute
 TABLE_IMPORTS = "imports"  # id -> Import that `candlewright import` ordered; core.imports
-TABLE_LOST_RECORDS = "lost_records"  # topic -> what a reader had read of it that the store lost, for a day; bus.lost
+TABLE_LOST_RECORDS = "lost_records"  # topic -> records that a reader had read and the store lost, for a day; bus.lost
 TABLE_PLATFORM = "platform"  # facts about everything on this bus: `origin` (core.origin)
 
 #: The one key of TABLE_BROKER.

@@ -5,7 +5,7 @@ import warnings
 
 
 def main() -> None:
-    """Run one command. Exit code: 0 done, 1 the platform said no (message on stderr), 2 wrong usage."""
+    """Run one command. Exit code: 0 done, 1 the platform refused (message on stderr), 2 wrong usage."""
     from candlewright.cli.app import app
     from candlewright.wire.errors import CandlewrightError
 

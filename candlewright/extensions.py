@@ -1,4 +1,5 @@
-"""What `candlewright-platform` adds where it is installed, found by its entry points: the client imports none of it."""
+"""Extensions that `candlewright-platform` adds if it is installed, found by its entry points: the client imports none
+of it."""
 
 from functools import cache
 from importlib.metadata import entry_points
@@ -19,5 +20,5 @@ class PlatformMissing(CandlewrightError):
 
 @cache
 def extension(name: str) -> Any:
-    """What the platform provides under `name`, or None where it is not installed."""
+    """The platform's extension `name`, or None if it is not installed."""
     return next((found.load() for found in entry_points(group=GROUP, name=name)), None)

@@ -104,5 +104,5 @@ def _alias(alias: str, name: str) -> Entry:
     if aggregate.takes_part:
         return Entry(alias, "aggregate", f"{alias}(x, p)", usage.text, usage.nulls, stream, f"{alias}(price, 0.9)")
     signature, example = (text.replace(base, alias, 1) for text in (usage.signature, usage.example))
-    text = "how many different values there are" if name == "COUNT_DISTINCT" else f"the same as {name}"
+    text = "how many distinct values there are" if name == "COUNT_DISTINCT" else f"the same as {name}"
     return Entry(alias, "aggregate", signature, text, usage.nulls, stream, example.replace("(*)", "(side)"))

@@ -91,7 +91,7 @@ def _csv(parts: Iterator[pa.Table]) -> Iterator[bytes]:
 
 
 class _Sink:
-    """What the writer has put out since it was last asked."""
+    """What the writer has emitted since it was last asked."""
 
     def __init__(self) -> None:
         self.closed = False

@@ -19,7 +19,7 @@ log = get_logger()
 
 _BACKLOG = 2_048
 _KEEP_ALIVE_SECONDS = 30
-#: Time that a stop leaves to calls in work.
+#: Time that a stop leaves to running calls.
 _STOP_SECONDS = 3
 _MAX_FRAME_BYTES = 64 << 10
 

@@ -44,7 +44,7 @@ class Services:
         return await self._client
 
     async def markets(self, venue: str, fresh_seconds: float) -> Sequence[Market]:
-        """Those of a venue, as they were at most so long ago. Raises InvalidRequest for an unknown venue."""
+        """Those of a venue, as they were at most this long ago. Raises InvalidRequest for an unknown venue."""
         at, found = self._markets.get(venue, (-math.inf, ()))
         if time.monotonic() - at > fresh_seconds:
             found = tuple(await (await self.client()).markets(venue))

@@ -7,7 +7,7 @@ import numpy as np
 
 __all__ = ["HORIZONS", "after"]
 
-#: How many bars later the price is looked at.
+#: How many bars later the price is checked.
 HORIZONS = (5, 15, 60)
 _SECOND = 1_000_000_000
 

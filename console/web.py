@@ -37,7 +37,7 @@ see <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
 
 
 class Web(StaticFiles):
-    """Files whose names hold their hash never change; the page is asked for each time."""
+    """Files whose names hold their hash never change; the page is requested each time."""
 
     def __init__(self, on_page: Callable[[], object] = lambda: None) -> None:
         """`on_page`: called for each page that is served."""

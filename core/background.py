@@ -1,4 +1,4 @@
-"""Background threads and tasks: each either lives or takes its process down, loudly.
+"""Background threads and tasks: each is restarted, or ends its process with an error, when it fails.
 
 No other module starts a thread or makes a task (a test looks for it). An exception that the work itself does not handle
 is logged and counted, and then one of three things happens:
@@ -6,7 +6,7 @@ is logged and counted, and then one of three things happens:
 - `restarts_after` is set: the work begins again after that pause. `warnings()` names the failure for a while.
 - `on_failure` is set: the owner is notified, and raises in its main loop or in its user's next call.
 - neither: the process ends with `EXIT_CODE`, so that the supervisor starts it again. In a process that is not a part
-  (a user's program, a test) the failure stays in `problems()` for good instead, and readiness is lost.
+  (a user's program, a test) the failure stays in `problems()` permanently instead, and readiness is lost.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ __all__ = [
 
 #: EX_SOFTWARE of sysexits.h.
 EXIT_CODE = 70
-#: How long a failure after which work was started again stays a warning.
+#: How long a failure with a restart remains a warning.
 WARNED_SECONDS = 300.0
 _SWITCH_SECONDS = 0.0005
 
@@ -49,9 +49,9 @@ class _Failures:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.ends_process = False
-        #: Why work has ended for good, by its name.
+        #: Why work has ended permanently, by its name.
         self.ended: dict[str, str] = {}
-        #: Why and when work was started again.
+        #: Why and when work was restarted.
         self.restarted: dict[str, tuple[str, float]] = {}
 
 
@@ -59,26 +59,26 @@ _failures = _Failures()
 
 
 def exit_on_failure() -> None:
-    """This process is a part: it ends when background work fails that nothing restarts."""
+    """This process is a part: it exits if background work fails and is not restarted."""
     _failures.ends_process = True
     threading.excepthook = _foreign_thread_failed
 
 
 def problems() -> tuple[str, ...]:
-    """Why background work has ended for good, a sentence each."""
+    """Why background work has ended permanently, as sentences."""
     with _failures.lock:
         return tuple(_failures.ended.values())
 
 
 def warnings() -> tuple[str, ...]:
-    """Of work that failed and was started again a while ago at most."""
+    """Sentences about work that failed and was restarted recently."""
     now = time.monotonic()
     with _failures.lock:
         return tuple(text for text, at in _failures.restarted.values() if now - at < WARNED_SECONDS)
 
 
 def only_noted(error: BaseException) -> None:
-    """For `on_failure`, where what was to be done happens again without it: log and counter are enough."""
+    """For `on_failure` if the work is repeated elsewhere: log and counter are enough."""
 
 
 def forget_failures() -> None:
@@ -89,13 +89,14 @@ def forget_failures() -> None:
 
 
 def switch_often() -> None:
-    """In a process in which a thread that waited for the bus must not wait five milliseconds more for a busy one."""
+    """For a process in which a thread that waited for the bus must not wait another five milliseconds for a busy
+    one."""
     sys.setswitchinterval(_SWITCH_SECONDS)
 
 
 def spare_startup() -> None:
-    """Leave what a process has made so far out of garbage collections: it stays. A full one stops the process until it
-    has visited every object, the driver for 0.1 to 0.3 s every few seconds.
+    """Exclude all objects made so far from garbage collection, because they stay. A full collection stops the process
+    until it has visited every object: the driver for 0.1 to 0.3 s every few seconds.
     """
     gc.freeze()
 
@@ -176,7 +177,7 @@ def _note(name: str, error: BaseException) -> None:
 
     _counter().labels(name).inc()
     if isinstance(error, RoleLost):
-        # Every thread of the part meets it, and none is at fault.
+        # Every thread of the part gets it, and none is at fault.
         get_logger().warning("background_ended", name=name, error=str(error))
     else:
         get_logger().error("background_failed", name=name, error=repr(error), exc_info=error)
@@ -208,7 +209,7 @@ def _end(name: str, error: BaseException, on_failure: OnFailure | None) -> bool:
         _failures.ended[name] = f"{name} has ended: {_told(error)}"
     if _failures.ends_process:
         sys.stderr.flush()
-        # Not sys.exit, which would end this thread alone. What was acknowledged is durable before it is.
+        # Not sys.exit, which would end only this thread. Acknowledged work is already durable.
         os._exit(EXIT_CODE)
     return False
 
@@ -219,7 +220,7 @@ def _told(error: BaseException) -> str:
 
 
 def _foreign_thread_failed(args: "threading.ExceptHookArgs") -> None:
-    """A library's own thread (py4j, gRPC): whether its end matters is seen by those who wait for it."""
+    """A library's own thread (py4j, gRPC): if its end matters, the code that waits for it notices."""
     if args.exc_value is not None and args.exc_type is not SystemExit:
         _note(f"thread {args.thread.name}" if args.thread is not None else "thread", args.exc_value)
 

@@ -1,6 +1,6 @@
 """How an ingestor reports to the broker why a job failed: `CODE: text` in WorkComplete.error_message.
 
-Any other text (a foreign ingestor's own words) counts as UNKNOWN, which is retried like an outage.
+Any other text (from a foreign ingestor) counts as UNKNOWN, which is retried like an outage.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,12 @@ class FailureCode(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """True where another ingestor would meet the same answer."""
+        """True if another ingestor would get the same answer."""
         return self in _FINAL
 
     @property
     def counts_as_attempt(self) -> bool:
-        """False where the job itself did nothing wrong: an orderly shutdown, or an exchange's limit."""
+        """False if the job itself is not at fault: an orderly shutdown, or an exchange's limit."""
         return self not in (FailureCode.SHUTDOWN, FailureCode.RATE_LIMITED)
 
 

@@ -1,6 +1,6 @@
 """The status page of a process: `/health`, `/ready`, `/metrics`, `/status`.
 
-A daemon thread answers, so that a busy main loop is still seen; whether that loop lives is what `status` must say.
+A daemon thread answers, even if the main loop is busy; `status` must report whether that loop is alive.
 """
 
 import json
@@ -22,8 +22,8 @@ SUPERVISOR_PORT_FILE = "up.http"
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a part says of itself. `problems` are sentences, empty when healthy; a part that has one for long is started
-    again. `warnings` are what a person should look at, and what a new start would not mend.
+    """A part's own status. `problems` are sentences, empty if healthy; a part with a lasting problem is restarted.
+    `warnings` need an operator's attention and would not be fixed by a restart.
     """
 
     part: str
@@ -31,9 +31,9 @@ class Status:
     problems: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    #: Another process has this part's role: this one is well, and waits to take over.
+    #: Another process has this part's role: this one is healthy, and waits to take over.
     is_standby: bool = False
-    #: A service that does not answer, which no new start of this part would mend; empty if all are there.
+    #: A service that does not answer, which a restart of this part would not fix; empty if all answer.
     waits_for: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class StatusServer:
 
 
 def _with_background(status: Status) -> Status:
-    """A part whose background work fails says so, whatever else it says of itself."""
+    """Adds failures of background work to a part's status."""
     ended = problems()
     return replace(
         status,
@@ -104,14 +104,14 @@ def _with_background(status: Status) -> Status:
 def _handler(status: Callable[[], Status], render_metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10
-        #: A connection may ask again.
+        #: A connection may send another request.
         protocol_version = "HTTP/1.1"
         #: An answer is sent whole.
         wbufsize = -1
         server_version = f"candlewright/{VERSION}"
 
         def do_HEAD(self) -> None:
-            """For probes that ask no more than whether it is well."""
+            """For probes that only check the status code."""
             self.do_GET()
 
         def do_GET(self) -> None:

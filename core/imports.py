@@ -1,4 +1,4 @@
-"""An import as the command orders it from the driver, by the table `imports` of the bus."""
+"""An import as the command requests it from the driver, through the table `imports` of the bus."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Literal
 import orjson
 
 _ID = re.compile(r"[0-9a-f]{32}")
-#: Rows of the table are kept this long, and so are files that no driver has taken.
+#: Rows of the table are kept this long, and so are files that no driver has read.
 KEEP_SECONDS = 86_400.0
 
 State = Literal["asked", "running", "done", "failed"]
@@ -34,7 +34,7 @@ class Import:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Import":
-        """Raises ValueError or TypeError for what is none."""
+        """Raises ValueError or TypeError for invalid bytes."""
         found = cls(**orjson.loads(value))
         if not _ID.fullmatch(found.import_id):
             raise ValueError(f"{found.import_id!r} is not the id of an import")
@@ -58,5 +58,5 @@ def rows_of(data_dir: Path, import_id: str) -> Path:
 
 
 def differences_of(data_dir: Path, import_id: str) -> Path:
-    """What was not written, once an import is done."""
+    """The rows that were not written, once an import is done."""
     return folder_of(data_dir) / f"{import_id}.differences.parquet"

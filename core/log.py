@@ -1,4 +1,4 @@
-"""Structured logs: one event a line, key=value on a terminal, JSON in a file or pipe."""
+"""Structured logs: one event per line, key=value on a terminal, JSON in a file or pipe."""
 
 import logging
 import sys

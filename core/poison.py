@@ -1,8 +1,7 @@
-"""A bad record or a bad environment: what a part that reads a stream must distinguish.
+"""Distinguishes bad records from a bad environment, for parts that read a stream. A bad environment (a bus that is
+down, a full disk, a locked catalog) passes, and the same work is retried for as long as it takes.
 
-A bad environment (a bus that is away, a full disk, a locked catalog) passes, and the same work is tried again for as
-long as it takes. A bad record never passes: its reader must name it, move it out of the way (`bus.dead_letters`), and
-go on.
+ A bad record never passes: its reader must identify it, put it aside (`bus.dead_letters`), and continue.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +11,13 @@ from candlewright.wire.errors import BadFrame, CandlewrightError
 
 __all__ = ["culprits", "is_poison", "reason_of", "refused"]
 
-#: Culprits that are looked for one by one; all other records of the call are put aside with the last of them.
+#: Culprits that are searched one by one; all other records of the call are put aside with the last of them.
 MAX_CULPRITS = 16
 Item = TypeVar("Item")
 
 
 def is_poison(error: BaseException) -> bool:
-    """Whether pure work on records failed because of what they say, so that another attempt fails alike."""
+    """Whether pure work on records failed because of their content, so that another attempt would fail too."""
     if isinstance(error, BadFrame):
         return True
     return isinstance(error, Exception) and not isinstance(error, OSError | MemoryError | CandlewrightError)
@@ -29,10 +28,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def culprits(items: Sequence[Item], digest: Callable[[Sequence[Item]], object]) -> list[tuple[Item, str]]:
-    """Those of `items` without which `digest` takes the others, each with its reason; empty when it takes them all.
+    """Those of `items` without which `digest` accepts the others, each with its reason; empty if it accepts all.
 
-    `digest` must do the same whenever it is called, and leave no trace. Each culprit is the last item of the shortest
-    beginning that fails, which takes about log2(len(items)) calls to find.
+    `digest` must be deterministic and free of side effects. Each culprit is the last item of the shortest prefix that
+    fails, which takes about log2(len(items)) calls to find.
     """
     left = list(items)
     found: list[tuple[Item, str]] = []
@@ -52,7 +51,7 @@ def culprits(items: Sequence[Item], digest: Callable[[Sequence[Item]], object]) 
 
 
 def refused(items: Sequence[Item], digest: Callable[[Sequence[Item]], object]) -> list[tuple[Item, str]]:
-    """`culprits` where each item fails or not by itself: what fails is halved until it is one."""
+    """`culprits` if each item fails independently: a failing range is halved until it is one item."""
     reason = _failure(items, digest)
     if not reason or not items:
         return []
@@ -65,7 +64,7 @@ def refused(items: Sequence[Item], digest: Callable[[Sequence[Item]], object]) -
 def _failure(items: Sequence[Item], digest: Callable[[Sequence[Item]], object]) -> str:
     try:
         digest(items)
-    except Exception as error:  # Whatever a record brings about: that is what is asked here.
+    except Exception as error:  # Any error that a record causes counts here.
         if not is_poison(error):
             raise
         return reason_of(error)

@@ -1,4 +1,4 @@
-"""Whether the services that the platform needs answer: catalog, object store, Spark master. Each look is short."""
+"""Whether the services that the platform needs answer: catalog, object store, Spark master. Each check is short."""
 
 import contextlib
 import socket
@@ -15,7 +15,7 @@ _PORTS = {"postgresql": 5432, "mysql": 3306, "https": 443, "http": 80}
 
 
 def away(settings: Settings) -> Iterator[str]:
-    """A sentence for each service of these settings that does not answer. What a new start of a part cannot mend."""
+    """A sentence for each configured service that does not answer, which a restart of a part cannot fix."""
     for what, look in (
         (f"the catalog {shown(settings.iceberg.uri)}", _catalog),
         (f"the object store {store_endpoint(settings)}", _store),
@@ -34,13 +34,13 @@ def _catalog(settings: Settings) -> str:
 
 
 def _store(settings: Settings) -> str:
-    """Amazon's own store has no `s3.endpoint`, and is not asked."""
+    """Amazon's own store has no `s3.endpoint`, and is not checked."""
     endpoint = _endpoint(settings)
     return _tcp(endpoint) if endpoint else ""
 
 
 def store_endpoint(settings: Settings) -> str:
-    """As it may be shown; empty for Amazon's own store and for files."""
+    """Without secrets; empty for Amazon's own store and for files."""
     return shown(_endpoint(settings))
 
 
@@ -59,7 +59,7 @@ def _master(settings: Settings) -> str:
 
 
 def _http(url: str) -> str:
-    """Any answer but an error of the server itself will do: who asks may need to log in."""
+    """Any answer except a server error suffices, because the caller may need to log in."""
     try:
         urllib.request.urlopen(url, timeout=SECONDS).close()
     except urllib.error.HTTPError as error:

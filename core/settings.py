@@ -1,8 +1,8 @@
 """All settings of the platform, read once per process.
 
 Order, strongest first: command line (`overrides`), environment (`CANDLEWRIGHT_BROKER__LEASE_SECONDS=2`), the TOML
-file (`candlewright.toml`, or the path given), defaults. An unknown key is an error, and so is a variable of the
-environment that must be meant as one, so that a typing mistake is not silently a default.
+file (`candlewright.toml`, or the path given), defaults. An unknown key is an error, and so is an environment variable
+that must be meant as a setting, so that a typo never silently means the default.
 """
 
 import os
@@ -27,7 +27,7 @@ _WHOLE = ConfigDict(extra="forbid")
 
 
 def is_loopback(bind: str) -> bool:
-    """Whether only this machine can reach what is bound there (`host:port`, with or without `tcp://`)."""
+    """Whether only this machine can reach that address (`host:port`, with or without `tcp://`)."""
     host = bind.removeprefix("tcp://").rpartition(":")[0].strip("[]")
     if host == "localhost":
         return True
@@ -44,7 +44,7 @@ class BrokerSettings(Group):
     max_attempts: int = Field(3, ge=1)
     max_connections: int = Field(1_000, ge=1)
     max_slots: int = Field(100_000, ge=1)
-    #: A request waits this long to hear what the table proves of it before all of it is fetched; 0 = fetch at once.
+    #: A request waits this long for an answer about proven ranges before all of it is fetched; 0 = fetch immediately.
     proof_seconds: float = Field(5.0, ge=0)
 
 
@@ -62,7 +62,7 @@ class RelaySettings(RelayAddresses):
 
 
 class SecuritySettings(Group):
-    """`curve`: relay and broker let in only holders of a key of their role (`candlewright keys new`)."""
+    """`curve`: relay and broker accept only holders of a key of their role (`candlewright keys new`)."""
 
     curve: bool = False
 
@@ -71,20 +71,20 @@ class IngestorSettings(Group):
     slots_historical: int = Field(4, ge=0)
     slots_realtime: int = Field(16, ge=0)
     venues: tuple[str, ...] = ("BINANCE", "KRAKEN", "OKX", "BYBIT", "COINBASE")
-    #: One address or several, of which the ingestor looks for the broker that serves.
+    #: One address or several, among which the ingestor looks for the serving broker.
     broker: str | tuple[str, ...] = ""
     request_timeout_seconds: float = Field(10.0, gt=0)
     budget_share: float = Field(0.7, gt=0, le=1)
-    #: Part of that rate that keep-fresh rules may use; the rest is left for requests of clients.
+    #: Share of that rate for keep-fresh rules; the rest is left for requests of clients.
     background_share: float = Field(0.5, gt=0, le=1)
     rate_limit: bool = True
     #: Share of the minutes whose live bars are compared with the exchange's own candles.
     bar_check_share: float = Field(0.02, ge=0, le=1)
-    #: A live ticker that is silent for less than this is never asked about.
+    #: A live ticker that has been silent for less than this is not checked over REST.
     silence_floor_seconds: float = Field(2.0, gt=0)
-    #: Name of the address that requests leave by: ingestors of one name share one rate budget an exchange.
+    #: Name of the outgoing address: ingestors with one name share one rate budget per exchange.
     egress: str = "default"
-    #: File of `candlewright keys new NAME --role ingestor`, where the platform has keys on.
+    #: File of `candlewright keys new NAME --role ingestor`, if the platform has keys on.
     key: str = ""
     numaflow: Mapping[str, NumaflowSourceSettings] = {}
 
@@ -100,7 +100,7 @@ class ExchangeSettings(Group):
 
 class BusSettings(Group):
     """`max_bytes`: of a topic; `max_topics`, `max_groups` (of a topic), `max_names` (of a registry), `max_rows` (of a
-    table whose rows expire): docs/operations.md says what becomes of more.
+    table whose rows expire): docs/operations.md says what happens beyond them.
     """
 
     url: str = ""
@@ -116,7 +116,7 @@ class BusSettings(Group):
 
 class SparkSettings(SparkAddress):
     """`checkpoints`: a folder or URL for the offsets of the queries, by default in the data directory; `packages`:
-    Maven coordinates of further jars. `mode`: how live data is evaluated, by tasks that take it as it comes or in
+    Maven coordinates of further jars. `mode`: how live data is evaluated, by long-running tasks as it arrives, or in
     micro-batches; `interval_seconds`: how often such tasks report what they have done.
     """
 
@@ -143,8 +143,8 @@ class IcebergSettings(Group):
 
 
 class TicksSettings(Group):
-    """`max_ahead_seconds`: how far ahead of the exchange's clock a trade's time may be. What is further ahead is put
-    aside, since it would end every bar before it.
+    """`max_ahead_seconds`: how far ahead of the exchange's clock a trade's time may be. Trades further ahead are put
+    aside, since one would end every bar before it.
     """
 
     max_ahead_seconds: float = Field(5.0, gt=0)
@@ -164,12 +164,12 @@ class BarsSettings(Group):
 
 
 class TriggersSettings(Group):
-    """`watermark_delay_seconds`: how far behind the newest trade of its ticker a trade may be; `idle_seconds`: quiet
-    time by the wall clock after which a ticker's partition closes, 0 = never; `max_rows_per_key`: rows that one trigger
-    keeps of one ticker before it gives its oldest partial matches up; `max_partitions`: those of its PARTITION BY that
-    one trigger keeps at a time, past which it is suspended; `max_waiting_rows`: rows that wait for a slow trigger
-    before it is suspended; `activation_timeout_seconds`: how long a client waits at most to hear that its trigger runs,
-    or does no more.
+    """`watermark_delay_seconds`: how much older than its ticker's newest trade a trade may be; `idle_seconds`: silence
+    by the wall clock after which a ticker's partition closes, 0 = never; `max_rows_per_key`: rows that one trigger
+    keeps per ticker before it drops its oldest partial matches; `max_partitions`: partitions of PARTITION BY that one
+    trigger keeps at a time, past which it is suspended; `max_waiting_rows`: rows that wait for a slow trigger
+    before it is suspended; `activation_timeout_seconds`: how long a client waits at most for confirmation that its
+    trigger runs or has stopped.
     """
 
     watermark_delay_seconds: float = Field(0.0, ge=0)
@@ -190,7 +190,7 @@ class Settings(ClientConfig):
 
     model_config = SettingsConfigDict(extra="forbid")
 
-    #: What kind of data this start adds; by default the sandbox's with `up --sandbox`, else that of exchanges.
+    #: The kind of data of this start; by default the sandbox's with `up --sandbox`, else that of exchanges.
     origin: Origin | None = None
     broker: BrokerSettings = BrokerSettings()
     roles: RolesSettings = RolesSettings()
@@ -228,12 +228,12 @@ class Settings(ClientConfig):
 
     @property
     def has_gateways(self) -> bool:
-        """Whether there is something to do for the process `gateways`."""
+        """Whether the process `gateways` is needed."""
         return self.gateways.is_any_enabled or bool(self.ingestor.numaflow)
 
     @property
     def unguarded(self) -> tuple[str, ...]:
-        """Sockets of relay and broker that others than this machine can reach while keys are off."""
+        """Sockets of relay and broker that other machines can reach while keys are off."""
         binds = (self.relay.requests_bind, self.relay.notifications_bind, self.broker.bind)
         return () if self.security.curve else tuple(bind for bind in binds if not is_loopback(bind))
 
@@ -244,5 +244,5 @@ class Settings(ClientConfig):
 
 
 def load_settings(file: str | os.PathLike[str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Read the settings of the platform; raises ConfigurationError with one sentence a problem."""
+    """Read the settings of the platform; raises ConfigurationError with one sentence per problem."""
     return load(Settings, file, overrides)

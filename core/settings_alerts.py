@@ -81,7 +81,7 @@ class DestinationSettings(Group):
 
     @property
     def scheme(self) -> str:
-        """All of the address that may be shown: services have their keys in it."""
+        """The only part of the address that may be shown, because it contains keys of services."""
         return urlsplit(self.url.get_secret_value()).scheme
 
     @property
@@ -90,7 +90,8 @@ class DestinationSettings(Group):
 
 
 class RouteSettings(Group):
-    """Which alerts go `to` these destinations. Names and tickers may hold `*`; what is not given matches everything."""
+    """Which alerts go `to` these destinations. Names and tickers may contain `*`; an omitted condition matches
+    everything."""
 
     triggers: tuple[str, ...] = ()
     tickers: tuple[str, ...] = ()
@@ -112,7 +113,8 @@ class RouteSettings(Group):
 
 class AlertsSettings(BaseModel):
     """`[alerts.NAME]` is a destination, `[[alerts.route]]` says which alerts it gets. Without a route every destination
-    gets every trigger event. `heartbeat`: an address that is asked every `heartbeat_seconds` while all parts are well.
+    gets every trigger event. `heartbeat`: an address that is called every `heartbeat_seconds` while all parts are
+    healthy.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")

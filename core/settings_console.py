@@ -9,9 +9,9 @@ from candlewright.settings import ConsoleAddress
 
 
 class ConsoleSettings(ConsoleAddress):
-    """`bind`: on an address other than loopback every call needs a token; `hosts`, `origins`: names under which
-    browsers may reach it besides its own address, such as that of a proxy; `requests_per_second`: of one client, with
-    ten times as many at once; `max_streams`: live connections in all; `sql_*`: limits of one query.
+    """`bind`: on an address other than loopback every call needs a token; `hosts`, `origins`: additional names under
+    which browsers may reach it, such as a proxy's; `requests_per_second`: of one client, with bursts of ten times as
+    many; `max_streams`: live connections in all; `sql_*`: limits of one query.
     """
 
     model_config = ConfigDict(extra="forbid")

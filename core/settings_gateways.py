@@ -13,8 +13,8 @@ from candlewright.settings.group import Group
 
 
 class KafkaPixySettings(Group):
-    """`cluster`: the name by which requests may call this platform, besides none; `partitions` of topics that clients
-    make (0: as `bus.partitions`); `max_retries`: how often an unacknowledged message is offered again before
+    """`cluster`: the name that requests may use for this platform, besides none; `partitions` of topics that clients
+    create (0: as `bus.partitions`); `max_retries`: how often an unacknowledged message is offered again before
     it is dropped, -1 = without limit; `flush_seconds`: how long a stop waits for asynchronous messages to be written.
     """
 
@@ -31,13 +31,14 @@ class KafkaPixySettings(Group):
 
 
 class RocketMQSettings(Group):
-    """`advertise`: the address (host:port) that clients are sent to, by default the one that they came with;
+    """`advertise`: the address (host:port) that clients are sent to, by default the one that they used;
     `tls_cert`, `tls_key`: PEM files, by default a certificate made in the data directory; `nack_delays_seconds`: after
-    the first, second, … failure, the last one for all further; `transaction_check_seconds`: until a silent sender is
+    the first, second, … failure; the last one applies to all further ones; `transaction_check_seconds`: until a silent
+    sender is
     asked, twice as long for each further time, up to ten times; `access_keys`: secrets by key, empty = open to all;
-    `create_topics`: whether a topic that does not exist is made by its first message or reader; `invisible_seconds`: of
-    receivers that name none; `deduplication_seconds`: how long a message id is known, so that a repeated send is not
-    stored again, 0 = not at all.
+    `create_topics`: whether a missing topic is created by its first message or reader; `invisible_seconds`: for
+    receivers that specify none; `deduplication_seconds`: how long a message id is remembered, so that a repeated send
+    is not stored again, 0 = not at all.
     """
 
     enabled: bool = False
@@ -70,7 +71,7 @@ def _of_json(value: object) -> object:
 
 
 class NumaflowSettings(Group):
-    """`topic`: one or a list; `redeliver_seconds`: what stays unacknowledged this long goes to another replica;
+    """`topic`: one or a list; `redeliver_seconds`: records unacknowledged for this long go to another replica;
     `start`: where a new group begins; `replica`: the consumer's name in the group, by default of NUMAFLOW_POD or
     NUMAFLOW_REPLICA; `grace_seconds`: how long a stop waits for acknowledgements.
     """
@@ -105,7 +106,7 @@ class NumaflowSettings(Group):
 
 
 class KapacitorFunctionSettings(Group):
-    """A UDF of the operator's that triggers may use: a process (`prog`) or a server on a unix socket."""
+    """One of the operator's UDFs that triggers may use: a process (`prog`) or a server on a unix socket."""
 
     prog: str = ""
     args: tuple[str, ...] = ()
@@ -139,15 +140,15 @@ class GatewaysSettings(Group):
 
     @property
     def is_any_enabled(self) -> bool:
-        """Whether one of those is that have a server of their own."""
+        """Whether a gateway with its own server is enabled."""
         return self.kafka_pixy.enabled or self.rocketmq.enabled or self.numaflow.enabled
 
 
 class NumaflowSourceSettings(Group):
     """A Numaflow source that is read into `topic`. `mapping`: how its payloads become records; empty = the payload is
-    the record. Of `ticks`, names of JSON fields by `ticker`, `price`, `size`, `side`, `ts`, `trade_id`.
-    `unfit`: what becomes of a payload that is not a record of `topic`: it goes to `dead_letters` (by default
-    NAME_dead_letters), or reading stops before it. `max_records`, `timeout_ms`: asked for at once.
+    the record. For `ticks`, names of JSON fields by `ticker`, `price`, `size`, `side`, `ts`, `trade_id`. `unfit`: what
+    happens to a payload that is not a record of `topic`: it goes to `dead_letters` (by default NAME_dead_letters), or
+    reading stops before it. `max_records`, `timeout_ms`: of one read.
     """
 
     socket: str = "/var/run/numaflow/source.sock"

@@ -1,4 +1,4 @@
-"""Settings of the candles that are kept fresh."""
+"""Settings of keep-fresh rules."""
 
 import re
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Pattern(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Pattern":
-        """Of a ticker, or of one with wildcards before the venue, as `*/USDT.BINANCE`. Raises InvalidRequest."""
+        """From a ticker, or one with wildcards before the venue, such as `*/USDT.BINANCE`. Raises InvalidRequest."""
         symbol, _, venue = text.rpartition(".")
         pattern = cls(symbol, venue)
         if not pattern.is_glob and not any(each in venue for each in _WILDCARDS):
@@ -77,7 +77,7 @@ class KeepSettings(Group):
     @field_validator("since", mode="before")
     @classmethod
     def _time(cls, value: object) -> object:
-        # TOML has dates of its own.
+        # TOML has native dates.
         text = value.isoformat() if isinstance(value, date) else value
         if isinstance(text, str):
             _checked(to_nanoseconds, text)

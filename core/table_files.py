@@ -1,4 +1,4 @@
-"""Where the tables of a data directory are, and whether it was moved. Paths alone: no catalog is opened."""
+"""Where the tables of a data directory are, and whether it was moved. Works on paths only: no catalog is opened."""
 
 import sqlite3
 from contextlib import closing
@@ -27,15 +27,15 @@ def catalog_file(settings: Settings) -> Path:
 
 
 def local_path(location: str) -> Path | None:
-    """`file:///a`, `file:/a` or `/a` as a path; None where it is not of this machine's files."""
+    """`file:///a`, `file:/a` or `/a` as a path; None if it is not a local file."""
     path = location.removeprefix("file://") if location.startswith("file://") else location.removeprefix("file:")
     return Path(path) if path.startswith("/") else None
 
 
 def moved_from(settings: Settings) -> Path | None:
-    """The warehouse that the catalog names, where the files are in the warehouse of the settings instead.
+    """The warehouse that the catalog names, if the files are in the settings' warehouse instead.
 
-    Raises ConfigurationError where the catalog cannot be read.
+    Raises ConfigurationError if the catalog cannot be read.
     """
     warehouse = local_path(warehouse_of(settings))
     if settings.iceberg.catalog != "sqlite" or warehouse is None:
@@ -51,14 +51,14 @@ def moved_from(settings: Settings) -> Path | None:
 
 
 def check_not_moved(settings: Settings) -> None:
-    """Raises DirectoryMoved, and ConfigurationError where the catalog cannot be read."""
+    """Raises DirectoryMoved, and ConfigurationError if the catalog cannot be read."""
     before = moved_from(settings)
     if before is not None:
         raise DirectoryMoved(str(settings.data_dir), str(before))
 
 
 def _is_copy(known: Path, here: Path) -> bool:
-    """Whether `here` is a file, and another one than `known`: a directory may have two names."""
+    """Whether `here` is a file different from `known`: a directory may have two names."""
     return here.is_file() and not (known.is_file() and known.samefile(here))
 
 

@@ -106,7 +106,7 @@ class DriverBroke(CandlewrightError):
 
 class ExecutorsLost(CandlewrightError):
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the executors have been gone for {seconds:.0f} s: this application begins anew")
+        super().__init__(f"the executors have been gone for {seconds:.0f} s: this application starts afresh")
 
 
 class Driver:
@@ -229,7 +229,7 @@ class Driver:
                     settle_origin(catalog, settings.origin)
                 warm_up(catalog)
             except Exception as error:
-                # Each library has errors of its own for a server that is away; any other error is not waited for.
+                # Each library has errors of its own for a server that is down; any other error is not waited for.
                 self._away = "; ".join(away(settings))
                 if not self._away:
                     raise
@@ -263,7 +263,7 @@ class Driver:
                 continue
             shared.forget()
             if topic:
-                # The broker would take what is written anew for read.
+                # The broker would take what is written again for read.
                 held = bus.holds(topic, reader)
                 bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {str(p): b"%d" % end for p, end in held.items()})
         partitions = bus.partitions(bus_topics.TICKS)

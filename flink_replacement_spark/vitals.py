@@ -1,6 +1,7 @@
 """Whether users get what they run the driver for: queries that move, executors, bars. Pure; times are in seconds.
 
-A query that is "running" by Spark's word can stand still for good: its executors are gone, or a call into the catalog
+A query that is "running" by Spark's word can stand still permanently: its executors are gone, or a call into the
+catalog
 does not return. So each look compares what has come to a topic with what was done about it.
 """
 
@@ -14,12 +15,12 @@ from typing import Any
 
 from bus.api import partition_of
 
-#: A query with records to read that makes no step for so long is named; after the second bound it is a problem.
+#: A query with records to read that makes no step for this long is named; after the second bound it is a problem.
 SLOW_SECONDS, STUCK_SECONDS = 20.0, 60.0
-#: A cluster's driver that has had executors and has none for so long begins anew: a master that lost its
+#: A cluster's driver that has had executors and has none for this long starts afresh: a master that lost its
 #: memory, or came back elsewhere, gives this application no other.
 LOST_SECONDS = 30.0
-#: Trades that come for this long without one bar. After a pause of half of it the time begins anew: the minute of the
+#: Trades that come for this long without one bar. After a pause of half of it the time starts afresh: the minute of the
 #: first trade is still open.
 BARLESS_SECONDS = 150.0
 #: Ages of bars on the status page: of the tickers whose newest bars are the oldest.

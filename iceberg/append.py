@@ -86,7 +86,7 @@ def is_committed(table: Table, summary: Mapping[str, str]) -> bool:
 
 
 class _Append(Transaction):
-    """PyIceberg derives the metadata anew, with a deep copy of all snapshots, each time that a step of an append reads
+    """PyIceberg derives the metadata again, with a deep copy of all snapshots, each time that a step of an append reads
     it: with a hundred snapshots that was most of a small commit.
     """
 

@@ -25,7 +25,7 @@ from iceberg.read import range_filter
 from iceberg.scan import read_rows, scan_table
 from iceberg.tables import OHLC
 
-#: Open times that are looked at together; the memory of one look is some 20 MB.
+#: Open times that are examined together; the memory of one look is some 20 MB.
 WINDOW = 1_000_000
 #: Of one range that is asked about; what follows is not proven.
 MAX_OPENS = 8_000_000

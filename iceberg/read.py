@@ -171,7 +171,7 @@ def read_gaps(settings: Settings, ticker: str) -> pa.Table:
 
 
 def stored_tickers(settings: Settings) -> list[str]:
-    """Tickers that history was asked for, or whose streams had gaps: a short list, not of everything that is stored."""
+    """Tickers that history was requested, or whose streams had gaps: a short list, not of everything that is stored."""
     catalog = open_catalog(settings)
     found = {
         ticker

@@ -22,7 +22,7 @@ _MICRO = 1_000
 _SECOND = 1_000_000_000
 #: Candles that one part may have.
 PART_ROWS = 50_000
-#: The first stretch that is looked at for the newest rows, and by how much the next one is longer.
+#: The first stretch that is checked for the newest rows, and by how much the next one is longer.
 _STRETCH_PERIODS, _GROWTH = 1_000, 8
 
 

@@ -60,7 +60,7 @@ class Candles:
 
 
 def joined(parts: Sequence[Candles]) -> Candles:
-    """`parts`, each later than the one before it, as one; at least one part."""
+    """`parts`, each later than the previous one, as one; at least one part."""
     if len(parts) == 1:
         return parts[0]
     quote_volumes = [part.quote_volume for part in parts if part.quote_volume is not None]

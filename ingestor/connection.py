@@ -16,7 +16,7 @@ from core.background import start_task
 from core.log import get_logger
 from ingestor import metrics
 
-#: Frames that wait for a broker that is away; when there are more the newest are dropped and counted.
+#: Frames that wait for a broker that is down; when there are more the newest are dropped and counted.
 MAX_UNSENT = 10_000
 #: With several brokers: one that is stopped counts as lost after `ALIVE_MILLISECONDS`, one that does not shake hands
 #: after `HANDSHAKE_SECONDS`, and after one that refuses there is a pause.
@@ -104,7 +104,7 @@ class Connection:
         self._on_lost()
 
     def _say_refused(self) -> None:
-        """libzmq continues to try, so a key that is made later is let in."""
+        """libzmq continues to try, so a key that is made later is accepted."""
         metrics.REFUSED_HANDSHAKES.inc()
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + TELL_SECONDS

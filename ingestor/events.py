@@ -212,7 +212,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open the socket of this number; `reason` is why the one before is not used any more."""
+    """Open the socket of this number; `reason` is why the previous one is not used any more."""
 
     connection: int
     reason: str

@@ -182,7 +182,7 @@ class IngestorServer:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _follow_broker(self) -> None:
-        """Leave a broker that is there and serves no more: cut off from the bus, it does not know of its successor. A
+        """Leave a broker that is there and no longer serves: cut off from the bus, it does not know of its successor. A
         connection that was begun since the last look leads to the successor, or breaks by itself.
         """
         serving: bytes | None = None

@@ -41,7 +41,7 @@ from ingestor.events import (
     VenueReady,
 )
 
-#: Stops of jobs that are not here (yet) are remembered: the newest this many, for so long.
+#: Stops of jobs that are not here (yet) are remembered: the newest this many, for this long.
 MAX_RECENT = 1_000
 RECENT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
@@ -110,7 +110,7 @@ class _Recent:
 
 
 class IngestorState:
-    """`handle` takes one event and returns what is to be done, in order."""
+    """`handle` takes one event and returns what to do, in order."""
 
     def __init__(self, plan: SlotPlan) -> None:
         self._plan = plan

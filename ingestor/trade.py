@@ -65,7 +65,7 @@ def put_aside(stand_ins: Sequence[Trade]) -> list[Trade]:
 def tick_batch(
     ticker: str, trades: Sequence[Trade], clock_ahead: int | None = None, *, exchange_ahead: int | None = None
 ) -> bytes:
-    """A serialised TickBatch whose first_sequence the bus is to append. `clock_ahead`: where trades were asked for."""
+    """A serialised TickBatch whose first_sequence the bus is to append. `clock_ahead`: where trades were requested."""
     columns: list[Any] = list(zip(*trades, strict=True))
     batch = TickColumns(
         ticker,

@@ -1,4 +1,4 @@
-"""What happens at the requests socket, and what is to be done about it: the words of `relay.state`.
+"""What happens at the requests socket, and what to do about it: the words of `relay.state`.
 
 An event that carries the time has it in nanoseconds of the wall clock.
 """

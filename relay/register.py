@@ -109,7 +109,7 @@ class Register:
         self._bus.put(bus_topics.TABLE_RELAYS, {self._relay: b""}, keep_seconds=keep_seconds)
 
     def cancel_orphans(self, at_ns: int) -> int:
-        """Cancel the requests of relays that run no more; for the registry. How many there were."""
+        """Cancel the requests of relays that have stopped; for the registry. How many there were."""
         alive = self._bus.items(bus_topics.TABLE_RELAYS).keys() | {self._relay}
         orphans = {
             row: value.removeprefix(_LEAVING).decode(errors="replace")

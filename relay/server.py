@@ -12,7 +12,7 @@ forwarding thread     answers of the relay that has the registry (relay.triggers
 registry door thread  what clients of other relays ask (relay.triggers.forwarding), with it
 trigger events thread publishes what fired (relay.triggers.feed)
 two task threads      TopicReplay and reads of the tables (relay.requests.long_answers)
-keys thread           says who is let in, with keys on (core.doors.doorkeeper)
+keys thread           says which keys are accepted, with keys on (core.doors.doorkeeper)
 """
 
 import functools
@@ -350,7 +350,7 @@ class Relay:
             self._reply(ev.Reply(peer, message))
 
     def _publish_trigger_events(self) -> None:
-        # Subscribers are let in first, and callbacks are known.
+        # Subscribers are accepted first, and callbacks are known.
         self._await_finals()
         while not self._stop.is_set() and not self._knows_callbacks():
             self._trigger_feed.seen_at = time.monotonic()
@@ -361,7 +361,7 @@ class Relay:
         wanted = wanted_finals(topic)
         if wanted is not None:
             self._replays.ask(wanted)
-        # Its ticks are followed before the job that makes them is asked for.
+        # Its ticks are followed before the job that makes them is requested.
         self._interest.add(topic)
         self._live_requests.subscribed(topic, subscriber)
         self._trigger_feed.subscribed(topic)

@@ -42,10 +42,11 @@ class RelayLimits:
     max_live_topics: int = 20_000
     max_topics_of_sender: int = 15_000
     max_topics_of_connection: int = 10_000
-    #: A job outlives its last subscriber so long, and so long after a start of the relay, for those who reconnect.
+    #: A job outlives its last subscriber by this long, and this long after a start of the relay, for those who
+    #: reconnect.
     linger_seconds: float = 1.0
     grace_seconds: float = 10.0
-    #: A topic that could not be served is looked at again.
+    #: A topic that could not be served is checked again.
     unserved_retry_seconds: float = 5.0
     #: Requests about triggers that wait for a check or for the bus, and their bytes; those that wait for the pipeline.
     max_trigger_backlog: int = 20_000
@@ -61,7 +62,7 @@ class RelayLimits:
     max_view_triggers: int = 1_000
     #: Lists of triggers that are being made.
     max_running_lists: int = 64
-    #: After a start events are kept so long for subscribers that come back; at most so many, so many bytes.
+    #: After a start events are kept this long for subscribers that come back; at most so many, so many bytes.
     recent_seconds: float = 30.0
     max_recent: int = 10_000
     max_recent_bytes: int = 64 << 20

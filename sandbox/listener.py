@@ -19,7 +19,7 @@ class Listener(ABC):
 
     @abstractmethod
     def routes(self) -> web.Application:
-        """The routes to serve, made anew for each start."""
+        """The routes to serve, recreated for each start."""
 
     @abstractmethod
     def farewells(self) -> Iterable[Awaitable[None]]:

@@ -57,7 +57,7 @@ def test_every_metric_of_the_guide_is_counted_somewhere() -> None:
     assert {name for name in named if name not in code and name.removesuffix("_total") not in code} == set()
 
 
-def test_every_setting_stands_in_the_guide() -> None:
+def test_every_setting_is_in_the_guide() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     missing = []

@@ -53,7 +53,7 @@ def test_the_first_process_begins_at_the_front_and_the_other_at_the_end() -> Non
     assert second.given == [7, 6]
 
 
-def test_whoever_is_through_earlier_helps_and_each_test_runs_once() -> None:
+def test_a_process_that_finishes_early_helps_and_each_test_runs_once() -> None:
     tests = [f"tests/{name}.py::test_{number}" for name in "abcdef" for number in range(3)]
     made, (first, second) = scheduler(tests)
     run_all(made, second)
@@ -112,7 +112,7 @@ def gate_is_closed() -> bool:
     return False
 
 
-def test_who_wants_to_be_alone_waits_for_the_others_and_keeps_new_ones_out(
+def test_an_exclusive_test_waits_for_the_others_and_keeps_new_ones_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

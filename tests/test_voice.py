@@ -55,8 +55,38 @@ PHRASES = {
     r"of others\b": "external, other clients'",
     r"is said\b": "is reported, is sent",
     r"for ever\b": "forever, permanently, without limit",
+    r"(?:asked|begins?|built|drawn|given|made|read|subscribes?|written) anew\b": "again, afresh; recreated",
+    r"asked for again\b": "requested again",
+    r"(?:is|are|was|were) looked at\b": "is checked, is examined",
+    r"(?:is|are|was|were) let in\b": "is accepted, may connect",
+    r"(?:bus|broker|server|store|table|it) is away\b": "is down, cannot be reached",
+    r"pass(?:ed|es) over\b": "skipped, ignored",
+    r"(?:puts|put|is put|was put) out\b": "emits, is emitted",
+    r"tried again\b": "retried",
+    r"seldom\b": "rarely, at growing intervals",
+    r"what bec(?:ame|omes) of\b": "the outcome of, what happens to",
+    r"runs? no more\b": "has stopped",
+    r"(?:for|after) so long\b": "for this long",
 }
+#: The same in the names of tests, which say what holds, in the field's words.
+NAME_PHRASES = {
+    r"who(?:ever)?": "the client, part or process",
+    r"told": "reported, notified",
+    r"(?:is|are|was|were)_no_(?!longer|other|one)": "is not a …",
+    r"(?:goes|go|went)_on(?!_the_bus)": "continues",
+    r"(?:nobody|somebody|anybody|everybody)": "no client, a client",
+    r"anew": "again, afresh",
+    r"lets?_go": "drops, releases",
+    r"says?_so": "reports it",
+    r"passed_over": "skipped",
+    r"asked_for": "requested",
+    r"(?:all_the_same|in_vain|for_ever)": "anyway; without an answer; forever",
+}
+TEST_NAME = re.compile(r"^ *(?:async )?def test_(\w+)\(", re.MULTILINE)
 CHECKS = [(re.compile(rf"\b{pattern}", re.IGNORECASE), better) for pattern, better in PHRASES.items()]
+
+
+NAME_CHECKS = [(re.compile(rf"(?:^|_)({pattern})(?:_|$)"), better) for pattern, better in NAME_PHRASES.items()]
 
 
 def files() -> Iterator[Path]:
@@ -81,6 +111,30 @@ def faults(text: str) -> list[str]:
 def test_prose_has_no_phrase_that_readers_must_decode() -> None:
     found = [f"{file.relative_to(ROOT)}: {fault}" for file in files() for fault in faults(file.read_text())]
     assert not found, "\n".join(found)
+
+
+def name_faults(source: str) -> list[str]:
+    return [
+        f"test_{name} → write: {better}"
+        for name in TEST_NAME.findall(source)
+        for check, better in NAME_CHECKS
+        if check.search(name)
+    ]
+
+
+def test_names_of_tests_are_plain_statements() -> None:
+    found = {
+        file.relative_to(ROOT): faults
+        for file in (ROOT / "tests").rglob("test_*.py")
+        if (faults := name_faults(file.read_text()))
+    }
+    assert not found, "\n".join(f"{file}: {', '.join(faults)}" for file, faults in found.items())
+
+
+def test_a_name_that_readers_must_decode_is_found() -> None:
+    assert name_faults("def test_who_waits_is_served() -> None:")
+    assert name_faults("    async def test_a_request_continues() -> None:")
+    assert not name_faults("def test_a_key_is_no_longer_accepted() -> None:")
 
 
 def test_files_are_found() -> None:

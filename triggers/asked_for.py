@@ -30,9 +30,9 @@ Ages = Callable[[pa.Table], NDArray[np.int64] | None]
 
 @dataclass(slots=True)
 class _Ticker:
-    """`ahead_ns`: the exchange's clock less the platform's. `newest_ns`: event time of the newest trade that was asked
-    for; `until_ns`: the exchange's time then. `runs`: numbers of the rows that these trades are, first and end.
-    """
+    """`ahead_ns`: the exchange's clock less the platform's. `newest_ns`: event time of the newest trade that was
+    requested; `until_ns`: the exchange's time then. `runs`: numbers of the rows that these trades are, first and
+    end."""
 
     ahead_ns: int
     newest_ns: int

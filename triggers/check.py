@@ -283,7 +283,7 @@ def diagnose_trigger(
 
 
 def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
-    """A sentence for each parameter that means nothing: a name with a slip would be passed over in silence."""
+    """A sentence for each parameter that means nothing: a name with a slip would be skipped in silence."""
     named = {token.text for token in tokenize(sql, Limits()) if token.kind is TokenKind.PARAMETER}
     known = OPTIONS.keys() | ALERT_PARAMETERS | named
     found = sorted(parameters - known)

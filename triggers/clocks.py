@@ -38,7 +38,7 @@ class Clocks:
     """`bars`: watermarks per period; those of trades are the release buffer's. `arrivals`: per label and ticker.
 
     `marks`: per ticker the exchange's time (ns), and the number of the trade after which it holds. `wanted`: per ticker
-    the periods that were asked for, as last heard of.
+    the periods that were requested, as last heard of.
     """
 
     bars: dict[int, Clock] = field(default_factory=dict)

@@ -185,7 +185,7 @@ def silence(
         *value_columns.doubles(np.array([(now_ns - since_ns) / 1e9])),
     )
     schema = _schema(["ticker", "last_time", "silent_seconds"], ["STRING", "TIMESTAMP_LTZ(9)", "DOUBLE"])
-    # Numbers of rows begin anew where the state of a partition was lost; times do not.
+    # Numbers of rows start afresh where the state of a partition was lost; times do not.
     identity = f"{label}, {ticker!r}, 'silence', {last_row}, {since_ns}"
     time_ns = since_ns if last_ns is None else last_ns
     stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
@@ -202,7 +202,7 @@ def silence(
 def point_event(
     identity: str, ticker: str, time_ns: int, *, columns: Mapping[str, str], rows: Sequence[bytes]
 ) -> tuple[Firing, bytes]:
-    """The event of what a trigger's function has put out; and its schema. `columns`: Flink SQL names of their types."""
+    """The event of what a trigger's function has emitted; and its schema. `columns`: Flink SQL names of their types."""
     stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
     schema = _schema(list(columns), list(columns.values()))
     return Firing(

@@ -21,7 +21,7 @@ from triggers.check import INPUTS
 __all__ = ["Lookback", "LookbackRequest", "past_bars", "past_ticks"]
 
 _UNKNOWN = -(2**63)
-#: Past rows are numbered up to these: those that were read, and after them those that came but had been asked for.
+#: Past rows are numbered up to these: those that were read, and after them those that came but had been requested.
 _STORED, _ASKED_FOR = -(2**61), -(2**60)
 _TICKS, _BARS = INPUTS["ticks"].schema, INPUTS["ohlc"].schema
 

@@ -54,7 +54,7 @@ class Moved:
 
 
 class _Parts(Mapping[str, pa.Table]):
-    """Parts of a table by name, cut out where they are asked for."""
+    """Parts of a table by name, cut out where they are requested."""
 
     def __init__(self, rows: pa.Table, places: Mapping[str, tuple[int, int]]) -> None:
         self._rows = rows

@@ -77,7 +77,7 @@ class Measured:
 
     @property
     def rows_per_cpu_second(self) -> float:
-        """How fast the engine takes them."""
+        """How fast the engine processes them."""
         return self.rows / self.cpu_seconds if self.cpu_seconds > 0 else 0.0
 
     @property

@@ -171,7 +171,7 @@ class Registry:
         return [ticker for ticker, place in places.items() if place == self.number] or None
 
     def suspend(self, trigger: Trigger, reason: str, output: TriggerOutput) -> None:
-        """It runs no more, and stays registered with the reason."""
+        """It has stopped, and stays registered with the reason."""
         self._detach(trigger)
         trigger.reason = reason
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "suspended", reason))

@@ -78,7 +78,7 @@ class Feed:
         self._stopping = threading.Event()
         #: Set while the loop has as many requests as it wants to hold; the rest stays on the bus.
         self.is_full = False
-        #: Set while the loop has no request: nothing waits then for what writers do, which is looked at less often.
+        #: Set while the loop has no request: nothing waits then for what writers do, which is checked less often.
         self.is_idle = False
         self.problem = ""
         #: By all parts, ever.

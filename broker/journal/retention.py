@@ -28,7 +28,7 @@ _JOURNALS = frozenset(
         topics.RELAY_ANSWERS,
     }
 )
-#: These are replayed to clients that come back, or read again by a pipeline that is built anew.
+#: These are replayed to clients that come back, or read again by a pipeline that is built again.
 _STREAMS = frozenset(
     {topics.TICKS, topics.TICK_MARKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS, topics.SNAPSHOTS}
 )
@@ -66,7 +66,7 @@ class Retention:
 
 
 class Trimmer:
-    """A thread of its own: a long trim, or a bus that is away, never keeps the broker waiting."""
+    """A thread of its own: a long trim, or a bus that is down, never keeps the broker waiting."""
 
     def __init__(self, bus: Bus, retention: Retention) -> None:
         self._bus = bus

@@ -276,7 +276,7 @@ def slowness(since: float) -> str:
 class WriterThread(Generic[Batch]):
     """One batch at a time: `submit`, then `done` gives it back; `wake` is called when it is ready to be taken.
 
-    While the bus cannot be reached the batch is tried again until `close`; `problem` says so meanwhile.
+    While the bus cannot be reached the batch is retried until `close`; `problem` says so meanwhile.
     """
 
     def __init__(self, name: str, write: Callable[[Batch], None], wake: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""How jobs end: accepted, failed, rejected or lost; and what becomes of their pieces."""
+"""How jobs end: accepted, failed, rejected or lost; and what happens to their pieces."""
 
 import heapq
 from dataclasses import replace
@@ -180,7 +180,7 @@ class Endings:
         self.fail(job, Failure(FailureCode.UNAVAILABLE, "its ingestor fell silent"), is_rejected=True, stop=True)
 
     def fail(self, job: Job, failure: Failure, *, is_rejected: bool = False, stop: bool = False) -> None:
-        """The job is over without a result; its piece is tried again, elsewhere or later, or given up."""
+        """The job is over without a result; its piece is retried, elsewhere or later, or given up."""
         desk = self._desk
         piece = job.piece
         request = piece.request

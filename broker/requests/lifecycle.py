@@ -206,7 +206,7 @@ class Lifecycle:
         while self.deadlines and self.deadlines[0][0] <= desk.wall_ns:
             _, request_id = heapq.heappop(self.deadlines)
             request = desk.requests.get(request_id)
-            # An id may have been given anew since; a realtime request has no deadline.
+            # An id may have been given again since; a realtime request has no deadline.
             if request is None or not _has_deadline(request) or request.deadline_ns > desk.wall_ns:
                 continue
             text = "not finished in time"

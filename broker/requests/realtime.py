@@ -8,7 +8,7 @@ from broker.slots.dispatching import Dispatching
 from broker.work import RealtimeRequest
 from candlewright.wire.grid import SECOND
 
-#: Trades over the socket that stay away for so long let time go on without them, so much behind.
+#: Trades over the socket that stay away for this long let time go on without them, so much behind.
 QUIET_SECONDS = 10.0
 
 

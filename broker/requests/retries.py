@@ -1,4 +1,4 @@
-"""How long a piece waits before it is tried again; how often is bounded by the state, how long by deadlines."""
+"""How long a piece waits before it is retried; how often is bounded by the state, how long by deadlines."""
 
 from core.failures import Failure, FailureCode
 

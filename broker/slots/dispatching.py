@@ -79,7 +79,7 @@ class Dispatching:
         self._match(request.key)
 
     def requeue(self, piece: Piece) -> None:
-        """`piece` is to be tried again, if it is wanted still."""
+        """`piece` is to be retried, if it is wanted still."""
         if piece.is_live and piece.job is None:
             piece.request.ready.append(piece)
             self.offer(piece.request)

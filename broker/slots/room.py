@@ -24,7 +24,7 @@ ROW_BYTES = 66
 PAGE_BYTES = 512
 #: A piece takes at most this part of the topic, if a page of its venue is not larger.
 PIECES_IN_ROOM = 4
-#: `at` of events is up to so much behind.
+#: `at` of events is up to this much behind.
 _TICK_SECONDS = 0.2
 #: Others that fit overtake a piece that waits for room for this long; then room is kept for it.
 OVERTAKING_SECONDS = 5.0
@@ -77,7 +77,7 @@ class HistoryRoom:
     _at: float = 0.0
     _reserved: dict[str, _Reserved] = field(default_factory=dict)
     _reserved_bytes: int = 0
-    #: Of jobs that have ended since the topic was looked at: (when, bytes).
+    #: Of jobs that have ended since the topic was checked: (when, bytes).
     _unmeasured: deque[tuple[float, int]] = field(default_factory=deque)
     _unmeasured_bytes: int = 0
     _unpublished: deque[_Unpublished] = field(default_factory=deque)
@@ -139,7 +139,7 @@ class HistoryRoom:
                 self._unmeasured.append((at + _TICK_SECONDS, reserved.size))
                 self._unmeasured_bytes += reserved.size
 
-    # ---- what becomes of it
+    # ---- what happens to it
 
     def restore(self, unwritten: Iterable[Unwritten], outcome_ends: Mapping[int, int]) -> None:
         """Of pieces that earlier runs accepted."""

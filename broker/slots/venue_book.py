@@ -9,7 +9,7 @@ from broker.work import VenueFacts
 from candlewright.wire import grid
 from venues.catalogue import is_known
 
-#: A venue's record is looked at again after so long.
+#: A venue's record is checked again after this long.
 VENUE_SECONDS = 30.0
 #: Venues that slots and requests may name.
 MAX_VENUES = 10_000

@@ -1,8 +1,8 @@
 -- Messages whose sender has not said yet whether they are to be sent. ARGV: queue, then
 --   'prepare', id, milliseconds until its sender is asked, payload, limit   -> as 'add' of later.lua
 --   'look', id                                       -> payload or nothing
---   'claim', how many, milliseconds until they are asked for again   -> {id, payload, times asked, ...}
---   'asked', id, milliseconds until it is asked for again            -> times asked
+--   'claim', how many, milliseconds until they are requested again   -> {id, payload, times asked, ...}
+--   'asked', id, milliseconds until it is requested again            -> times asked
 --   'resolve', id, outcome, payload for later ('' = its own), milliseconds from now ('' = goes nowhere)
 --                                                    -> the outcome that holds, '' for an unknown id
 local half, verb, id = 'cw:half:' .. ARGV[1], ARGV[2], ARGV[3]

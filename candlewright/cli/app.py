@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 trigger_app = typer.Typer(no_args_is_help=True, help="Triggers in SQL.", rich_markup_mode=None)
 app.add_typer(trigger_app, name="trigger")
-view_app = typer.Typer(no_args_is_help=True, help="Queries under names, for triggers.", rich_markup_mode=None)
+view_app = typer.Typer(no_args_is_help=True, help="Named queries for triggers.", rich_markup_mode=None)
 app.add_typer(view_app, name="view")
 
 
@@ -60,9 +60,9 @@ def history(
     end: Annotated[str | None, typer.Option("--end", help="Open times before this; default: now.")] = None,
     period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N candles.")] = None,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Ask the venue for what the table proves, too.")] = False,
+    refresh: Annotated[bool, typer.Option("--refresh", help="Request ranges that the table proves, too.")] = False,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", help="Fetch nothing: candles as they were known then, ISO 8601 (UTC).")
+        str | None, typer.Option("--as-of", help="Fetch nothing: candles as known then, ISO 8601 (UTC).")
     ] = None,
     output: FileOutputOption = FileOutput.table,
     file: FileOption = None,
@@ -141,8 +141,8 @@ def verify(
 ) -> None:
     """Compare stored candles with the exchange again. Or exported files with their signed manifest.
 
-    Exit code 1 if there is a difference. After a comparison with the exchange the tables hold what it says now;
-    lake.market.ohlc_revisions keeps what they held.
+    Exit code 1 if there is a difference. After a comparison with the exchange, the tables hold its current values;
+    lake.market.ohlc_revisions keeps the previous ones.
 
     Example: candlewright verify --manifest data/manifest.json --key 3b6a27bc…
     """
@@ -174,7 +174,7 @@ def list_requests(
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """What was asked for, how far it is, and how it ended."""
+    """List requests, their progress, and how they ended."""
     from candlewright.cli import requests
 
     requests.list_requests(request_id, cancel=cancel, output=output, data_dir=data_dir, config=config, timeout=timeout)
@@ -282,9 +282,9 @@ def trigger() -> None:
 
 
 TriggerId = Annotated[str, typer.Argument(help="The trigger's id.")]
-FollowOption = Annotated[bool, typer.Option("--follow", help="Show events as they come, until Ctrl-C.")]
+FollowOption = Annotated[bool, typer.Option("--follow", help="Show events as they arrive, until Ctrl-C.")]
 CountOption = Annotated[int | None, typer.Option("--count", min=1, help="End after N events.")]
-AddTimeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until that is done.")]
+AddTimeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until it is done.")]
 
 
 @trigger_app.command("add")
@@ -310,7 +310,7 @@ def trigger_add(
     ] = None,
     resolved_by: Annotated[
         str | None,
-        typer.Option("--resolved-by", metavar="TRIGGER", help="Its events say that this trigger's alerts are over."),
+        typer.Option("--resolved-by", metavar="TRIGGER", help="Its events resolve this trigger's alerts."),
     ] = None,
     follow: FollowOption = False,
     count: CountOption = None,
@@ -387,9 +387,9 @@ def trigger_events(
     follow: FollowOption = False,
     count: CountOption = None,
     quiet: Annotated[
-        float | None, typer.Option("--timeout", min=0.1, help="End after so many seconds without an event.")
+        float | None, typer.Option("--timeout", min=0.1, help="End after this many seconds without an event.")
     ] = None,
-    hops: Annotated[bool, typer.Option("--hops", help="Also how long its data took for each part of its way.")] = False,
+    hops: Annotated[bool, typer.Option("--hops", help="Also how long its data took for each hop.")] = False,
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
@@ -407,7 +407,7 @@ platform_commands.join(app)
 
 @view_app.callback()
 def view() -> None:
-    """Views: queries under names, which the texts of triggers and of other views read like tables."""
+    """Views: named queries that triggers and other views read like tables."""
 
 
 ViewName = Annotated[str, typer.Argument(help="The view's name.")]

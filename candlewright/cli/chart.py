@@ -1,4 +1,4 @@
-"""Candlesticks in a terminal, from half-cell line pieces; plain ASCII and no colour where the terminal asks for it."""
+"""Candlesticks in a terminal, from half-cell line pieces; plain ASCII without colour if the terminal requires it."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -10,7 +10,7 @@ from itertools import pairwise
 GREEN, RED, YELLOW, DIM, RESET = "\x1b[32m", "\x1b[31m", "\x1b[33m", "\x1b[2m", "\x1b[0m"
 MIN_WIDTH, MIN_HEIGHT = 20, 4
 _NONE, _WICK, _BODY = 0, 1, 2
-#: What a cell shows by its upper and lower half.
+#: The character of a cell, by its upper and lower half.
 _LINES = {
     (_NONE, _NONE): " ",
     (_WICK, _WICK): "│",
@@ -51,8 +51,8 @@ def render(
 ) -> list[str]:
     """Lines of at most `width` columns: `height` rows of prices, one of volumes, one of times.
 
-    Neighbouring candles are drawn as one where there are more than columns. `marks`: moments (seconds since the epoch)
-    that a further row below the prices points at, with their number where several fall into one column.
+    Neighbouring candles are merged if there are more candles than columns. `marks`: moments (seconds since the epoch)
+    that an extra row below the prices points at, with their count if several are in one column.
     """
     if not candles:
         return ["(no candles)"]

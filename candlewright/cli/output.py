@@ -19,12 +19,12 @@ from candlewright.wire.errors import CandlewrightError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows that a table shows at its begin and at its end; files and JSON hold all.
+#: Rows that a table shows at its start and end; files and JSON hold all.
 SHOWN_ROWS = 10
 UNLIMITED_COLUMNS = 10_000
-#: A terminal shows so many rows of a list; a pipe takes all.
+#: A terminal shows this many rows of a list; a pipe gets all.
 LISTED_ROWS = 1_000
-#: A column of texts is not made narrower than this, and one with a longer word than the second figure may be.
+#: A text column is not narrower than this, unless it has a word longer than the second figure.
 NARROW_COLUMNS, LONG_WORD = 20, 48
 
 
@@ -45,7 +45,7 @@ def say(line: str) -> None:
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """As a terminal of this width shows it without breaking words; whole where `stream` is none."""
+    """Wrapped at the terminal's width without breaking words; unchanged if `stream` is not a terminal."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -59,7 +59,7 @@ def _folded(line: str, width: int) -> str:
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """One JSON object: times as ISO text, bytes as hex, NULL as null, and what JSON has no number for as text."""
+    """One JSON object: times as ISO text, bytes as hex, NULL as null, and values that are not JSON numbers as text."""
     return json.dumps(row, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -105,7 +105,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def _print_record(columns: Sequence[str], row: Sequence[str], title: str | None) -> None:
-    """A row that has no room, one field a line."""
+    """A row that does not fit, with one field per line."""
     if title is not None:
         print(title)
     width = max(map(len, columns))
@@ -114,12 +114,12 @@ def _print_record(columns: Sequence[str], row: Sequence[str], title: str | None)
 
 
 def _is_plain(text: str) -> bool:
-    """Whether each character takes one place, and all are in one line."""
+    """Whether each character takes one cell, and all are in one line."""
     return text.isascii() and text.isprintable()
 
 
 def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """As rich draws it, in a hundredth of the time."""
+    """Same output as rich, in a hundredth of the time."""
     widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
     edge = "+" + "+".join("-" * (width + 2) for width in widths) + "+\n"
     lines = ("".join(f"| {text:<{width}} " for text, width in zip(row, widths, strict=True)) for row in rows)
@@ -132,9 +132,9 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def fitting(
     columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
 ) -> tuple[list[tuple[str, bool]], list[str]]:
-    """What a terminal of `width` shows: the first columns, each with whether it may wrap; and those that are left out.
+    """The columns that fit `width`, each with whether it may wrap; and the columns that are left out.
 
-    A number or a name that is broken into two lines reads as another one: only texts of several words wrap.
+    A number or name broken into two lines would be misread, so only texts of several words wrap.
     """
     shown: list[tuple[str, bool]] = []
     # The left edge.
@@ -144,7 +144,7 @@ def fitting(
         whole = max(map(len, [column, *(row[number] for row in rows)]))
         least = min(whole, max(NARROW_COLUMNS, min(LONG_WORD, max(map(len, words)))))
         if number == len(columns) - 1 and any(" " in row[number] for row in rows):
-            # The last column is left out only where its sentences have no room at all; a long word is folded.
+            # The last column is left out only if its sentences do not fit at all; a long word is folded.
             least = min(least, max(NARROW_COLUMNS, width - taken - 2))
         # One for the space behind the column, one for the line between two.
         taken += least + 2
@@ -192,7 +192,7 @@ def print_arrow(table: "pa.Table", output: FileOutput, file: Path | None) -> Non
             _write(table, output, sys.stdout.buffer)
             sys.stdout.buffer.flush()
     except BrokenPipeError:
-        # The reader of the pipe (head, say) has seen enough.
+        # The reader of the pipe (such as head) has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         raise CandlewrightError(f"{file or 'stdout'} cannot be written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The commands of `candlewright-platform`: its own where it is installed, else commands that say so."""
+"""The commands of `candlewright-platform`: its own if it is installed, else stand-ins that say it is missing."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import typer
 
 from candlewright.extensions import PLATFORM, PlatformMissing, extension
 
-#: Commands of the platform, and those that it adds to groups, so that they can be named where it is not installed.
+#: Commands of the platform, including those in groups, so that they can be listed if it is not installed.
 COMMANDS = (
     "up",
     "demo",
@@ -23,7 +23,7 @@ GROUPED_COMMANDS = {"trigger": ("check", "explain", "format", "language", "plan"
 
 
 def join(app: typer.Typer) -> None:
-    """Add the platform's commands to `app`; without the platform, commands in their place that say so."""
+    """Add the platform's commands to `app`; without the platform, stand-ins that say so."""
     platform: typer.Typer | None = extension("commands")
     if platform is not None:
         merge(app, platform)

@@ -1,4 +1,4 @@
-"""How far a long request is: a bar on a terminal, a plain line now and then elsewhere; always on stderr."""
+"""Progress of a long request: a bar on a terminal, an occasional line elsewhere; always on stderr."""
 
 import sys
 import time
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 #: Requests that end sooner show nothing.
 PATIENCE_SECONDS = 1.0
 LINE_SECONDS = 5.0
-#: After so long without a first candle the user hears what it may wait for.
+#: After this long without a first candle, the user is shown what it may be waiting for.
 HINT_SECONDS = 3.0
 
 
 class RequestProgress:
-    """Call it with (done, expected) candles, or whatever the `unit` is; `hint` is shown once if nothing arrives, and a
+    """Call it with (done, expected) candles, or other units (`unit`); `hint` is shown once if nothing arrives, and a
     `note` whenever it changes.
     """
 

@@ -98,7 +98,7 @@ def load(
 def _range(
     ticker: str, period: str, start: str, end: str, limit: int | None, output: FileOutput, file: Path | None
 ) -> Range:
-    """What is asked for; raises typer.BadParameter."""
+    """The requested range; raises typer.BadParameter."""
     try:
         Ticker.parse(ticker)
         wanted = Range(ticker, parse_period(period), to_nanoseconds(start), to_nanoseconds(end), limit)
@@ -234,7 +234,7 @@ def snapshot(ticker: str, *, output: Output, config: Path | None, timeout: float
 def list_requests(
     request_id: str | None, *, cancel: bool, output: Output, data_dir: Path | None, config: Path | None, timeout: float
 ) -> None:
-    """With `cancel` a request is ended, and its last state is shown."""
+    """With `cancel`, a request is cancelled, and its last state is shown."""
     if cancel and request_id is None:
         raise typer.BadParameter("--cancel needs the request's id")
     settings = settings_for(config, data_dir)
@@ -265,7 +265,7 @@ def list_requests(
         if output is Output.table:
             for row in rows:
                 row["candles"] = _of_all(row["done_candles"], row["expected_candles"])
-        # What 80 columns have room for comes first.
+        # The columns that fit 80 characters come first.
         columns = ["ticker", "period", "state", "status", "candles", "request_id", "start", "end"]
         if sys.stdout.isatty():
             for reason in dict.fromkeys(row.get("reason") for row in rows):
@@ -283,7 +283,7 @@ def _of_all(done: int, expected: int | None) -> str:
 
 
 def _cancel(client: Client, request_id: str, timeout: float) -> None:
-    """Returns once the request has ended; one that had ended before stays as it is, and a message says so."""
+    """Returns once the request has ended; one that had already ended is unchanged, and a message says so."""
     if client.cancel(request_id).state == "done":
         say(f"request {request_id} had ended before")
     elif not request_id.startswith("subscription:"):

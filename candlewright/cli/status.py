@@ -1,4 +1,4 @@
-"""`candlewright status`: what people run the platform for, then its parts."""
+"""`candlewright status`: live tickers and queries, then the platform's parts."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ _STATUS_TIMEOUT_SECONDS = 5.0
 _WATCH_SECONDS = 2.0
 #: Live tickers that a table shows: the slowest ones, which may need a look.
 SHOWN_TICKERS = 10
-#: On a small screen; and what it shows besides them, with three queries and a warning.
+#: Lines of a small screen; and the lines besides the tickers, with three queries and a warning.
 MIN_TICKERS, BRIEF_LINES = 3, 18
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
@@ -39,12 +39,12 @@ def fetch_status(settings: ClientConfig) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CandlewrightError(f"no platform answers at {url}: start one with `candlewright up`") from error
     if not isinstance(page, dict):
-        raise CandlewrightError(f"what answers at {url} is not candlewright")
+        raise CandlewrightError(f"the server at {url} is not candlewright")
     return page
 
 
 def running_elsewhere(settings: ClientConfig) -> str:
-    """A sentence where the running platform has another data directory than these settings name; else empty."""
+    """A sentence if the running platform's data directory differs from the settings; else empty."""
     try:
         found = str(fetch_status(settings).get("data_dir") or "")
     except CandlewrightError:
@@ -68,7 +68,7 @@ def status(output: Output, *, config: Path | None, watch: bool = False) -> None:
 
 
 def show(page: Row, output: Output, lines: int | None = None) -> None:
-    """`lines`: of the screen, which then shows parts and roles in a line each where their tables have no room."""
+    """`lines`: height of the screen; parts and roles are shown in one line each if their tables do not fit."""
     if output is Output.json:
         for row in (*part_rows(page), *role_rows(page), *ticker_rows(page), *query_rows(page), *work_rows(page)):
             print(json_line(row))
@@ -114,7 +114,7 @@ def role_rows(page: Row) -> list[Row]:
 
 
 def ticker_rows(page: Row) -> list[Row]:
-    """The one that has been silent for longest comes first."""
+    """The ticker that has been silent for longest comes first."""
     found: dict[str, Row] = {}
     bars = {ticker: age for part in _statuses(page) for ticker, age in part.get("newest_bar_seconds_ago", {}).items()}
     for part in _statuses(page):
@@ -153,7 +153,7 @@ def work_rows(page: Row) -> list[Row]:
 
 
 def _lines_of(page: Row) -> int:
-    """That the tables take: each has four lines of its own."""
+    """Lines that the tables take: each has four besides its rows."""
     counts = (
         min(len(ticker_rows(page)), SHOWN_TICKERS),
         *(len(rows(page)) for rows in (query_rows, part_rows, role_rows)),
@@ -162,7 +162,7 @@ def _lines_of(page: Row) -> int:
 
 
 def _print_briefly(page: Row) -> None:
-    """Parts and roles, without what is as it should be."""
+    """Parts and roles, without the healthy ones."""
     rows = part_rows(page)
     ready = [row for row in rows if row["state"] == "ready"]
     others = ", ".join(f"{row['part']} is {row['state']}" for row in rows if row not in ready)

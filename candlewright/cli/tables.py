@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.connect.session import SparkSession
 
-#: Spark's client writes each refusal to stderr, as JSON with its stack, before it raises what we show.
+#: Spark's client writes each refusal to stderr, as JSON with its stack, before it raises the error that we show.
 _CHATTER = "SQLQueryContextLogger"
 
 
@@ -33,7 +33,7 @@ def sql(statement: str, *, output: FileOutput, file: Path | None, config: Path |
 
 
 def _plain(session: "SparkSession", statement: str) -> "pa.Table":
-    """Without the platform: what Spark itself understands."""
+    """Without the platform: plain Spark SQL."""
     from pyspark.errors import PySparkException
 
     if "MATCH_RECOGNIZE" in statement.upper():

@@ -58,7 +58,7 @@ def add(
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
     is_followed = follow or count is not None
-    # Its warnings are shown below, in the words of the command line.
+    # Its warnings are shown below, phrased for the command line.
     logging.getLogger("candlewright").addHandler(logging.NullHandler())
     with ending_quietly(), connect(settings=settings_for(config)) as c:
         if trigger_id is not None and not replace:
@@ -144,13 +144,13 @@ def events(
     config: Path | None,
     hops: bool = False,
 ) -> None:
-    """Those that are kept, and with `follow`, `count` or `quiet_seconds` those to come. Exit code 1 when fewer than
-    `count` came in time, for a trigger that never was, and where more are waited for and it is suspended.
+    """Shows kept events, and with `follow`, `count` or `quiet_seconds` new ones. Exit code 1 if fewer than `count`
+    arrived in time, if the trigger never existed, or if it is suspended while more events are awaited.
     """
     with ending_quietly(), connect(settings=settings_for(config)) as c:
         newest = c.triggers.newest_number(trigger_id)
         if not newest:
-            # One that was removed, and fired before, still has events; one that is not there and has none is a mistake.
+            # A removed trigger that had fired still has events; an unknown one without events is a mistake.
             info = c.triggers.get(trigger_id)
         is_endless = follow or count is not None or quiet_seconds is not None
         if not newest and not is_endless:
@@ -165,7 +165,7 @@ def events(
             raise typer.Exit(1)
 
 
-#: The times of an event's way, by the names that `--hops` shows.
+#: The times of an event's hops, by the names that `--hops` shows.
 Trace = Callable[[TriggerEvent], dict[str, int | None]]
 
 
@@ -177,7 +177,8 @@ def show_events(
     newest: int | None = None,
     trace: Trace | None = None,
 ) -> int:
-    """Until `count` events were shown, number `newest` was, or the stream's quiet time passed; how many there were."""
+    """Stops after `count` events, after number `newest`, or after the stream's quiet time; returns how many were
+    shown."""
     shown = 0
     for event in without_gaps(stream):
         passed = trace(event) if trace else None
@@ -193,7 +194,7 @@ def show_events(
 
 
 def tracer(client: Client) -> Trace:
-    """For events of the topic as they come: `here` is None for those that are older than this call."""
+    """For events of the topic as they arrive: `here` is None for those older than this call."""
     began = time.time_ns()
 
     def trace(event: TriggerEvent) -> dict[str, int | None]:
@@ -212,14 +213,14 @@ def tracer(client: Client) -> Trace:
 
 
 def way_of(passed: Mapping[str, int | None]) -> str:
-    """The parts of the way that are known, and the milliseconds between them."""
+    """The known hops, and the milliseconds between them."""
     known = [(name, at) for name, at in passed.items() if at is not None]
     steps = [f"{(at - before) / 1e6:.1f} ms → {name}" for (_, before), (name, at) in pairwise(known)]
     return "    " + " → ".join([name for name, _ in known[:1]] + steps) if steps else "    its timing was not kept"
 
 
 def without_gaps(stream: Stream[TriggerEvent]) -> Iterator[TriggerEvent]:
-    """What is no longer kept on the topic is in the table: a line on stderr says so."""
+    """Events that the topic no longer keeps are in the table, which a line on stderr says."""
     while True:
         try:
             yield from stream
@@ -229,7 +230,7 @@ def without_gaps(stream: Stream[TriggerEvent]) -> Iterator[TriggerEvent]:
 
 
 def plain(event: TriggerEvent) -> dict[str, Any]:
-    """Every field as it is, times in nanoseconds; what JSON has no number for is text."""
+    """Every field unchanged, times in nanoseconds; values that are not JSON numbers become text."""
     row = asdict(event)
     for name in ("columns", "column_types"):
         del row[name]
@@ -242,7 +243,7 @@ def _number(value: object) -> object:
 
 
 def lines_of(event: TriggerEvent) -> list[str]:
-    """One line a row: when, what, and the values by name."""
+    """One line per row: time, trigger, and the values by name."""
     match = f" #{event.match_number}" if event.match_number is not None else ""
     notes = [f"({name})" for name in ("deadman", "timed_out", "partial", "truncated") if event.context.get(name)]
     head = f"{format_nanoseconds(event.time):<30} {event.trigger_id}{match}"

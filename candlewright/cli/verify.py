@@ -1,4 +1,4 @@
-"""`candlewright verify`: stored candles beside what the exchange says now, exported files beside their manifest."""
+"""`candlewright verify`: compares stored candles with the exchange, and exported files with their manifest."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,8 @@ def verify(
     config: Path | None,
     timeout: float,
 ) -> bool:
-    """Whether the exchange says what is stored; the differences on stdout, how many were compared on stderr."""
+    """Whether the exchange agrees with the stored candles; prints differences to stdout, the number compared to
+    stderr."""
     if not tickers or start is None or end is None:
         raise typer.BadParameter("name tickers with --start and --end, or give --manifest FILE")
     try:
@@ -60,7 +61,8 @@ def verify(
 def verify_manifest(
     tickers: Sequence[str], *, manifest: Path, data: Path | None, key: str | None, output: Output
 ) -> bool:
-    """Whether the files are as signed. Needs the platform's packages, and nothing that runs."""
+    """Whether the files are unchanged since they were signed. Needs the platform's packages, but no running
+    platform."""
     if tickers:
         raise typer.BadParameter("--manifest checks every file that it names: leave the tickers out")
     check = extension("manifest")
@@ -73,7 +75,7 @@ def verify_manifest(
 def verified(
     client: Client, ticker: str, period_seconds: int, *, start: int, end: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Brings the table up to date; lake.market.ohlc_revisions keeps what it held before."""
+    """Updates the table; lake.market.ohlc_revisions keeps the previous values."""
     stored = client.load(ticker, period_seconds, start, end).to_arrow()
     with RequestProgress(f"{ticker} {format_period(period_seconds)}") as progress:
         fresh = client.history(ticker, period_seconds, start=start, end=end, refresh=True, progress=progress)
@@ -84,8 +86,8 @@ def verified(
 def differences(stored: "pa.Table", fresh: "pa.Table", holes: Ranges = ()) -> list[dict[str, Any]]:
     """One row for each value that changed, and for each candle that only one side has, by time.
 
-    `holes`: where the exchange now has no candle (ns); rows of the table that are there stay there. A bar of own trades
-    (source `ticks`) is compared like any other: the exchange's candle is the judge.
+    `holes`: where the exchange now has no candle (ns); stored rows there stay. A bar made from trades (source `ticks`)
+    is compared like any other: the exchange's candle decides.
     """
     import numpy as np
     import pyarrow.compute as pc
@@ -100,7 +102,7 @@ def differences(stored: "pa.Table", fresh: "pa.Table", holes: Ranges = ()) -> li
     for column in VALUES:
         old, new = stored[column].take(left), fresh[column].take(right)
         changed = pc.not_equal(old, new)
-        # A comparison with NULL is NULL: a difference only where the column must have a value.
+        # A comparison with NULL is NULL, which is a difference only if the column must have a value.
         places = np.flatnonzero(pc.fill_null(changed, column not in _OPTIONAL).to_numpy(zero_copy_only=False))
         values = (old.take(places).to_pylist(), new.take(places).to_pylist())
         found += [

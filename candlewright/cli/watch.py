@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 KEPT_CANDLES, KEPT_TICKS = 500, 15
 CHART_ROWS, TABLE_ROWS = 14, 8
 REFRESHES_PER_SECOND = 8
-#: How often the bar that is forming takes in the trades that have come.
+#: How often the forming bar includes new trades.
 FORMING_SECONDS = 0.2
 SECOND = 1_000_000_000
 DAY_SECONDS = 86_400
@@ -77,7 +77,7 @@ def subscribed(client: Client, ticker: str, period_seconds: int | None) -> Strea
 
 
 def without_gaps(stream: Stream[Tick] | Stream[Bar]) -> Iterator[Item]:
-    """A gap, and what the platform says of the ticker, is a line on stderr."""
+    """Prints gaps, and the platform's errors about the ticker, to stderr."""
     while True:
         try:
             yield stream.next()
@@ -86,7 +86,7 @@ def without_gaps(stream: Stream[Tick] | Stream[Bar]) -> Iterator[Item]:
 
 
 def with_forming(client: Client, bars: Stream[Tick] | Stream[Bar], screen: "FormingScreen") -> Iterator[Item]:
-    """Closed bars, while the ticker's trades go into the bar that is forming on the screen."""
+    """Closed bars, while the ticker's trades update the forming bar on the screen."""
     with client.ticks(screen.ticker) as ticks:
         while True:
             try:
@@ -107,14 +107,14 @@ def with_forming(client: Client, bars: Stream[Tick] | Stream[Bar], screen: "Form
 
 @contextmanager
 def ending_quietly() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and a reader that has seen enough are how a watch ends: no error."""
+    """Ctrl-C, SIGTERM and a closed pipe end a watch without an error."""
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
-        # What is left in the buffer must not fail a second time at the interpreter's end.
+        # The rest of the buffer must not fail a second time when the interpreter exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         signal.signal(signal.SIGTERM, previous)
@@ -135,7 +135,7 @@ def display_for(ticker: str, period_seconds: int | None, output: Output) -> Iter
 
 
 class JsonLines:
-    """Every field as it is, times in nanoseconds."""
+    """Every field unchanged, times in nanoseconds."""
 
     def show(self, item: Item) -> None:
         print(json_line(asdict(item)), flush=True)
@@ -161,12 +161,12 @@ class Screen:
         self._bars: dict[int, Bar] = {}
         self._ticks: deque[Tick] = deque(maxlen=KEPT_TICKS)
         self._count = 0
-        #: Of the terminal itself: while the screen is drawn, standard output is a wrapper around it.
+        #: The terminal itself: while the screen is drawn, standard output is a wrapper around it.
         self._style = style_of_stdout()
 
     def show(self, item: Item) -> None:
         self._count += 1
-        # Built aside: the screen is drawn by another thread.
+        # Built separately, because another thread draws the screen.
         candles = OrderedDict(self._candles)
         if isinstance(item, Bar):
             candles[item.open_time] = candle_of(item)
@@ -180,7 +180,7 @@ class Screen:
         self._candles = candles
 
     def _unfinished(self) -> tuple[Bar | None, str]:
-        """The bar that is not closed yet, and what the title says of it."""
+        """The forming bar, and its title."""
         return None, ""
 
     def render(self) -> "RenderableType":
@@ -191,7 +191,7 @@ class Screen:
 
         width, height = Console().size
         forming, note = self._unfinished()
-        # The newest rows stay on the screen: beside the chart and the table there are eight further lines.
+        # The newest rows stay on the screen: chart and table leave eight lines for the rest.
         chart_rows = max(chart.MIN_HEIGHT, min(CHART_ROWS, height - TABLE_ROWS - 8))
         candles = [*self._candles.values(), *([candle_of(forming)] if forming is not None else [])]
         shown = candles[-max(1, width - 14) :]
@@ -200,7 +200,7 @@ class Screen:
             if shown
             else ["(waiting for the first one)"]
         )
-        # At 80 columns nine digits of each price and the note have room.
+        # At 80 columns, nine digits of each price and the note fit.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, int(width >= ROOMY_COLUMNS), 0, 0))
         for column in self._columns:
             table.add_column(column, no_wrap=True)
@@ -215,14 +215,14 @@ class Screen:
 
 
 class FormingScreen(Screen):
-    """Closed bars, and in the last row and candle the one that is forming, of the trades that were seen."""
+    """Closed bars, and as the last row and candle the forming one, from the trades seen."""
 
     def __init__(self, ticker: str, period_seconds: int) -> None:
         super().__init__(ticker, period_seconds)
         self.ticker = ticker
         self._period_seconds = period_seconds
         self._forming: Bar | None = None
-        #: Since when (ns) all its trades were seen; 0 where that is all of them.
+        #: The time (ns) since which all its trades were seen; 0 if all were.
         self._since = 0
         self._has_missed = True
 
@@ -232,7 +232,7 @@ class FormingScreen(Screen):
             self._forming = None
 
     def form(self, tick: Tick) -> None:
-        """Take in a trade; late ones of closed bars are left to the revisions."""
+        """Add a trade; late trades of closed bars are left to revisions."""
         opened = open_containing(tick.timestamp, self._period_seconds)
         forming = self._forming
         if opened < (forming.open_time if forming is not None else 0) or opened in self._bars:
@@ -255,7 +255,7 @@ class FormingScreen(Screen):
         )
 
     def miss(self) -> None:
-        """Trades are missing: the bar begins anew with the next one."""
+        """Trades are missing: the bar restarts with the next one."""
         self._has_missed = True
 
     def _unfinished(self) -> tuple[Bar | None, str]:
@@ -291,7 +291,7 @@ def row_of(item: Item) -> tuple[str, ...]:
 
 
 def short_row_of(bar: Bar) -> tuple[str, ...]:
-    """For 80 columns: the day is below the chart, and what is as it should be is not said."""
+    """For 80 columns: the day is below the chart, and normal states are omitted."""
     time, *prices, trades, revision, complete = row_of(bar)
     notes = [f"rev {revision}"] if bar.revision else []
     notes += ["incomplete"] if complete == "no" else []

@@ -118,12 +118,12 @@ def connect(
     """A blocking client; use it in a `with` statement.
 
     `requests`, `notifications`: the relay's addresses (`tcp://host:port`). For several relays, `requests` is a list of
-    such pairs: the client is on one of them, and moves on when that one is gone or has lost the bus. `timeout`: seconds
+    such pairs: the client uses one of them, and switches when that one is down or has lost the bus. `timeout`: seconds
     to wait for one answer, resends included. `client_id`: a fresh one by default; finals of its requests are kept for
     it. Rows come through Spark Connect if `spark` is given (`sc://host:port`; needs the extra `spark-connect`), from
-    the tables in `data_dir` where they and the platform are there, else from the relay. `key`: the file of
-    `candlewright keys new`, where the platform has keys on; ids that the client makes then begin with its name.
-    What is not given comes from the settings (environment, `candlewright.toml`, defaults).
+    the tables in `data_dir` if they exist and the platform is installed, else from the relay. `key`: the file of
+    `candlewright keys new`, if the platform has keys on; ids that the client makes then begin with its name. Missing
+    arguments come from the settings (environment, `candlewright.toml`, defaults).
     """
     return Client(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows, key))
 
@@ -176,7 +176,7 @@ def _connection(
 
 
 def load_config(file: Path | None = None, overrides: Mapping[str, Any] | None = None) -> ClientConfig:
-    """The settings of a client; where the platform is installed all of them, so that each mistyped key is an error."""
+    """The settings of a client; if the platform is installed, all settings, so that each mistyped key is an error."""
     load = extension("settings") or load_client_config
     config: ClientConfig = load(file, overrides)
     return config

@@ -52,11 +52,11 @@ class AsyncClient(AsyncClosing):
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._forgotten: deque[Ticket[None]] = deque()
-        #: Streams that are open, and how to wake their readers.
+        #: Open streams, and how to wake their readers.
         self._streams: dict[Ticket[None], Callable[[], None] | None] = {}
-        #: Calls in work wait for these.
+        #: Running calls wait for these.
         self._calls: set[asyncio.Event] = set()
-        #: Feeds charts, whose threads outlive a cell of the notebook.
+        #: Feeds charts, whose threads outlive a notebook cell.
         self._twin: Client | None = None
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class AsyncClient(AsyncClosing):
         return self._connection.client_id
 
     def new_request_id(self) -> str:
-        """A fresh one, for `history(request_id=…)`: by it a request in work can be looked at and cancelled."""
+        """A new id for `history(request_id=…)`, with which a running request can be inspected and cancelled."""
         return self._connection.new_request_id()
 
     def __await__(self) -> Generator[Any, None, Self]:
@@ -86,7 +86,7 @@ class AsyncClient(AsyncClosing):
         return self
 
     async def close(self) -> None:
-        """Requests that were accepted go on without this client."""
+        """Accepted requests continue without this client."""
         if self._twin is not None:
             self._twin.close()
         if self._context is not None and not self._context.closed:
@@ -198,7 +198,7 @@ class AsyncClient(AsyncClosing):
         refresh: bool = False,
         request_id: str | None = None,
     ) -> Submission:
-        """Hand in a historical request and return once it is durable; see `wait` and `state`."""
+        """Submit a historical request and return once it is durable; see `wait` and `state`."""
         wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit, refresh=refresh)
         identity = request_id or self._connection.new_request_id()
         return await self.run(lambda ask: ask.submit(wanted, identity))
@@ -206,7 +206,8 @@ class AsyncClient(AsyncClosing):
     async def wait(
         self, request_id: str, *, progress: Progress | None = None, timeout: float | None = None
     ) -> Notification:
-        """The final notification of any request, whatever it says; raises RequestTimedOut after `timeout` seconds."""
+        """The final notification of any request, whatever its status; raises RequestTimedOut after `timeout`
+        seconds."""
         return await self.run(lambda ask: ask.wait(request_id, progress, timeout))
 
     async def read(self, notification: Notification, *, limit: int | None = None) -> History:
@@ -227,11 +228,12 @@ class AsyncClient(AsyncClosing):
         return await self.run(lambda ask: ask.stored(wanted, moment))
 
     async def state(self, request_id: str) -> RequestState:
-        """How far a request of any kind is; `unknown` for an id that the platform does not know (any more)."""
+        """The state and progress of any request; `unknown` for an id that the platform does not know or has
+        forgotten."""
         return await self.run(lambda ask: ask.state(request_id))
 
     async def cancel(self, request_id: str) -> RequestState:
-        """Ask for the end of a request; its final says ERROR "cancelled" unless it ended before.
+        """Cancel a request; its final is ERROR "cancelled" unless it has already ended.
 
         Returns the state that the request was in; raises RequestNotFound for an unknown id.
         """
@@ -286,7 +288,7 @@ class AsyncClient(AsyncClosing):
 
     @property
     def views(self) -> AsyncViews:
-        """Register, list and remove views, which the texts of triggers read by their names."""
+        """Register, list and remove views, which triggers read by name."""
         return AsyncViews(self)
 
     async def venues(self) -> list[Venue]:
@@ -298,7 +300,7 @@ class AsyncClient(AsyncClosing):
         return await self.run(lambda ask: ask.markets(venue.upper()))
 
     async def snapshot(self, ticker: str) -> Snapshot:
-        """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
+        """The newest prices, requested from the venue now; raises RequestTimedOut if they do not arrive in time."""
         return await self.run(lambda ask: ask.snapshot(ticker))
 
     async def sql(self, sql: str, *, limit: int | None = None) -> "pa.Table":
@@ -315,12 +317,12 @@ class AsyncClient(AsyncClosing):
     async def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
     ) -> Candles:
-        """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
+        """Stored candles through the legacy request, in pages over the socket; needs no access to the tables."""
         wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
         return Candles(legacy_table(await self.run(lambda ask: ask.ohlc(wanted))))
 
     async def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
-        """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
+        """The messages of a stream topic, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
         return await self.run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
 
     def stream(
@@ -376,7 +378,7 @@ class AsyncClient(AsyncClosing):
             self._turn()
 
     async def _run_all(self, starts: Sequence[Start[T]]) -> list[T | CandlewrightError]:
-        """Results, or what was raised instead, in order; AT_ONCE of them are in work at a time."""
+        """Results or exceptions, in order; AT_ONCE of them run at a time."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def outcome(start: Start[T]) -> T | CandlewrightError:
@@ -394,10 +396,10 @@ class AsyncClient(AsyncClosing):
             raise ValueError(CLOSED)
 
     def _turn(self) -> None:
-        """Take in what has arrived, and carry out what follows from it.
+        """Process everything that has arrived, and carry out the resulting commands.
 
-        A ZeroMQ descriptor becomes readable once, not as long as there is something to read, and sending may swallow
-        that moment: so everything is drained, and looked at again after the last command.
+        A ZeroMQ descriptor becomes readable once per change, not while there is something to read, and sending may
+        consume that notification. Everything is therefore drained, and checked again after the last command.
         """
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""What both twins share besides the session: identity, addresses, arguments, rows."""
+"""Shared by both clients besides the session: identity, addresses, arguments, rows."""
 
 import getpass
 import hashlib
@@ -47,7 +47,7 @@ def _relays(
 
 
 class Connection:
-    """`settings` name the addresses and the key that are not given, and where the tables are.
+    """`settings` supply the addresses and the key that are not given, and the location of the tables.
 
     Raises ConfigurationError for a key that cannot be read.
     """
@@ -69,7 +69,7 @@ class Connection:
         self.key = ClientKey.read(path) if path else None
         self._name = self.key.name if self.key is not None else ""
         self.client_id = client_id or fresh_id("client", self._name)
-        #: Who this client is over restarts: a fresh id says nothing.
+        #: The client's identity over restarts; a generated id is none.
         self._identity = client_id or self._name or f"{getpass.getuser()}@{socket.gethostname()}"
         if not self.client_id.startswith(self._name):
             raise ValueError(f"with the key of {self._name}, a client id begins with {self._name!r}")
@@ -86,7 +86,7 @@ class Connection:
         self._timeout, self._path = timeout, path
 
     def another(self) -> "Connection":
-        """To the same platform, for sockets of its own."""
+        """A connection to the same platform, for separate sockets."""
         return Connection(
             self._settings,
             requests=self.relays,
@@ -166,13 +166,13 @@ class Connection:
 
     @property
     def near(self) -> Rows | None:
-        """What reads rows without the relay; None where nothing does."""
+        """Reads rows without the relay; None if that is not possible."""
         if self._rows is None:
             self._rows = near_rows(self._settings)
         return self._rows
 
     def stored(self, wanted: Range, as_of: Time | None) -> int | None:
-        """The moment in ns of rows that are read without a request; raises InvalidRequest for what can have none."""
+        """The `as_of` time in ns of rows that are read without a request; raises InvalidRequest for other arguments."""
         Ticker.parse(wanted.ticker)
         if wanted.start >= wanted.end:
             raise InvalidRequest("the start of the range is not before its end")
@@ -187,7 +187,7 @@ class Connection:
 
 
 def end_of(end: Time | None, as_of: Time | None, request_id: str | None) -> Time:
-    """Of a range that a call may leave open: now, or the time that is asked for. Raises InvalidRequest where the same
+    """The end of a range that a call may leave open: now, or the given time. Raises InvalidRequest if repeating the
     request would mean another range later.
     """
     if end is not None:

@@ -9,7 +9,7 @@ CandlewrightError
 ├── PlatformUnreachable      (retryable) no answer in time
 ├── PlatformRefused          the platform answered ERROR, or with an Error message
 ├── TickerNotFound           no venue lists the ticker of a live stream; the stream stays, should that change
-├── TriggerSuspended         a trigger whose events are read runs no more, until it is registered again
+├── TriggerSuspended         a trigger whose events are read is stopped until it is registered again
 ├── GapError                 a live stream continues after numbers that the platform no longer keeps
 ├── TickersFailed            (history) some tickers of a call for several failed; carries the histories of the others
 ├── RowsUnavailable          the final arrived, the rows could not be read from here
@@ -71,7 +71,7 @@ class PlatformRefused(CandlewrightError):
 
 
 class GapError(CandlewrightError):
-    """Numbers `first` to `last` of `topic`, both included, were missed and cannot be had any more.
+    """Numbers `first` to `last` of `topic`, both included, were missed and are no longer available.
 
     The stream that raised it continues after them with its next item.
     """
@@ -84,7 +84,8 @@ class GapError(CandlewrightError):
 
 
 class NumbersLost(GapError):
-    """The platform lost numbers `first` to `last` of `topic` after this stream had met them, and gives them again."""
+    """The platform lost numbers `first` to `last` of `topic` after this stream had received them, and assigns them
+    again."""
 
     def __init__(self, topic: str, first: int, last: int) -> None:
         CandlewrightError.__init__(
@@ -96,9 +97,9 @@ class NumbersLost(GapError):
 
 
 class TriggerSuspended(CandlewrightError):
-    """The platform has stopped a trigger, because of `reason`; it runs again once it is registered again.
+    """The platform has stopped a trigger, because of `reason`; register it again to run it.
 
-    `registered_at`: of the registration that ended so, in ns since the epoch. The stream that raised it continues.
+    `registered_at`: time of the registration that ended, in ns since the epoch. The stream that raised it continues.
     """
 
     def __init__(self, trigger_id: str, reason: str, registered_at: int) -> None:
@@ -109,8 +110,8 @@ class TriggerSuspended(CandlewrightError):
 
 
 class TickerNotFound(CandlewrightError):
-    """Nothing will come on `topic`: its venue does not list the ticker, or no such venue exists. The text names the
-    tickers that are close to it. The stream that raised it stays subscribed, in case the ticker is listed later.
+    """Nothing will come on `topic`: its venue does not list the ticker, or no such venue exists. The text names similar
+    tickers. The stream that raised it stays subscribed, in case the ticker is listed later.
     """
 
     def __init__(self, topic: str, text: str) -> None:
@@ -118,7 +119,7 @@ class TickerNotFound(CandlewrightError):
         self.topic = topic
 
 
-#: What a stream raises in between; the next step continues after it.
+#: Errors that a stream raises between items; the next step continues after them.
 Interruption = GapError | TriggerSuspended | TickerNotFound | PlatformRefused
 
 
@@ -158,7 +159,7 @@ class ViewNotFound(CandlewrightError):
 class InvalidTrigger(TriggerRejected):
     """`line` and `column` count from 1 in `sql`, the text that was refused; `hint` may be empty.
 
-    `one_line` is what is wrong, `excerpt` the line of the text with a mark below the place; the error's text is both.
+    `one_line` is the message, `excerpt` the line of the text with a mark below the position; the error's text is both.
     """
 
     def __init__(self, sql: str, message: str, *, line: int, column: int, hint: str = "") -> None:
@@ -167,7 +168,7 @@ class InvalidTrigger(TriggerRejected):
 
     @classmethod
     def parse(cls, sql: str, text: str) -> "InvalidTrigger":
-        """Of an acknowledgement: `line:column: message (hint)`; a text without a place is about the beginning."""
+        """From an acknowledgement, `line:column: message (hint)`; a text without a position refers to the beginning."""
         text = " ".join(text.split())
         place = _PLACE.match(text)
         line, column = (int(place[1]), int(place[2])) if place else (1, 1)
@@ -180,7 +181,7 @@ class InvalidTrigger(TriggerRejected):
 
     @property
     def excerpt(self) -> str:
-        """Empty where the text has no such place."""
+        """Empty if the text has no such position."""
         lines = self.sql.splitlines()
         if not 0 < self.line <= len(lines) or not 0 < self.column <= len(lines[self.line - 1]) + 1:
             return ""

@@ -1,4 +1,4 @@
-"""What can be asked of the platform, as generators of steps: the one copy that both twins run."""
+"""The platform's operations as generators of steps, shared by both clients."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.times import format_nanoseconds
 
-#: Pause between two questions for the state of a running request; it grows up to the second figure.
+#: Pause between two polls of a running request's state; it grows up to the second figure.
 POLL_SECONDS, POLL_MAX_SECONDS = 0.25, 2.0
-#: How long a running request is followed through silence: parts of the platform may restart meanwhile.
+#: How long a running request is followed without an answer: parts of the platform may restart meanwhile.
 SILENCE_SECONDS = 60.0
 
-#: A number that no topic reaches.
+#: A number beyond any topic's.
 _BEYOND = (1 << 63) - 1
 
 
@@ -75,7 +75,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
     def wait(
         self, request_id: str, progress: Progress | None, timeout_seconds: float | None
     ) -> Operation[Notification]:
-        """Follow a request of any client to its final, whatever that says."""
+        """Follow a request of any client to its final notification, whatever its status."""
         yield Subscribe(f"HISTORY_READY:{request_id}")
         return (yield from self._follow(request_id, None, [], progress, timeout_seconds))
 
@@ -85,7 +85,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
 
     def cancel(self, request_id: str) -> Operation[RequestState]:
         """Raises RequestNotFound for an id that the platform does not know."""
-        # A DEALER's cancellation is answered only if it fails; the question after it always is.
+        # A DEALER's cancellation is answered only if it fails; the state query after it always is.
         control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request_id)
         query = cw.RequestStateQuery(request_id=request_id)
         unknown = RequestNotFound(request_id, f"the platform knows no request {request_id}")
@@ -103,7 +103,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
     def realtime(
         self, ticker: str, *, ticks: bool, ohlc_periods: Sequence[int], request_id: str
     ) -> Operation[Submission]:
-        """Durable once this returns; raises what `submit` does."""
+        """Durable once this returns; raises the same errors as `submit`."""
         params = ing.RealtimeParams(
             include_ticks=ticks, include_ohlc=bool(ohlc_periods), ohlc_period_seconds=ohlc_periods
         )
@@ -172,7 +172,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
                         raise RequestFailed(request.request_id, final.error_message, Notification.from_message(final))
 
     def replay(self, topic: str, from_sequence: int, to_sequence: int) -> Operation[list[tuple[int, Message]]]:
-        """What a stream topic carried, by sequence; raises PlatformRefused for what is no longer kept."""
+        """The messages of a stream topic, by sequence; raises PlatformRefused if they are no longer kept."""
         records = yield from self.replay_records(topic, from_sequence, to_sequence)
         return [(record.sequence, frames.decode_body(record.body, frames.ON_TOPIC)) for record in records]
 
@@ -188,7 +188,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
                 return [records[number] for number in sorted(records)]
             following = yield from self._next(cw.TopicRecord)
             if following is None:
-                # A frame was lost: everything is asked for anew.
+                # A frame was lost: everything is requested again.
                 following = yield from self._ask(request, cw.TopicRecord)
             record = following
 
@@ -243,7 +243,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
                 if isinstance(event_or_time, Published):
                     # Of a trigger that has this topic for its callback.
                     continue
-                # The request lives on although this question failed: the platform may be restarting.
+                # The request continues although this poll failed: the platform may be restarting.
                 complaint = message
                 continue
             complaint, last_heard = None, self._session.now
@@ -254,7 +254,7 @@ class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
                 if message.state == "unknown":
                     if submitted is None:
                         raise RequestNotFound(request_id, f"the platform knows no request {request_id}")
-                    # The same id with the same content: harmless where it is known after all.
+                    # The same id with the same content: harmless if it is known after all.
                     yield Send(submitted)
                 else:
                     expected = message.expected_candles
@@ -282,7 +282,7 @@ def _final_in(message: Message, request_id: str) -> Notification | None:
 
 
 def _tell_end(told: Told, final: Notification, expected: int) -> None:
-    """A request may end before its state was asked for, and what failed has no more to come."""
+    """A request may end before its state was polled, and a failed one has no more candles to come."""
     if final.status is Outcome.OK:
         all_of_it = max(expected, final.row_count)
         told(all_of_it, all_of_it, "")

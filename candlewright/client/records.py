@@ -1,4 +1,4 @@
-"""What the client and its user hand each other: plain values, times in nanoseconds since the epoch (UTC)."""
+"""Values that the client and its user exchange: plain data, times in nanoseconds since the epoch (UTC)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from candlewright.wire import ingestor_pb2 as ing
 class Range:
     """A historical request as the caller means it; `start` and `end` in ns, half-open by open time.
 
-    `refresh`: the venue is asked although the table proves the range.
+    `refresh`: request the range from the venue even if the table proves it.
     """
 
     ticker: str
@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """The one final word on a historical request (HistoryReadyNotification).
+    """The final notification of a historical request (HistoryReadyNotification).
 
     `start`, `end`, `completed_at` in ns; `table`: where the `row_count` rows are; `error_message` may be empty.
     """
@@ -85,8 +85,8 @@ class Submission:
 class RequestState:
     """`state` is queued, running, done or unknown; `notification` is there when done.
 
-    `reason`: what a request that has not ended waits for, as a sentence; empty while nothing holds it up.
-    `closed_until` (ns): where candles of its range begin that had not closed, and are left out; None = nowhere.
+    `reason`: what an unfinished request is waiting for, as a sentence; empty while nothing delays it. `closed_until`
+    (ns): the start of the candles that had not closed, and are left out; None if all had.
     """
 
     request_id: str
@@ -106,7 +106,7 @@ class RequestState:
             done_candles=message.done_candles,
             expected_candles=message.expected_candles,
             notification=Notification.from_message(message.notification) if is_final else None,
-            # Of a live job that failed and is tried again, the notification says why.
+            # For a live job that failed and is retried, the notification says why.
             reason=message.reason or (message.notification.error_message if message.state == "queued" else ""),
             closed_until=message.closed_until or None,
         )
@@ -114,7 +114,7 @@ class RequestState:
 
 @dataclass(frozen=True, slots=True)
 class Venue:
-    """A venue that can be asked for; `depth_candles` 0 means back to the listing.
+    """A venue that can be requested; `depth_candles` 0 means back to the listing.
 
     `is_live`: an ingestor serves it now. `updated_at` in ns: when it last reported its markets, 0 = never.
     """
@@ -140,7 +140,7 @@ class Venue:
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """`ticker` is what requests name, `symbol` and `market_id` what ccxt and the venue do. Not active: not traded."""
+    """`ticker` is the name in requests, `symbol` ccxt's and `market_id` the venue's. Not active: not traded."""
 
     ticker: str
     symbol: str
@@ -154,7 +154,7 @@ class Market:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The newest prices of a ticker; None where the venue did not say."""
+    """The newest prices of a ticker; None if the venue did not give one."""
 
     ticker: str
     exchange_time: int
@@ -185,10 +185,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class TriggerInfo:
-    """A registered trigger. `state` is active, or suspended with the `reason`; `events` counts what it gave so far.
+    """A registered trigger. `state` is active, or suspended with the `reason`; `events` counts its events so far.
 
-    `is_starting`: it is stored, and the pipeline has not said yet that it runs everywhere. What it costs is known where
-    it was asked for alone, and some seconds old: `partitions` (values of PARTITION BY that it keeps something of),
+    `is_starting`: it is stored, but the pipeline has not confirmed yet that it runs everywhere. Its cost is only known
+    if it was requested alone, and some seconds old: `partitions` (values of PARTITION BY for which it keeps state),
     `state_bytes`, and the `steps` of its searches and functions so far. A slow trigger falls behind alone: then
     `waiting_rows` wait for it, it is `behind_ns` behind the newest of them, and a row takes it `row_ns` of processor
     time.
@@ -206,7 +206,7 @@ class TriggerInfo:
     partitions: int = 0
     state_bytes: int = 0
     steps: int = 0
-    #: Registered views that its text reads, those that they read included.
+    #: Registered views that its text reads, directly or through others.
     views: tuple[str, ...] = ()
     waiting_rows: int = 0
     behind_ns: int = 0
@@ -248,9 +248,9 @@ class TriggerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ViewInfo:
-    """A registered view. `columns`: names with their types. `reads`: the views that it reads, those that they read
-    included; `read_by`: the views that read it. `trigger_count` triggers read it; `triggers` are their ids, where one
-    view was asked for.
+    """A registered view. `columns`: names with their types. `reads`: the views that it reads, directly or through
+    others; `read_by`: the views that read it. `trigger_count` triggers read it; `triggers` are their ids, if a single
+    view was requested.
     """
 
     name: str
@@ -280,7 +280,7 @@ class ViewInfo:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredView:
-    """An accepted view; not `is_new` where exactly this one was registered already. `restarted`: ids of the triggers
+    """An accepted view; not `is_new` if exactly this one was already registered. `restarted`: ids of the triggers
     that read it and started afresh because it changed. `warnings` are sentences.
     """
 
@@ -293,7 +293,7 @@ class RegisteredView:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """An accepted trigger; not `is_new` where exactly this one was registered already. `warnings` are sentences."""
+    """An accepted trigger; not `is_new` if exactly this one was already registered. `warnings` are sentences."""
 
     trigger_id: str
     is_new: bool

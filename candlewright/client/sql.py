@@ -10,7 +10,7 @@ from candlewright.wire.errors import NotAuthorised
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: As many rows as the platform gives at all.
+#: All rows that the platform returns at most.
 _ALL_ROWS = 1_000_000
 
 
@@ -37,7 +37,7 @@ def query(settings: ClientConfig, sql: str, limit: int | None) -> "pa.Table":
 
 
 def refused(error: http.Refused) -> Exception:
-    """What the client raises for a problem of the HTTP API."""
+    """The client's error for a problem of the HTTP API."""
     detail = str(error)
     if error.status == 400:
         return InvalidRequest(detail)

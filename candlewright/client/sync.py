@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from candlewright.client.live.chart import Chart
 
 T = TypeVar("T")
-#: A thread keeps the sockets this long at most, so that others come to see what arrived for them.
+#: A thread keeps the sockets this long at most, so that others can see their messages.
 SLICE_SECONDS = 0.05
 
 
@@ -71,11 +71,11 @@ class Client(Closing):
         return self._connection.client_id
 
     def new_request_id(self) -> str:
-        """A fresh one, for `history(request_id=…)`: by it a request in work can be looked at and cancelled."""
+        """A new id for `history(request_id=…)`, with which a running request can be inspected and cancelled."""
         return self._connection.new_request_id()
 
     def close(self) -> None:
-        """Requests that were accepted go on without this client."""
+        """Accepted requests continue without this client."""
         with self._lock:
             if not self._context.closed:
                 self._context.destroy(linger=0)
@@ -138,24 +138,24 @@ class Client(Closing):
         as_of: Time | None = None,
         errors: Literal["raise", "keep"] = "raise",
     ) -> History | Stored | Histories:
-        """Have the candles with start <= open time < end fetched and stored, and read them (the first `limit`). Without
-        `end`: up to now, and `closed_until` of the result says where the last closed candle ends.
+        """Fetch and store the candles with start <= open time < end, and read them (the first `limit`). Without `end`,
+        the range ends now, and `closed_until` of the result is the end of the last closed candle.
 
-        `progress(done, expected)` is called in this thread each time the platform has said how far it is (a few seconds
-        apart at most), also while nothing comes, and when a request has ended. If it has a parameter `note`, it gets
-        what the platform says besides, such as "waiting for a slot of KRAKEN (served now: BINANCE)"; otherwise the
-        logger `candlewright` warns of it.
+        `progress(done, expected)` is called in this thread each time the platform reports progress (every few seconds,
+        even without new candles), and when a request has ended. If it has a parameter `note`, it also gets the
+        platform's remarks, such as "waiting for a slot of KRAKEN (served now: BINANCE)"; otherwise they are logged as
+        warnings of the logger `candlewright`.
         `timeout`: seconds after which RequestTimedOut is raised while the request continues; by default the platform's
-        own deadline decides. A `request_id` given again continues the same request. What the table proves is not asked
-        of the venue again, unless `refresh`. Raises RequestNotFound, RequestTimedOut or RequestFailed where the request
-        ended so, RowsUnavailable where the tables cannot be reached from here.
+        own deadline decides. A `request_id` given again continues the same request. Ranges that the table proves
+        complete are not requested from the venue again, unless `refresh`. Raises RequestNotFound, RequestTimedOut or
+        RequestFailed according to the final notification, RowsUnavailable if the tables cannot be reached from here.
 
-        A list of tickers gives one table of all of them, read in one scan where the tables can be reached from here.
-        Where some fail, TickersFailed names them once all have ended, and has what the others gave; with
-        `errors="keep"` the result has both.
+        A list of tickers gives one table of all of them, read in one scan if the tables can be reached from here. If
+        some fail, TickersFailed names them once all have ended, and has the rows of the others; with `errors="keep"`,
+        the result has both.
 
-        With `as_of` nothing is fetched: the candles are read as they were known at that time, and what was not known
-        yet is `unknown` in the result.
+        With `as_of`, nothing is fetched: the candles are read as they were known at that time, and ranges that were not
+        known yet are in `unknown` of the result.
         """
         end = end_of(end, as_of, request_id)
         if not isinstance(ticker, str):
@@ -179,10 +179,11 @@ class Client(Closing):
         return several.gathered(several.near_rows(near) if near is not None else self._run_all(several.row_queries()))
 
     def load(self, ticker: str, period: str | int, start: Time, end: Time, *, limit: int | None = None) -> Stored:
-        """Read the candles that are stored, without a request: the exchange is not asked, and the platform only where
-        the tables cannot be reached from here.
+        """Read stored candles without a request: the exchange is not contacted, and the platform only if the tables
+        cannot be reached from here.
 
-        `unknown` of the result says where nothing is stored. Raises RowsUnavailable where the tables cannot be reached.
+        `unknown` of the result lists the ranges where nothing is stored. Raises RowsUnavailable if the tables cannot be
+        reached.
         """
         wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
         return self._read_stored(wanted, None)
@@ -198,13 +199,14 @@ class Client(Closing):
         refresh: bool = False,
         request_id: str | None = None,
     ) -> Submission:
-        """Hand in a historical request and return once it is durable; see `wait` and `state`."""
+        """Submit a historical request and return once it is durable; see `wait` and `state`."""
         wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit, refresh=refresh)
         identity = request_id or self._connection.new_request_id()
         return self.run(lambda ask: ask.submit(wanted, identity))
 
     def wait(self, request_id: str, *, progress: Progress | None = None, timeout: float | None = None) -> Notification:
-        """The final notification of any request, whatever it says; raises RequestTimedOut after `timeout` seconds."""
+        """The final notification of any request, whatever its status; raises RequestTimedOut after `timeout`
+        seconds."""
         return self.run(lambda ask: ask.wait(request_id, progress, timeout))
 
     def read(self, notification: Notification, *, limit: int | None = None) -> History:
@@ -221,11 +223,12 @@ class Client(Closing):
         return near.stored(wanted, moment) if near is not None else self.run(lambda ask: ask.stored(wanted, moment))
 
     def state(self, request_id: str) -> RequestState:
-        """How far a request of any kind is; `unknown` for an id that the platform does not know (any more)."""
+        """The state and progress of any request; `unknown` for an id that the platform does not know or has
+        forgotten."""
         return self.run(lambda ask: ask.state(request_id))
 
     def cancel(self, request_id: str) -> RequestState:
-        """Ask for the end of a request; its final says ERROR "cancelled" unless it ended before.
+        """Cancel a request; its final is ERROR "cancelled" unless it has already ended.
 
         Returns the state that the request was in; raises RequestNotFound for an unknown id.
         """
@@ -241,7 +244,7 @@ class Client(Closing):
     ) -> Stream[Tick]:
         """Trades of a ticker as they happen, each once and in the order of the topic `TICKS:{ticker}`.
 
-        The subscription makes the platform fetch the ticker for as long as anybody listens. `timeout`, `buffer`,
+        The subscription makes the platform fetch the ticker while it has subscribers. `timeout`, `buffer`,
         `from_sequence` and gaps: as for `bars`.
         """
         return self.stream(self._connection.ticks(ticker, from_sequence, buffer), timeout)
@@ -258,11 +261,11 @@ class Client(Closing):
     ) -> Stream[Bar]:
         """Bars of a ticker as they close, in the order of the topic `OHLC:{ticker}:{seconds}`.
 
-        A trade that came late corrects its bar: the bar comes again with a higher `revision`, unless `revisions` is
+        A late trade corrects its bar: the bar is delivered again with a higher `revision`, unless `revisions` is
         False. Iteration ends after `timeout` seconds without a bar (default: never). It begins with the first bar that
-        arrives, or with number `from_sequence`, if that is still kept. What was missed (slow reader, restart of
-        the platform) is asked for and comes in order; what cannot be had any more raises GapError once, and the next
-        step continues after it. At most about twice `buffer` numbers are held; the rest waits on the platform.
+        arrives, or with number `from_sequence`, if that is still kept. Missed bars (slow reader, restart of the
+        platform) are requested and delivered in order; those no longer available raise GapError once, and the next step
+        continues after it. At most about twice `buffer` numbers are held; the rest waits on the platform.
         """
         return self.stream(
             self._connection.bars(ticker, period, revisions=revisions, first=from_sequence, buffer=buffer), timeout
@@ -276,10 +279,10 @@ class Client(Closing):
         ohlc_periods: Sequence[str | int] = (60,),
         request_id: str | None = None,
     ) -> Realtime:
-        """Have a ticker fetched until it is cancelled, even without listeners.
+        """Fetch a ticker until the request is cancelled, even without listeners.
 
-        Trades go into `lake.market.ticks` (`ticks`), bars of `ohlc_periods` into `lake.market.ohlc`, both also on their
-        topics. Returns once that is durable.
+        Trades go into `lake.market.ticks` (`ticks`), bars of `ohlc_periods` into `lake.market.ohlc`, and both are
+        published on their topics. Returns once the request is durable.
         """
         periods = self._connection.periods(ohlc_periods)
         identity = request_id or self._connection.new_request_id()
@@ -293,7 +296,7 @@ class Client(Closing):
 
     @property
     def views(self) -> Views:
-        """Register, list and remove views, which the texts of triggers read by their names."""
+        """Register, list and remove views, which triggers read by name."""
         return Views(self)
 
     def venues(self) -> list[Venue]:
@@ -305,20 +308,20 @@ class Client(Closing):
         return self.run(lambda ask: ask.markets(venue.upper()))
 
     def snapshot(self, ticker: str) -> Snapshot:
-        """The newest prices, asked of the venue now; raises RequestTimedOut when they do not come in time."""
+        """The newest prices, requested from the venue now; raises RequestTimedOut if they do not arrive in time."""
         return self.run(lambda ask: ask.snapshot(ticker))
 
     def sql(self, sql: str, *, limit: int | None = None) -> "pa.Table":
         """A query over the stored tables (`ohlc`, `ticks`, `trigger_events`, …) in DuckDB's dialect; a text with
-        MATCH_RECOGNIZE is one of the trigger language. It runs on the platform, over its HTTP API.
+        MATCH_RECOGNIZE is in the trigger language. It runs on the platform, over its HTTP API.
 
-        `limit`: the first N rows; without it a result that is too long for one answer is an error, never cut off.
+        `limit`: the first N rows; without it, a result that is too long for one answer is an error and never truncated.
         Raises InvalidTrigger with the place of a mistake, InvalidRequest, and PlatformUnreachable.
         """
         return self._connection.sql(sql, limit)
 
     def chart(self, ticker: str, period: str | int = "1m", *, height: int = 360) -> "Chart":
-        """A live chart for a notebook: stored bars, older ones as one scrolls back, and new ones as trades come. While
+        """A live chart for a notebook: stored bars, older ones as you scroll back, and new ones as trades arrive. While
         it is shown, the platform fetches the ticker as for `bars`; `close()` ends that.
 
         It reads over the platform's HTTP API. Needs the extra `notebook`.
@@ -339,12 +342,12 @@ class Client(Closing):
     def ohlc(
         self, ticker: str, period: str | int = "1m", *, start: Time, end: Time, limit: int | None = None
     ) -> Candles:
-        """Stored candles by the legacy request, in pages over the socket; needs no access to the tables."""
+        """Stored candles through the legacy request, in pages over the socket; needs no access to the tables."""
         wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
         return Candles(legacy_table(self.run(lambda ask: ask.ohlc(wanted))))
 
     def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
-        """What a stream topic carried, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
+        """The messages of a stream topic, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""
         return self.run(lambda ask: ask.replay(topic, from_sequence, to_sequence))
 
     def stream(self, feed: Feed[T], timeout: float | None) -> Stream[T]:
@@ -382,7 +385,7 @@ class Client(Closing):
             return item
 
     def pump_until(self, until: float) -> None:
-        """One look at the sockets, no longer than until then."""
+        """Check the sockets once, waiting until then at most."""
         with self._lock:
             if not self.is_closed:
                 self._pump(until)
@@ -406,7 +409,7 @@ class Client(Closing):
                 self._carry_out()
 
     def _run_all(self, starts: Sequence[Start[T]]) -> list[T | CandlewrightError]:
-        """Results, or what was raised instead, in order; AT_ONCE of them are in work at a time."""
+        """Results or exceptions, in order; AT_ONCE of them run at a time."""
         session = self._connection.session
         waiting = deque(enumerate(starts))
         running: dict[int, Ticket[T]] = {}

@@ -1,4 +1,4 @@
-"""The HTTP API as tools call it: JSON in and out, and a sentence for whatever goes wrong."""
+"""The HTTP API as tools call it: JSON in and out, and a sentence for every failure."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -42,7 +42,7 @@ def asking(settings: ClientConfig) -> Ask:
 
 
 def _sentence(problem: Mapping[str, Any]) -> str:
-    """The first line of the problem, then every error of a text with its place."""
+    """The first line of the problem, then every error in a text with its position."""
     lines = [str(problem.get("detail") or problem.get("title") or "refused")]
     errors = problem.get("errors")
     if isinstance(errors, list) and "line" in problem:

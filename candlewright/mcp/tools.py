@@ -1,4 +1,4 @@
-"""The tools: what an assistant may ask of the platform. Each is one call of the HTTP API, with a bounded answer."""
+"""The tools that an assistant may call. Each is one call of the HTTP API, with a bounded answer."""
 
 import time
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def readers(ask: Ask) -> list[Tool]:
     """Those that change nothing."""
 
     async def status() -> Answer:
-        """Which parts of the platform run, and what is wrong."""
+        """Which parts of the platform run, and their problems."""
         return await ask("GET", "/status")
 
     async def markets(
@@ -104,7 +104,7 @@ def readers(ask: Ask) -> list[Tool]:
     async def try_trigger(
         text: Sql, ticker: Ticker, parameters: Parameters = None, since: Moment = None, limit: Limit = 50
     ) -> Answer:
-        """Run a trigger's text over what is stored of a ticker: the rows it gives, when it would have fired, and how
+        """Run a trigger's text over the stored data of a ticker: the rows it gives, when it would have fired, and how
         the price had changed 5, 15 and 60 bars later."""
         body = {"sql": text, "ticker": ticker, "parameters": parameters or {}, "since": since, "limit": limit}
         found = await ask("POST", "/triggers/try", body={name: each for name, each in body.items() if each is not None})
@@ -137,8 +137,8 @@ def writers(ask: Ask) -> list[Tool]:
         end: Annotated[str, Field(description="Open times before this, ISO 8601 (UTC).")],
         period: Period = "1m",
     ) -> Answer:
-        """Have the platform fetch candles from the exchange into its table; then read them with `history`. Where this
-        takes long, the answer has the state so far: ask again with the same range."""
+        """Fetch candles from the exchange into the platform's table; then read them with `history`. If this takes long,
+        the answer has the state so far: call it again with the same range."""
         made = await ask("POST", "/history", body={"ticker": ticker, "period": period, "start": start, "end": end})
         until = time.monotonic() + _FETCH_SECONDS
         while made["state"] != "done" and time.monotonic() < until:
@@ -152,8 +152,8 @@ def writers(ask: Ask) -> list[Tool]:
         parameters: Parameters = None,
         trigger_id: Annotated[str | None, Field(max_length=200, description="Its name.")] = None,
     ) -> Answer:
-        """Register a trigger: it runs over live data from now on. Check and try its text before. An id that another
-        trigger has is refused; remove that one first."""
+        """Register a trigger: it runs over live data from now on. Check and try its text before. An id of another
+        trigger is refused; remove that trigger first."""
         if trigger_id is not None:
             listed = (await ask("GET", "/triggers"))["triggers"]
             other = next((each for each in listed if each["trigger_id"] == trigger_id), None)

@@ -29,5 +29,5 @@ def _zeromq(text: str) -> str:
 
 #: `host:port`; port 0 takes any free one.
 HostPort = Annotated[str, AfterValidator(_host_and_port)]
-#: `tcp://host:port`, or ZeroMQ's own ways inside a machine and a process.
+#: `tcp://host:port`, or ZeroMQ's ipc and inproc transports.
 ZeroMQBind = Annotated[str, AfterValidator(_zeromq)]

@@ -1,7 +1,7 @@
-"""The settings of a client: where the platform is reached, and the key that it is shown.
+"""The settings of a client: the platform's addresses, and the client's key.
 
-A settings file is shared with the platform: groups and keys that only the platform knows are left alone here. One that
-is nearly the name of a client's own is an error.
+A settings file is shared with the platform: groups and keys that only the platform knows are ignored here. A name that
+is similar to one of the client's is an error.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from candlewright.settings.group import Group
 from candlewright.settings.loading import PREFIX, load
 from candlewright.wire.spark_connect import TOKEN, connect_url
 
-#: How alike two names are, from 0 to 1, where one is taken for a mistyped other.
+#: Similarity of two names, from 0 to 1, at which one counts as a typo of the other.
 _ALIKE = 0.8
 
 
@@ -43,8 +43,8 @@ class RelayAddresses(SharedGroup):
 
 
 class ClientSettings(Group):
-    """`key`: the file of `candlewright keys new`, where the platform has keys on; `token`: for its HTTP API, where that
-    is not on loopback.
+    """`key`: the file of `candlewright keys new`, if the platform has keys on; `token`: for its HTTP API, if that is
+    not on loopback.
     """
 
     key: str = ""
@@ -53,7 +53,7 @@ class ClientSettings(Group):
 
 class SparkAddress(SharedGroup):
     connect_bind: HostPort = "127.0.0.1:15002"
-    #: What Spark Connect asks its clients for. Stock PySpark sends it to `localhost`, and over TLS to other hosts.
+    #: The token that Spark Connect requires. Stock PySpark sends it to `localhost`, and over TLS to other hosts.
     connect_token: str = ""
     conf: Mapping[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""Which environment variables are settings, and what to say of one that looks like it and is none."""
+"""Which environment variables are settings, and the errors for those that only look like one."""
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
@@ -8,9 +8,9 @@ from pydantic import BaseModel
 NESTED = "__"
 #: Variables of the platform that are not settings: the settings file's path, and what the supervisor passes to parts.
 _OWN = frozenset({"CONFIG", "HTTP_PORT_FILE", "SUPERVISED"})
-#: Groups that others read: the sandbox exchange.
+#: Groups of other programs: the sandbox exchange.
 _ELSEWHERE = frozenset({"SANDBOX"})
-#: How alike two names are, from 0 to 1, where one is taken for a mistyped other.
+#: Similarity of two names, from 0 to 1, at which one counts as a typo of the other.
 _ALIKE = 0.8
 
 
@@ -25,8 +25,8 @@ def names_of(model: type[BaseModel], above: str = "") -> Iterator[str]:
 def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> tuple[list[str], list[str]]:
     """(errors, warnings), a sentence each, about variables that begin with `prefix` and set nothing.
 
-    Names in a known group are left to the model itself. An error is what must be meant as a setting: it has the
-    form of a nested one, or is nearly the name of one. Any other name may belong to another program.
+    Names in a known group are left to the model itself. A name is an error if it must be meant as a setting: it has the
+    form of a nested one, or is similar to one. Any other name may belong to another program.
     """
     known = list(names_of(model))
     groups = {name for name in known if NESTED not in name}
@@ -51,7 +51,7 @@ def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> t
 
 
 def nearest_setting(dotted: str, model: type[BaseModel]) -> str:
-    """The setting that `broker.bindd` must mean (`broker.bind`); empty where none is like it."""
+    """The setting that `broker.bindd` must mean (`broker.bind`); empty if none is similar."""
     name = dotted.upper().replace(".", NESTED)
     group, _, rest = name.partition(NESTED)
     found = _nearest(name, group, rest, list(names_of(model)))
@@ -59,7 +59,7 @@ def nearest_setting(dotted: str, model: type[BaseModel]) -> str:
 
 
 def _nearest(name: str, group: str, rest: str, known: list[str]) -> str:
-    """Empty where nothing is like it. In a map the key is the user's own: its group is what can be mistyped."""
+    """Empty if none is similar. In a map the key is chosen by the user: only its group can be mistyped."""
     for found in get_close_matches(name, known, n=1, cutoff=_ALIKE):
         return found
     for found in get_close_matches(group, [each for each in known if NESTED not in each], n=1, cutoff=_ALIKE):

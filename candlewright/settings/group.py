@@ -1,4 +1,4 @@
-"""What a group of settings is."""
+"""The base class of settings groups."""
 
 from pydantic import BaseModel, ConfigDict
 

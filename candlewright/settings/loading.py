@@ -1,4 +1,4 @@
-"""How settings are read, whichever there are.
+"""Reads settings of any shape.
 
 Order, strongest first: command line (`overrides`), environment (`CANDLEWRIGHT_BROKER__LEASE_SECONDS=2`), the TOML file
 (`candlewright.toml`, or the path given), defaults.
@@ -30,10 +30,10 @@ def load(
 ) -> Shape:
     """Read settings of this shape.
 
-    `file`: a TOML file; by default the one that CANDLEWRIGHT_CONFIG names, else `candlewright.toml` where it exists.
+    `file`: a TOML file; by default the one that CANDLEWRIGHT_CONFIG names, else `candlewright.toml` if it exists.
     `overrides`: nested values from the command line.
-    Raises ConfigurationError with one sentence a problem. Where the shape refuses unknown keys, a variable of the
-    environment that must be meant as a setting is an error, and another one with our prefix a warning.
+    Raises ConfigurationError with one sentence per problem. If the shape refuses unknown keys, an environment variable
+    that must be meant as a setting is an error, and any other with our prefix a warning.
     """
     if shape.model_config.get("extra") == "forbid":
         errors, doubts = environment.problems(os.environ, PREFIX, shape)

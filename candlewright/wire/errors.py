@@ -1,21 +1,21 @@
 """The one tree of errors.
 
     CandlewrightError
-    ├── BadFrame                 a peer sent bytes that are not a message; costs that peer one Error
+    ├── BadFrame                 a peer sent bytes that are not a message; it gets an Error
     │   └── SizeLimitExceeded
     ├── InvalidRequest           the client must change the request
     ├── TriggerRejected          the client must change the trigger's SQL
-    ├── BusError                 the bus did not do what was asked
+    ├── BusError                 the bus did not carry out a call
     │   ├── BusUnavailable       (retryable)
     │   │   └── BusRefusing      (retryable: the server answers, and takes no writes for now)
     │   ├── BusFull              (retryable: back-pressure)
-    │   │   └── BusLimit         as many topics, groups or names as the bus takes
-    │   ├── LeaseLost            the writer was fenced; its work is another's now
+    │   │   └── BusLimit         the maximum number of topics, groups or names is reached
+    │   ├── LeaseLost            the writer was fenced; another has its work now
     │   ├── RoleLost             another process has taken over the writer's role
     │   ├── OffsetOutOfRange     the records were trimmed or never written
-    │   ├── CallsLost            the store lost what this writer published last
+    │   ├── CallsLost            the store lost this writer's last publish
     │   └── RecordsLost          the store lost records that were read, or replaced them by others
-    ├── ExchangeError            an exchange did not answer as needed
+    ├── ExchangeError            an exchange did not give a usable answer
     │   ├── RateLimited          (retryable, after `retry_at`)
     │   ├── Unavailable          (retryable)
     │   ├── BadReply             (retryable)
@@ -34,8 +34,8 @@
 from shlex import quote
 from typing import Any, ClassVar
 
-#: What a relay answers that cannot reach the bus: a client of several relays asks the next one.
-BUS_AWAY = "The platform's message bus cannot be reached; nothing was changed for sure, so try the same again."
+#: The answer of a relay that cannot reach the bus: a client of several relays asks the next one.
+BUS_AWAY = "The platform's message bus cannot be reached. It is unknown whether anything changed: repeat the request."
 
 
 class CandlewrightError(Exception):
@@ -64,9 +64,9 @@ class InvalidRequest(CandlewrightError):
 
 
 class TriggerRejected(CandlewrightError):
-    """A trigger text that is refused, with the place in it (1-based) and, where there is one, a hint.
+    """A refused trigger text, with the position (1-based) and, if there is one, a hint.
 
-    `details`: what else is known of the text, as JSON data: `errors` (all of them) and `mended`.
+    `details`: more about the text, as JSON data: `errors` (all of them) and `mended`.
     """
 
     def __init__(self, message: str, line: int = 1, column: int = 1, *, hint: str = "") -> None:
@@ -87,7 +87,7 @@ class BusUnavailable(BusError):
 
 
 class BusRefusing(BusUnavailable):
-    """`code`: how the server says it, such as OOM or NOREPLICAS. Nothing was written."""
+    """`code`: the server's error code, such as OOM or NOREPLICAS. Nothing was written."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"the bus takes no writes: {text} ({code})")
@@ -105,7 +105,7 @@ class BusFull(BusError):
 
 
 class BusLimit(BusFull):
-    """`what`: of which there are `size` already."""
+    """`what` has reached its limit, `size`."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         BusError.__init__(self, f"the bus has {size} {what}, and takes {limit}")
@@ -121,7 +121,7 @@ class LeaseLost(BusError):
 
 
 class RoleLost(BusError):
-    """`epoch`: under which was written; `newest`: the one that has begun since, 0 in a store that has lost it."""
+    """`epoch`: the epoch of the write; `newest`: the one that has begun since, 0 if the store has lost it."""
 
     def __init__(self, role: str, epoch: int, newest: int) -> None:
         super().__init__(f"another process has taken over the role {role}: epoch {epoch} ended with epoch {newest}")
@@ -154,7 +154,8 @@ class CallsLost(BusError):
 
 
 class RecordsLost(BusError):
-    """`offset`: to which a reader had read; `kept`: to which the store still holds what it read."""
+    """`offset`: the position up to which a reader had read; `kept`: up to which the store still holds the records that
+    it read."""
 
     def __init__(self, topic: str, partition: int, offset: int, *, kept: int) -> None:
         super().__init__(

@@ -125,7 +125,7 @@ def encode(message: Message, type_id: int | None = None) -> list[bytes]:
 def decode_body(body: bytes, routes: Iterable[Route] | None = None) -> Message:
     """The message of a body that may travel on one of `routes` (None: any).
 
-    Whatever the bytes, raises only BadFrame.
+    Raises only BadFrame, whatever the bytes.
     """
     if not body:
         raise BadFrame("MALFORMED", "an empty body has no type")
@@ -145,7 +145,7 @@ def decode_body(body: bytes, routes: Iterable[Route] | None = None) -> Message:
 
 
 def decode(frames: Sequence[bytes], routes: Iterable[Route] | None = None) -> Message:
-    """The message of the two frames [version, body]; whatever the frames, raises only BadFrame."""
+    """The message of the two frames [version, body]; raises only BadFrame, whatever the frames."""
     if len(frames) != 2:
         raise BadFrame("MALFORMED", f"a message has 2 frames, version and body; this one has {len(frames)}")
     if frames[0] != VERSION:

@@ -10,7 +10,7 @@ from candlewright.wire.errors import ConfigurationError, InvalidRequest
 
 KEY_CHARACTERS = 40
 MAX_NAME_BYTES = 64
-#: Ids that the platform gives out itself begin with these.
+#: Prefixes of ids that the platform generates.
 RESERVED = ("relay.ohlc", "subscription:")
 _FORBIDDEN = "#:/"
 _NO_Z85 = frozenset("\"'\\,;_`|~ \t\r\n")
@@ -18,7 +18,7 @@ _NO_Z85 = frozenset("\"'\\,;_`|~ \t\r\n")
 
 @dataclass(frozen=True, slots=True)
 class ClientKey:
-    """What a client needs to be let in: its name, its key pair, and the platform's public key."""
+    """A client's credentials: its name, its key pair, and the platform's public key."""
 
     name: str
     public: str
@@ -30,7 +30,7 @@ class ClientKey:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "ClientKey":
-        """Raises ConfigurationError unless the file is one of `candlewright keys new`."""
+        """Raises ConfigurationError unless the file was made by `candlewright keys new`."""
         try:
             values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -55,8 +55,8 @@ def is_key(text: str) -> bool:
 
 
 def check_name(name: str, others: Iterable[str]) -> None:
-    """Raises InvalidRequest with a sentence. Ids belong to the client whose name they begin with, so that no name may
-    begin with another.
+    """Raises InvalidRequest with a sentence. Ids belong to the client whose name they begin with, so no name may begin
+    with another.
     """
     if not name:
         raise InvalidRequest("The name of a key is empty.")

@@ -6,7 +6,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, those that overlap or touch as one."""
+    """Sorted, with overlapping and adjacent ranges merged."""
     found: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         if found and start <= found[-1][1]:
@@ -17,12 +17,12 @@ def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def common(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
-    """What is both in `ranges` and in `others`, in order."""
+    """The intersection of `ranges` and `others`, sorted."""
     return joined((max(a, c), min(b, d)) for a, b in ranges for c, d in others if max(a, c) < min(b, d))
 
 
 def without(ranges: Ranges, others: Ranges) -> list[tuple[int, int]]:
-    """What of `ranges` is not in `others`, in the order of `ranges`."""
+    """The parts of `ranges` that are not in `others`, in the order of `ranges`."""
     cuts = joined(others)
     found = []
     for start, end in ranges:

@@ -1,4 +1,4 @@
-"""Where Spark Connect is reached, for those who ask and for the driver that offers it; and a session there."""
+"""The address of Spark Connect, for clients and for the driver that serves it; and a session there."""
 
 import atexit
 import re
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: In `spark.conf`: what Spark Connect wants to hear before it answers.
+#: The key in `spark.conf` of the token that Spark Connect requires.
 TOKEN = "spark.connect.authenticate.token"
 _ADDRESS = re.compile(r"^(?:sc://)?(.+)$")
 _EVERYWHERE = re.compile(r"^(0\.0\.0\.0|\*|\[::\]):")
 _LOOPBACK = re.compile(r"^(127\.0\.0\.1|\[::1\]):")
-#: Of one call, after 0.05, 0.2, 0.8, 3.5 and 13 s, when the server went away. Spark's own 15 take ten minutes.
+#: Retries of one call, after 0.05, 0.2, 0.8, 3.5 and 13 s, if the server is down. Spark's own 15 take ten minutes.
 _RETRIES = 5
 
 
@@ -24,7 +24,7 @@ def connect_url(bind: str, token: str = "") -> str:
     address = _EVERYWHERE.sub("127.0.0.1:", _ADDRESS.sub(r"\1", bind))
     if not token or ";token=" in address:
         return f"sc://{address}"
-    # Spark's client sends a token over TLS alone, but for this one name.
+    # Spark's client sends a token only over TLS, except to this name.
     address = _LOOPBACK.sub("localhost:", address)
     separator = "" if address.endswith(";") else ";" if "/;" in address else "/;"
     return f"sc://{address}{separator}token={urllib.parse.quote(token, safe='')}"
@@ -32,7 +32,7 @@ def connect_url(bind: str, token: str = "") -> str:
 
 @contextmanager
 def connect_session(url: str) -> Iterator["SparkSession"]:
-    """A session of one `with`, beside others of the process. Raises what pyspark raises; loads pyspark."""
+    """A session for one `with`, separate from all others in the process. Raises what pyspark raises; loads pyspark."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     # Not pyspark.sql's: that one sets the environment, and children of this process would take it for theirs.
@@ -44,11 +44,11 @@ def connect_session(url: str) -> Iterator["SparkSession"]:
     try:
         yield session
     finally:
-        # Saying goodbye is a courtesy: a server that is away forgets the session by itself.
+        # Releasing the session is optional: a server that is down forgets it by itself.
         client.set_retry_policies([])
         session.stop()
-        # Its finalizer would close the client again, whenever the collector finds it, and end with it the threads that
-        # all sessions share: where another session is just giving these work, it would wait for itself forever.
+        # Its finalizer would close the client again at the next garbage collection, and stop the threads that all
+        # sessions share: a session that is just submitting work to them would wait for itself forever.
         client.close = _closed  # type: ignore[method-assign]
         atexit.unregister(client._cleanup_ml_cache)
 

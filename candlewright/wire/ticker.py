@@ -15,12 +15,12 @@ _TICKER = re.compile(rf"(?P<symbol>{_ASSET}/{_ASSET})\.(?P<venue>[A-Z][A-Z0-9_]*
 CCXT_IDS = {"COINBASEPRO": "coinbaseexchange", "GDAX": "coinbaseexchange"}
 
 
-#: By which a symbol without its slash is cut.
+#: Quote currencies by which a symbol without a slash is split.
 _QUOTES = ("FDUSD", "USDT", "USDC", "BUSD", "TUSD", "USD", "EUR", "GBP", "JPY", "TRY", "BTC", "ETH", "BNB", "DAI")
 
 
 def refusal(text: str, near: Sequence[str] = ()) -> str:
-    """Why `text` is not a ticker. `near`: the listed ones that are close to it, where they are known."""
+    """Why `text` is not a ticker. `near`: similar listed ones, if they are known."""
     if len(text.encode("utf-8", "replace")) > MAX_TICKER_BYTES:
         return f"a ticker has at most {MAX_TICKER_BYTES} bytes"
     proposals = list(near) or _well_formed(text)
@@ -29,7 +29,7 @@ def refusal(text: str, near: Sequence[str] = ()) -> str:
 
 
 def _well_formed(text: str) -> list[str]:
-    """What was probably meant: other cases and separators, the venue in front, no slash."""
+    """The probable ticker: other cases and separators, the venue in front, no slash."""
     symbol, _, venue = text.strip().upper().rpartition(".")
     if not symbol and ":" in venue:
         venue, _, symbol = venue.partition(":")

@@ -654,7 +654,7 @@ def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expre
         if wanted and isinstance(argument, Constant) and (target.is_time or target.kind is Kind.STRING):
             adapted = _adapted_constant(argument, target)
             if adapted is None:
-                raise at.reject(f"'{(argument.text or '')[:40]}' is no {target}")
+                raise at.reject(f"'{(argument.text or '')[:40]}' is not a valid {target}")
             found.append(adapted)
         else:
             found.append(argument)

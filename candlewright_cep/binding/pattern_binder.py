@@ -244,7 +244,7 @@ class PatternBinder(Binder):
     def _navigation(self, node: CallNode) -> Expression:
         if self._inside is not None:
             hint = (
-                "PREV(LAST(x)) is possible, nothing may stand between"
+                "PREV(LAST(x)) is possible, with nothing in between"
                 if self._inside.function in ("PREV", "NEXT")
                 else ""
             )

@@ -418,7 +418,7 @@ def _table() -> dict[str, AggregateFunction]:
             _count_if,
             usage=Usage(
                 "COUNT_IF(condition)",
-                "how many rows meet the condition",
+                "how many rows satisfy the condition",
                 "COUNT_IF(side = 'buy')",
                 "NULL counts as not met; 0 without rows",
             ),
@@ -427,19 +427,21 @@ def _table() -> dict[str, AggregateFunction]:
             "BOOL_AND",
             truth,
             _extreme(largest=False),
-            usage=Usage("BOOL_AND(condition)", "whether all rows meet the condition", "BOOL_AND(price > 0)", SKIPPED),
+            usage=Usage(
+                "BOOL_AND(condition)", "whether all rows satisfy the condition", "BOOL_AND(price > 0)", SKIPPED
+            ),
         ),
         AggregateFunction(
             "BOOL_OR",
             truth,
             _extreme(largest=True),
-            usage=Usage("BOOL_OR(condition)", "whether a row meets the condition", "BOOL_OR(size > 10)", SKIPPED),
+            usage=Usage("BOOL_OR(condition)", "whether any row satisfies the condition", "BOOL_OR(size > 10)", SKIPPED),
         ),
         AggregateFunction(
             "ANY_VALUE",
             _any,
             _first_value,
-            usage=Usage("ANY_VALUE(x)", "a value: the first one", "ANY_VALUE(side)", SKIPPED),
+            usage=Usage("ANY_VALUE(x)", "any value: the first one", "ANY_VALUE(side)", SKIPPED),
         ),
         AggregateFunction(
             "MAX_BY",

@@ -331,7 +331,7 @@ SEQUENCES = (
         text="two falls above a long rise, the second covers",
     ),
     candle("3INSIDE", signed(_three_inside, 2, -1.0), 12, text="a harami, then a close past the first bar's open"),
-    candle("3OUTSIDE", signed(_three_outside, 1), 3, text="an engulfing, then a close further on"),
+    candle("3OUTSIDE", signed(_three_outside, 1), 3, text="an engulfing, then a close further in its direction"),
     candle("3STARS_IN_SOUTH", is_(_three_stars_in_the_south), 12, text="three falls, each smaller and inside the last"),
     candle(
         "3WHITE_SOLDIERS",
@@ -384,11 +384,16 @@ SEQUENCES = (
     candle(
         "UNIQUE_3RIVER", is_(_unique_three_river), 12, text="a long fall, a fall inside with a lower low, a short rise"
     ),
-    candle("STICK_SANDWICH", is_(_stick_sandwich), 7, text="a rise between two falls with nearly one close"),
-    candle("GAP_SIDE_SIDE_WHITE", _side_by_side, 7, text="two like rises side by side past a gap"),
-    candle("TASUKI_GAP", signed(_tasuki_gap, 1), 7, text="a gap, then a like bar back into it"),
+    candle("STICK_SANDWICH", is_(_stick_sandwich), 7, text="a rise between two falls with nearly equal closes"),
+    candle("GAP_SIDE_SIDE_WHITE", _side_by_side, 7, text="two similar rises side by side past a gap"),
+    candle("TASUKI_GAP", signed(_tasuki_gap, 1), 7, text="a gap, then a similar bar back into it"),
     candle("XSIDE_GAP_3METHODS", signed(_gap_three_methods, 2), 2, text="a gap, then a bar that closes it"),
-    candle("3LINE_STRIKE", signed(_line_strike, 1), 8, text="three bars one way, and one that takes all of them back"),
+    candle(
+        "3LINE_STRIKE",
+        signed(_line_strike, 1),
+        8,
+        text="three bars in one direction, and one that reverses all of them",
+    ),
     candle("CONCEAL_BABY_SWALL", is_(_concealed_swallow), 13, text="four falls, the last covers the third"),
     candle("BREAKAWAY", signed(_breakaway), 14, text="a gap, two bars further on, and one back into the gap"),
     candle(
@@ -402,7 +407,10 @@ SEQUENCES = (
         penetration=0.5,
     ),
     candle(
-        "RISE_FALL_3METHODS", signed(_three_methods, 4), 14, text="a long bar, three small ones back, and a long one on"
+        "RISE_FALL_3METHODS",
+        signed(_three_methods, 4),
+        14,
+        text="a long bar, three small ones back, and a long one that continues it",
     ),
     candle("HIKKAKE", _hikkake(_trap), 5, text="a false break of an inside bar; ±200 for the bar that confirms it"),
     candle(

@@ -228,9 +228,9 @@ def _matching_low(bars: Bars) -> Bools:
 
 
 _ONE = (
-    candle("DOJI", is_(lambda bars: bars.now.is_doji), 10, text="a body of nearly nothing"),
-    candle("DRAGONFLY_DOJI", is_(_dragonfly), 10, text="a doji with a lower shadow alone"),
-    candle("GRAVESTONE_DOJI", is_(_gravestone), 10, text="a doji with an upper shadow alone"),
+    candle("DOJI", is_(lambda bars: bars.now.is_doji), 10, text="a body of almost no length"),
+    candle("DRAGONFLY_DOJI", is_(_dragonfly), 10, text="a doji with only a lower shadow"),
+    candle("GRAVESTONE_DOJI", is_(_gravestone), 10, text="a doji with only an upper shadow"),
     candle("LONG_LEGGED_DOJI", is_(_long_legged_doji), 10, text="a doji with a shadow longer than its body"),
     candle("RICKSHAW_MAN", is_(_rickshaw_man), 10, text="a doji in the middle of two longer shadows"),
     candle("TAKURI", is_(_takuri), 10, text="a dragonfly doji with a very long lower shadow"),
@@ -251,17 +251,22 @@ _TWO = (
     candle(
         "SHOOTING_STAR", is_(_shooting_star, -100.0), 11, text="a small body under a long upper shadow, past a gap up"
     ),
-    candle("ENGULFING", _engulfing, 2, text="a body that covers the one before, of the other colour"),
+    candle("ENGULFING", _engulfing, 2, text="a body that covers the previous one, of the opposite colour"),
     candle("HARAMI", _harami, 11, text="a small body inside the long one before"),
     candle("HARAMI_CROSS", _harami_cross, 11, text="a doji inside the long body before"),
     candle("HOMING_PIGEON", is_(_homing_pigeon), 11, text="a small fall inside the long fall before"),
     candle("DOJI_STAR", signed(_doji_star, 1, -1.0), 11, text="a doji past a gap after a long body"),
-    candle("COUNTERATTACK", signed(_counterattack), 11, text="two long bodies of other colours with nearly one close"),
     candle(
-        "SEPARATING_LINES", signed(_separating_lines), 11, text="a belt hold that opens where the other colour opened"
+        "COUNTERATTACK", signed(_counterattack), 11, text="two long bodies of opposite colours with nearly equal closes"
     ),
-    candle("KICKING", signed(_kicking), 11, text="two marubozu of other colours with a gap between them"),
-    candle("KICKING_BY_LENGTH", _kicking_by_length, 11, text="kicking; the longer body says which way"),
+    candle(
+        "SEPARATING_LINES",
+        signed(_separating_lines),
+        11,
+        text="a belt hold that opens where the opposite colour opened",
+    ),
+    candle("KICKING", signed(_kicking), 11, text="two marubozu of opposite colours with a gap between them"),
+    candle("KICKING_BY_LENGTH", _kicking_by_length, 11, text="kicking; the longer body gives the direction"),
     candle(
         "DARK_CLOUD_COVER",
         is_(_dark_cloud, -100.0),
@@ -275,6 +280,6 @@ _TWO = (
     candle(
         "THRUSTING", is_(_thrusting, -100.0), 11, text="a rise from below a long fall into the lower half of its body"
     ),
-    candle("MATCHING_LOW", is_(_matching_low), 6, text="two falls with nearly one close"),
+    candle("MATCHING_LOW", is_(_matching_low), 6, text="two falls with nearly equal closes"),
 )
 CANDLES = (*_ONE, *_TWO, *SEQUENCES)

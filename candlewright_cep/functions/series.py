@@ -68,7 +68,7 @@ class Memory:
             self.tables = [_longer(table, wanted) for table in self.tables]
 
     def keep(self, partitions: Index) -> None:
-        """Only these partitions, which are numbered anew in this order."""
+        """Only these partitions, which are numbered again in this order."""
         self.rows = self.rows[partitions]
         self.tables = [table[partitions] for table in self.tables]
 

@@ -266,7 +266,7 @@ ENTRIES: list[Declared] = [
         "REVERSE",
         fixed(STRING, STRING),
         _kernel(pc.utf8_reverse),
-        Usage("REVERSE(text)", "the text from its end", "REVERSE('abc') = 'cba'"),
+        Usage("REVERSE(text)", "the text reversed", "REVERSE('abc') = 'cba'"),
     ),
     (
         "LENGTH",
@@ -354,7 +354,7 @@ ENTRIES: list[Declared] = [
         _rowwise(_replace),
         Usage(
             "REPLACE(text, part, by)",
-            "the text with every such part replaced (removed without by)",
+            "the text with every occurrence of the part replaced (removed without by)",
             "REPLACE('a-b-c', '-', '+') = 'a+b+c'",
         ),
     ),
@@ -363,20 +363,22 @@ ENTRIES: list[Declared] = [
         fixed(BIGINT, STRING, STRING),
         _rowwise(lambda text, part: text.find(part) + 1),
         Usage(
-            "STRPOS(text, part)", "place of the first such part, from 1; 0 without one", "STRPOS('BTC/USDT', '/') = 4"
+            "STRPOS(text, part)",
+            "position of the first occurrence, from 1; 0 without one",
+            "STRPOS('BTC/USDT', '/') = 4",
         ),
     ),
     (
         "STARTS_WITH",
         fixed(BOOLEAN, STRING, STRING),
         _rowwise(lambda text, part: text.startswith(part)),
-        Usage("STARTS_WITH(text, part)", "whether the text begins so", "STARTS_WITH('BTC/USDT', 'BTC')"),
+        Usage("STARTS_WITH(text, part)", "whether the text starts with the part", "STARTS_WITH('BTC/USDT', 'BTC')"),
     ),
     (
         "ENDS_WITH",
         fixed(BOOLEAN, STRING, STRING),
         _rowwise(lambda text, part: text.endswith(part)),
-        Usage("ENDS_WITH(text, part)", "whether the text ends so", "ENDS_WITH('BTC/USDT', 'USDT')"),
+        Usage("ENDS_WITH(text, part)", "whether the text ends with the part", "ENDS_WITH('BTC/USDT', 'USDT')"),
     ),
     (
         "CONTAINS",
@@ -432,7 +434,7 @@ ENTRIES: list[Declared] = [
         _regexp_extract,
         Usage(
             "REGEXP_EXTRACT(text, pattern, group)",
-            "what the pattern, or its group, matched first",
+            "the first match of the pattern, or of its group",
             "REGEXP_EXTRACT('BTC/USDT', '/(.*)', 1) = 'USDT'",
             "NULL if an argument is NULL, or nothing matches",
         ),
@@ -489,7 +491,7 @@ ENTRIES: list[Declared] = [
         "REPEAT",
         fixed(STRING, STRING, BIGINT),
         _rowwise(_repeat),
-        Usage("REPEAT(text, count)", "the text so many times", "REPEAT('ab', 2) = 'abab'"),
+        Usage("REPEAT(text, count)", "the text repeated this many times", "REPEAT('ab', 2) = 'abab'"),
     ),
 ]
 

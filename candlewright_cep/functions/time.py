@@ -298,7 +298,7 @@ ENTRIES: list[Declared] = [
         _date_add,
         Usage(
             "DATE_ADD('unit', count, time)",
-            "the time so many units later",
+            "the time this many units later",
             "DATE_ADD('DAY', 1, DATE '2024-02-28') = DATE '2024-02-29'",
         ),
     ),
@@ -318,7 +318,7 @@ ENTRIES: list[Declared] = [
         _from_unixtime,
         Usage(
             "FROM_UNIXTIME(seconds)",
-            "the time so many seconds after 1970",
+            "the time this many seconds after 1970",
             "FROM_UNIXTIME(60) = TIMESTAMP '1970-01-01 00:01:00'",
         ),
     ),

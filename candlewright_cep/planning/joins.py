@@ -80,7 +80,7 @@ def _said(band: Band, sources: list[Expression], width: int) -> bool:
 
 
 def _asof(node: JoinNode, left: Plan, right: Plan, parts: list[Expression]) -> Plan:
-    """Conditions on the right side alone choose the rows that are looked at."""
+    """Conditions on the right side alone choose the rows that are examined."""
     width = len(left.fields)
     keys, others = _with_keys(parts, width)
     band: Band | None = None

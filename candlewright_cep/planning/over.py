@@ -69,14 +69,14 @@ RANKING = {
 }
 VALUES = ("LAG", "LEAD", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
 _NO_NULLS = "never NULL; NULLs of ORDER BY come last"
-_OF_ROW = "NULL if that row does not exist, or its value is NULL (IGNORE NULLS passes over those)"
+_OF_ROW = "NULL if that row does not exist, or its value is NULL (IGNORE NULLS skips those)"
 #: Of those that only OVER gives a meaning.
 USAGES = (
     Usage("ROW_NUMBER()", "number of the row in its partition, from 1", "ROW_NUMBER()", _NO_NULLS),
-    Usage("RANK()", "1 and the number of rows before the row and its equals", "RANK()", _NO_NULLS),
+    Usage("RANK()", "1 plus the number of rows before the row and its peers", "RANK()", _NO_NULLS),
     Usage("DENSE_RANK()", "number of the row's value among the different ones, from 1", "DENSE_RANK()", _NO_NULLS),
     Usage("PERCENT_RANK()", "share of the other rows that come before, 0 to 1", "PERCENT_RANK()", _NO_NULLS),
-    Usage("CUME_DIST()", "share of the rows up to this one and its equals", "CUME_DIST()", _NO_NULLS),
+    Usage("CUME_DIST()", "share of the rows up to this one and its peers", "CUME_DIST()", _NO_NULLS),
     Usage("NTILE(n)", "number of the row's part if the partition is cut into n equal ones", "NTILE(4)", _NO_NULLS),
     Usage("LAG(x, n, default)", "x of the row n (1) rows before, or default", "LAG(price)", _OF_ROW),
     Usage("LEAD(x, n, default)", "x of the row n (1) rows later, or default", "LEAD(price)", _OF_ROW),

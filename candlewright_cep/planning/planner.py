@@ -254,7 +254,7 @@ class Planner:
         window = group_window(node, plain)
         if node.emits_changes and (window is not None or node.sets or _has_window(source)):
             raise node.at.reject(
-                "EMIT CHANGES is for GROUP BY without windows and sets", "a window is put out once, when it has ended"
+                "EMIT CHANGES is for GROUP BY without windows and sets", "a window is emitted once, when it has ended"
             )
         if window is not None and node.sets and window.node.name == "SESSION":
             raise window.node.at.reject(

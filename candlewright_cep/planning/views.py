@@ -14,7 +14,7 @@ __all__ = ["Views"]
 
 
 class Views:
-    """`texts`: by name, of which only those that are read are looked at, and each is planned once."""
+    """`texts`: by name, of which only those that are read are examined, and each is planned once."""
 
     def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
         self._texts = {name.lower(): (name, text) for name, text in texts.items()}

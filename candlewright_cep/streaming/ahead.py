@@ -1,4 +1,4 @@
-"""OVER that looks ahead: a row is put out once the rows that its frame, or LEAD, looks at have come."""
+"""OVER that looks ahead: a row is emitted once the rows that its frame, or LEAD, looks at have come."""
 
 from collections.abc import Set
 from dataclasses import replace
@@ -33,7 +33,7 @@ class AheadStage:
     """Takes rows that have the columns of the functions that do not look ahead already. `is_joint`: partitions have
     rows of several tickers. `is_on_input`: see `OverStage`.
 
-    Rows are kept with a last column that says whether they were put out; those that were stay while the frame of one
+    Rows are kept with a last column that says whether they were emitted; those that were stay while the frame of one
     that was not may hold them.
     """
 

@@ -12,7 +12,7 @@ from candlewright_cep.vector import Index
 
 @dataclass(slots=True)
 class BarStage:
-    """A bar is put out with the trade that ends it."""
+    """A bar is emitted with the trade that ends it."""
 
     node: Bars
     _open: Rows | None = None

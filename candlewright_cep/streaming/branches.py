@@ -110,7 +110,7 @@ class _Reader:
             band = _equal_times(node, of_left, of_right) or band
         if band is None:
             raise node.at.reject(
-                "a join on a stream goes by event times, or it would keep every row",
+                "a join on a stream uses event times, or it would keep every row",
                 "ON ... AND b.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts, or ASOF JOIN",
             )
         shift = (

@@ -101,7 +101,7 @@ class LeftBehind:
             opened.pop(key, None)
 
     def drop(self, tickers: Set[str]) -> None:
-        """These tickers begin anew."""
+        """These tickers start afresh."""
         for ticker in tickers:
             self._newest.pop(ticker, None)
             self._open.pop(ticker, None)

@@ -1,8 +1,8 @@
 """MATCH_RECOGNIZE over a growing input: all partitions of one trigger together.
 
 Conditions and measures are vectorised over the rows of all touched partitions; the search of each partition keeps its
-place between batches. A row is tested once the rows that its conditions look ahead to have arrived; a match is put
-out once the rows that its measures look ahead to have.
+place between batches. A row is tested once the rows that its conditions look ahead to have arrived; a match is emitted
+once the rows that its measures look ahead to have.
 """
 
 import json
@@ -158,7 +158,7 @@ class MatchStream:
     # -- one batch ------------------------------------------------------------------------------------------------
 
     def feed(self, rows: Rows, clock: Clock) -> MatchResult | None:
-        """None where nothing is to be put out. Raises TriggerRejected when the work passes a limit."""
+        """None where nothing is to be emitted. Raises TriggerRejected when the work passes a limit."""
         touched, grouped, over = self._accept(rows)
         for key in over:
             partition = self.partitions[key]

@@ -83,7 +83,7 @@ def stream_query(
     is_in_order: bool = True,
 ) -> StreamQuery:
     """`nodes`: the chain of the plan. Raises TriggerRejected for what is possible on a finished table alone; windows
-    and their GROUP BY are looked at when operators are made of them.
+    and their GROUP BY are examined when operators are made of them.
     """
     name = _scanned(nodes[0])
     source = inputs[name]

@@ -1,4 +1,4 @@
-"""Rows that partitions keep from batch to batch: in few arrays for all of them, copied as seldom as can be."""
+"""Rows that partitions keep from batch to batch: in few arrays for all of them, copied as rarely as can be."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Piece:
 
 class Gathered:
     """Rows of partitions, one partition after another, as they are in `sources`: those of each of `spans` (number of
-    the source, first row, rows) in turn. They are copied when they are asked for."""
+    the source, first row, rows) in turn. They are copied when they are requested."""
 
     def __init__(self, sources: Sequence[Rows], spans: Sequence[tuple[int, int, int]]) -> None:
         self._sources = sources

@@ -43,7 +43,7 @@ def _folded(function: WindowFunction) -> Fold:
 
 
 def _known_before(offset: int) -> Fold:
-    """LAG that passes over NULL: the state holds the result and the last values that were not."""
+    """LAG that skips NULL: the state holds the result and the last values that were not."""
 
     def step(state: State, value: Any, default: Any = None) -> State:
         known = state[1]

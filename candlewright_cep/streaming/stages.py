@@ -358,9 +358,9 @@ def since(begun: Mapping[str, int]) -> Callable[[str, int], int]:
 
 
 class GroupStage:
-    """GROUP BY over time windows: a window's groups are put out once, when the watermark reaches its end.
+    """GROUP BY over time windows: a window's groups are emitted once, when the watermark reaches its end.
 
-    `is_in_order`: see `StreamQuery`; otherwise rows of a window that was put out are passed over.
+    `is_in_order`: see `StreamQuery`; otherwise rows of a window that was emitted are skipped.
     """
 
     def __init__(
@@ -414,7 +414,7 @@ class GroupStage:
             found = self._feed_hops(self.group, together, clock)
         else:
             found = self._feed_expanded(together, clock)
-        # In order, rows that come never belong to a window that was put out: only kept ones may.
+        # In order, rows that come never belong to a window that was emitted: only kept ones may.
         waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
         if not self._is_in_order:
             waiting = list({*self._seen, *together.ticker.unique().to_pylist()})

@@ -401,11 +401,11 @@ TIMESTAMPDIFF(unit, from, to)
   TIMESTAMPDIFF(SECOND, ts, received_at) > 5
 
 TIMESTAMPADD(unit, count, time)
-  the time so many units later
+  the time this many units later
   TIMESTAMPADD(SECOND, 5, ts) < received_at
 
 POSITION(part IN text)
-  place of the first such part, from 1; 0 without one
+  position of the first occurrence, from 1; 0 without one
   POSITION('/' IN ticker) = 4
 """
 

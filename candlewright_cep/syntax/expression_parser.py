@@ -264,7 +264,9 @@ class ExpressionReader(TypeReader):
             self.advance()
             found = literal_time(following.text, word)
             if found is None:
-                raise following.reject(f"'{following.text[:40]}' is no {word.lower()}", "write 2024-01-31 09:30:00.000")
+                raise following.reject(
+                    f"'{following.text[:40]}' is not a valid {word.lower()}", "write 2024-01-31 09:30:00.000"
+                )
             value, unit = found
             return LiteralNode(value, DATE if word == "DATE" else timestamp(unit), token.at)
         if word == "INTERVAL" and (
@@ -307,7 +309,7 @@ class ExpressionReader(TypeReader):
             inner = self._primary()
         if isinstance(inner, CallNode) and not inner.is_operator and inner.mode != "DISTINCT":
             if inner.mode:
-                raise at.reject("RUNNING or FINAL stands twice before one function")
+                raise at.reject("RUNNING or FINAL occurs twice before one function")
             return CallNode(inner.name, inner.arguments, inner.at, inner.type, word, filter=inner.filter)
         return ModeNode(word, inner, at)
 

@@ -17,11 +17,11 @@ config_app = typer.Typer(no_args_is_help=True, help="The settings in force.", ri
 app.add_typer(config_app, name="config")
 trigger_app = typer.Typer(rich_markup_mode=None)
 app.add_typer(trigger_app, name="trigger")
-letters_app = typer.Typer(no_args_is_help=True, help="Records that a part could not digest.", rich_markup_mode=None)
+letters_app = typer.Typer(no_args_is_help=True, help="Records that a part could not process.", rich_markup_mode=None)
 app.add_typer(letters_app, name="dead-letters")
 alerts_app = typer.Typer(no_args_is_help=True, help="Where events are delivered.", rich_markup_mode=None)
 app.add_typer(alerts_app, name="alerts")
-keep_app = typer.Typer(no_args_is_help=True, help="Candles that are fetched by themselves.", rich_markup_mode=None)
+keep_app = typer.Typer(no_args_is_help=True, help="Rules that keep candles fresh.", rich_markup_mode=None)
 app.add_typer(keep_app, name="keep")
 keys_app = typer.Typer(
     no_args_is_help=True, help="Keys of clients and ingestors, tokens for HTTP.", rich_markup_mode=None
@@ -55,7 +55,7 @@ def up(
     ] = None,
     ingestors: Annotated[int, typer.Option("--ingestors", min=0, max=64, help="How many ingestors.")] = 1,
     parts: Annotated[
-        str | None, typer.Option("--parts", help="Only these, with commas, over the bus that bus.url names.")
+        str | None, typer.Option("--parts", help="Only these, comma-separated, over the bus of bus.url.")
     ] = None,
 ) -> None:
     """Start the platform in the foreground. Prints `ready` when all its parts are."""
@@ -125,7 +125,7 @@ def export(
     end: Annotated[str | None, typer.Option("--end", help="End of the range, excluded (default: all).")] = None,
     directory: Annotated[Path, typer.Option("--dir", help="The folder to write to.")] = Path("export"),
     manifest: Annotated[
-        Path | None, typer.Option("--manifest", metavar="FILE", help="Sign what was written, for verify --manifest.")
+        Path | None, typer.Option("--manifest", metavar="FILE", help="Sign the files, for verify --manifest.")
     ] = None,
     trades: Annotated[bool, typer.Option("--trades", help="With --manifest: the stored trades as well.")] = False,
     output: OutputOption = Output.table,
@@ -164,16 +164,16 @@ def import_command(
             help="binance-klines, kraken, freqtrade, csv; of trades binance-trades, binance-aggtrades, kraken-trades.",
         ),
     ],
-    ticker: Annotated[str, typer.Option("--ticker", help="BASE/QUOTE.VENUE, of which they are.")],
+    ticker: Annotated[str, typer.Option("--ticker", help="The ticker of the files, BASE/QUOTE.VENUE.")],
     period: Annotated[
-        str | None, typer.Option("--period", help="Length of a candle, where the file does not say it.")
+        str | None, typer.Option("--period", help="Length of a candle, if the files do not say it.")
     ] = None,
     mapping: Annotated[
         list[str] | None,
-        typer.Option("--mapping", metavar="NAME=COLUMN", help="For csv: the file's own names of columns."),
+        typer.Option("--mapping", metavar="NAME=COLUMN", help="For csv: the column names of the file."),
     ] = None,
     differences: Annotated[
-        Path, typer.Option("--differences", help="Where what differs from stored rows is listed.")
+        Path, typer.Option("--differences", help="File for rows that differ from stored ones.")
     ] = Path("import-differences.csv"),
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
@@ -258,7 +258,7 @@ KeyName = Annotated[str, typer.Argument(help="The holder's name; a client's ids 
 def keys_new(
     name: KeyName,
     role: Annotated[
-        KeyRole, typer.Option("--role", help="Which door it opens: relay, broker, or HTTP (viewer, operator).")
+        KeyRole, typer.Option("--role", help="Where it is accepted: relay, broker, or HTTP (viewer, operator).")
     ] = KeyRole.client,
     file: Annotated[Path | None, typer.Option("--file", help="Where the key is written (default: NAME.key).")] = None,
     output: OutputOption = Output.table,
@@ -277,7 +277,7 @@ def keys_new(
 
 @keys_app.command("list")
 def keys_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """Who is let in."""
+    """Which keys are accepted."""
     from candlewright_platform.cli import keys
 
     keys.list_keys(output, data_dir, config)
@@ -378,7 +378,7 @@ def keep_add(
         list[str] | None, typer.Option("--period", help="Length of a candle; may be repeated (default: 1m).")
     ] = None,
     every: Annotated[str, typer.Option("--every", metavar="DURATION", help="How often new ones are fetched.")] = "15m",
-    name: Annotated[str | None, typer.Option("--name", help="What the rule is called (default: keep-1, …).")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The rule's name (default: keep-1, …).")] = None,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
@@ -505,7 +505,7 @@ def trigger_format(
     sql: SqlOption = None,
     file: SqlFileOption = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Write the file instead of printing it.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Print nothing; exit 1 unless it is so already.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Print nothing; exit 1 if it would change.")] = False,
 ) -> None:
     """Print a trigger's text in its canonical layout. Comments and meaning stay.
 
@@ -599,9 +599,7 @@ def trigger_try(
             "--input", metavar="[NAME=]FILE", help="Parquet file to read; several with their names, for joins."
         ),
     ] = None,
-    table: Annotated[
-        str | None, typer.Option("--table", help="What the text calls the input (default: ticks).")
-    ] = None,
+    table: Annotated[str | None, typer.Option("--table", help="The input's name in the text (default: ticks).")] = None,
     ticker: Annotated[
         str | None,
         typer.Option("--ticker", help="Stored trades of this ticker, or bars with --param period_seconds=60."),
@@ -611,7 +609,7 @@ def trigger_try(
         bool,
         typer.Option(
             "--as-seen",
-            help="Over bars as they were published after --since, corrections included: the events of then again.",
+            help="Over bars as published after --since, corrections included: reproduces past events.",
         ),
     ] = False,
     param: ParamOption = None,
@@ -690,7 +688,7 @@ def language_server(view: ViewOption = None, config: Config = None) -> None:
 @app.command("kapacitor-udf")
 def kapacitor_udf(
     function: Annotated[UdfFunction, typer.Argument(help="What it does with points.")],
-    batch: Annotated[bool, typer.Option("--batch", help="Take and give batches instead of single points.")] = False,
+    batch: Annotated[bool, typer.Option("--batch", help="Read and write batches instead of single points.")] = False,
     socket: Annotated[
         str | None, typer.Option("--socket", help="Serve many tasks on this unix socket instead of stdin and stdout.")
     ] = None,

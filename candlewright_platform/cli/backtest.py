@@ -98,7 +98,7 @@ def run(
     if query.joined is not None:
         return _run_whole(settings, sql, parameters, ticker, since, default, None, views)
     if options.deadman_ns:
-        say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
+        say("deadman_seconds uses the wall clock: silences are not part of a run over stored data")
     return _Runner(query, options, ticker).run(_stored(settings, query.input_name, options, ticker, since), progress)
 
 
@@ -198,7 +198,7 @@ def _run_as_seen(
             "--as-seen is for triggers over ohlc: stored trades keep neither the order in which they came nor how late"
         )
     if options.deadman_ns:
-        say("deadman_seconds goes by the wall clock: silences are not part of a run over stored data")
+        say("deadman_seconds uses the wall clock: silences are not part of a run over stored data")
     check_tables(settings)
     before, seen = read_published(settings, ticker, options.period_seconds, since_ns=since)
     what = f"bars of {format_period(options.period_seconds)}" if options.period_seconds else "bars"

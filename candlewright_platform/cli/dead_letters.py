@@ -101,7 +101,7 @@ _REPLAYED, _BEFORE = "replayed", "was replayed before"
 
 
 def _replayed(bus: Bus, number: int, letter: rec.DeadLetter) -> str:
-    """What became of it, in words."""
+    """Its outcome, in words."""
     if letter.record_bytes > len(letter.record):
         return f"only its first {len(letter.record)} of {letter.record_bytes} bytes are kept"
     if not bus.partitions(letter.topic):

@@ -142,7 +142,7 @@ def _keys(settings: Settings) -> Iterator[Finding]:
     if settings.security.curve:
         entries = KeyFolder(settings.data_dir).entries()
         counts = [f"{sum(entry.role is role for entry in entries)} {role}s" for role in (Role.client, Role.ingestor)]
-        yield Finding("keys", Verdict.OK, f"on; {' and '.join(counts)} are let in")
+        yield Finding("keys", Verdict.OK, f"on; {' and '.join(counts)} are accepted")
     elif settings.unguarded:
         where = ", ".join(settings.unguarded)
         text = f"off, so any process that reaches {where} can connect: set security.curve, or bind to 127.0.0.1"

@@ -23,7 +23,7 @@ from triggers.check import LIVE_INPUTS, CompiledTrigger, TriggerRules, compile_t
 __all__ = ["ATTEMPTS", "Explained", "newest_trades", "run"]
 
 ATTEMPTS = 3
-#: The newest rows of a ticker that are looked at: bars of each period, trades, events.
+#: The newest rows of a ticker that are examined: bars of each period, trades, events.
 BARS, TRADES, EVENTS = 2_000, 20_000, 2_000
 #: Trades are read from so far back, and from further until there are enough.
 _FIRST_REACH, _FARTHEST_REACH, _ENOUGH_TRADES = 600 * SECOND, 86_400 * SECOND, 2_000

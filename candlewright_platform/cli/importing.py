@@ -167,7 +167,7 @@ def _check_origin(settings: Settings, of: str) -> None:
 
 
 def _carried_out(bus: Bus, ordered: Import, target: Path) -> Import:
-    """What became of it. Ctrl-C withdraws what the driver has not begun; what it has begun, it finishes."""
+    """Its outcome. Ctrl-C withdraws what the driver has not begun; what it has begun, it finishes."""
     bus.put(topics.TABLE_IMPORTS, {ordered.import_id: ordered.to_bytes()}, keep_seconds=KEEP_SECONDS)
     said, asked_at, has_warned = "", time.monotonic(), False
     try:

@@ -161,7 +161,7 @@ def _rule_row(rule: Rule, series: Sequence[Series], venues: Mapping[str, Mapping
 
 
 def _behind(series: Series, rule: Rule, at: int) -> int:
-    """A saved series does not say how often it is asked for."""
+    """A saved series does not say how often it is requested."""
     series.every = max(rule.every, series.period_seconds * 1_000_000_000)
     return series.behind(at)
 

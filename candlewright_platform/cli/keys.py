@@ -26,7 +26,7 @@ def new(
     if output is Output.json:
         print(json_line({"name": key.name, "role": role.value, "public": key.public, "file": str(path)}))
         return
-    print(f"{name} is let in as {role} with {path} (setting {_SETTING[role]})")
+    print(f"{name} is accepted as {role} with {path} (setting {_SETTING[role]})")
     print("The secret is in no other file: keep it.")
     _say_when_off(settings)
 
@@ -61,4 +61,4 @@ def _print_token(name: str, role: Role, token: str, output: Output) -> None:
 
 def _say_when_off(settings: Settings) -> None:
     if not settings.security.curve:
-        say("keys are off, and everybody is let in: set `curve = true` in [security] and start the platform again")
+        say("keys are off, so every client is accepted: set `curve = true` in [security] and start the platform again")

@@ -1,4 +1,4 @@
-"""Requests that have not ended, as the bus knows them: those in work, and those that wait for a slot."""
+"""Requests that have not ended, as the bus knows them: running ones, and those that wait for a slot."""
 
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeVar

@@ -1,4 +1,4 @@
-"""All requests, for `candlewright requests`: those in work from the bus, finished ones from the table of coverage."""
+"""All requests, for `candlewright requests`: running ones from the bus, finished ones from the table of coverage."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def _unfinished(settings: Settings) -> list[dict[str, Any]]:
     try:
         return unfinished(bus)
     except BusError as error:
-        say(f"requests in work are not shown: {error}")
+        say(f"running requests are not shown: {error}")
         return []
     finally:
         bus.close()

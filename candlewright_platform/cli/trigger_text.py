@@ -86,7 +86,7 @@ def check(
         for warning in found.warnings:
             say(f"warning: {warning}")
         if found.mended is not None:
-            say("with its obvious slips mended:")
+            say("with obvious slips corrected:")
             sys.stdout.write(found.mended.rstrip("\n") + "\n")
         elif not found.problems:
             say("the text may be registered")

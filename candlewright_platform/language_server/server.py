@@ -149,7 +149,7 @@ def _fixes(document: TextDocument, findings: Findings, wanted: lsp.Range) -> lis
         actions.append(_action(document, f"Write {found.edit.text}", edit, [diagnostic]))
     if findings.mended is not None:
         every = [_diagnostic(document, found) for found in findings.found]
-        actions.append(_action(document, "Mend all obvious slips", _whole(document, findings.mended), every))
+        actions.append(_action(document, "Fix all obvious slips", _whole(document, findings.mended), every))
     return actions
 
 

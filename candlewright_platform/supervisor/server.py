@@ -153,7 +153,7 @@ class Supervisor:
             return TimePassed(time.monotonic())
 
     async def _follow_roles(self) -> None:
-        """Who has which role, on any machine; the last answer stays while the bus is away."""
+        """Who has which role, on any machine; the last answer stays while the bus is down."""
         while True:
             with contextlib.suppress(CandlewrightError):
                 roles = await asyncio.to_thread(self._read_roles)
@@ -191,7 +191,7 @@ class Supervisor:
                     processes.kill(self._running[part].process, self._mark(part))
             case Restarting(part, code, pause):
                 metrics.RESTARTS.labels(part).inc()
-                self._tell(f"{part} exited with code {code}, starting it again in {pause:g} s; it wrote last:")
+                self._tell(f"{part} exited with code {code}, restarting it in {pause:g} s; it wrote last:")
                 self._tell_last_lines(part)
             case Refused(part):
                 self._tell(f"{part} cannot start with these settings; it wrote last:")
@@ -281,7 +281,7 @@ class Supervisor:
         if not self._state.is_stopping:
             self._events.put_nowait(StopAsked(time.monotonic()))
             return
-        self._tell("asked twice: killing what still runs")
+        self._tell("second signal: killing the parts that still run")
         for name, running in self._running.items():
             processes.kill(running.process, self._mark(name))
 

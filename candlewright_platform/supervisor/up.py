@@ -86,7 +86,7 @@ def remove_left_behind(lock: DataDirectoryLock) -> None:
 
 
 def _settle_bus(settings: Settings, origin: Origin) -> None:
-    """Of a bus that others may share; where it is away, the ingestors do this when they start."""
+    """Of a bus that others may share; where it is down, the ingestors do this when they start."""
     from bus.connect import connect
     from bus.origin import settle_origin
 

@@ -23,7 +23,7 @@ class TooSlow(Exception):
     """What a reader needs next is gone here; a new connection with its cursor gets it from the platform."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"too slow for {topic}; connect again with the last id to go on without a hole")
+        super().__init__(f"too slow for {topic}; connect again with the last id to continue without a gap")
         self.topic = topic
 
 

@@ -62,7 +62,7 @@ class EventStream(Response):
                 if events:
                     await put(b"".join(map(_block, events)))
             if self._reader.is_closing:
-                await put(_closed("stopping", "the server stops; connect again to go on without a hole"))
+                await put(_closed("stopping", "the server is stopping; connect again to continue without a gap"))
             await put(b"", has_more=False)
         except TimeoutError:
             # The reader takes nothing, so no message would reach it: the connection is cut.
@@ -129,7 +129,7 @@ async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
                 for event in reader.take():
                     text = b'{"event":"%b","id":"%b","data":%b}' % (event.kind.encode(), event.id.encode(), event.data)
                     await _put(websocket, text.decode())
-        await _close(websocket, 1001, "the server stops; connect again to go on without a hole")
+        await _close(websocket, 1001, "the server is stopping; connect again to continue without a gap")
     except TooSlow as error:
         metrics.SLOW.inc()
         await _close(websocket, 1008, str(error))

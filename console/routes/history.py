@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATIONS"]
 
-#: How often a range may be asked for again without an id of one's own.
+#: How often a range may be requested again without an id of one's own.
 _TURNS = 50
 _UNFINISHED_SECONDS = 1
 
@@ -51,7 +51,7 @@ class NewRequest(Body):
     end: Moment
     limit: Annotated[int, Field(ge=1, le=1 << 31, description="The first N candles.")] | None = None
     request_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    refresh: bool = Field(False, description="Ask the exchange although the table proves the range.")
+    refresh: bool = Field(False, description="Request the range from the exchange even if the table proves it.")
 
 
 class Final(Shape):
@@ -76,8 +76,8 @@ class RequestBody(Shape):
     state: str = Field(description="queued, running, done or unknown.")
     done_candles: int
     expected_candles: int
-    reason: str = Field(description="What an unfinished request waits for.")
-    closed_until: Instant | None = Field(description="From here on candles had not closed, and are left out.")
+    reason: str = Field(description="What an unfinished request is waiting for.")
+    closed_until: Instant | None = Field(description="Start of the candles that had not closed, and are left out.")
     notification: Final | None
 
 
@@ -95,7 +95,7 @@ class RequestRow(Shape):
     status: str | None
     holes: int | None
     closed_until: Instant | None
-    reason: str | None = Field(description="What an unfinished request waits for.")
+    reason: str | None = Field(description="What an unfinished request is waiting for.")
 
 
 class Requests(Shape):
@@ -287,7 +287,10 @@ OPERATIONS = (
         path="/history/{request_id}/rows",
         handler=get_history_rows,
         summary="The rows of a request that has ended",
-        answers={200: Answer("The rows.", Rows, CHUNKED), 304: Answer("They are as before (`If-None-Match`).")},
+        answers={
+            200: Answer("The rows.", Rows, CHUNKED),
+            304: Answer("Unchanged since the given ETag (`If-None-Match`)."),
+        },
         query=RowsQuery,
         problems=(404, 409, 503),
         tag="history",
@@ -297,7 +300,7 @@ OPERATIONS = (
         path="/history/{request_id}",
         handler=cancel_history,
         summary="Cancel a request",
-        answers={200: Answer("The state that it was in.", RequestBody)},
+        answers={200: Answer("The state before the cancellation.", RequestBody)},
         problems=(404, 409, 503),
         role=Role.operator,
         tag="history",

@@ -38,9 +38,9 @@ class ColumnEntry(NamedText):
 class Language(Shape):
     keywords: list[str]
     types: list[str]
-    forms: list[GrammarForm] = Field(description="What the grammar has, with key words in capitals.")
+    forms: list[GrammarForm] = Field(description="The form in the grammar, with keywords in capitals.")
     functions: list[FunctionEntry]
-    parameters: list[NamedText] = Field(description="Parameters with a meaning of their own.")
+    parameters: list[NamedText] = Field(description="Parameters with a special meaning.")
     tables: dict[str, list[ColumnEntry]] = Field(description="Columns by table.")
 
 

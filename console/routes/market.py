@@ -377,7 +377,7 @@ def _json(body: Any) -> Response:
     return Response(orjson.dumps(body), media_type="application/json")
 
 
-_UNCHANGED = Answer("They are as before (`If-None-Match`).")
+_UNCHANGED = Answer("Unchanged since the given ETag (`If-None-Match`).")
 OPERATIONS = (
     Operation(
         method="GET",
@@ -432,7 +432,7 @@ OPERATIONS = (
         method="GET",
         path="/venues",
         handler=list_venues,
-        summary="The venues that can be asked for",
+        summary="The venues that can be requested",
         answers={200: Answer("The venues.", Venues)},
         problems=(409, 503),
         tag="market",

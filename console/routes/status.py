@@ -18,7 +18,9 @@ class Status(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     version: str
-    role: str = Field(description="What the caller may do: `viewer` reads and tries, `operator` also changes.")
+    role: str = Field(
+        description="The caller's permissions: `viewer` reads and tries, `operator` may also make changes."
+    )
     signed_in_as: str | None = Field(description="The name of the caller's token.")
     ready: bool
     healthy: bool

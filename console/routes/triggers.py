@@ -157,7 +157,7 @@ class MeasuredBody(Shape):
     partitions: int
     kept_rows: int
     rows_per_second: float = Field(description="How fast the rows came.")
-    rows_per_cpu_second: float = Field(description="How fast the engine takes them.")
+    rows_per_cpu_second: float = Field(description="How fast the engine processes them.")
     core_share: float = Field(description="Of one core, at the speed at which the rows came.")
 
 
@@ -183,12 +183,12 @@ class ExplainQuery(Query):
 class OperandBody(Shape):
     text: str
     value: str | float | int | bool | None
-    is_known: bool = Field(description="False where it depends on a row that has not come.")
+    is_known: bool = Field(description="False if it depends on a row that has not arrived.")
 
 
 class ConditionBody(Shape):
     text: str
-    holds: bool | None = Field(description="Null: unknown because of a NULL, or of a row that has not come.")
+    holds: bool | None = Field(description="Null: unknown because of a NULL, or of a row that has not arrived.")
     operands: list[OperandBody]
     connective: str = Field(description="AND, OR, NOT, or empty.")
     parts: list["ConditionBody"]
@@ -487,7 +487,7 @@ OPERATIONS = (
         summary="Register a trigger",
         answers={
             201: Answer("It is durable and active.", TriggerBody, headers=_LOCATION),
-            200: Answer("It was registered already.", TriggerBody, headers=_LOCATION),
+            200: Answer("It was already registered.", TriggerBody, headers=_LOCATION),
         },
         body=NewTrigger,
         problems=(409, 503),
@@ -508,8 +508,8 @@ OPERATIONS = (
         method="POST",
         path="/triggers/try",
         handler=try_trigger,
-        summary="Run a text over what is stored of a ticker",
-        answers={200: Answer("What it would have found.", Tried)},
+        summary="Run a text over the stored rows of a ticker",
+        answers={200: Answer("The events that it would have had.", Tried)},
         body=Attempt,
         problems=(409, 503),
         tag="triggers",
@@ -528,7 +528,7 @@ OPERATIONS = (
         path="/triggers/{trigger_id}",
         handler=remove_trigger,
         summary="Remove a trigger",
-        answers={204: Answer("It runs no more.")},
+        answers={204: Answer("It has been removed.")},
         problems=(404, 409, 503),
         role=Role.operator,
         tag="triggers",
@@ -556,8 +556,8 @@ OPERATIONS = (
         method="GET",
         path="/triggers/{trigger_id}/explain",
         handler=explain_trigger,
-        summary="How near a trigger came to firing, over what is stored",
-        answers={200: Answer("What its text made of the stored rows.", Explained)},
+        summary="How close a trigger came to firing, over stored rows",
+        answers={200: Answer("How its text evaluated the stored rows.", Explained)},
         query=ExplainQuery,
         problems=(404, 409, 503),
         tag="triggers",

@@ -1,4 +1,4 @@
-"""Who may pass which door: keys of clients and ingestors, and tokens for HTTP."""
+"""Authentication: keys of clients and ingestors, and tokens for HTTP."""
 
 from core.doors.doorkeeper import Doorkeeper
 from core.doors.keys import Entry, KeyFolder, KnownKeys, Pair, Role

@@ -1,4 +1,5 @@
-"""The thread that says to libzmq who is let in (ZAP, RFC 27): those whose public key has the role of this door."""
+"""The thread that answers libzmq's authentication requests (ZAP, RFC 27): it accepts public keys with the role of this
+door."""
 
 import threading
 import time
@@ -20,9 +21,9 @@ log = get_logger()
 
 
 class Doorkeeper:
-    """Made before the sockets of its context are bound. A connection's User-Id is its public key, as Z85 text.
+    """Create it before the sockets of its context are bound. A connection's User-Id is its public key, as Z85 text.
 
-    `refused` counts the connections that do not pass.
+    `refused` counts rejected connections.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Doorkeeper:
                 log.info("key_accepted", name=name, address=parts[3].decode(errors="replace"))
                 return [_VERSION, request_id, b"200", b"OK", public.encode(), b""]
         self._refused.inc()
-        # One that is refused tries again several times a second.
+        # A refused client retries several times a second.
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + _TELL_SECONDS
             log.warning("key_refused", address=parts[3].decode(errors="replace") if len(parts) > 3 else "")

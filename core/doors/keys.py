@@ -1,6 +1,6 @@
 """The folder of keys: the platform's own pair, the public key of each client and ingestor, and hashes of tokens.
 
-What the folder holds is what counts: a key that is made or removed needs no restart. README.md has its layout.
+The folder is authoritative: adding or removing a key needs no restart. README.md has its layout.
 """
 
 import fcntl
@@ -24,14 +24,14 @@ _PLATFORM = "platform.key"
 _OWN = "own"
 TOKEN_PREFIX = "cwt_"
 _TOKEN_BYTES = 32
-#: The clock of a file system is coarse: a folder that changed this lately may change again unseen.
+#: A file system's clock is coarse: a folder that changed this recently may change again unnoticed.
 _FRESH_NS = 2_000_000_000
 _LOOK_SECONDS = 0.2
 _HEXADECIMAL = set("0123456789abcdef")
 
 
 class Role(StrEnum):
-    """Which door a key is for."""
+    """The door that a key is for."""
 
     client = "client"
     ingestor = "ingestor"
@@ -79,14 +79,14 @@ class KeyFolder:
         self.path = data_dir / "keys"
 
     def platform(self) -> Pair:
-        """The platform's own pair, made when there is none."""
+        """The platform's own pair, made if there is none."""
         with self._locked():
             return self._platform()
 
     def new(self, name: str, file: Path, role: Role = Role.client) -> ClientKey:
-        """Make a key, let it in, and write its holder's part to `file` (mode 0600), which must not exist.
+        """Make a key, permit it, and write the holder's file `file` (mode 0600), which must not exist.
 
-        Raises InvalidRequest with a sentence for a name that is not allowed, or for a role that has a token.
+        Raises InvalidRequest with a sentence for an invalid name, or for a role with tokens.
         """
         if role.has_token:
             raise InvalidRequest(f"The role {role} has a token and no key.")
@@ -105,7 +105,7 @@ class KeyFolder:
         return token
 
     def own(self, name: str, role: Role) -> Path:
-        """The file with a key of the platform's own parts, made when there is none."""
+        """The file with a key of the platform's own parts, made if there is none."""
         file = self.path / _OWN / f"{name}.key"
         with self._locked():
             known = self._entries()
@@ -134,7 +134,7 @@ class KeyFolder:
                 raise _failed(self.path, error) from error
 
     def entries(self) -> list[Entry]:
-        """By name. A file that holds neither key nor hash is passed over."""
+        """By name. A file without a key or hash is skipped."""
         return [
             Entry(entry.name, entry.role, "" if entry.role.has_token else text)
             for entry in sorted(self._entries(), key=lambda entry: entry.name)
@@ -158,7 +158,7 @@ class KeyFolder:
         return key
 
     def _put(self, name: str, role: Role, text: str) -> None:
-        """No reader finds half of it meanwhile."""
+        """Atomically: readers never see a partial file."""
         half = self.path / f".{name}"
         try:
             half.unlink(missing_ok=True)
@@ -212,7 +212,7 @@ class KeyFolder:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One at a time, over processes: two names that are prefixes of each other cannot both come in."""
+        """Serialised over processes: two names of which one is a prefix of the other cannot both be added."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = os.open(self.path, os.O_RDONLY)
@@ -226,9 +226,7 @@ class KeyFolder:
 
 
 class KnownKeys:
-    """What the folder says of one role, for threads that ask often. `revocations` grows when a key is gone or became
-    another.
-    """
+    """The keys of one role, for threads that ask often. `revocations` grows when a key is removed or replaced."""
 
     def __init__(self, folder: KeyFolder, role: Role = Role.client) -> None:
         self._folder = folder
@@ -242,12 +240,12 @@ class KnownKeys:
         self.revocations = 0
 
     def name_of(self, public: str, *, is_fresh: bool = False) -> str:
-        """Empty for a key that is not let in. With `is_fresh` the folder is looked at now, not within 0.2 s."""
+        """Empty for a key that is not permitted. With `is_fresh`, the folder is read now, not within 0.2 s."""
         self.refresh(is_fresh=is_fresh)
         return "" if public in self._barred else self._names.get(public, "")
 
     def bar(self, public: str) -> bool:
-        """Let a key in no more for as long as this process runs. False where that is so already."""
+        """Reject a key while this process runs. False if it is already rejected."""
         with self._lock:
             if public in self._barred:
                 return False
@@ -256,7 +254,7 @@ class KnownKeys:
             return True
 
     def refresh(self, *, is_fresh: bool = True) -> None:
-        """With a folder that cannot be read no client can connect."""
+        """If the folder cannot be read, no client can connect."""
         with self._lock:
             now = time.monotonic()
             if not is_fresh and now - self._looked_at < _LOOK_SECONDS:
@@ -277,7 +275,7 @@ class KnownKeys:
 
 
 def hash_of(token: str) -> str:
-    """What is kept of a token."""
+    """The stored hash of a token."""
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 

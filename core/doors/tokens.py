@@ -1,4 +1,4 @@
-"""Whose an HTTP token is."""
+"""Finds the owner of an HTTP token."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Holder:
 
 
 class KnownTokens:
-    """For threads that ask often; a token that is made or removed counts within 0.2 s."""
+    """For threads that ask often; a new or removed token takes effect within 0.2 s."""
 
     def __init__(self, folder: KeyFolder) -> None:
         self._by_role = {role: KnownKeys(folder, role) for role in Role if role.has_token}

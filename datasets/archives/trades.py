@@ -30,7 +30,7 @@ Places = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Last:
-    """The last trade so far, of this file or the one before. `number`: its id, or its time (ns) where files have no
+    """The last trade so far, of this file or the previous one. `number`: its id, or its time (ns) where files have no
     ids; `again`: how many there were of that time. `missing`: ids that the files leave out.
     """
 

@@ -14,7 +14,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ManifestFault(CandlewrightError):
-    """The manifest itself cannot be trusted, so that nothing else is looked at."""
+    """The manifest itself cannot be trusted, so that nothing else is checked."""
 
 
 class _Part(BaseModel):

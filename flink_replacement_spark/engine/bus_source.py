@@ -153,7 +153,7 @@ class BusStreamReader(HoldingReader):
         return dict(self._planned)
 
     def latestOffset(self) -> Offsets:  # noqa: N802
-        """The end of the next micro-batch, after waiting a moment for news; while the bus is away, no news.
+        """The end of the next micro-batch, after waiting a moment for news; none while the bus is down.
 
         Raises RecordsLost.
         """

@@ -37,7 +37,7 @@ class CheckedRecords:
     it came, and by what its ingestor measured.
 
     `partitions`: of the topics, 0 where records of any ticker may be in any of them. `excluded`: places of records that
-    give no values. `size`: bytes of the records that were looked at.
+    give no values. `size`: bytes of the records that were checked.
     """
 
     def __init__(self, max_ahead_ns: int, partitions: int = 0, excluded: Iterable[Place] = ()) -> None:
@@ -100,7 +100,7 @@ class CheckedRecords:
         return value
 
     def _problem_with_bar(self, record: StoredRecord, published_ns: int) -> str:
-        """The platform's own bars are made of trades that were looked at."""
+        """The platform's own bars are made of trades that were checked."""
         if _FROM_CLIENT not in record.value:
             return ""
         try:

@@ -71,7 +71,7 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, *, reader: str
 class SharedCheckpoint:
     """The copy on the bus of a checkpoint on this machine's disk. One that is a URL of a shared store needs none.
 
-    A query continues from its last two planned batches: the newest one runs again, from the end of the one before.
+    A query continues from its last two planned batches: the newest one runs again, from the end of the previous one.
     `keep` is called before the newest has any effect, so that no driver begins before an effect that it does not know.
     """
 

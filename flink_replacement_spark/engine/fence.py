@@ -1,4 +1,4 @@
-"""Has a driver wait for the JVM of the one before it on the same data directory.
+"""Has a driver wait for the JVM of the previous one it on the same data directory.
 
 A driver is two processes, Python and its JVM, and the JVM outlives a killed Python by some seconds, in which a commit
 that was under way may still land. So the lock is a file lock (flock) whose descriptor the JVM inherits: the kernel

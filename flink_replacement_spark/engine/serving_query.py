@@ -25,7 +25,7 @@ __all__ = ["TABLE_SERVING", "query_id_of", "start_serving"]
 TABLE_SERVING = "serving"
 #: Until every task has begun.
 _FIRST_SECONDS = 0.25
-#: A task that says nothing for so long, although the bus answers, is stuck: the query is started again without it.
+#: A task that says nothing for this long, although the bus answers, is stuck: the query is started again without it.
 _SILENT_SECONDS = 30.0
 log = get_logger()
 

@@ -16,7 +16,7 @@ _FIRST_BACKOFF_SECONDS = 0.5
 _MAX_BACKOFF_SECONDS = 15.0
 _RESTARTS = metrics.Counter(
     "candlewright_spark_query_restarts_total",
-    "Queries started again after an error.",
+    "Queries restarted after an error.",
     ["query"],
     registry=metrics.REGISTRY,
 )

@@ -78,7 +78,7 @@ class Together:
         self._afterwards: list[Callable[[], object]] = []
 
     def begin(self) -> None:
-        """Forget what was asked for and not written."""
+        """Forget what was requested and not written."""
         self._published, self._swaps, self._afterwards = [], [], []
 
     def forget(self) -> None:

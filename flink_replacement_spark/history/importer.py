@@ -45,7 +45,7 @@ _MICRO = 1_000
 
 _ROWS = metrics.Counter(
     "candlewright_spark_imported_total",
-    "Candles and trades of imports, by what became of them.",
+    "Candles and trades of imports, by outcome.",
     ["effect"],
     registry=metrics.REGISTRY,
 )
@@ -74,7 +74,7 @@ class Importer:
                 pause = _LOOK_SECONDS
             except RoleLost:
                 raise
-            except Exception as error:  # The last resort of this thread: said, and tried again.
+            except Exception as error:  # The last resort of this thread: said, and retried.
                 log.warning("import_retried", error=str(error), kind=type(error).__name__)
                 pause = _RETRY_SECONDS
 

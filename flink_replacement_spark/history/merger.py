@@ -236,7 +236,7 @@ def _by_piece(
 
 @contextmanager
 def _spark_errors() -> Iterator[None]:
-    """Whatever Spark raises, the next attempt compares with the table first, so it may be tried again."""
+    """Whatever Spark raises, the next attempt compares with the table first, so it may be retried."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -32,7 +32,7 @@ def read_pieces(bus: Bus, pieces: Sequence[records.PieceDone], updated_at_us: in
     """The candles of all these pieces, which do not overlap, in no order; and the faults of the others by index.
 
     All are read and checked together, so that a small piece costs little; only those with which something is wrong are
-    looked at one by one.
+    examined one by one.
     """
     found = _pages_of(bus, pieces)
     by_series: dict[tuple[str, int], list[int]] = defaultdict(list)

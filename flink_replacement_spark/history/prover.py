@@ -56,7 +56,7 @@ MAX_REST_SECONDS = 0.25
 
 _QUESTIONS = metrics.Counter(
     "candlewright_spark_proof_questions_total",
-    "Questions what the tables prove, by what became of them.",
+    "Questions about what the tables prove, by outcome.",
     ["outcome"],
     registry=metrics.REGISTRY,
 )
@@ -92,7 +92,7 @@ class Prover:
                 # same interpreter, get as much of it.
                 pause = min(time.monotonic() - started, MAX_REST_SECONDS) if has_answered else 0.0
                 self.problem = ""
-            except Exception as error:  # The last resort of this thread: said, counted, tried again.
+            except Exception as error:  # The last resort of this thread: said, counted, retried.
                 _QUESTIONS.labels("failed").inc()
                 self.problem = f"questions what is stored cannot be answered: {error}"
                 log.warning("proof_failed", error=str(error), kind=type(error).__name__)

@@ -68,7 +68,7 @@ _BAD_RECORDS = metrics.Counter(
     "candlewright_spark_bad_records_total", "Outcomes on the bus that are not valid.", registry=metrics.REGISTRY
 )
 _RETRIES = metrics.Counter(
-    "candlewright_spark_write_retries_total", "Micro-batches tried again.", registry=metrics.REGISTRY
+    "candlewright_spark_write_retries_total", "Micro-batches retried.", registry=metrics.REGISTRY
 )
 _ROWS = metrics.Counter(
     "candlewright_spark_candles_total", "Candles of accepted pieces.", ["effect"], registry=metrics.REGISTRY
@@ -144,7 +144,7 @@ class HistoryWriter:
     def write(self, query_id: str, batch_id: int, found: Sequence[OutcomeRecord]) -> None:
         """Carry out one micro-batch; when this returns, all of it is visible and said.
 
-        What may pass (bus away, disk full, a lost commit) is tried again until it works or the driver stops. A record
+        What may pass (bus away, disk full, a lost commit) is retried until it works or the driver stops. A record
         that cannot be carried out is put aside, and its request ends as ERROR.
         """
         outcomes = Outcomes.of(found)

@@ -1,4 +1,4 @@
-"""The state of live bars between micro-batches: seldom whole, and in between a note of the records of each batch.
+"""The state of live bars between micro-batches: rarely whole, and in between a note of the records of each batch.
 
 What a batch makes of its records follows from them and the state before it alone. So a state is what the last whole one
 becomes with the records of the batches since, which stay on the bus: this reader holds them there. A batch writes a
@@ -116,7 +116,7 @@ class Journal:
         return base, live
 
     def keep(self, batch_id: int, live: LivePartition, note: Note) -> int:
-        """Make the state after `batch_id` durable, with the one before it; returns the bytes of what was written."""
+        """Make the state after `batch_id` durable, with the previous one; returns the bytes of what was written."""
         pointer = self._store.pointer(self._partition)
         base = pointer.to(pointer.base_of(batch_id))
         since = base[1:]

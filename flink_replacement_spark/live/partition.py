@@ -40,7 +40,7 @@ _MAX_ID_DIGITS = len(_MAX_ID)
 _OPEN_GAPS = 1_000
 ANOTHER_VERSION = (
     "start the version that wrote it, or stop the platform and put an empty file `forget` into the folder `live` of "
-    "its checkpoints, and live bars begin anew from the trades that the bus still has (docs/operations.md)"
+    "its checkpoints, and live bars start afresh from the trades that the bus still has (docs/operations.md)"
 )
 
 
@@ -68,7 +68,7 @@ class _Wishes:
 
 
 _NOTHING = _Wishes()
-#: A ticker of which nothing came for so long, and for the time of revisions, is forgotten: all its bars have ended.
+#: A ticker of which nothing came for this long, and for the time of revisions, is forgotten: all its bars have ended.
 _IDLE_NS = PERIODS[-1] * SECOND
 
 
@@ -175,7 +175,7 @@ class LivePartition:
     def _apply_due(self, pending: Mapping[str, Sequence[TickColumns]], output: LiveOutput) -> None:
         counted = {ticker: self._sequence.get(ticker, 0) for ticker in self._marks.tickers()}
         for ticker in pending.keys() & counted.keys():
-            # Trades come in the order of their numbers: what is missing before the next ones is lost for good.
+            # Trades come in the order of their numbers: what is missing before the next ones is lost permanently.
             counted[ticker] = max(counted[ticker], pending[ticker][0].first_sequence - 1)
         while counted:
             starting = []

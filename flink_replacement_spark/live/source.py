@@ -58,7 +58,7 @@ class LiveStreamReader(HoldingReader):
         return dict(self._planned)
 
     def latestOffset(self) -> Offsets:  # noqa: N802
-        """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news.
+        """The ends of the next micro-batch, after waiting a moment for news; none while the bus is down.
 
         Raises RecordsLost.
         """

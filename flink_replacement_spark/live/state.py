@@ -1,7 +1,7 @@
 """Where a streaming query keeps the state of each partition between micro-batches: a table on the bus.
 
-The state after a batch is written before the pointer moves to it, in one step, and the one before it is kept until the
-next batch, so that a micro-batch can run again whatever was killed when. Of a state that follows from the one before it
+The state after a batch is written before the pointer moves to it, in one step, and the previous one is kept until the
+next batch, so that a micro-batch can run again whatever was killed when. Of a state that follows from the previous one
 and from records on the bus, a note of those records is enough (`append`); from time to time it is written whole.
 """
 
@@ -36,7 +36,7 @@ class Pointer:
             return cls()
         content = json.loads(found)
         if isinstance(content, list):
-            # Of versions that wrote whole states alone: the newest batch and the one before it, -1 for none.
+            # Of versions that wrote whole states alone: the newest batch and the previous one, -1 for none.
             batches = sorted(batch for batch in content if batch >= 0)
             return cls(batches, batches)
         return cls(content["batches"], content["wholes"])
@@ -113,11 +113,12 @@ class StateStore:
         self._put(partition, batch_id, state, is_whole=True, put=put, delete=delete)
 
     def append(self, partition: int, batch_id: int, note: bytes) -> None:
-        """Keep what the state after `batch_id` follows from, beside the one before it."""
+        """Keep what the state after `batch_id` follows from, beside the previous one."""
         self._put(partition, batch_id, note, is_whole=False)
 
     def put_aside(self, partition: int, error: Exception) -> None:
-        """What is kept of a partition cannot be read: it is forgotten, and its query begins anew with the partition. To
+        """What is kept of a partition cannot be read: it is forgotten, and its query starts afresh with the partition.
+        To
         fail would be to fail forever.
         """
         (pointer,) = self.bus.get(self._table, [str(partition)])

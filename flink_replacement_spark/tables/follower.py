@@ -48,7 +48,7 @@ _STORED = metrics.Counter(
 )
 _FAILURES = metrics.Counter(
     "candlewright_spark_follow_failures_total",
-    "Commits of followed records that failed and were tried again.",
+    "Commits of followed records that failed and were retried.",
     ["table"],
     registry=metrics.REGISTRY,
 )
@@ -91,7 +91,7 @@ class Followed:
 @dataclass(frozen=True, slots=True)
 class Taken:
     """What one commit takes. `start`, `end`: by partition the first offset and the one after the last. `name` is
-    unique, also where a new bus begins anew with its offsets. `is_repeat`: its rows may be in the table already.
+    unique, also where a new bus starts afresh with its offsets. `is_repeat`: its rows may be in the table already.
     `moments`: by partition the bus's millisecond of the record before `start`, and where that millisecond began.
     """
 
@@ -179,7 +179,7 @@ class Follower:
             try:
                 self._round()
                 self.problem, pause = "", 0.0
-            except Exception as error:  # The last resort of this thread: said, counted, tried again.
+            except Exception as error:  # The last resort of this thread: said, counted, retried.
                 _FAILURES.labels(self._label).inc()
                 self.problem = f"rows of {self.topic} cannot be written: {error}"
                 log.warning(

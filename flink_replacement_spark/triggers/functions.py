@@ -1,7 +1,7 @@
 """External functions that triggers name, in the driver: the rows of a micro-batch in, events out, each once.
 
 They live here and not with the tasks, whose processes take turns and end when they are idle: a function is one process
-for as long as its trigger runs. The state after a micro-batch and what it put out are stored together, before anything
+for as long as its trigger runs. The state after a micro-batch and what it emitted are stored together, before anything
 is published, so that a batch which runs again publishes the same or continues where nothing was stored.
 """
 

@@ -2,7 +2,7 @@
 
 Whatever is stored was on the bus before, so the table is read first. Then each row of it that belongs behind the
 boundary, the end of the micro-batch, is found on the bus there, and each that is missing before it: what tables have
-not taken yet is held there by their readers, whose positions are asked for before the table is read.
+not taken yet is held there by their readers, whose positions are requested before the table is read.
 """
 
 from collections.abc import Callable, Sequence
@@ -85,7 +85,7 @@ def _past(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequ
             # What the bus trimmed meanwhile is in the table now.
             reason = "the bus trimmed rows while they were read"
             continue
-        except Exception as error:  # A table that is away must not stop the triggers that do not look back.
+        except Exception as error:  # A table that is down must not stop the triggers that do not look back.
             log.warning("lookback_failed", trigger_id=request.trigger_id, attempt=attempt, error=str(error))
             reason = f"the stored rows could not be read: {error}"
             continue

@@ -232,7 +232,7 @@ def _registered(bus: Bus, before: int) -> list[bytes]:
 def _resume(
     store: PartStore, query_id: str, owner: int, base: int, rules: TriggerRules
 ) -> tuple[Stored, TriggerPartition] | None:
-    """None where the state cannot be read: its triggers begin anew."""
+    """None where the state cannot be read: its triggers start afresh."""
     # Taken out: a state that a failed batch has changed must not be met again.
     cached = _CACHE.pop((query_id, owner), None)
     if cached is not None and cached[0].base == base:

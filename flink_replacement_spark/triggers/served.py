@@ -1,6 +1,6 @@
 """Triggers of one owner, served by a task that does not end: the work of a micro-batch, step by step.
 
-An owner without a trigger waits for registrations alone, and passes over all rows until then.
+An owner without a trigger waits for registrations alone, and skips all rows until then.
 """
 
 from collections.abc import Mapping, Sequence

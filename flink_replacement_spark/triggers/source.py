@@ -8,7 +8,7 @@ triggers run. Options: `url`, `reader` (holds what is not committed), `tasks` (i
 Registrations come behind the rows that were there before them: their end is read first, and they are held back until
 the rows that were there then are planned. So are marks, so that the trades which a clock speaks of have come; and bars
 wait for the trades of their partition that were there, those that they are made of among them. Events of triggers are
-read where a trigger is over them, and passed over elsewhere.
+read where a trigger is over them, and skipped elsewhere.
 """
 
 import json
@@ -139,11 +139,11 @@ class TriggerPlanner:
         reads_events: bool = True,
     ) -> dict[str, Positions]:
         """Up to where the next records are taken, after waiting for news until the clock is due; from `planned`, which
-        names the partitions. `now_ns`: the time that was planned last. `reads_events`: without it events are passed
-        over with the next other records. Raises RecordsLost.
+        names the partitions. `now_ns`: the time that was planned last. `reads_events`: without it events are skipped
+        with the next other records. Raises RecordsLost.
         """
         waiting = min(longest_seconds, max(0.0, (now_ns + _CLOCK_NS - time.time_ns()) / 1e9))
-        # Those behind are looked at first.
+        # Those behind are examined first.
         awaited = BEHIND + (ROWS if reads_events else ROWS[:2])
         places = {(t, int(p)): offset for t in awaited for p, offset in planned[t].items()}
         found_at = bus.states_after(places, waiting, lives=lives, also=[bus_topics.TRIGGER_EVENTS])
@@ -212,7 +212,7 @@ class TriggerStreamReader(HoldingReader):
         return dict(self._planned)
 
     def latestOffset(self) -> Offsets:  # noqa: N802
-        """The ends of the next micro-batch, after waiting a moment for news; while the bus is away, no news.
+        """The ends of the next micro-batch, after waiting a moment for news; none while the bus is down.
 
         Raises RecordsLost.
         """
@@ -229,7 +229,7 @@ class TriggerStreamReader(HoldingReader):
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Raises RecordsLost where `end` is that of a bus which went back behind `start`.
 
-        Before there ever was a registration `end` stays where the first batch was planned, and Spark asks anew for its
+        Before there ever was a registration `end` stays where the first batch was planned, and Spark asks again for its
         start, which has moved on with the holds meanwhile: nothing is read of such a batch.
         """
         end = _whole(end, start)

@@ -111,7 +111,8 @@ class _Group:
 @dataclass(kw_only=True, slots=True)
 class Ohlc:
     """One task's bars. A point without a usable price (or without the volume that the task named) is counted in
-    `skipped`, one for a bar that is already out in `late`. `flush_ns`: a bar goes out so long after its end by the wall
+    `skipped`, one for a bar that is already out in `late`. `flush_ns`: a bar goes out this long after its end by the
+    wall
     clock, None = not by that. `window_ns`: the length of each batch, None = unknown.
     """
 

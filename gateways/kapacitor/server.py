@@ -89,7 +89,7 @@ class SocketServer:
             except OSError as error:
                 if self._is_stopping:
                     break
-                # A peer that went while it was let in, or no descriptor is free at this moment.
+                # A peer that left while it was being accepted, or no descriptor is free at this moment.
                 say("connection_not_taken", error=str(error))
                 continue
             self._begin(peer)

@@ -14,7 +14,7 @@ REPEATED = Counter(
 )
 UNFIT = Counter(
     "candlewright_numaflow_sources_unfit_total",
-    "Payloads that do not fit their topic, by what became of them",
+    "Payloads that do not fit their topic, by outcome",
     ["source", "fate"],
     registry=REGISTRY,
 )

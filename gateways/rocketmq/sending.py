@@ -32,7 +32,7 @@ SENT_REGISTRY = "rocketmq_sent"
 _KEEP_SECONDS = 7 * 86_400.0
 _LEASE_SECONDS = 30.0
 _CLAIM = 64
-#: Keeps many messages whose senders are gone for good cheap.
+#: Keeps many messages whose senders are gone permanently cheap.
 _ASK_PAUSE_SECONDS = 0.05
 #: The longest pause of the task: messages may be added at another gateway.
 _PAUSE_SECONDS = 0.2

@@ -40,7 +40,7 @@ UNKNOWN_TRIES = 3
 MAX_REQUESTS = 20
 #: How old a look at the exchange's clock may be where it decides nothing.
 CLOCK_SECONDS = 5.0
-#: An exchange's clock that has moved so far against ours since the last look is looked at again: one wild answer must
+#: An exchange's clock that has moved so far against ours since the last look is checked again: one wild answer must
 #: not end a bar or a candle.
 CLOCK_JUMP_NS = 2_000_000_000
 STEADY_SECONDS = 4.0

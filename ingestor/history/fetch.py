@@ -22,7 +22,7 @@ from ingestor.venues.description import Market, Query
 
 log = get_logger()
 
-#: A candle may still change for so long after its close (late trades); it is asked for after that.
+#: A candle may still change for this long after its close (late trades); it is asked for after that.
 SETTLE_NS = 3 * SECOND
 #: No replica of an exchange is further behind its clock.
 LAG_NS = 3_600 * SECOND
@@ -227,8 +227,7 @@ class HistoryFetch:
 
     async def _up_to_now(self, start: int) -> tuple[Candles, int, int | None]:
         """Everything shown from `start` to the candle after the range, each answer beginning with the newest candle of
-        the one before; the newest open time that was shown, and the first that was called unfinished.
-        """
+        the previous one; the newest open time that was shown, and the first that was called unfinished."""
         end = self._stop + self._period
         parts: list[Candles] = [EMPTY]
         shown, unfinished = 0, None
@@ -254,7 +253,7 @@ class HistoryFetch:
         return found, shown, unfinished
 
     def _with(self, found: Candles, rows: Candles) -> Candles:
-        """`found`, and what was asked for from its newest candle on."""
+        """`found`, and what was requested from its newest candle on."""
         if not len(rows) or not len(found):
             return rows if len(rows) else found
         if rows.first_open == found.last_open:

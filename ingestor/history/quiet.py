@@ -168,7 +168,7 @@ class QuietSearch:
 
 
 def _steps(periods: Sequence[int], period_seconds: int, max_candles: int) -> list[int]:
-    """From the longest period to one of which a page of short candles holds some, each a page of the one before."""
+    """From the longest period to one of which a page of short candles holds some, each a page of the previous one."""
     longer = sorted(each for each in periods if period_seconds < each <= WEEK_SECONDS and each % period_seconds == 0)
     steps: list[int] = longer[-1:]
     while steps and steps[-1] > max_candles * period_seconds:

@@ -1,8 +1,8 @@
-"""Whether the times of trades can be true: by the exchange's clock, which is asked anew before a trade is put aside.
+"""Whether the times of trades can be true: by the exchange's clock, which is asked again before a trade is put aside.
 
 So a trade that is too far ahead by the last look waits, with every trade after it, for the next look; what is too far
 ahead even then is put aside. A clock that runs fast or is set, as in a replay, is behind its trades at each look:
-there a trade may also follow the one before it.
+there a trade may also follow the previous one.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ log = get_logger()
 
 #: No look follows so soon on one that showed a trade to be wild: an exchange may send many of them.
 REST_SECONDS = 1.0
-#: How far a trade may be ahead of the one before it while the exchange's clock is not steady.
+#: How far a trade may be ahead of the previous one it while the exchange's clock is not steady.
 MAX_STEP_NS = 60 * SECOND
 
 
 class Doubt:
-    """`add` trades as they come by the socket, `settled` where they were asked for."""
+    """`add` trades as they come by the socket, `settled` where they were requested."""
 
     def __init__(self, client: VenueClient, max_ahead_ns: int) -> None:
         self._client = client

@@ -42,16 +42,16 @@ from protobuf import records_pb2 as records
 
 log = get_logger()
 
-#: What still has to leave when a job ends in order is waited for so long.
+#: What still has to leave when a job ends in order is waited for this long.
 FLUSH_SECONDS = 0.5
 #: A ticker whose last trade on the bus is older starts afresh.
 HANDOVER_NS = TAIL_SECONDS * SECOND
-#: A job that begins so soon after a minute's start begins with the minute before: it was asked for in that one.
+#: A job that begins so soon after a minute's start begins with the minute before: it was requested in that one.
 START_NS = 10 * SECOND
 #: The bars of which all others are made close on its multiples: a silence is looked into before one of them passes.
 MINUTE_NS = 60 * SECOND
 MAX_UNPROVEN = 100
-#: A trade that REST shows and that is so much older than the exchange's clock should have come by the socket.
+#: A trade that REST shows and that is this much older than the exchange's clock should have come by the socket.
 DEAF_NS = 10 * SECOND
 
 
@@ -348,7 +348,7 @@ class TickJob:
         if not is_answered:
             self._doubt_silence(repair, found.reason)
         elif has_missed and self._is_deaf(found):
-            # The next holder of the job subscribes anew, and continues after these.
+            # The next holder of the job subscribes again, and continues after these.
             self.failed(Unavailable(f"{self._client.venue} does not send the trades of {self._job.symbol}"))
 
     def _anchor_of(self, repair: Repair) -> Anchor:
@@ -372,7 +372,7 @@ class TickJob:
             commands = self._stream.found_later(lost, Repaired(found.trades, proven, found.reason))
             self._carry_out(commands, is_live=False)
             if not any(isinstance(command, Lost) for command in commands):
-                self._tell_gap(replace(lost, reason=f"asked for again: {found.reason}"))
+                self._tell_gap(replace(lost, reason=f"requested again: {found.reason}"))
 
     def _doubt_silence(self, repair: Repair, reason: str) -> None:
         """Bars that close now may miss trades of it, as after a connection that ended."""

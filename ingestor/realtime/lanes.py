@@ -97,7 +97,7 @@ class LanePublisher:
     def publish(
         self, lane: Lane, trades: Sequence[Trade], clock_ahead: int | None = None, *, exchange_ahead: int | None = None
     ) -> None:
-        """`clock_ahead`: of trades that had to be asked for, how far (ns) the exchange's clock is ahead of this one;
+        """`clock_ahead`: of trades that had to be requested, how far (ns) the exchange's clock is ahead of this one;
         `exchange_ahead`: of all, at most.
         """
         with self._lock:

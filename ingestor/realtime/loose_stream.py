@@ -73,7 +73,7 @@ class LooseStream:
     def repaired(self, answer: Repaired, at: float) -> list[Command]:
         asked, self._repair = self._repair, None
         if asked is None or self._is_stale:
-            # The connection ended while REST was asked: what was missed since is asked for again.
+            # The connection ended while REST was asked: what was missed since is requested again.
             self._is_stale = False
             return self._look(at)
         commands: list[Command] = []
@@ -107,7 +107,7 @@ class LooseStream:
         # The stream continues after its newest trade, whatever came late.
         self._last = last
         if answer.proven:
-            commands.append(replace(lost, is_repaired=True, reason="asked for again"))
+            commands.append(replace(lost, is_repaired=True, reason="requested again"))
         return commands
 
     def ticked(self, at: float) -> list[Command]:

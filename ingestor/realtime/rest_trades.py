@@ -18,7 +18,7 @@ from ingestor.venues.reading import Parse, rows_of
 
 #: Pages that one repair may cost.
 MAX_PAGES = 60
-#: A page may be older than what the socket just said: it is asked for again, at these pauses (seconds).
+#: A page may be older than what the socket just said: it is requested again, at these pauses (seconds).
 LAG_PAUSES = (0.3, 0.7, 1.5)
 
 

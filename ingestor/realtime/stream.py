@@ -17,8 +17,8 @@ from ingestor.trade import ORDER, TIME, TRADE_ID, Trade
 REORDER_SECONDS = 1.5
 #: How long after a (re)connection an idle market is asked by REST whether something was missed meanwhile.
 IDLE_CHECK_SECONDS = 1.0
-#: A ticker of which nothing came for this long is asked for by REST however quiet it usually is, and then ever more
-#: seldom: an exchange may have forgotten a subscription on a connection that lives.
+#: A ticker of which nothing came for this long is requested by REST however quiet it usually is, and then at growing
+#: intervals: an exchange may have forgotten a subscription on a connection that lives.
 RECHECK_SECONDS = 300.0
 MAX_RECHECK_SECONDS = 3_600.0
 #: A silence this many times the usual one is unusual; what is usual is learned over so many seconds.
@@ -28,7 +28,7 @@ LEARNED_SECONDS = 300.0
 MAX_WAITING = 20_000
 #: Trades released last, with which an exchange's aggregate is cut to the ids that are missing.
 REMEMBERED = 200
-#: A lower id than the last one's, so much later: the ids begin anew, or the last one was none of this exchange's.
+#: A lower id than the last one's, this much later: the ids start afresh, or the last one was none of this exchange's.
 ANEW_NS = 60 * SECOND
 #: Ranges given up, of which a trade may still come.
 MAX_LOST = 1_000
@@ -313,7 +313,7 @@ class DenseStream:
         if absent and answer.proven:
             self.counts.absent += absent
             self._lost = deque(entry for entry in self._lost if entry[2] is not lost)
-            mended.append(replace(lost, is_repaired=True, reason="asked for again: the exchange has no others"))
+            mended.append(replace(lost, is_repaired=True, reason="requested again: the exchange has no others"))
         return [Release(sorted(late)), *mended] if late else mended
 
     def ticked(self, at: float) -> list[Command]:
@@ -401,7 +401,7 @@ class DenseStream:
     def _begin_anew(self, last: Trade, trade: Trade) -> list[Command]:
         """What was taken for a repeat since `last`, or waits after it, is missing."""
         self.counts.gaps += 1
-        lost = Lost("", "", last[TIME], trade[TIME], None, "the exchange's trade ids begin anew")
+        lost = Lost("", "", last[TIME], trade[TIME], None, "the exchange's trade ids start afresh")
         self._waiting.clear()
         self._lost.clear()
         self._next = trade[ORDER]

@@ -1,1 +1,1 @@
-"""Who is let in, and what passes the sockets."""
+"""Which keys are accepted, and what passes the sockets."""

@@ -3,7 +3,7 @@
 XPUB_MANUAL leaves it to us to install each one. libzmq ties an installation to the connection of the message that was
 read last, and gets that wrong while another kind of message waits to be read: the messages after one are
 then another connection's. So nothing is installed until everything that waits has been read, and its sender is shut
-out: no client library does that. All connections are then made anew, and subscribe again.
+out: no client library does that. All connections are then recreated, and subscribe again.
 """
 
 import os
@@ -24,7 +24,7 @@ OnSubscribed = Callable[[bytes, Subscriber], None]
 Holder = tuple[int, int]
 
 _SUBSCRIBE = 1
-#: A connection that ended is looked for so often, and so long.
+#: A connection that ended is looked for this often, and for this long.
 _SWEEP_SECONDS, _SWEEPING_SECONDS = 0.25, 5.0
 _LOOK_SECONDS = 0.5
 log = get_logger()
@@ -130,7 +130,7 @@ class Gate:
                     on_last_left(body[1:])
 
     def look(self, on_last_left: OnTopic) -> bool:
-        """Now and then. False when a key was taken away: all connections have to be made anew."""
+        """Now and then. False when a key was taken away: all connections have to be recreated."""
         now = time.monotonic()
         if self._sweep_at <= now < self._sweep_until:
             self._sweep_at = now + _SWEEP_SECONDS

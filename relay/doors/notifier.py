@@ -27,7 +27,7 @@ Batch = Sequence[tuple[bytes, bytes]]
 _MAX_SUBSCRIPTION_FRAME = 4_096
 _SUBSCRIBE, _UNSUBSCRIBE = 1, 0
 _PER_ROUND = 1_000
-#: With keys on, the folder of keys and connections that have ended are looked at in between.
+#: With keys on, the folder of keys and connections that have ended are examined in between.
 _GATE_MILLISECONDS = 250
 _REBIND_SECONDS = 0.02
 #: A small hand-over keeps reader and sender in step, so that subscribers work while the rest is read.

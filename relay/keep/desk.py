@@ -16,7 +16,7 @@ from relay.keep.rules import settings_rules
 from relay.keep.state import MAX_SERIES, KeepState, Restored, RulesRead, TimePassed
 from relay.keep.store import KeepStore
 
-#: Without a rule only the table of rules is looked at, this often.
+#: Without a rule only the table of rules is checked, this often.
 _IDLE_SECONDS = 5.0
 _ROUND_SECONDS = 1.0
 #: Rules, and the markets of their venues.

@@ -13,7 +13,7 @@ MAX_DOUBLINGS = 5
 #: Candles of one request that looks for gaps in what was fetched: what is proven costs the exchange nothing.
 CHECK_CANDLES = 500_000
 CHECK_EVERY = 86_400 * SECOND
-#: A candle is asked for this long after its close.
+#: A candle is requested this long after its close.
 SETTLE_NS = 15 * SECOND
 FIRST_RETRY, LAST_RETRY = 60 * SECOND, 3_600 * SECOND
 
@@ -31,7 +31,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Series:
-    """Times are in ns. All candles of [since, until) were asked for, and the venue gave what it has of them; of what is
+    """Times are in ns. All candles of [since, until) were requested, and the venue gave what it has of them; of what is
     before `begins` it keeps nothing.
 
     `fresh_at`: when it last came as far as was possible. `checked_until`, `checked_at`: how far the last look for gaps
@@ -81,7 +81,7 @@ class Series:
         since = first_open_from(wanted.since, self.period_seconds)
         is_new = since < self.since or bool(self.ended_at)
         if since < self.since:
-            # What is stored already is proven, and costs nothing when it is asked for again.
+            # What is stored already is proven, and costs nothing when it is requested again.
             self.since = self.begins = self.until = self.checked_until = since
             self.asked = None
         self.every, self.ended_at, self.is_over = wanted.every, 0, False

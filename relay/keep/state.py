@@ -21,7 +21,7 @@ from relay.keep.series import Asked, Series
 MAX_OPEN = 8
 #: Series that are kept; further ones are left out, and reported.
 MAX_SERIES = 50_000
-#: A request that has not ended this long after its deadline is lost: its store was lost, or the broker is away.
+#: A request that has not ended this long after its deadline is lost: its store was lost, or the broker is down.
 LOST_NS = 300 * SECOND
 #: How fast it goes is measured over this time, and over this time at least.
 _MEASURED_NS, _LEAST_MEASURED_NS = 3_600 * SECOND, 60 * SECOND

@@ -81,7 +81,7 @@ class LiveFeed(Follower):
                 self._next[topic][partition] = records[-1].offset + 1
 
     def _wanted(self, stream: Stream, records: Iterable[StoredRecord]) -> Iterable[tuple[bytes, bytes]]:
-        """The key is the ticker: what has no subscriber is passed over unparsed."""
+        """The key is the ticker: what has no subscriber is skipped unparsed."""
         interest = self._interest
         passed_over = 0
         wanted = []

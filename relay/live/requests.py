@@ -22,7 +22,7 @@ from relay.topics import LiveTopic, live_topic, named_topic
 from relay.venues.ticker_judge import TickerJudge
 from relay.venues.topic_checks import TopicChecks
 
-#: The state is looked at this often without news, for what has become due.
+#: The state is checked this often without news, for what has become due.
 _IDLE_SECONDS = 0.25
 _RETRY_SECONDS = 0.5
 _TOGETHER = 500
@@ -32,7 +32,7 @@ WRONG_TICKER = "UNKNOWN_TICKER"
 #: Of the Error on a topic that its subscribers may not have in addition to those that they have.
 TOO_MANY = "TOO_MANY_TOPICS"
 _SWEEP_SECONDS = 1.0
-#: A relay that has not said so for this long runs no more; its subscribers have asked others meanwhile.
+#: A relay that has not said so for this long has stopped; its subscribers have asked others meanwhile.
 ALIVE_SECONDS = 15.0
 _SUBSCRIBERS = Holder("")
 log = get_logger()
@@ -41,7 +41,7 @@ log = get_logger()
 class LiveRequests:
     """`subscribed`, `last_left` and `follow` never block; they are carried out in their order."""
 
-    """`is_registry`: whether this relay looks after the requests of relays that run no more."""
+    """`is_registry`: whether this relay looks after the requests of relays that have stopped."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class LiveRequests:
         self._checks = TopicChecks(config.limits)
         self._shares = Shares(config.limits)
         self._max_refused = config.limits.max_live_topics
-        #: Who would have a topic, and may not have one more: tried again when there is room.
+        #: Who would have a topic, and may not have one more: retried when there is room.
         self._refused: dict[str, set[Holder]] = {}
         self._sweep_at = 0.0
         self._news: deque[tuple[bool, bytes, Holder]] = deque()
@@ -75,7 +75,7 @@ class LiveRequests:
         self._note(topic, _SUBSCRIBERS, is_wanted=False)
 
     def follow(self, topic: str, *, is_wanted: bool) -> None:
-        """Registered triggers read this topic, or do no more."""
+        """Registered triggers read this topic, or no longer do."""
         self._note(topic.encode(), TRIGGERS, is_wanted=is_wanted)
 
     def _note(self, topic: bytes, holder: Holder, *, is_wanted: bool) -> None:
@@ -147,7 +147,7 @@ class LiveRequests:
             self._tell_of_refusals(refusals)
 
     def _take(self, topic: LiveTopic, holder: Holder) -> str:
-        """Why the holder may not have the topic; it is remembered then, and tried again when there is room."""
+        """Why the holder may not have the topic; it is remembered then, and retried when there is room."""
         refusal = self._shares.take(topic.name, holder)
         if not refusal and not self._state.subscribed(topic, _reader(holder)):
             self._shares.give_back(topic.name, [holder])

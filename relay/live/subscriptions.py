@@ -24,7 +24,7 @@ class Reader(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Ask for the topic under this id; an id that was asked for before may be asked for again."""
+    """Ask for the topic under this id; an id that was requested before may be requested again."""
 
     topic: LiveTopic
     request_id: str
@@ -82,7 +82,7 @@ class Subscriptions:
             self._wanted[topic.name] = topic
             if topic.name not in self._leaving:
                 self._cancel_at.pop(topic.name, None)
-            # One that runs is asked for again, in case an earlier run came only half way.
+            # One that runs is requested again, in case an earlier run came only half way.
             self._to_start[topic.name] = None
         return True
 

@@ -73,7 +73,7 @@ class _Search:
         self._read_to: dict[int, int] = {}
 
     def record_of(self, number: int) -> Numbered | None:
-        """Numbers are asked for in their order; None for one that is not kept."""
+        """Numbers are requested in their order; None for one that is not kept."""
         place = None if number in self._met else self._bus.locate(self._stream.bus_topic, self._topic, number)
         while place is not None and number not in self._met:
             offset = max(place.offset, self._read_to.get(place.partition, 0))

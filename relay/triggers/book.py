@@ -111,7 +111,7 @@ class TriggerBook:
         return trigger.name
 
     def clear(self) -> None:
-        """Before it is read anew. Callbacks stay until `drop_callbacks`: events are being published meanwhile."""
+        """Before it is read again. Callbacks stay until `drop_callbacks`: events are being published meanwhile."""
         self._by_name, self._by_change, self.size_bytes, self._by_view = {}, {}, 0, {}
         self.suspensions.clear()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from relay.events import Peer
 
-#: Who waits too long is looked for so often.
+#: Who waits too long is looked for this often.
 _EXPIRY_SECONDS = 0.25
 
 

@@ -59,7 +59,7 @@ from relay.triggers.store import TriggerStore
 from relay.triggers.suspensions import Notice
 from relay.venues.ticker_judge import TickerJudge
 
-#: The pipeline's progress is looked at this often while a client waits for it, and otherwise.
+#: The pipeline's progress is checked this often while a client waits for it, and otherwise.
 _WATCH_SECONDS = 0.02
 _IDLE_SECONDS = 0.25
 _COUNT_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""What happens to triggers, and what is to be done about it: the words of `relay.triggers.state`.
+"""What happens to triggers, and what to do about it: the words of `relay.triggers.state`.
 
 `at` is monotonic seconds, `at_ns` nanoseconds of the wall clock.
 """
@@ -294,7 +294,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Registered triggers read this live topic from now on, or do no more."""
+    """Registered triggers read this live topic from now on, or no longer do."""
 
     topic: str
     is_wanted: bool

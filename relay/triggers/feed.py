@@ -24,7 +24,7 @@ from relay.triggers.store import READER
 
 _TOPIC = bus_topics.TRIGGER_EVENTS
 _READ_RECORDS = 1_000
-#: Records of one partition that are looked at together with those of the others.
+#: Records of one partition that are examined together with those of the others.
 _PER_PARTITION = 5_000
 _WAIT_SECONDS = 0.5
 #: While subscribers return, who are sent again what they missed.

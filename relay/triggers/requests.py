@@ -1,4 +1,4 @@
-"""What makes a trigger's request invalid before its text is looked at. Pure."""
+"""What makes a trigger's request invalid before its text is checked. Pure."""
 
 import re
 

@@ -250,7 +250,7 @@ class TriggerState:
         return BUSY if self.waiting >= self._limits.max_waiting_triggers else ""
 
     def _is_same(self, trigger: Registered, request: ing.CEPTriggerRequest) -> bool:
-        """A suspended trigger is not: asked for again, it starts afresh."""
+        """A suspended trigger is not: requested again, it starts afresh."""
         entry = trigger.entry
         if entry.is_leaving or entry.suspended_reason:
             return False

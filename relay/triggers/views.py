@@ -1,6 +1,6 @@
-"""Registered views: which there are, who reads them, and what becomes of those when one changes. Pure.
+"""Registered views: which there are, who reads them, and what happens to those when one changes. Pure.
 
-One change is looked at after another. A trigger is registered with the texts of its views, so a view that changes
+One change is checked after another. A trigger is registered with the texts of its views, so a view that changes
 registers those that read it again: they start afresh.
 """
 

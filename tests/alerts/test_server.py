@@ -170,7 +170,7 @@ async def test_a_restart_delivers_what_was_left_and_what_came_meanwhile(monkeypa
     assert outcomes(bus)[0]["attempts"] == 4
 
 
-async def test_what_was_given_up_is_sent_again_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_given_up_is_sent_again_when_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "GIVE_UP_SECONDS", 0.0)
     bus, receiver, journal = FreshBus(), Receiver(["500"]), None
     async with receiver.serve(), serving(bus, to(receiver)):

@@ -276,7 +276,7 @@ def test_at_the_bound_the_oldest_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     assert run.state.waiting == 3
 
 
-def test_what_was_kept_goes_on_in_its_order() -> None:
+def test_what_was_kept_continues_in_its_order() -> None:
     first = Run(settings(hook=HOOK))
     first.read(alert(1), alert(2), alert(3))
     first.failed(5.0)
@@ -364,7 +364,7 @@ def titles(run: Run) -> list[tuple[str, str]]:
     return found
 
 
-def test_the_resolver_says_once_that_an_alert_is_over_to_those_who_got_it() -> None:
+def test_the_resolver_notifies_once_the_destinations_that_got_the_alert() -> None:
     quiet_at_zero = HOOK | {"quiet": "23:00-01:00"}
     run = Run(settings(hook=HOOK, phone=PHONE, calm=quiet_at_zero))
     back = replace(alert(1, "back"), to=("none",))
@@ -397,7 +397,7 @@ def test_an_event_that_is_read_again_resolves_the_same_alert() -> None:
     assert titles(second) == [("hook", "back 10")]
 
 
-def test_who_heard_of_an_earlier_alert_hears_of_its_end_behind_a_cooldown() -> None:
+def test_a_resolve_message_is_sent_in_spite_of_a_cooldown() -> None:
     run = Run(settings(hook=HOOK | {"cooldown_seconds": 600}, phone=PHONE))
     run.read(dip(1), at=0.0)
     run.read(dip(2), at=1.0)
@@ -419,7 +419,7 @@ def test_a_silence_ends_with_an_event_of_its_trigger() -> None:
     run.read(alert(2, "back"), alert(3, "dip"))
     assert [title for _, title in titles(run)] == ["back 2", "dip 3"]
     assert run.over == [silence]
-    # Found once more before it was removed; then silenced anew.
+    # Found once more before it was removed; then silenced again.
     run.handle(SilencesFound([silence]))
     run.read(alert(4, "dip"))
     assert [title for _, title in titles(run)] == ["dip 4"]

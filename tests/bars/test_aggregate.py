@@ -125,7 +125,7 @@ def test_recorded_binance_trades_across_midnight_equal_a_plain_loop(shared_data:
     assert _rows(_bars(rows[::-1], 60)) == _reference(rows, 60)
 
 
-def test_a_bar_is_derived_where_an_aggregate_stands_for_trades() -> None:
+def test_a_bar_is_derived_if_an_aggregate_replaces_trades() -> None:
     minute = 60 * SECOND
     time = np.array([0, 10 * SECOND, minute, 3 * minute])
     zeros, ones = np.zeros(4, np.int64), np.ones(4)

@@ -143,7 +143,7 @@ def test_a_ticker_that_starts_again_counts_nothing_twice() -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_published_bar_that_begins_anew_goes_on_with_its_revisions(is_restarted: bool) -> None:
+def test_a_restarted_bar_continues_the_revisions_of_the_published_one(is_restarted: bool) -> None:
     """The clock of one ingestor had passed the bar's end, and the next one, whose clock is behind, starts within it."""
     maker = BarMaker([60, 300])
     maker.start("A/B.C", T0)
@@ -193,7 +193,7 @@ def test_a_period_that_is_added_later_takes_over_what_shorter_ones_hold() -> Non
         maker.want("A/B.C", [90])
 
 
-def test_a_period_that_nobody_wants_any_more_is_dropped() -> None:
+def test_an_unwanted_period_is_dropped() -> None:
     maker = BarMaker([1])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(second, second) for second in range(60)])])
@@ -229,7 +229,7 @@ _VISITS = st.lists(
 
 @settings(max_examples=rounds(150), deadline=None)
 @given(_VISITS)
-def test_a_period_that_comes_back_goes_on_exactly(visits: list[tuple[int, bool, bool, str]]) -> None:
+def test_a_period_that_comes_back_continues_exactly(visits: list[tuple[int, bool, bool, str]]) -> None:
     """Against a maker that never forgets it."""
     period, ticker = 120, "A/B.C"
     maker, always = BarMaker([60], horizon_ns=240 * SECOND), BarMaker([60], horizon_ns=240 * SECOND)
@@ -381,7 +381,7 @@ def test_gaps_take_a_bounded_place_and_no_bar_over_one_is_complete(monkeypatch: 
     assert [complete[minute] for minute in (0, 6, 8, 10, 11)] == [True] * 5
 
 
-def test_a_trade_of_a_time_that_was_let_go_of_is_too_late_and_a_later_one_counts() -> None:
+def test_a_trade_of_a_dropped_time_is_too_late_and_a_later_one_counts() -> None:
     maker = BarMaker([60, 300])
     maker.add([_trades("A/B.C", [_at(0, 1), _at(61, 2)])])
     _retired(maker, "A/B.C")
@@ -409,7 +409,7 @@ def test_others_know_nothing_of_a_ticker_that_comes_and_goes(stream: list[tuple[
     assert sorted(map(repr, got)) == sorted(map(repr, expected))
 
 
-def test_what_was_let_go_of_survives_a_restart() -> None:
+def test_dropped_state_stays_dropped_after_a_restart() -> None:
     maker = BarMaker([60])
     maker.add([_trades("A/B.C", [_at(0, 1)])])
     _retired(maker, "A/B.C")

@@ -43,7 +43,7 @@ class RunningBroker:
 
 
 class Peer:
-    """An ingestor's end of the socket; `receive` passes heartbeats over unless they are asked for."""
+    """An ingestor's end of the socket; `receive` passes heartbeats over unless they are requested."""
 
     def __init__(self, address: str, key: ClientKey | None = None, name: bytes = b"") -> None:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -194,7 +194,7 @@ class Client:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
-    """Wait until `condition` holds; the pause only bounds how often it is looked at."""
+    """Wait until `condition` holds; the pause only bounds how often it is checked."""
     until = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():

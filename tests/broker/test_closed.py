@@ -1,4 +1,4 @@
-"""A candle counts as closed only where that is certain; the rest is asked for again, and never lost."""
+"""A candle counts as closed only where that is certain; the rest is requested again, and never lost."""
 
 from dataclasses import replace
 from itertools import count
@@ -103,7 +103,7 @@ def opens(first: int, last: int) -> range:
     return range(START + first * MINUTE, START + last * MINUTE, MINUTE)
 
 
-def test_a_candle_that_was_open_at_the_dispatch_is_not_taken_but_asked_for_again() -> None:
+def test_a_candle_that_was_open_at_the_dispatch_is_not_taken_but_requested_again() -> None:
     story = Story(119.0)
     story.submit(2)
     job = story.take()
@@ -202,7 +202,7 @@ def test_a_candle_that_closes_late_is_followed_up_once_and_no_longer() -> None:
     assert (end.status, end.rows, end.expected) == (Final.OK, 1, 1)
 
 
-def test_what_lies_before_candles_that_were_asked_for_is_asked_until_it_has_closed() -> None:
+def test_candles_before_requested_ones_are_requested_until_they_have_closed() -> None:
     story = Story(2 * PIECE / SECOND - 30)
     story.submit(30)
     first, second = story.take(), story.take()

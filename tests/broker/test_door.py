@@ -140,7 +140,7 @@ def test_the_short_way_of_a_success_reads_what_the_decoder_reads(job_id: str, is
         assert event.job_id == message.job_id
 
 
-def test_a_job_id_that_is_no_text_is_a_bad_frame() -> None:
+def test_a_job_id_that_is_not_text_is_a_bad_frame() -> None:
     good = frames.encode_body(ing.WorkComplete(job_id="0" * JOB_ID_LENGTH, success=True))
     with pytest.raises(BadFrame):
         door.event_of(PEER, [frames.VERSION, good.replace(b"00", b"\xff\xfe")], 1.0, wall_ns=START)

@@ -106,7 +106,7 @@ def test_ticks_of_a_foreign_ingestor_are_numbered_and_published(stage: Stage) ->
         ({"trade_id": ["1"]}, "the same length"),
     ],
 )
-def test_a_batch_of_bad_trades_is_refused_whole_and_the_job_goes_on(
+def test_a_batch_of_bad_trades_is_refused_whole_and_the_job_continues(
     stage: Stage, spoiled: dict[str, Any], sentence: str
 ) -> None:
     peer = stage.peer(stage.broker())
@@ -159,7 +159,7 @@ def clocks(stage: Stage) -> list[rec.Clock]:
     return [mark.clock for mark in found if mark.WhichOneof("body") == "clock"]
 
 
-def test_time_goes_on_for_a_foreign_market_that_fell_silent(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_continues_for_a_foreign_market_that_fell_silent(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.requests.realtime.QUIET_SECONDS", 0.2)
     peer = stage.peer(stage.broker())
     peer.offer(kind=ing.REALTIME)

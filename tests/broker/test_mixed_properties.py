@@ -1,4 +1,4 @@
-"""Random runs with all kinds of requests under few ids, which are given anew as soon as they are free."""
+"""Random runs with all kinds of requests under few ids, which are given again as soon as they are free."""
 
 from collections import Counter
 from itertools import count

@@ -73,7 +73,7 @@ def test_slots_and_connections_are_limited(stage: Stage) -> None:
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1]
 
 
-def test_every_connection_hears_heartbeats(stage: Stage) -> None:
+def test_every_connection_gets_heartbeats(stage: Stage) -> None:
     broker = stage.broker(heartbeat_seconds=0.1)
     for peer in (stage.peer(broker), stage.peer(broker)):
         peer.offer()

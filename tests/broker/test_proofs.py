@@ -191,7 +191,7 @@ def test_a_short_part_in_the_middle_is_fetched_with_its_neighbours(stage: Stage)
     assert asked(peer.job()) == (0, 60)
 
 
-def test_an_answer_that_cannot_be_right_is_passed_over(stage: Stage) -> None:
+def test_an_answer_that_cannot_be_right_is_skipped(stage: Stage) -> None:
     broker, prover = with_prover(stage)
     peer = stage.peer(broker)
     peer.offer(slots=2)

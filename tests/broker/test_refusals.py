@@ -10,7 +10,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from tests.broker.harness import MINUTE, START, Client, Peer, RunningBroker, eventually, minutes
 
 
-def test_a_redis_at_maxmemory_is_named_in_the_status_and_work_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_redis_at_maxmemory_is_named_in_the_status_and_work_continues_when_there_is_room(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path / "redis", fsync="no") as server, redis.Redis.from_url(server.url) as admin:
         bus = RedisBus(server.url, retry_seconds=0.2)
         broker = RunningBroker(bus)

@@ -83,7 +83,7 @@ def test_silence_about_rows_is_not_emptiness_after_a_restart(stage: Stage) -> No
     assert stage.client.end(request_id).rows == 3
 
 
-def test_a_job_that_nobody_names_any_more_is_given_out_again(stage: Stage) -> None:
+def test_a_job_that_no_ingestor_names_any_more_is_dispatched_again(stage: Stage) -> None:
     broker = stage.broker()
     peer = stage.peer(broker)
     peer.offer()

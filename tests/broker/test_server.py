@@ -130,7 +130,7 @@ def test_a_bad_candle_fails_the_job_with_the_reason(stage: Stage, row: cw.OHLCV,
     assert "missing [2024-01-01T00:00:00Z, 2024-01-01T00:03:00Z)" in end.error_message
 
 
-def test_fewer_rows_than_announced_are_no_result(stage: Stage) -> None:
+def test_fewer_rows_than_announced_are_not_a_result(stage: Stage) -> None:
     peer = stage.peer(stage.broker(max_attempts=1))
     peer.offer()
     request_id = stage.client.submit(rows=3)
@@ -343,7 +343,7 @@ def test_cancel_stops_and_fences_a_running_job(stage: Stage) -> None:
     assert stage.client.pieces(request_id) == []
 
 
-def test_a_request_nobody_serves_times_out_and_says_so(stage: Stage) -> None:
+def test_a_request_no_one_serves_times_out_and_reports_it(stage: Stage) -> None:
     stage.broker()
     request_id = stage.client.submit(seconds=0.3)
     end = stage.client.end(request_id)

@@ -149,7 +149,7 @@ def test_a_restarted_broker_says_again_what_is_wanted(stage: Stage) -> None:
     eventually(partial(has_told, stage, (False, [60, 300])))
 
 
-def test_a_restarted_broker_takes_back_what_nobody_wants_any_more(stage: Stage) -> None:
+def test_a_restarted_broker_cancels_what_no_one_wants_any_more(stage: Stage) -> None:
     """As after a death between forgetting the last request and telling the pipeline."""
     stage.bus.put(TABLE_WANTED, {TICKER: rec.Wanted(ticks=True).SerializeToString()})
     stage.broker()
@@ -280,7 +280,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_the_pipeline_is_told_what_is_wanted_in_the_end(steps: list[tuple[str, str, int]]) -> None:
+def test_whatever_happens_the_pipeline_finally_gets_what_is_wanted(steps: list[tuple[str, str, int]]) -> None:
     told: dict[str, Wants] = {}
     running: dict[str, RealtimeAccepted] = {}
     names = count()

@@ -127,7 +127,7 @@ def test_publishing_nothing_is_allowed(bus: Bus) -> None:
 
 
 # ---- sequences
-def test_sequences_are_dense_per_name_and_stand_in_the_value(bus: Bus) -> None:
+def test_sequences_are_dense_per_name_and_part_of_the_value(bus: Bus) -> None:
     tag = b"\x68"  # OHLCV.sequence = 13, varint
     bar = OHLCV(ticker="A/B.X", sequence=0).SerializeToString()
     for name in ("one", "two", "one"):
@@ -339,7 +339,7 @@ def test_trim_keeps_what_a_hold_needs(bus: Bus) -> None:
     assert bus.holds("t", "r1") == {}
 
 
-def test_trimmed_offsets_are_out_of_range_and_new_ones_go_on(bus: Bus) -> None:
+def test_trimmed_offsets_are_out_of_range_and_new_ones_continue(bus: Bus) -> None:
     bus.create_topic("t", 1)
     bus.publish("t", [Record(b"x")] * 5)
     bus.trim("t", keep_seconds=-1)
@@ -384,7 +384,7 @@ def test_trim_keeps_what_a_group_has_not_acknowledged(bus: Bus) -> None:
     assert bus.trim("t", keep_seconds=-1) == 4
 
 
-def test_a_full_topic_refuses_until_its_reader_goes_on() -> None:
+def test_a_full_topic_refuses_until_its_reader_continues() -> None:
     bus = FreshBus(max_bytes=1 << 20)
     bus.create_topic("t", 1)
     bus.hold("t", "r", {0: 0})
@@ -403,7 +403,7 @@ def test_a_full_topic_refuses_until_its_reader_goes_on() -> None:
     assert bus.publish("t", [Record(b"x")]) == [Position(0, 11)]
 
 
-def test_a_topic_that_nobody_reads_stays_bounded() -> None:
+def test_an_unread_topic_stays_bounded() -> None:
     bus = FreshBus(max_bytes=1 << 20)
     for _ in range(40):
         bus.publish("t", [Record(b"x" * 100_000)])
@@ -411,7 +411,7 @@ def test_a_topic_that_nobody_reads_stays_bounded() -> None:
     assert sum(part.end for part in bus.state("t")) == 40
 
 
-def test_an_abandoned_group_does_not_stop_writers_for_ever() -> None:
+def test_an_abandoned_group_does_not_stop_writers_forever() -> None:
     bus = FreshBus(max_bytes=1 << 20, group_expiry_seconds=0.05)
     bus.create_group("t", "abandoned", at_end=False)
 
@@ -689,7 +689,7 @@ def test_a_commit_writes_nothing_where_anything_differs(bus: Bus, swaps: list[Sw
     assert bus.items("a") == {"k": b"1"} and bus.state("t")[0].end == 1
 
 
-def test_a_commit_into_a_full_topic_writes_nothing_until_its_readers_go_on() -> None:
+def test_a_commit_into_a_full_topic_writes_nothing_until_its_readers_continue() -> None:
     bus = FreshBus(1, max_bytes=1_000)
     bus.create_topic("t", 1)
     bus.hold("t", "reader", {0: 0})

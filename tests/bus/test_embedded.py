@@ -15,7 +15,7 @@ from candlewright.wire.errors import BusError
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_records_stand_after_a_stop_and_start(tmp_path: Path) -> None:
+def test_records_survive_a_stop_and_start(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path, fsync="no") as server:
         bus = RedisBus(server.url)
         bus.create_topic("t", 1)
@@ -102,7 +102,7 @@ def test_a_server_whose_owner_was_killed_is_replaced(tmp_path: Path) -> None:
         bus.close()
 
 
-def test_a_server_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_too_old_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = tmp_path / "redis-server"
     old.write_text("#!/bin/sh\necho Redis server v=6.0.16 sha=00000000\n")
     old.chmod(0o755)

@@ -107,7 +107,7 @@ def test_a_table_whose_rows_expire_keeps_so_many_and_counts_the_others(bus: Fres
     assert evicted("table states") - before == 30
 
 
-def test_a_sequence_that_nobody_uses_goes(bus: FreshBus) -> None:
+def test_an_unused_sequence_is_removed(bus: FreshBus) -> None:
     for number in range(30):
         bus.publish("t", [Record(b"x", sequence=SequenceStamp(f"TICKS:{number}"))])
     assert len(keys(bus, "cw:seq:*")) == len(keys(bus, "cw:marks:*")) == 30

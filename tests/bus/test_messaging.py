@@ -90,7 +90,7 @@ def test_an_unknown_group_is_an_error(store: Store) -> None:
         store.queue.receive("t", "x", "c", partition=0, max_records=1, hide_seconds=1, default_hide_seconds=1)
 
 
-def test_the_time_until_something_is_due_is_told(store: Store) -> None:
+def test_the_time_until_something_is_due_is_returned(store: Store) -> None:
     store.publish("a")
     found = store.queue.receive("t", "g", "c", partition=0, max_records=1, hide_seconds=100, default_hide_seconds=1)
     assert found.next_due_seconds is not None
@@ -209,7 +209,7 @@ def test_in_order_starts_again_from_the_first_unsettled_one(store: Store) -> Non
     assert store.settle(third) is Settled.STALE
 
 
-def test_in_order_others_go_on_however_many_stand_behind_a_hidden_one(store: Store) -> None:
+def test_in_order_other_groups_continue_however_many_records_wait_for_a_hidden_one(store: Store) -> None:
     behind = ORDERED_LOOK + 500
     store.publish("stuck", *["stuck"] * behind, "free", "other", "free")
     (first,) = store.receive(1, in_order=True)
@@ -231,7 +231,7 @@ def test_in_order_others_go_on_however_many_stand_behind_a_hidden_one(store: Sto
     assert store.bus.trim("t", keep_seconds=-1) == behind + 3
 
 
-def test_who_reads_without_order_gets_what_stood_behind_a_hidden_one(store: Store) -> None:
+def test_an_unordered_reader_gets_records_that_waited_for_a_hidden_one(store: Store) -> None:
     store.publish("a", "a", "b", "a")
     store.receive(1, in_order=True)
     assert seen(store.receive(1, in_order=True)) == [(2, 1)]
@@ -240,7 +240,7 @@ def test_who_reads_without_order_gets_what_stood_behind_a_hidden_one(store: Stor
     assert store.receive(in_order=True) == []
 
 
-def test_a_group_that_is_made_anew_begins_anew(store: Store) -> None:
+def test_a_recreated_group_starts_afresh(store: Store) -> None:
     store.publish("a", "a", "b", "b")
     store.receive(1, in_order=True)
     store.receive(in_order=True)
@@ -258,7 +258,7 @@ def test_one_call_gives_out_so_many_bytes_and_what_is_beyond_comes_next(store: S
     assert len(store.receive(20)) == min(len(found), 20 - len(found))
 
 
-def test_settling_what_never_was_is_told(store: Store) -> None:
+def test_settling_an_unknown_message_is_reported(store: Store) -> None:
     store.publish("a")
     (first,) = store.receive()
     claims = [Claim("t", "g", partition, offset, 1) for partition, offset in ((0, 1), (7, 0), (0, 10**30), (10**30, 0))]
@@ -303,7 +303,7 @@ def test_in_order_deliveries_of_a_group_never_overlap_and_none_is_lost(
             for delivery in store.receive(index % 3 + 1, in_order=True):
                 name = groups[delivery.record.offset]
                 earlier = [o for o, n in enumerate(groups[: delivery.record.offset]) if n == name and o not in done]
-                assert all(o in out for o in earlier), "passed over one that was not given out"
+                assert all(o in out for o in earlier), "skipped one that was not given out"
                 out[delivery.record.offset] = delivery
         elif out:
             offset = sorted(out)[index % len(out)]
@@ -431,7 +431,7 @@ def test_a_rolled_back_message_goes_nowhere(store: Store) -> None:
     assert store.queue.claim_due("q", max_items=9, lease_seconds=0) == []
 
 
-def test_undecided_messages_are_asked_for_again_and_again(store: Store) -> None:
+def test_undecided_messages_are_requested_again_and_again(store: Store) -> None:
     queue = store.queue
     queue.prepare("q", "x", b"p", ask_after_seconds=0)
     queue.prepare("q", "y", b"p", ask_after_seconds=HOUR)

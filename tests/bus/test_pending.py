@@ -39,7 +39,7 @@ def finish(pending: Pending) -> None:
         assert select.select([pending], [], [], PATIENCE_SECONDS)[0], "no answer"
 
 
-def test_a_begun_grant_stands_once_it_is_done(bus: RedisBus) -> None:
+def test_a_begun_grant_takes_effect_once_it_is_done(bus: RedisBus) -> None:
     bus.grant({"old": b"1"})
     finish(begun(bus, {"new": b"2", "again": b"3"}, "old"))
     assert bus.leases() == {"kept": b"0", "new": b"2", "again": b"3"}
@@ -98,7 +98,7 @@ def test_it_is_not_done_before_the_server_has_answered(bus: RedisBus, server: re
     assert bus.leases()["new"] == b"1"
 
 
-def test_a_lost_connection_is_told_and_the_grant_can_be_done_again(bus: RedisBus, server: redis.Redis) -> None:
+def test_a_lost_connection_is_reported_and_the_grant_can_be_repeated(bus: RedisBus, server: redis.Redis) -> None:
     server.client_pause(60_000, all=False)
     pending = begun(bus, {"new": b"1"})
     server.client_kill_filter(_type="normal", skipme=True)
@@ -109,7 +109,7 @@ def test_a_lost_connection_is_told_and_the_grant_can_be_done_again(bus: RedisBus
     assert bus.leases()["new"] == b"1"
 
 
-def test_a_server_that_does_not_answer_in_time_is_told(redis_url: str, server: redis.Redis) -> None:
+def test_a_server_that_does_not_answer_in_time_is_reported(redis_url: str, server: redis.Redis) -> None:
     bus = RedisBus(redis_url, timeout_seconds=0.05)
     bus.grant({"kept": b"0"})
     server.client_pause(60_000, all=False)

@@ -118,7 +118,7 @@ def test_all_other_replies_read_as_redis_wrote_them(first: Any, second: Any, cut
     assert [parser.read_response() for _ in range(3)] == [first, b"OK", second]
 
 
-def test_errors_are_told_apart() -> None:
+def test_errors_are_distinguished() -> None:
     parser = parser_of(b"-NOSCRIPT none\r\n-ERR wrong\r\n-LOADING wait\r\n", [7])
     assert isinstance(parser.read_response(), redis.exceptions.NoScriptError)
     assert isinstance(parser.read_response(), redis.ResponseError)

@@ -48,7 +48,7 @@ def test_a_role_has_one_holder_and_the_next_one_a_later_epoch(roles: Roles, admi
     assert roles.all()[BROKER].holder == "two"
 
 
-def test_a_lapsed_lease_that_nobody_took_is_renewed(roles: Roles, admin: redis.Redis) -> None:
+def test_an_expired_lease_that_no_one_took_is_renewed(roles: Roles, admin: redis.Redis) -> None:
     term = roles.acquire(BROKER, "one", 60)
     assert term is not None
     lapse(admin)

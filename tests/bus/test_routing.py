@@ -16,7 +16,7 @@ def test_keyless_records_of_topics_that_are_written_in_turn_go_to_each_partition
     assert sorted(chosen[::2]) == sorted(chosen[1::2]) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_counters_of_ever_new_topics_are_let_go_of() -> None:
+def test_counters_of_ever_new_topics_are_bounded() -> None:
     router = Router()
     for number in range(10_100):
         router.route(str(number), [Record(b"")], 4)

@@ -124,7 +124,7 @@ def test_numbers_at_the_trimmed_front_of_a_pack_are_not_located(redis_url: str) 
     bus.close()
 
 
-def test_values_past_the_size_of_a_pack_stand_alone(redis_url: str) -> None:
+def test_values_larger_than_a_pack_are_stored_alone(redis_url: str) -> None:
     bus = RedisBus(redis_url)
     bus.create_topic("t", 1)
     stamp, key = SequenceStamp("s", tag=b"\x68"), b"A"
@@ -205,7 +205,7 @@ def test_groups_of_an_older_data_directory_get_no_packs(redis_url: str) -> None:
     bus.close()
 
 
-def test_a_full_topic_lets_go_of_the_oldest_records_of_a_pack(redis_url: str) -> None:
+def test_a_full_topic_drops_the_oldest_records_of_a_pack(redis_url: str) -> None:
     bus = RedisBus(redis_url)
     bus.create_topic("t", 2)
     # Keys of the two partitions.

@@ -46,7 +46,7 @@ def test_every_error_is_found_with_its_place(sql: str, wanted: list[tuple[int, i
         assert places(mended) == []
 
 
-def test_an_error_is_told_once_and_not_what_follows_from_it() -> None:
+def test_an_error_is_reported_once_without_its_consequences() -> None:
     assert places("ABS(ROUND(pryce) + 1) > 2 AND LENGTH(UPPER(syde)) > 1") == [(1, 11), (1, 44)]
 
 

@@ -101,7 +101,7 @@ def test_a_match_that_may_grow_can_end() -> None:
     assert (waiting.outcome, waiting.can_end, waiting.missing) == ("waiting", True, 0)
 
 
-def test_a_match_is_shown_and_later_rows_are_tried_anew() -> None:
+def test_a_match_is_shown_and_later_rows_start_new_attempts() -> None:
     found = explain(DIP, ticks(100, 99, 98, 101, 105))
     assert found.fired == found.stages[0].passed == 1
     matched = found.stages[0].attempts[0]
@@ -164,7 +164,7 @@ def test_conditions_before_and_after_a_pattern_are_stages() -> None:
     assert found.fired == 0
 
 
-def test_the_bars_of_the_period_are_no_stage_of_their_own() -> None:
+def test_the_bars_of_the_period_are_not_a_separate_stage() -> None:
     bars = ticks(1, 2, 3, 4).rename_columns(["ticker", "open_time", "price", "size"])
     bars = bars.append_column("period_seconds", pa.array([60, 300, 60, 60]))
     (stage,) = explain("price > 2", {"ohlc": bars}, {"period_seconds": "60"}, table_name="ohlc").stages
@@ -194,7 +194,7 @@ def test_the_text_of_a_condition_means_the_same(text: str) -> None:
 
 
 @pytest.mark.processes
-def test_nothing_of_it_is_loaded_by_those_who_do_not_ask() -> None:
+def test_nothing_of_it_is_loaded_without_need() -> None:
     """In a process of its own: here others have asked."""
     source = "import sys, candlewright_cep; print([name for name in sys.modules if 'candlewright_cep.tracing' in name])"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)

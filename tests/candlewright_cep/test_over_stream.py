@@ -44,7 +44,7 @@ def _fed(table: pa.Table, cuts: list[int]) -> tuple[list[dict[str, object]], int
     return found, most
 
 
-def test_partitions_of_past_days_are_let_go() -> None:
+def test_partitions_of_past_days_are_dropped() -> None:
     table = _rows(20)
     cuts = list(range(50, table.num_rows, 50))
     found, most = _fed(table, cuts)
@@ -127,7 +127,7 @@ def test_what_would_keep_everything_is_refused(function: str, frame: str, messag
         compile_stream(sql, {"ticks": StreamInput(_rows(1).schema, ("ts",))})
 
 
-def test_totals_of_past_days_are_let_go() -> None:
+def test_totals_of_past_days_are_dropped() -> None:
     days = 3_000
     table = pa.table(
         {

@@ -31,7 +31,7 @@ def recognize(pattern: str = "A B", define: str = "A AS price > 1", clauses: str
 
 
 def doubled(sql: str) -> str:
-    """Forty WITH queries, each of which reads the one before it twice."""
+    """Forty WITH queries, each of which reads the previous one twice."""
     views = [f", a{number + 1} AS ({sql.format(number)})" for number in range(40)]
     return f"WITH a0 AS (SELECT price FROM ticks){''.join(views)} SELECT price FROM a40"
 

@@ -90,7 +90,7 @@ def test_a_stream_gives_the_rows_of_the_batch(case: Case, cuts: list[int], resta
     st.sampled_from(["k", "s", "k, s", "ticker, s", "v, ticker", "ticker, k, s"]),
     st.booleans(),
 )
-def test_partitions_that_are_let_go_of_change_no_row(
+def test_dropping_partitions_changes_no_row(
     case: Case, cuts: list[int], restart: bool, partition: str, clock: bool
 ) -> None:
     with patch.object(match_stream, "FEW_PARTITIONS", 0):

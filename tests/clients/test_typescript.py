@@ -60,7 +60,7 @@ def test_modules_without_a_platform() -> None:
 
 @pytest.mark.processes
 @pytest.mark.timeout(60)
-async def test_topics_go_on_without_a_hole_or_a_double_while_the_server_restarts(
+async def test_topics_continue_without_gaps_or_duplicates_while_the_server_restarts(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
 ) -> None:

@@ -130,7 +130,7 @@ async def test_destinations_of_alerts_are_listed_without_their_secrets(tmp_path:
     assert found == [{"name": "bot", "service": "https"}, {"name": "phone", "service": "ntfy"}]
 
 
-async def test_a_cookie_of_another_platform_locks_nobody_out_of_loopback(tmp_path: Path) -> None:
+async def test_a_cookie_of_another_platform_does_not_lock_a_browser_out_of_loopback(tmp_path: Path) -> None:
     async with calling(settings_in(tmp_path), Cookie="candlewright_session=cw_other") as http:
         found = (await http.get("/api/v1/status")).json()
         assert (found["role"], found["signed_in_as"]) == ("operator", None)

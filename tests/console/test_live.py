@@ -117,7 +117,7 @@ def test_topics_have_numbers_or_finals() -> None:
     assert not is_numbered(FINALS) and not is_numbered("HISTORY_READY:1")
 
 
-def test_a_batch_of_ticks_is_one_event_without_what_its_reader_had() -> None:
+def test_a_batch_of_ticks_is_one_event_without_what_its_reader_already_had() -> None:
     batch = cw.TickBatch(
         ticker="BTC/USDT.BINANCE", first_sequence=7, timestamp=[1, 2], price=[1.0, 2.0], size=[3.0, 4.0]
     )

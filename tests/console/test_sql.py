@@ -50,7 +50,7 @@ def test_a_table_answers_to_its_names(name: str) -> None:
     assert found.table.schema.field("last").type == pa.timestamp("us", "UTC")
 
 
-def test_rows_past_the_limit_are_left_out_and_said() -> None:
+def test_rows_past_the_limit_are_left_out_and_reported() -> None:
     found = run("SELECT * FROM ohlc ORDER BY open_time", tables, Limits(10, 256 << 20))
     assert (found.table.num_rows, found.is_truncated) == (10, True)
     assert run("SELECT 1 AS a, 2 AS a", tables, LIMITS).table.column_names == ["a", "a_2"]

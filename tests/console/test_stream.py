@@ -69,7 +69,7 @@ async def serving(platform: Platform, folder: Path, **console: Any) -> AsyncIter
         await server.stop()
 
 
-async def test_a_server_that_stops_lets_nobody_in_while_its_streams_end(
+async def test_a_stopping_server_accepts_no_client_while_its_streams_end(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -150,7 +150,7 @@ async def test_every_message_of_several_topics_is_one_event(start_relay: Start, 
         assert kinds["bar"]["open_time"].endswith("Z") and len(found) == 2
 
 
-async def test_a_reader_goes_on_over_a_restart_of_the_server_without_a_hole_or_a_double(
+async def test_a_reader_continues_over_a_server_restart_without_gaps_or_duplicates(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -199,7 +199,7 @@ async def test_from_a_number_on_in_the_middle_of_a_batch(start_relay: Start, tmp
             assert numbers(await again.until(count(1)), TICKS) == [4]
 
 
-async def test_finals_are_repeated_to_those_who_have_not_had_them(
+async def test_finals_are_repeated_to_clients_that_missed_them(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
 ) -> None:
@@ -218,7 +218,7 @@ async def test_finals_are_repeated_to_those_who_have_not_had_them(
             assert [each["request_id"] for each in await again.until(count(1))] == ["two"]
 
 
-async def test_a_stopping_server_says_so(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+async def test_a_stopping_server_reports_it(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
     async with serving(start_relay(), tmp_path) as server:
         async with reading(server, BARS) as sse:
             await server.stop()
@@ -239,7 +239,7 @@ async def test_a_stopping_server_says_so(start_relay: Start, tmp_path: Path) -> 
         ({"topic": BARS, "cursor": "no"}, "cursor"),
     ],
 )
-async def test_what_is_no_stream_is_a_problem(
+async def test_an_invalid_stream_is_a_problem(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
     query: dict[str, Any],
@@ -251,7 +251,7 @@ async def test_what_is_no_stream_is_a_problem(
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_reader_that_takes_nothing_is_ended_and_goes_on_later(
+async def test_a_reader_that_reads_nothing_is_disconnected_and_resumes_later(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

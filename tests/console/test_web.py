@@ -49,7 +49,7 @@ def test_bundle_carries_licences_and_nothing_inline() -> None:
 @pytest.mark.parametrize(
     ("accepted", "encoding"), [("gzip, deflate, br;q=1.0", "br"), ("gzip", "gzip"), ("identity", None)]
 )
-async def test_assets_are_sent_compressed_to_those_who_take_it(accepted: str, encoding: str | None) -> None:
+async def test_assets_are_sent_compressed_to_clients_that_accept_it(accepted: str, encoding: str | None) -> None:
     scripts = sorted((WEB / "dist" / "assets").glob("main-*.js"))
     if not scripts:
         pytest.skip("the console's pages are not bundled (./run build)")

@@ -156,7 +156,7 @@ async def test_a_task_that_fails_is_started_again_and_warned_about() -> None:
     assert warnings() == ("task again failed and was started again: _Locked: busy",)
 
 
-async def test_a_cancelled_task_is_no_failure() -> None:
+async def test_a_cancelled_task_is_not_a_failure() -> None:
     task = start_task(lambda: asyncio.sleep(50), "cancelled")
     await asyncio.sleep(0)
     task.cancel()
@@ -165,7 +165,7 @@ async def test_a_cancelled_task_is_no_failure() -> None:
     assert _failures("cancelled") == 0
 
 
-async def test_an_exception_that_nobody_reads_is_counted() -> None:
+async def test_an_exception_that_no_one_reads_is_counted() -> None:
     before = _failures("unread task")
 
     async def fail() -> None:

@@ -49,7 +49,7 @@ def test_a_part_that_starts_is_healthy_but_not_ready(server: StatusServer, part:
     assert _get(server, "/ready")[0] == 200
 
 
-def test_a_problem_turns_health_red_and_is_told(server: StatusServer, part: _Part) -> None:
+def test_a_problem_turns_health_red_and_is_reported(server: StatusServer, part: _Part) -> None:
     part.now = Status("broker", is_ready=True, problems=("the bus does not answer",))
     code, body = _get(server, "/health")
     assert code == 503

@@ -29,7 +29,7 @@ def test_beyond_many_culprits_the_rest_is_put_aside_with_them() -> None:
     assert sorted(item for item, _ in found) == list(range(100))
 
 
-def test_a_bad_environment_is_no_fault_of_the_records() -> None:
+def test_a_bad_environment_does_not_blame_the_records() -> None:
     def digest(given: object) -> None:
         raise BusUnavailable("away")
 
@@ -59,5 +59,5 @@ def test_a_failure_that_no_record_brings_about_names_none() -> None:
         (KeyboardInterrupt(), False),
     ],
 )
-def test_poison_is_told_from_a_bad_environment(error: BaseException, expected: bool) -> None:
+def test_poison_is_distinguished_from_a_bad_environment(error: BaseException, expected: bool) -> None:
     assert is_poison(error) == expected

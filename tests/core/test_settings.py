@@ -70,7 +70,7 @@ def test_a_wrong_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, 
         ("SOMETHING__ELSE", "none is named like it"),
     ],
 )
-def test_a_variable_that_is_no_setting_is_an_error_that_names_the_nearest(
+def test_a_variable_that_is_not_a_setting_is_an_error_that_names_the_nearest(
     monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
 ) -> None:
     monkeypatch.setenv(f"CANDLEWRIGHT_{variable}", "1")
@@ -78,7 +78,7 @@ def test_a_variable_that_is_no_setting_is_an_error_that_names_the_nearest(
         load_settings()
 
 
-def test_a_variable_of_a_known_group_that_is_no_setting_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_of_a_known_group_that_is_not_a_setting_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_BROKER__LEASE_SECOND", "1")
     with pytest.raises(ConfigurationError, match="lease_second"):
         load_settings()
@@ -88,7 +88,7 @@ def test_a_variable_of_a_known_group_that_is_no_setting_is_an_error(monkeypatch:
     ("variable", "said"),
     [("CHECKOUT", "is not a setting")],
 )
-def test_a_variable_that_may_be_somebody_elses_is_warned_of(
+def test_a_variable_of_another_program_gives_a_warning(
     monkeypatch: pytest.MonkeyPatch, variable: str, said: str
 ) -> None:
     monkeypatch.setenv(f"CANDLEWRIGHT_{variable}", "1")
@@ -96,7 +96,7 @@ def test_a_variable_that_may_be_somebody_elses_is_warned_of(
         load_settings()
 
 
-def test_variables_of_the_platform_that_are_no_settings_are_passed_over(
+def test_variables_of_the_platform_that_are_not_settings_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own.toml").touch()
@@ -113,13 +113,13 @@ def test_every_setting_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
     assert problems(["candlewright_data_dir", "PATH"], "CANDLEWRIGHT_", Settings) == ([], [])
 
 
-def test_a_missing_file_that_was_asked_for_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_file_that_was_requested_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no such settings file"):
         load_settings(tmp_path / "absent.toml")
 
 
 @pytest.mark.parametrize("text", ["8080", ":8080", "tcp://127.0.0.1:8080", "127.0.0.1:99999", "127.0.0.1:http"])
-def test_an_address_that_is_none_is_told_and_never_means_every_interface(
+def test_an_invalid_address_is_reported_and_never_means_every_interface(
     monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", text)

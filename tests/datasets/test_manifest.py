@@ -226,7 +226,7 @@ def test_a_path_outside_of_the_folder_is_refused(settings: Settings, copy: Path)
         assert "outside of the folder" in faults(copy)[0]
 
 
-def test_candles_follow_from_their_trades_where_the_manifest_says_so(traded: Settings, tmp_path: Path) -> None:
+def test_candles_follow_from_their_trades_if_the_manifest_claims_it(traded: Settings, tmp_path: Path) -> None:
     wanted = DataSet(stored_series(traded), with_trades=True)
     signed = write(traded, wanted, tmp_path, manifest=tmp_path / "manifest.json")
     candles, of_trades = signed.body.files

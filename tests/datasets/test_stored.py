@@ -55,7 +55,7 @@ def _joined(table: pa.Table, first: str, last: str, rows: str | None) -> pa.Tabl
     return _GROUPED(table, first, last, rows)
 
 
-def test_holes_of_the_venue_are_told_from_what_is_not_stored(settings: Settings) -> None:
+def test_holes_of_the_venue_are_distinguished_from_ranges_not_stored(settings: Settings) -> None:
     candles = read_candles(settings, "BTC/USDT.BINANCE", 60)
     assert (candles.holes, candles.unknown, candles.incomplete) == (len(HOLES), len(UNKNOWN), 1)
     assert candles.whole.num_rows == candles.table.num_rows - 1 == ROWS - 1

@@ -103,7 +103,7 @@ class Replay:
     log: list[str] = field(default_factory=list)
 
     def behind(self) -> int | None:
-        """None while the bus is away."""
+        """None while the bus is down."""
         try:
             return max(tape.shown - self.bus.last_sequence(f"TICKS:{tape.ticker}") for tape in self.tapes)
         except BusUnavailable:
@@ -214,7 +214,7 @@ def expected_ticks(trades: Iterable[Trade]) -> list[tuple[Any, ...]]:
 
 
 def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade], *, patience: float = 180.0) -> None:
-    """What became of a market's trades, all of which were shown: bars on the topic and in the table, and ticks."""
+    """The outcome for a market's trades, all of which were shown: bars on the topic and in the table, and ticks."""
     ticker = f"{pair}.BINANCE"
     expected = {period: bars_of(trades, period) for period in PERIODS}
     count = sum(map(len, expected.values()))

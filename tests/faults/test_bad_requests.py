@@ -80,7 +80,7 @@ def test_an_impossible_request_is_invalid_with_a_sentence(client: WireClient) ->
         assert answer.notification_topic == ""
 
 
-def test_an_id_that_is_known_with_other_parameters_is_invalid_and_the_first_goes_on(client: WireClient) -> None:
+def test_an_id_that_is_known_with_other_parameters_is_invalid_and_the_first_continues(client: WireClient) -> None:
     first = submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS)
     assert client.submit(first).status in (Submitted.QUEUED, Submitted.DUPLICATE)
     for other in (
@@ -186,7 +186,7 @@ NOT_ZEROMQ = (
 )
 
 
-def test_connections_that_do_not_speak_zeromq_harm_nobody(platform: Platform) -> None:
+def test_connections_that_do_not_speak_zeromq_harm_no_one(platform: Platform) -> None:
     settings = platform.up.settings
     connected = []
     try:
@@ -201,9 +201,7 @@ def test_connections_that_do_not_speak_zeromq_harm_nobody(platform: Platform) ->
             peer.close()
 
 
-def test_an_ingestors_lies_about_jobs_that_it_does_not_hold_change_nothing(
-    platform: Platform, client: WireClient
-) -> None:
+def test_false_reports_about_jobs_of_others_change_nothing(platform: Platform, client: WireClient) -> None:
     start_ms = MARCH_MS - 50_000 * MINUTE_MS
     request = submit_message("lied-about", TICKER, start_ms, start_ms + 20_000 * MINUTE_MS)
     row = cw.OHLCV(open_time=start_ms * 1_000_000, open=1, high=1, low=1, close=1, volume=1, period_seconds=60)

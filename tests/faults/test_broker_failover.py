@@ -26,7 +26,7 @@ from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast, lease_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKER = "BTC/USDT.BINANCE"
-#: The exchange's clock runs so much faster, so that trades need not be waited for.
+#: The exchange's clock runs this much faster, so that trades need not be waited for.
 SPEED = 4.0
 #: What the contract allows from the fault to the next broker's open door.
 TAKE_OVER_SECONDS = 6.0

@@ -180,14 +180,14 @@ def test_a_call_that_was_held_up_and_given_up_changes_nothing_later(server: Embe
     bus.create_topic("t", 1)
     for value in (b"a", b"b", b"c"):
         bus.publish("t", [Record(value)])
-    bus._writer.number -= 2  # The next call bears the number of the one before the last.
+    bus._writer.number -= 2  # The next call bears the number of the previous one the last.
     with pytest.raises(BusError, match="later one"):
         bus.publish("t", [Record(b"late")])
     bus._writer.number += 1
     assert bus.publish("t", [Record(b"d")])[0].offset == 3
 
 
-def test_offsets_go_on_after_a_rewrite_of_the_log_of_an_empty_topic(server: EmbeddedRedis, bus: RedisBus) -> None:
+def test_offsets_continue_after_a_rewrite_of_the_log_of_an_empty_topic(server: EmbeddedRedis, bus: RedisBus) -> None:
     bus.create_topic("t", 1)
     bus.create_group("t", "g", at_end=False)
     bus.publish("t", [Record(b"x", sequence=SequenceStamp("s"))] * 5)
@@ -240,7 +240,7 @@ def test_a_server_that_hangs_is_reported_in_time(server: EmbeddedRedis) -> None:
     bus.close()
 
 
-def test_a_waiter_goes_on_over_a_restart(server: EmbeddedRedis, bus: RedisBus) -> None:
+def test_a_waiter_continues_over_a_restart(server: EmbeddedRedis, bus: RedisBus) -> None:
     bus.create_topic("t", 1)
     found: list[object] = []
     waiter = threading.Thread(target=lambda: found.append(bus.wait({("t", 0): 0}, 60)))

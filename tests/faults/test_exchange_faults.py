@@ -104,7 +104,7 @@ def test_well_formed_replies_without_rows_are_not_found(impatient: Platform, lis
     assert (covered["expected"], covered["got"], covered["status"]) == (100, 0, "NOT_FOUND")
 
 
-def test_an_empty_page_in_the_middle_hides_no_rows_behind_it(impatient: Platform, listener: WireClient) -> None:
+def test_an_empty_page_in_the_middle_hides_no_rows_after_it(impatient: Platform, listener: WireClient) -> None:
     ticker, start_ms = "SOL/USDT.BINANCE", SEPTEMBER_MS
     end_ms = start_ms + 5_000 * MINUTE_MS
     hole = (start_ms + 1_000 * MINUTE_MS, start_ms + 3_500 * MINUTE_MS)
@@ -137,7 +137,7 @@ def test_what_never_answers_rightly_is_never_ok(impatient: Platform, listener: W
     assert listener.final(f"never-{hanging}").status == Status.TIMEOUT
     impatient.exchange.clear_faults()
     for base in HOPELESS:
-        # The next request for the same range does not suffer from the one before.
+        # The next request for the same range does not suffer from the previous one.
         listener.submit(submit_message(f"again-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS))
     for base in HOPELESS:
         again = listener.final(f"again-{base}", 90)

@@ -65,9 +65,7 @@ def when_written(platform: Platform, ticker: str) -> list[tuple[datetime, dateti
 
 
 @pytest.mark.parametrize("part", ["relay", "broker"])
-def test_a_server_that_stands_still_for_seconds_loses_nothing(
-    platform: Platform, client: WireClient, part: str
-) -> None:
+def test_a_server_that_stalls_for_seconds_loses_nothing(platform: Platform, client: WireClient, part: str) -> None:
     symbol, ticker = "ADAUSDT", "ADA/USDT.BINANCE"
     start_ms = JUNE_MS + {"relay": 0, "broker": 200_000}[part] * MINUTE_MS
     asked = {}

@@ -43,7 +43,7 @@ def waits(client: WireClient, first_ms: int) -> list[float]:
     return found
 
 
-def test_keeping_goes_on_when_parts_are_killed_and_leaves_room_for_a_person(
+def test_keeping_continues_when_parts_are_killed_and_leaves_room_for_a_person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with platform(tmp_path / "data", ingestors=2, environment=SLOW) as running:

@@ -63,7 +63,7 @@ def contents(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_moved_data_directory_goes_on_after_relocate(tmp_path: Path) -> None:
+def test_a_moved_data_directory_continues_after_relocate(tmp_path: Path) -> None:
     platform = PrivatePlatform(tmp_path / "before", ("--sandbox",))
     try:
         platform.start(START_SECONDS)

@@ -139,7 +139,7 @@ class Reader(Follower):
                 self.next[0] = record.offset + 1
 
 
-def test_the_relay_goes_on_where_the_store_parts_from_what_was_read(store: Store) -> None:
+def test_the_relay_continues_where_the_store_differs_from_what_was_read(store: Store) -> None:
     reader, stop, before = Reader(store.reading), threading.Event(), lost(TOPIC)
     thread = threading.Thread(target=reader.run, args=(stop,))
     thread.start()
@@ -210,7 +210,7 @@ def test_finals_that_were_lost_are_not_replayed_from_the_places_of_others(store:
         thread.join(30)
 
 
-def test_subscribers_hear_that_numbers_are_given_again(store: Store) -> None:
+def test_subscribers_are_notified_that_numbers_are_assigned_again(store: Store) -> None:
     store.bus.create_topic(topics.TRIGGER_EVENTS, 1)
     heard: list[tuple[str, int]] = []
 
@@ -330,7 +330,7 @@ def test_a_table_gets_every_record_that_took_the_place_of_a_lost_one(store: Stor
     assert store.bus.holds(TOPIC, "table") == {0: KEPT + NEW}
 
 
-def test_restarts_that_lose_nothing_are_no_loss(store: Store) -> None:
+def test_restarts_that_lose_nothing_are_not_a_loss(store: Store) -> None:
     """Only those in which something was appended count, and a reader follows them."""
     lives = Lives()
     for number in range(8):

@@ -146,7 +146,7 @@ def test_what_it_says_of_itself_ends_up_in_the_reason() -> None:
         hosted.run(1, [_point(13)], b"")
 
 
-def test_log_of_any_length_is_read_and_told_in_short_lines() -> None:
+def test_log_of_any_length_is_read_and_split_into_short_lines() -> None:
     lines: list[str] = []
     use = Use(_settings("log"), EdgeType.STREAM, lines.append)
     use.init([], "task", "node")
@@ -158,14 +158,14 @@ def test_log_of_any_length_is_read_and_told_in_short_lines() -> None:
     assert "200000 bytes" in lines[0]
 
 
-def test_answers_that_nobody_asked_for_are_not_taken_for_the_next_one(tmp_path: Path) -> None:
+def test_unrequested_answers_are_not_mistaken_for_the_next_one(tmp_path: Path) -> None:
     with _hosted(_settings("unasked", tmp_path / "note")) as hosted:
         assert hosted.run(1, [_point(13)], b"").state == b"symbol=BTC\t13"
         hosted.close()
         assert hosted.counts.unasked == 1
 
 
-def test_refused_state_begins_anew_and_is_counted() -> None:
+def test_refused_state_starts_afresh_and_is_counted() -> None:
     with _hosted(_settings("refuse-state")) as hosted:
         assert _sums(hosted.run(2, [_point(3)], b"symbol=BTC\t10")) == [3]
         assert hosted.counts.states_refused == 1
@@ -219,7 +219,7 @@ def test_output_past_its_bound_ends_the_use(monkeypatch: pytest.MonkeyPatch) -> 
         hosted.run(1, [_point(1) for _ in range(10)], b"")
 
 
-def test_function_that_answers_keepalives_with_a_time_of_its_own_is_no_trouble() -> None:
+def test_function_may_answer_keepalives_with_its_own_time() -> None:
     with _hosted(_settings("no-echo")) as hosted:
         assert _sums(hosted.run(1, [_point(1)], b"")) == [1]
 
@@ -286,7 +286,7 @@ def test_socket_that_closes_at_once_is_a_failure_and_not_a_hang(tmp_path: Path) 
         ask_info(settings, lambda _: None)
 
 
-def test_socket_that_nobody_serves_is_a_failure_within_the_timeout(tmp_path: Path) -> None:
+def test_unserved_socket_is_a_failure_within_the_timeout(tmp_path: Path) -> None:
     settings = KapacitorFunctionSettings(socket=str(tmp_path / "none"), timeout_seconds=0.3)
     with pytest.raises(UdfFailed, match="cannot be started"):
         ask_info(settings, lambda _: None)

@@ -212,7 +212,7 @@ def test_bars_that_an_exchanges_aggregates_repaired_are_derived(platform: Platfo
     wait_for(lambda: stored() == [(1, "ticks"), (5, "derived")] or None, 60)
 
 
-def test_a_restarted_query_goes_on_without_repeating_a_bar(platform: Platform) -> None:
+def test_a_restarted_query_continues_without_repeating_a_bar(platform: Platform) -> None:
     tape = Tape(platform, "AGAIN/USDT.BINANCE")
     tape.start()
     tape.trades(1, [0, 30])

@@ -204,9 +204,7 @@ def test_a_gap_of_ids_that_are_larger_than_any_number_is_a_gap_like_others(stage
     assert load_table(stage.catalog, GAPS).scan().to_arrow().num_rows == 1
 
 
-def test_a_record_that_fails_for_a_reason_nobody_thought_of_is_found_and_put_aside(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_fails_unexpectedly_is_found_and_put_aside(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     original = LivePartition._add
 
     def fragile(self: LivePartition, by_ticker: dict[str, object], output: object) -> None:
@@ -222,7 +220,7 @@ def test_a_record_that_fails_for_a_reason_nobody_thought_of_is_found_and_put_asi
 
 
 @pytest.mark.parametrize("damage", ["", "no head", "cut", "flipped", "pointer", "gone"])
-def test_a_state_that_cannot_be_read_is_named_and_the_partition_begins_anew(stage: Stage, damage: str) -> None:
+def test_an_unreadable_state_is_reported_and_the_partition_starts_afresh(stage: Stage, damage: str) -> None:
     assert stage.good_minute()
     store = StateStore(stage.bus, "query")
     base = store.base_of(0, stage.batches)

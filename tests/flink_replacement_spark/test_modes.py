@@ -49,7 +49,7 @@ def write_checkpoint(folder: Path, query_id: str, offsets: dict[int, Any]) -> No
         (folder / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(end)}')
 
 
-def test_triggers_go_on_in_the_other_mode_and_back(
+def test_triggers_continue_in_the_other_mode_and_back(
     platform: Platform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, folder = FreshBus().url, tmp_path / "triggers"
@@ -137,7 +137,7 @@ def len_of(done: object) -> int:
     return 0
 
 
-def test_live_data_goes_on_in_the_other_mode_and_back(platform: Platform, tmp_path: Path) -> None:
+def test_live_data_continues_in_the_other_mode_and_back(platform: Platform, tmp_path: Path) -> None:
     bus, folder = FreshBus(2), tmp_path / "live"
     for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TICK_ROWS):
         bus.create_topic(topic)

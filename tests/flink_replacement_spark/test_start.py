@@ -125,7 +125,7 @@ def test_the_settings_have_the_last_word_on_spark(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_jars")
-def test_a_cluster_gets_the_product_and_gives_the_cores_asked_for_with_short_logs(tmp_path: Path) -> None:
+def test_a_cluster_gets_the_product_and_gives_the_cores_requested_with_short_logs(tmp_path: Path) -> None:
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"master": "spark://host:7077", "max_cores": 6}})
     found = session.spark_conf(settings)
     assert found["spark.cores.max"] == "6"

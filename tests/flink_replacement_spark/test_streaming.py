@@ -73,7 +73,7 @@ def test_each_snapshot_names_its_query_and_batch(platform: Platform) -> None:
         assert int(snapshot.summary["candlewright.batch-id"] or "-1") >= 0
 
 
-def test_a_query_goes_on_from_its_checkpoint(platform: Platform) -> None:
+def test_a_query_continues_from_its_checkpoint(platform: Platform) -> None:
     ticker = "RESTART/USDT.BINANCE"
     feed = platform.feed(ticker)
     feed.piece("restart", range(100), piece=0)

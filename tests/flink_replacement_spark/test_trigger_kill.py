@@ -63,7 +63,7 @@ def alive(process: subprocess.Popen[bytes], find: Callable[[], T | None]) -> T:
     return wait_for(found, PATIENCE_SECONDS)
 
 
-def test_a_killed_driver_goes_on_with_the_same_events_each_once(tmp_path: Path) -> None:
+def test_a_killed_driver_continues_with_the_same_events_each_once(tmp_path: Path) -> None:
     prices = walk(3, 900)
     expected = evaluate(V_SHAPE, table_of(TICKER, 1, prices)).to_pylist()
     with EmbeddedRedis(tmp_path / "redis", fsync="no") as redis:

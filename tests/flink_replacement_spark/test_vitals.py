@@ -25,7 +25,7 @@ def test_a_query_with_nothing_to_read_is_well_without_a_step() -> None:
     assert vitals.to_json(1_000)["queries"]["live"]["lag"] == 0
 
 
-def test_a_query_that_stands_still_is_named_first_and_a_problem_later() -> None:
+def test_a_stalled_query_is_first_a_warning_and_later_a_problem() -> None:
     vitals = Vitals()
     for at in range(0, 30, 5):
         seen(vitals, at, steps=7, end=100 + at, held=100)
@@ -38,7 +38,7 @@ def test_a_query_that_stands_still_is_named_first_and_a_problem_later() -> None:
     assert vitals.is_well(80) and not list(vitals.problems(80))
 
 
-def test_executors_that_were_there_and_are_gone_are_a_reason_to_begin_anew() -> None:
+def test_losing_all_executors_restarts_the_driver() -> None:
     vitals = Vitals()
     vitals.observe_executors(2, 0)
     vitals.observe_executors(0, 10)

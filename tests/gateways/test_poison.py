@@ -93,7 +93,7 @@ def plain() -> Iterator[Bus]:
 
 
 @pytest.mark.parametrize("row", [b"", b"\xff", b"x y z", b"nan 1 c", b"1"])
-def test_what_nobody_refused_is_not_held_back(plain: Bus, row: bytes) -> None:
+def test_unrefused_records_are_not_held_back(plain: Bus, row: bytes) -> None:
     refusals = Refusals(plain, "group", "me")
     record = RecordId(0, 1)
     refusals.note({record: 1}, 60)

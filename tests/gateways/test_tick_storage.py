@@ -12,7 +12,7 @@ def marks(bus: FreshBus) -> list[records.TickMark]:
     return [records.TickMark.FromString(record.value) for record in bus.read(topics.TICK_MARKS, 0, 0)]
 
 
-def test_the_pipeline_is_told_once_and_again_after_a_while() -> None:
+def test_the_pipeline_is_notified_once_and_again_after_a_while() -> None:
     bus, now = FreshBus(partitions=1), [0.0]
     storage = TickStorage(bus, lambda: now[0])
     for seconds in (0.0, 1.0, 59.0):

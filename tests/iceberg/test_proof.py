@@ -129,7 +129,7 @@ def test_a_long_run_of_the_exchanges_own_candles_proves_itself(monkeypatch: pyte
     assert proven([covered(5, 9, [(6, 7)])], [*range(6), *range(7, 12)], 0, 40) == [(0, 12, 11, [(6, 7)])]
 
 
-def test_a_limit_takes_the_first_candles_and_nothing_behind_a_gap() -> None:
+def test_a_limit_takes_the_first_candles_and_nothing_after_a_gap() -> None:
     rows = [covered(0, 10, [(2, 4)]), covered(12, 20)]
     stored = [0, 1, *range(4, 20)]
     assert proven(rows, stored, 0, 20, limit=3) == [(0, 5, 3, [(2, 4)])]

@@ -92,13 +92,13 @@ def test_a_copy_does_not_write_into_the_original(filled: Path, tmp_path: Path) -
     assert_whole(filled)
 
 
-def test_another_name_of_the_same_directory_is_no_move(filled: Path, tmp_path: Path) -> None:
+def test_another_name_of_the_same_directory_is_not_a_move(filled: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(filled)
     check_not_moved(Settings(data_dir=tmp_path / "link"))
     assert relocate(Settings(data_dir=tmp_path / "link")) is None
 
 
-def test_tables_that_stay_where_another_warehouse_was_set_are_no_move(filled: Path, tmp_path: Path) -> None:
+def test_setting_another_warehouse_is_not_a_move_of_the_tables(filled: Path, tmp_path: Path) -> None:
     settings = Settings(data_dir=filled, iceberg=IcebergSettings(warehouse=f"file://{tmp_path}/new"))
     check_not_moved(settings)
     assert relocate(settings) is None

@@ -96,7 +96,7 @@ def test_numbers_are_unique_and_ascend_with_publication(
         assert all(number > taken for number in own for other, taken in known if other == minute)
 
 
-def test_history_says_first_what_nobody_knew_and_then_only_what_differs() -> None:
+def test_history_first_publishes_new_bars_and_then_only_changes() -> None:
     known = pa.concat_tables([published([1, 2], 5), published([3], 5, source="exchange")])
     rows = corrections(candles([1, 2, 3, 4]), known, 9)
     assert told(rows) == [(1, 1, 1.0, "exchange"), (2, 1, 1.0, "exchange"), (4, 0, 1.0, "exchange")]

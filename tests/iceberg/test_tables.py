@@ -47,7 +47,7 @@ def test_times_are_utc_with_microseconds(catalog: Catalog) -> None:
     assert str(schema.find_field("trade_count").field_type) == "long"
 
 
-def test_tables_are_made_once_whoever_comes_first(settings: Settings) -> None:
+def test_tables_are_made_once_whichever_process_is_first(settings: Settings) -> None:
     def make(_: int) -> None:
         create_tables(open_catalog(settings))
 

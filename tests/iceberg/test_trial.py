@@ -133,7 +133,7 @@ def test_an_address_without_a_catalog_is_named(tmp_path: Path, server: str, monk
         try_table(settings_for(tmp_path, server, "/other"))
 
 
-def test_doctor_stops_at_the_store_and_says_so_once(
+def test_doctor_stops_at_the_store_and_reports_it_once(
     tmp_path: Path, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer(monkeypatch, 403, "<Error><Code>InvalidAccessKeyId</Code></Error>")

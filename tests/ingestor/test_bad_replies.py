@@ -1,4 +1,4 @@
-"""What exchanges send instead of data: it is asked for again, told apart from emptiness, and never data."""
+"""What exchanges send instead of data: it is requested again, told apart from emptiness, and never data."""
 
 import time
 from collections.abc import AsyncIterator
@@ -64,7 +64,7 @@ async def binance() -> AsyncIterator[tuple[Loopback, VenueClient]]:
         ("\x00\xff\x01", "application/octet-stream"),
     ],
 )
-async def test_garbage_is_asked_for_again_and_is_never_an_empty_page(
+async def test_garbage_is_requested_again_and_is_never_an_empty_page(
     binance: tuple[Loopback, VenueClient], body: str, content_type: str
 ) -> None:
     server, client = binance
@@ -110,7 +110,7 @@ async def test_garbage_that_does_not_end_fails_the_job_within_its_patience() -> 
     assert failure_of(raised.value).code is FailureCode.BAD_REPLY
 
 
-async def test_a_body_that_breaks_off_is_asked_for_again(binance: tuple[Loopback, VenueClient]) -> None:
+async def test_a_body_that_breaks_off_is_requested_again(binance: tuple[Loopback, VenueClient]) -> None:
     from aiohttp import web
 
     server, client = binance
@@ -140,7 +140,7 @@ async def test_a_refusal_is_final(binance: tuple[Loopback, VenueClient], status:
     assert len(server.asked(KLINES)) == 1
 
 
-async def test_words_that_nobody_knows_are_tried_a_few_times(binance: tuple[Loopback, VenueClient]) -> None:
+async def test_unknown_words_are_tried_a_few_times(binance: tuple[Loopback, VenueClient]) -> None:
     server, client = binance
     server.fail(KLINES, status=400, body='{"code":-9999,"msg":"surprise"}', times=10)
     with pytest.raises(Unavailable) as raised:
@@ -257,7 +257,7 @@ async def test_a_server_that_never_answers_is_unavailable_after_the_patience() -
     assert failure_of(raised.value).code is FailureCode.UNAVAILABLE
 
 
-async def test_nobody_listens() -> None:
+async def test_an_event_without_subscribers_is_kept() -> None:
     async with client_of("BINANCE", "http://127.0.0.1:9", patience=0.1) as client:
         with pytest.raises(Unavailable):
             await client.load_markets(HastyProgress())
@@ -284,7 +284,7 @@ async def test_a_date_header_tells_the_time_although_our_own_clock_is_set(
     assert 0 <= await client.clock(HastyProgress()) - before < 10 * SECOND
 
 
-async def test_an_exchange_that_told_the_time_before_is_not_guessed_at(binance: tuple[Loopback, VenueClient]) -> None:
+async def test_a_known_exchange_time_is_not_guessed(binance: tuple[Loopback, VenueClient]) -> None:
     server, client = binance
     assert await client.clock(HastyProgress()) == NOW * SECOND
     server.fail("/api/v3/time", body=HTML, times=2)

@@ -49,7 +49,7 @@ def test_a_decimal_text_is_parsed_once_and_correctly_rounded(value: object) -> N
         ["text that is long enough"],
     ],
 )
-def test_rows_that_are_no_candles_are_a_bad_reply(rows: list[object]) -> None:
+def test_rows_that_are_not_candles_are_a_bad_reply(rows: list[object]) -> None:
     with pytest.raises(BadReply):
         LAYOUT.read(rows)
 
@@ -111,7 +111,7 @@ def test_spans_are_runs_of_offsets() -> None:
     assert [(run.first_offset, run.last_offset) for run in runs] == [(4, 6), (9, 9), (11, 12)]
 
 
-def test_months_and_names_that_lie_are_no_periods() -> None:
+def test_months_and_misleading_names_are_not_periods() -> None:
     table = {"1m": 1, "1h": "60", "1d": "D", "2w": 21_600, "1w": 10_080, "1M": "1M", "3M": "3M", "1y": "1y", "x": 3}
     assert native_periods(table) == {60: "1m", 3_600: "1h", 86_400: "1d", 604_800: "1w"}
     assert native_periods(None) == {}

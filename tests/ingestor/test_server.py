@@ -380,7 +380,7 @@ async def test_a_config_update_bounds_the_jobs_and_the_timeout() -> None:
         assert sum(stage.ingestor._state.offered().values()) == 2
 
 
-async def test_bytes_that_are_no_frame_cost_nothing() -> None:
+async def test_bytes_that_are_not_a_frame_cost_nothing() -> None:
     async with staged() as stage:
         connection = await stage.broker.slots(3)
         for parts in (
@@ -398,7 +398,7 @@ async def test_bytes_that_are_no_frame_cost_nothing() -> None:
         assert (await stage.broker.completed("j1")).success
 
 
-async def test_no_slot_before_the_markets_are_there_and_the_status_page_says_so() -> None:
+async def test_no_slot_is_offered_before_the_markets_are_loaded_and_the_status_page_reports_it() -> None:
     async with staged(start=False) as stage:
         answer = stage.exchange.answers.pop("/api/v3/exchangeInfo")
         stage.exchange.answers["/api/v3/exchangeInfo"] = lambda query: []
@@ -429,7 +429,7 @@ async def _status(port: int) -> dict[str, Any]:
     return await asyncio.to_thread(get)
 
 
-async def test_venues_and_their_markets_stand_on_the_bus() -> None:
+async def test_venues_and_their_markets_are_on_the_bus() -> None:
     async with staged() as stage:
         await stage.broker.slots(3)
         async with asyncio.timeout(10):

@@ -106,7 +106,7 @@ def test_a_dispatch_consumes_its_slot_which_comes_back_with_the_end_of_the_job(s
     ].index(True)
 
 
-def test_progress_is_told_at_most_twice_a_second_and_once_more_at_the_end(state: IngestorState) -> None:
+def test_progress_is_reported_at_most_twice_a_second_and_once_more_at_the_end(state: IngestorState) -> None:
     state.handle(Dispatched(1, job(), 1.0))
     first = state.handle(JobAdvanced("j1", 1_000, 1.1))
     assert first == [Send(1, cw.WorkProgress(job_id="j1", done_candles=1_000))]
@@ -325,7 +325,7 @@ def test_a_shutdown_gives_the_jobs_back_and_exits(state: IngestorState) -> None:
     assert state.handle(ShutdownAsked(2.3)) == []
 
 
-def test_a_shutdown_does_not_wait_for_ever(state: IngestorState) -> None:
+def test_a_shutdown_does_not_wait_forever(state: IngestorState) -> None:
     state.handle(Dispatched(1, job(), 1.0))
     state.handle(ShutdownAsked(2.0))
     assert state.handle(Ticked(6.9)) == []

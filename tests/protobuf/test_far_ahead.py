@@ -59,7 +59,7 @@ def test_a_single_tick_is_checked_alike() -> None:
     assert far_ahead.checked_ticks(tick.SerializeToString(), NOW, BOUND) == (tick.SerializeToString(), "")
 
 
-def test_bytes_that_are_no_ticks_are_left_to_their_reader() -> None:
+def test_bytes_that_are_not_ticks_are_left_to_their_reader() -> None:
     assert far_ahead.checked_ticks(b"\xff\xff", NOW, BOUND) == (b"\xff\xff", "")
 
 

@@ -68,7 +68,7 @@ def test_length_without_an_end_is_refused() -> None:
         FrameReader(_in_pieces(b"\x80" * 50), Request).next()
 
 
-def test_bytes_that_are_no_message_are_refused() -> None:
+def test_bytes_that_are_not_a_message_are_refused() -> None:
     with pytest.raises(BadFrame, match="UNDECODABLE"):
         FrameReader(_in_pieces(b"\x03\xff\xff\xff"), Request).next()
 

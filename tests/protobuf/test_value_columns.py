@@ -46,7 +46,7 @@ def test_truth_and_null_are_what_the_library_writes() -> None:
 
 
 @given(st.lists(st.integers(0, 2**63 - 1)))
-def test_varints_stand_behind_their_head(values: list[int]) -> None:
+def test_varints_follow_their_head(values: list[int]) -> None:
     assert value_columns.varints(np.array(values, np.int64), b"\x08") == [b"\x08" + _varint(value) for value in values]
 
 

@@ -1,4 +1,4 @@
-"""The relay with keys on: who is let in, and who sees what. Real sockets over a bus."""
+"""The relay with keys on: which keys are accepted, and who sees what. Real sockets over a bus."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -128,7 +128,7 @@ def test_a_kept_final_is_replayed_to_its_owner_only(guarded: Guarded) -> None:
     assert [*other.early, *other.drain()] == []
 
 
-def test_without_a_known_key_nobody_is_served(guarded: Guarded) -> None:
+def test_without_a_known_key_no_one_is_served(guarded: Guarded) -> None:
     alice = guarded.key("alice")
     public, secret = (part.decode() for part in zmq.curve_keypair())
     unknown = ClientKey("alice", public, secret, alice.platform)
@@ -158,7 +158,7 @@ def test_a_new_key_works_and_a_removed_one_is_cut_off_without_a_restart(guarded:
     guarded.remove("alice")
     wait_for(lambda: client.ask(cw.RequestStateQuery(request_id="r1")).DESCRIPTOR.name == "Error")
     finish(guarded.bus, "r2")
-    # Bob's connection was made anew, and subscribed again; alice's does not come back.
+    # Bob's connection was recreated, and subscribed again; alice's does not come back.
     while own.next()[1].request_id != "r2":
         pass
     wait_for(lambda: len(guarded.platform.relay._notifier._gate or ()) == 1)
@@ -255,7 +255,7 @@ def test_a_connection_may_not_name_itself(guarded: Guarded) -> None:
     assert guarded.platform.queued() == []
 
 
-def test_messages_that_are_no_subscription_give_nobody_anothers_topics(guarded: Guarded) -> None:
+def test_messages_that_are_not_subscriptions_give_no_one_anothers_topics(guarded: Guarded) -> None:
     """They make libzmq take subscriptions for those of another connection: the client that sends one is shut out."""
     alice, bob = guarded.key("alice"), guarded.key("bob")
     guarded.client(alice).ask(submit("r1"))
@@ -289,7 +289,7 @@ def test_a_connection_that_dies_ends_its_subscriptions(guarded: Guarded) -> None
     wait_for(lambda: len(gate) == 0)
 
 
-def test_a_name_that_is_made_later_does_not_get_what_others_asked_for_under_it(guarded: Guarded) -> None:
+def test_a_name_that_is_made_later_does_not_get_what_others_requested_under_it(guarded: Guarded) -> None:
     bob = guarded.client(guarded.key("bob"))
     for request_id in ("alex-1", "alex-2"):
         assert bob.ask(submit(request_id)).status == ing.SubmitResponse.QUEUED
@@ -324,7 +324,7 @@ def test_a_live_topic_has_a_job_until_its_last_connection_dies(guarded: Guarded)
     assert guarded.platform.queued()[1].control.action == ing.IngestorControl.CANCEL
 
 
-def test_a_legacy_request_is_answered_and_its_final_is_told_to_nobody_else(guarded: Guarded) -> None:
+def test_a_legacy_request_is_answered_and_its_final_goes_to_no_other_client(guarded: Guarded) -> None:
     alice = guarded.key("alice")
     client = guarded.client(alice)
     spy = guarded.subscriber(guarded.key("bob"), "RESPONSE:relay.ohlc", "HISTORY_READY:o1")
@@ -339,7 +339,7 @@ def test_a_legacy_request_is_answered_and_its_final_is_told_to_nobody_else(guard
     assert spy.drain() == []
 
 
-def test_a_relay_with_keys_off_takes_everybody_as_before(start_relay: Start) -> None:
+def test_a_relay_with_keys_off_accepts_every_client(start_relay: Start) -> None:
     platform = start_relay()
     assert platform.client().ask(submit("alice-1", client_id="x")).notification_topic == "RESPONSE:x"
     assert platform.queued()[0].owner == ""

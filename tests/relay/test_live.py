@@ -272,7 +272,7 @@ def test_a_single_tick_of_a_gateway_is_a_batch_of_one(start_relay: Start, tag: b
     assert (record.body[:1], cw.TickBatch.FromString(record.body[1:])) == (b"\x42", expected)
 
 
-def test_bars_go_to_their_period_and_to_those_who_take_all(start_relay: Start) -> None:
+def test_bars_go_to_their_period_and_to_triggers_on_all_periods(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     minutes = following(platform, f"OHLC:{BTC}:60")
     every = platform.ready_subscriber(f"OHLC:{BTC}:")
@@ -288,7 +288,7 @@ def test_bars_go_to_their_period_and_to_those_who_take_all(start_relay: Start) -
     assert every.drain() == []
 
 
-def test_bad_records_do_not_stop_those_behind_them(start_relay: Start) -> None:
+def test_bad_records_do_not_stop_later_ones(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     subscriber = following(platform, f"TICKS:{BTC}")
     key = BTC.encode()
@@ -306,7 +306,7 @@ def test_bad_records_do_not_stop_those_behind_them(start_relay: Start) -> None:
     assert subscriber.next()[1].first_sequence == 3
 
 
-def test_a_restarted_relay_goes_on_at_the_end_and_replays_what_is_missing(start_relay: Start) -> None:
+def test_a_restarted_relay_continues_at_the_end_and_replays_what_is_missing(start_relay: Start) -> None:
     first = start_relay(limits=LIMITS)
     topic = f"TICKS:{BTC}"
     subscriber = following(first, topic)
@@ -377,7 +377,7 @@ def test_a_slow_subscriber_sees_its_gap_and_never_slows_a_quick_one(start_relay:
     assert (record.sequence, record.is_final) == (missing, True)
 
 
-def test_topics_that_nobody_wants_are_not_read(start_relay: Start) -> None:
+def test_topics_without_subscribers_are_not_read(start_relay: Start) -> None:
     class CountingBus(FreshBus):
         reads = 0
 
@@ -416,7 +416,7 @@ def list_markets(bus: Bus, *symbols: str, venue: str = "BINANCE") -> None:
 
 
 @pytest.mark.parametrize("topic", ["TICKS:BTC/USDX.BINANCE", "OHLC:BTC/USDX.BINANCE:60", "TICKS:BTCUSDX.BINANCE"])
-def test_a_topic_whose_venue_has_no_such_market_says_so_to_each_subscriber(start_relay: Start, topic: str) -> None:
+def test_a_topic_without_a_market_reports_it_to_each_subscriber(start_relay: Start, topic: str) -> None:
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT", "ETH/USDT")
     for _ in range(2):
@@ -425,7 +425,7 @@ def test_a_topic_whose_venue_has_no_such_market_says_so_to_each_subscriber(start
         assert "did you mean BTC/USDT.BINANCE?" in error.text
 
 
-def test_a_ticker_that_is_listed_later_comes_on_the_subscription_that_was_told(start_relay: Start) -> None:
+def test_a_ticker_that_is_listed_later_is_delivered_on_the_existing_subscription(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT")
     topic = "TICKS:NEW/USDT.BINANCE"
@@ -436,14 +436,14 @@ def test_a_ticker_that_is_listed_later_comes_on_the_subscription_that_was_told(s
     assert list(subscriber.next()[1].trade_id) == ["1"]
 
 
-def test_whoever_subscribed_before_the_venue_told_its_markets_hears_it_then(start_relay: Start) -> None:
+def test_earlier_subscribers_are_notified_once_the_venue_reports_its_markets(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     subscriber = following(platform, "TICKS:BTC/USDX.BINANCE")
     list_markets(platform.bus, "BTC/USDT")
     assert subscriber.next()[1].code == "UNKNOWN_TICKER"
 
 
-def test_tickers_that_are_listed_or_come_by_a_gateway_are_no_error(start_relay: Start) -> None:
+def test_tickers_that_are_listed_or_come_by_a_gateway_are_not_an_error(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT")
     for ticker in ("HOUSE/USDT.BINANCE", "HOUSE/USDT.MINE"):
@@ -457,7 +457,7 @@ def test_tickers_that_are_listed_or_come_by_a_gateway_are_no_error(start_relay: 
     assert set(rest) <= set(mine)
 
 
-def test_a_venue_that_nobody_has_is_told_when_no_gateway_has_published_it_meanwhile(start_relay: Start) -> None:
+def test_an_unknown_venue_is_reported_unless_a_gateway_publishes_it_meanwhile(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     topic, error = platform.subscriber("TICKS:BTC/USDT.BINANCEE").next()
     assert (topic, error.code) == ("TICKS:BTC/USDT.BINANCEE", "UNKNOWN_TICKER")

@@ -53,7 +53,7 @@ def test_a_topic_that_is_a_prefix_of_another_is_replayed_alone(platform: Platfor
     assert set(platform.subscriber("RESPONSE:a").drain()) == {"RESPONSE:a"}
 
 
-def test_a_live_final_carries_its_whole_topic_to_those_who_subscribed_to_a_prefix(platform: Platform) -> None:
+def test_a_live_final_carries_its_whole_topic_to_prefix_subscribers(platform: Platform) -> None:
     subscriber = platform.ready_subscriber("RESPONSE:live-a")
     client = platform.client()
     client.ask(submit("live-1", client_id="live-a"))
@@ -128,7 +128,7 @@ def test_a_replay_has_a_bound(start_relay: Start) -> None:
     assert platform.subscriber("RESPONSE:c").drain() == ["RESPONSE:c"] * 4
 
 
-def test_records_that_are_no_final_are_passed_over(platform: Platform) -> None:
+def test_records_that_are_not_a_final_are_skipped(platform: Platform) -> None:
     subscriber = platform.ready_subscriber("HISTORY_READY:behind-garbage")
     platform.bus.publish(bus_topics.NOTIFICATIONS, [Record(b"\xff\xff\xff", key=b"behind-garbage")])
     final = finish(platform.bus, "behind-garbage")
@@ -236,7 +236,7 @@ def test_a_relay_that_starts_before_its_bus_serves_once_it_is_there(start_relay:
     assert subscriber.next()[0] == "HISTORY_READY:r"
 
 
-def test_frames_that_are_no_subscription_do_no_harm(platform: Platform) -> None:
+def test_frames_that_are_not_subscriptions_do_no_harm(platform: Platform) -> None:
     with zmq.Context() as context, context.socket(zmq.XSUB) as socket:
         socket.linger = 0
         socket.rcvtimeo = 10_000

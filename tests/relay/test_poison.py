@@ -72,7 +72,7 @@ def stage(start_relay: Start) -> Stage:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_a_record_that_is_no_message_is_put_aside(stage: Stage, topic: str) -> None:
+def test_a_record_that_is_not_a_message_is_put_aside(stage: Stage, topic: str) -> None:
     stage.put(topic, [b"\xff\xff"])
     eventually(lambda: [(letter.part, letter.topic) for _, letter in kept(stage.platform.bus)] == [(PART, topic)])
     assert stage.is_well()

@@ -94,7 +94,7 @@ def test_the_periods_of_the_ingestors_decide(start_relay: Start) -> None:
     assert client.ask(submit("c", ticker="X/Y.NOSUCH", period_seconds=60)).status == Status.INVALID
 
 
-def test_realtime_and_snapshot_requests_go_on_the_bus(start_relay: Start) -> None:
+def test_realtime_and_snapshot_requests_are_put_on_the_bus(start_relay: Start) -> None:
     platform = start_relay()
     client = platform.client()
     kinds = ing.DataRequest.TICKER_SNAPSHOT, ing.DataRequest.REALTIME_TICKS
@@ -119,7 +119,7 @@ def test_the_state_of_a_request_follows_it(platform: Platform) -> None:
     assert (done.state, done.notification) == ("done", final)
 
 
-def test_a_cancellation_is_put_on_the_bus_behind_its_request(start_relay: Start) -> None:
+def test_a_cancellation_is_put_on_the_bus_after_its_request(start_relay: Start) -> None:
     platform = start_relay()
     client = platform.client()
     cancel = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id="r")
@@ -218,7 +218,9 @@ class FailingBus(FreshBus):
     ("failure", "words"),
     [(BusUnavailable("gone"), "cannot be reached"), (BusFull("requests", 2, 1), "more work than it can store")],
 )
-def test_a_bus_that_fails_is_told_and_the_next_try_succeeds(start_relay: Start, failure: Exception, words: str) -> None:
+def test_a_bus_that_fails_is_reported_and_the_next_try_succeeds(
+    start_relay: Start, failure: Exception, words: str
+) -> None:
     bus = FailingBus()
     client = start_relay(bus).client()
     bus.failure = failure

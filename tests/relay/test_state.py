@@ -54,7 +54,7 @@ def test_the_record_carries_times_and_the_compared_content_does_not(state: Relay
     assert enqueue.submission.request == rec.Request(historical=submit("r"))
 
 
-def test_a_refresh_is_a_request_that_says_so(state: RelayState) -> None:
+def test_a_refresh_is_marked_in_the_request(state: RelayState) -> None:
     enqueue = only(send(state, cw.RefreshHistoricalRequest(request=submit("r"))), ev.Enqueue)
     assert (enqueue.record.historical, enqueue.record.refresh) == (submit("r"), True)
     answer = only(state.handle(ev.Enqueued(enqueue.submission, True, rec.Request())), ev.Reply)
@@ -175,7 +175,7 @@ def cancel(request_id: str = "r") -> ing.IngestorControl:
 
 
 @pytest.mark.parametrize("peer", [PEER, OTHER])
-def test_a_cancellation_goes_on_the_bus_and_only_a_req_gets_an_echo(state: RelayState, peer: ev.Peer) -> None:
+def test_a_cancellation_is_put_on_the_bus_and_only_a_req_gets_an_echo(state: RelayState, peer: ev.Peer) -> None:
     lookup = only(send(state, cancel(), peer), ev.LookUp)
     publish = only(
         state.handle(looked_up(lookup.purpose, request=rec.Request(historical=submit("r")))), ev.PublishControl
@@ -243,7 +243,7 @@ def test_a_legacy_request_ends_as_its_final_says(state: RelayState, final_status
     assert message.error_message
 
 
-def test_a_repeated_legacy_request_that_is_finished_is_served_to_all_who_wait(state: RelayState) -> None:
+def test_a_repeated_finished_legacy_request_is_served_to_all_waiting_clients(state: RelayState) -> None:
     send(state, legacy(), OTHER)
     submission = only(send(state, legacy()), ev.Enqueue).submission
     lookup = only(state.handle(ev.Enqueued(submission, False, submission.request)), ev.LookUp)
@@ -270,7 +270,7 @@ def test_a_legacy_request_that_cannot_be_queued_does_not_wait(state: RelayState)
     assert not state.waiting
 
 
-def test_a_legacy_request_does_not_wait_for_ever(state: RelayState) -> None:
+def test_a_legacy_request_does_not_wait_forever(state: RelayState) -> None:
     send(state, legacy())
     assert state.handle(ev.TimePassed(NOW + HOUR)) == []
     message = only(state.handle(ev.TimePassed(NOW + 2 * HOUR)), ev.Reply).message
@@ -340,14 +340,14 @@ def test_a_request_for_a_venue_without_slots_says_that_it_waits(
     assert (answer.state, answer.reason) == ("queued", text)
 
 
-def test_a_running_request_whose_last_slot_went_says_so(state: RelayState) -> None:
+def test_a_running_request_reports_the_loss_of_its_last_slot(state: RelayState) -> None:
     running = cw.RequestState(request_id="r", state="running", done_candles=3, expected_candles=9)
     answer = state_of(state, rec.Request(historical=submit("r")), rec.ServedVenues(), progress=running)
     assert (answer.state, answer.done_candles) == ("running", 3)
     assert answer.reason == "waiting for a slot of BINANCE (served now: none)"
 
 
-def test_nothing_is_said_of_what_has_ended_or_while_no_broker_tells_its_venues(state: RelayState) -> None:
+def test_no_reason_is_given_for_ended_requests_or_while_no_broker_reports_its_venues(state: RelayState) -> None:
     request = rec.Request(historical=submit("r", ticker="A/B.KRAKEN"))
     assert state_of(state, request, None).reason == ""
     final = ing.HistoryReadyNotification(request_id="r", status=OK)

@@ -198,10 +198,12 @@ def test_of_requests_for_one_id_that_come_together_each_is_answered_and_the_last
     assert published == sorted(set(published))
 
 
-# ---- a pipeline that is away, or stops a trigger
+# ---- a pipeline that is down, or stops a trigger
 
 
-def test_without_a_pipeline_a_client_hears_that_its_trigger_is_stored_and_may_ask_again(start_relay: Start) -> None:
+def test_without_a_pipeline_a_client_is_notified_that_its_trigger_is_stored_and_may_ask_again(
+    start_relay: Start,
+) -> None:
     platform = start_relay(triggers=TriggersSettings(activation_timeout_seconds=0.3))
     client = platform.client()
     ack = client.ask(trigger())
@@ -249,7 +251,7 @@ def test_a_trigger_that_the_pipeline_stops_at_once_is_not_registered(
 
 
 @pytest.mark.parametrize(("owner", "controls_end"), [(0, 1), (5, 0)], ids=["a partition", "functions in the driver"])
-def test_a_suspended_trigger_is_shown_survives_a_restart_and_starts_afresh_when_asked_for(
+def test_a_suspended_trigger_is_shown_survives_a_restart_and_starts_afresh_when_requested(
     owner: int, controls_end: int, start_relay: Start
 ) -> None:
     first = start_relay()
@@ -536,7 +538,7 @@ def test_controls_are_held_until_every_partition_has_carried_them_out(start_rela
     eventually(lambda: platform.bus.holds(bus_topics.TRIGGER_CONTROLS, "relay") == {0: 1})
 
 
-def test_those_who_wait_hear_in_time_even_while_the_bus_is_away(start_relay: Start) -> None:
+def test_waiting_clients_are_answered_in_time_even_while_the_bus_is_away(start_relay: Start) -> None:
     bus = DyingBus()
     bus.dies_at = 3
     platform = start_relay(bus, triggers=TriggersSettings(activation_timeout_seconds=0.3))
@@ -627,14 +629,14 @@ def test_a_suspended_trigger_gives_up_its_job_until_it_is_registered_again(start
         eventually(lambda: table(bus) == {})
 
 
-def test_a_ticker_of_a_venue_that_nobody_knows_is_registered(start_relay: Start) -> None:
+def test_a_ticker_of_an_unknown_venue_is_registered(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     with pipeline.running(platform.bus):
         assert platform.client().ask(trigger(tickers=["X/Y.NOWHERE"])).status == Ack.REGISTERED
     assert table(platform.bus) == {}
 
 
-def test_a_trigger_on_a_ticker_that_nobody_lists_is_registered_with_a_warning(start_relay: Start) -> None:
+def test_a_trigger_on_a_ticker_that_no_one_lists_is_registered_with_a_warning(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT")
     put_ticks(platform.bus, "HOUSE/USDT.BINANCE", "1")
@@ -649,7 +651,7 @@ def test_a_trigger_on_a_ticker_that_nobody_lists_is_registered_with_a_warning(st
         assert not client.ask(trigger("right", tickers=[BTC])).error_message
 
 
-def test_replacing_a_trigger_is_said_and_its_parameters_are_listed(start_relay: Start) -> None:
+def test_replacing_a_trigger_is_reported_and_its_parameters_are_listed(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     client = platform.client()
     with pipeline.running(platform.bus):

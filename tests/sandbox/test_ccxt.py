@@ -26,7 +26,7 @@ async def test_markets_load_with_precision_limits_and_status(exchange: Any) -> N
 
 
 async def test_default_market_types_load_too(sandbox: Sandbox) -> None:
-    """With ccxt's default configuration the futures' market lists are asked for as well."""
+    """With ccxt's default configuration the futures' market lists are requested as well."""
     paths = {"public": "/api/v3", "fapiPublic": "/fapi/v1", "dapiPublic": "/dapi/v1"}
     urls = {name: sandbox.url + path for name, path in paths.items()}
     exchange = ccxt.async_support.binance({"urls": {"api": urls}})
@@ -61,7 +61,7 @@ async def test_trades_of_rest_are_aggregates_from_since(exchange: Any) -> None:
     assert sorted(ids) == list(range(min(ids), min(ids) + 500))
 
 
-async def test_numbers_stay_exact_texts_when_asked_for(exchange: Any) -> None:
+async def test_numbers_stay_exact_texts_when_requested(exchange: Any) -> None:
     exchange.number = str
     row = (await exchange.fetch_ohlcv("SHIB/USDT", "1m", NOON_MS - 600_000, 1))[0]
     assert all(isinstance(value, str) for value in row[1:])

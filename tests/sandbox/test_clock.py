@@ -26,7 +26,7 @@ def test_without_a_start_it_shows_the_real_time() -> None:
     assert ExchangeClock(monotonic=Watch(), wall=lambda: 1234.5678).now() == 1_234_568
 
 
-def test_change_of_speed_keeps_the_time_and_is_no_jump() -> None:
+def test_change_of_speed_keeps_the_time_without_a_jump() -> None:
     watch = Watch()
     clock = ExchangeClock(0, 10.0, monotonic=watch)
     watch.seconds += 1.0
@@ -43,7 +43,7 @@ def test_setting_the_time_is_a_jump_and_advancing_is_not() -> None:
     assert (clock.now(), clock.jumps) == (5_250, 1)
 
 
-def test_listener_hears_each_change_until_it_is_taken_off() -> None:
+def test_listener_gets_each_change_until_it_is_removed() -> None:
     clock, heard = ExchangeClock(0, 0.0), list[int]()
     off = clock.on_change(lambda: heard.append(clock.now()))
     clock.advance(1)

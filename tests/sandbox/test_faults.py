@@ -62,7 +62,7 @@ def test_stream_rules_do_not_strike_requests_nor_the_reverse() -> None:
     assert rules.for_trade("/ws", "BTCUSDT") is None
 
 
-def test_cut_of_a_connection_happens_once_unless_told_otherwise() -> None:
+def test_cut_of_a_connection_happens_once_by_default() -> None:
     rules = FaultRules()
     rules.add(Fault("abort", after=1))
     struck = [rules.for_trade("/ws", "BTCUSDT") is not None for _ in range(4)]

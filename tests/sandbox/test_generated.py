@@ -239,7 +239,7 @@ GOLDEN: list[list[Any]] = [
 ]
 
 
-def test_the_market_of_a_seed_is_this_one_for_ever() -> None:
+def test_the_market_of_a_seed_is_this_one_forever() -> None:
     """Written down, so that a change of the generator, which would break users' recorded results, is noticed."""
     rows = page(market_of(BTC, 1), "1m", utc_ms("2024-01-01"), None, 2)
     assert rows == GOLDEN
@@ -326,7 +326,7 @@ def test_hole_has_no_candles_and_no_trades_and_leaves_ids_contiguous() -> None:
     assert page(market, "1m", start, start + 400 * MINUTE) == before
 
 
-def test_page_is_full_although_a_hole_of_a_year_lies_in_it() -> None:
+def test_page_is_full_even_if_it_spans_a_hole_of_a_year() -> None:
     market = GeneratedMarket(BTC, 7)
     start = utc_ms("2022-01-01")
     market.add_hole(start + 10 * MINUTE, start + 365 * DAY)

@@ -147,7 +147,7 @@ def test_trades_that_cannot_be_served_are_refused(trades: list[Trade], text: str
 
 
 @pytest.mark.parametrize(("name", "pair"), [("BTC/USDT", ("BTC", "USDT")), ("ethbtc", ("ETH", "BTC"))])
-def test_pair_is_told_from_either_form(name: str, pair: tuple[str, str]) -> None:
+def test_pair_is_recognised_in_either_form(name: str, pair: tuple[str, str]) -> None:
     assert split_pair(name) == pair
 
 
@@ -173,7 +173,7 @@ def test_candle_file_with_all_columns_and_one_without_prices(tmp_path: Path) -> 
         read_candles(file)
 
 
-def test_line_that_is_no_frame_is_named(tmp_path: Path) -> None:
+def test_line_that_is_not_a_frame_is_named(tmp_path: Path) -> None:
     file = tmp_path / "frames"
     file.write_text('1 {"stream":"x","data":{"e":"other"}}\n2 {"broken\n')
     with pytest.raises(ValueError, match="line 2"):

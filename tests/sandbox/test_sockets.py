@@ -157,7 +157,7 @@ async def test_cut_without_a_close_frame(sandbox: Sandbox, client: aiohttp.Clien
         assert socket.close_code == 1006
 
 
-async def test_frozen_connection_stays_open_in_silence_and_goes_on_without_loss(
+async def test_frozen_connection_stays_open_in_silence_and_continues_without_loss(
     sandbox: Sandbox, client: aiohttp.ClientSession
 ) -> None:
     sandbox.add_fault(Fault("freeze", after=2, seconds=0.3))

@@ -9,7 +9,7 @@ def ask(state: ExchangeState, at: float, weight: int = 2) -> Command:
     return command
 
 
-def test_weight_adds_up_within_a_minute_and_starts_anew_in_the_next() -> None:
+def test_weight_adds_up_within_a_minute_and_restarts_in_the_next() -> None:
     state = ExchangeState()
     assert ask(state, 0.0) == Serve(2)
     assert ask(state, 59.9) == Serve(4)
@@ -24,7 +24,7 @@ def test_more_than_the_limit_is_429_until_the_minute_ends() -> None:
     assert ask(state, 60.0) == Serve(2)
 
 
-def test_client_that_goes_on_is_banned_and_let_in_again_after_the_ban() -> None:
+def test_client_that_continues_is_banned_and_accepted_again_after_the_ban() -> None:
     state = ExchangeState(weight_limit=2, ban_seconds=120)
     verdicts = [ask(state, 1.0) for _ in range(40)]
     assert [v.status for v in verdicts if isinstance(v, Refuse)] == [429] * 30 + [418] * 9
@@ -35,7 +35,7 @@ def test_client_that_goes_on_is_banned_and_let_in_again_after_the_ban() -> None:
     assert state.refused == {429: 30, 418: 10}
 
 
-def test_limit_can_be_switched_off_and_weight_is_counted_all_the_same() -> None:
+def test_limit_can_be_switched_off_and_weight_is_still_counted() -> None:
     state = ExchangeState(rate_limit=False, weight_limit=1)
     assert ask(state, 0.0, weight=100) == Serve(100)
 

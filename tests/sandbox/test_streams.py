@@ -130,7 +130,7 @@ def test_events_of_several_streams_are_merged_by_time() -> None:
     assert len({event.symbol for event in events}) == 2
 
 
-def test_restart_goes_on_from_now() -> None:
+def test_restart_continues_from_now() -> None:
     stream = session("btcusdt@trade")
     stream.restart(START + MINUTE)
     assert orjson.loads(drain(stream, START + 2 * MINUTE)[0].text)["t"] == BTC.fill_at(START + MINUTE + 1)

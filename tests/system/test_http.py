@@ -103,7 +103,7 @@ def test_an_unfinished_request_has_no_rows_and_can_be_cancelled(http: httpx.Clie
         ({"unknown": 1}, "unknown"),
     ],
 )
-def test_a_bad_request_is_told_what_is_wrong(http: httpx.Client, change: dict[str, Any], said: str) -> None:
+def test_a_bad_request_is_answered_with_the_reason(http: httpx.Client, change: dict[str, Any], said: str) -> None:
     assert said in problem(http.post("/history", json={**DAY, **change}), 400)["detail"]
 
 

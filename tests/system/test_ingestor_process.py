@@ -86,7 +86,7 @@ async def test_sigterm_hands_the_job_back_and_exits_0(tmp_path: Path) -> None:
         assert await asyncio.wait_for(process.wait(), 10) == 0
 
 
-async def test_a_job_that_was_stopped_past_its_lease_changes_nothing_and_its_ingestor_offers_anew(
+async def test_a_job_stopped_past_its_lease_changes_nothing_and_its_ingestor_offers_slots_again(
     tmp_path: Path,
 ) -> None:
     lease = {"CANDLEWRIGHT_BROKER__LEASE_SECONDS": "1.5", "CANDLEWRIGHT_BROKER__HEARTBEAT_SECONDS": "30"}

@@ -248,7 +248,7 @@ def test_benchmark_counts_all_points_and_closed_bars_against_its_floor() -> None
     assert set(found["cpu_microseconds"]) == {"floor", "ohlc"}
 
 
-def test_publish_without_a_bus_says_so_when_the_task_begins(tmp_path: Path) -> None:
+def test_publish_without_a_bus_fails_when_the_task_begins(tmp_path: Path) -> None:
     with Daemon("publish", cwd=tmp_path) as daemon:
         answer = daemon.ask(init([])).init
         assert not answer.success

@@ -84,7 +84,7 @@ def test_clients_come_back_after_a_kill_of_the_relay(guarded: Installation) -> N
             assert alice.wait("r1", timeout=20).row_count == 7
 
 
-def test_without_a_key_that_is_known_the_client_says_so_in_time(guarded: Installation) -> None:
+def test_without_a_known_key_the_client_reports_it_in_time(guarded: Installation) -> None:
     removed = new_key(guarded, "carol")
     assert keys(guarded, "remove", "carol").returncode == 0
     with guarded.relay():

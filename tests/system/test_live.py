@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTCUSDT"
 MINUTE = 60 * SECOND
-#: The exchange's clock runs so much faster: a minute is over in seconds.
+#: The exchange's clock runs this much faster: a minute is over in seconds.
 SPEED = 20.0
 PATIENCE_SECONDS = 120.0
 ExchangeRows = Callable[[str, int, int], list[tuple[object, ...]]]

@@ -145,7 +145,7 @@ class Subscriber:
         self._context.destroy(linger=0)
 
 
-def test_one_ingestor_streams_many_tickers_and_another_goes_on_without_losing_a_trade(
+def test_one_ingestor_streams_many_tickers_and_another_continues_without_losing_a_trade(
     platform: Platform,
 ) -> None:
     pairs = platform.pairs

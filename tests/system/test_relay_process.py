@@ -207,7 +207,7 @@ def test_a_suspension_is_heard_once_over_kills_of_the_relay(installation: Instal
     assert len([control for control in pipeline.controls(bus) if control.HasField("remove")]) == 1
 
 
-def test_without_its_bus_the_relay_says_so_and_recovers(installation: Installation) -> None:
+def test_without_its_bus_the_relay_reports_it_and_recovers(installation: Installation) -> None:
     with installation.relay():
         client = installation.client()
         client.socket.rcvtimeo = 30_000

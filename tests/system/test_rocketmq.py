@@ -85,7 +85,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         assert gateway.process.wait(30) == 0
 
 
-#: What becomes of a message, by the last digit of its number.
+#: What happens to a message, by the last digit of its number.
 PLANS = {0: "dead", 1: "timed", 2: "COMMIT", 3: "ROLLBACK", 4: "asked"}
 FAILED = (grpc.aio.AioRpcError, AssertionError)
 
@@ -169,7 +169,7 @@ class Users:
                 found = code(await call(*arguments))
             except grpc.aio.AioRpcError:
                 continue
-            # Anything else says that the bus is away; 3, that it was given to another consumer meanwhile.
+            # Anything else says that the bus is down; 3, that it was given to another consumer meanwhile.
             if found in (0, 3):
                 return found
 

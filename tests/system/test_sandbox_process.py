@@ -42,7 +42,7 @@ def test_two_processes_of_one_seed_have_the_same_market() -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_when_told_to(number: signal.Signals) -> None:
+def test_it_ends_cleanly_on_request(number: signal.Signals) -> None:
     with sandbox("--clock", "2024-01-01", "--speed", "0", "--symbols", "FOO/USDT", "--no-rate-limit") as (process, url):
         assert get(url + "/api/v3/time") == b'{"serverTime":1704067200000}'
         assert b'"symbol":"FOOUSDT"' in get(url + "/api/v3/exchangeInfo")

@@ -50,7 +50,7 @@ def events_of(trigger: "cw.Trigger", until_ms: int) -> list[TriggerEvent]:
 
 
 def assert_begins(system: System, trigger: "cw.Trigger", asked_ms: int, told_ms: int) -> list[TriggerEvent]:
-    """It was asked for at one time of the exchange's clock and acknowledged at the other."""
+    """It was requested at one time of the exchange's clock and acknowledged at the other."""
     events = events_of(trigger, told_ms + 3_000)
     ids = trade_ids(events)
     # The exchange's clock is known up to the way of its answer, on this machine some milliseconds.
@@ -80,7 +80,7 @@ def test_a_trigger_begins_with_its_registration_where_its_tickers_job_does_not(
         client.triggers.remove(each.id)
         client.triggers.remove(looks_back.id)
 
-    # After a pause the job continues after its last trade, so that the pause is asked for as well.
+    # After a pause the job continues after its last trade, so that the pause is requested as well.
     until(lambda: streams_of(system, SYMBOL) == 0, "the end of the job")
     paused_ms = now_ms(system)
     until(lambda: now_ms(system) > paused_ms + 5_000, "five seconds")

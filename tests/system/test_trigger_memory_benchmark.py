@@ -7,7 +7,7 @@ from benchmarks import trigger_memory
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_each_tenth_is_told_and_partial_matches_live() -> None:
+def test_each_tenth_is_reported_with_live_partial_matches() -> None:
     result = trigger_memory.run(rows=40_000, batch_rows=1_000, partial_matches=50)
     assert result["rows"] == 40_000
     assert result["result_rows"] > 0

@@ -182,7 +182,7 @@ def test_a_chain_over_a_view_sees_each_event_of_the_trigger_that_it_names(system
     client.views.remove("falls")
 
 
-def test_a_refused_text_is_told_with_its_place(system: System, client: cw.Client) -> None:
+def test_a_refused_text_is_reported_with_its_position(system: System, client: cw.Client) -> None:
     done = command(system, "add", "--sql", "SELECT price FROM ticks\nWHERE pric > 1", "--ticker", TICKER)
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()

@@ -60,7 +60,7 @@ def told(found: Sequence[dict[str, Any]], column: str = "price") -> list[Any]:
     return [row[column] for row in found]
 
 
-def test_trades_from_before_the_registration_that_had_to_be_asked_for_are_not_seen() -> None:
+def test_trades_from_before_the_registration_that_had_to_be_requested_are_not_seen() -> None:
     partition = TriggerPartition()
     run(partition, controls=[register("t", ANY, TICKER, at=30.5)])
     assert told(run(partition, asked(1, *seconds(1, 33), until=33))) == [31.0, 32.0, 33.0]
@@ -71,7 +71,7 @@ def test_trades_that_came_as_they_happened_are_seen_whatever_their_time() -> Non
     partition = TriggerPartition()
     run(partition, controls=[register("t", ANY, TICKER, at=1_000)])
     assert told(run(partition, batch(1, *seconds(1, 3)))) == [1.0, 2.0, 3.0]
-    # A clock that does not fit to the times of trades costs what was asked for, and nothing more.
+    # A clock that does not fit to the times of trades costs what was requested, and nothing more.
     assert told(run(partition, asked(4, *seconds(4, 5), until=2_000), batch(6, *seconds(6, 7)))) == [6.0, 7.0]
 
 
@@ -90,14 +90,14 @@ def test_each_trigger_has_a_beginning_of_its_own() -> None:
     }  # fmt: skip
 
 
-def test_trades_that_a_job_missed_while_it_moved_are_seen_by_those_who_were_there() -> None:
+def test_trades_missed_while_a_job_moved_are_seen_by_existing_triggers() -> None:
     partition = TriggerPartition()
     run(partition, controls=[register("t", ANY, TICKER, at=0)])
     run(partition, batch(1, *seconds(1, 5)))
     assert told(run(partition, asked(6, *seconds(4, 9), until=9))) == [6.0, 7.0, 8.0, 9.0]
 
 
-def test_trades_that_wait_for_their_turn_are_told_apart_when_it_comes_also_after_a_restart() -> None:
+def test_trades_that_wait_for_their_turn_are_distinguished_when_it_comes_also_after_a_restart() -> None:
     rules = TriggerRules(watermark_delay_ns=2 * SECOND)
     partition = TriggerPartition(rules)
     run(partition, controls=[register("t", IN_ORDER, TICKER, at=30.5)])
@@ -146,7 +146,7 @@ def test_a_pattern_may_begin_in_the_past_and_end_in_the_present() -> None:
     assert [(row["top"], row["bottom"], row["back"]) for row in found] == [(4.5, 3.0, 6.0)]
 
 
-def test_bars_that_ended_before_the_registration_are_not_seen_when_their_trades_had_to_be_asked_for() -> None:
+def test_bars_that_ended_before_the_registration_are_not_seen_when_their_trades_had_to_be_requested() -> None:
     def begun() -> TriggerPartition:
         partition = TriggerPartition()
         run(partition, controls=[register("t", "close > 0", TICKER, at=150, period_seconds="60")])
@@ -161,7 +161,7 @@ def test_bars_that_ended_before_the_registration_are_not_seen_when_their_trades_
     assert told(run(begun(), bars=[bar(0, 1.0), bar(1, 2.0)]), "close") == [1.0, 2.0]
 
 
-def test_bars_of_trades_that_were_asked_for_just_before_the_registration_are_not_seen_either() -> None:
+def test_bars_of_trades_that_were_requested_just_before_the_registration_are_not_seen_either() -> None:
     partition = TriggerPartition()
     run(partition, controls=[register("other", ANY, TICKER, at=0)])
     run(partition, asked(1, *seconds(10, 155), until=155))
@@ -178,7 +178,7 @@ def test_the_marks_of_trades_that_no_trigger_was_on_count_as_well() -> None:
     assert told(run(partition, bars=[bar(0, 1.0), bar(1, 2.0), bar(2, 3.0)]), "close") == [3.0]
 
 
-def test_bars_made_of_trades_that_were_asked_for_are_the_past_of_a_look_back() -> None:
+def test_bars_made_of_trades_that_were_requested_are_the_past_of_a_look_back() -> None:
     sql = "SELECT close, SUM(close) OVER (PARTITION BY ticker ORDER BY open_time) AS total FROM ohlc"
     partition = TriggerPartition()
     control = register("t", sql, TICKER, at=150, period_seconds="60", lookback_seconds="3600")
@@ -254,7 +254,7 @@ def expected(history: list[tuple[str, Any]]) -> set[tuple[str, float]]:
 
 @settings(max_examples=rounds(40), deadline=None)
 @given(histories(), st.integers(0, 2**40 - 1))
-def test_a_trigger_sees_what_comes_behind_it_and_happened_after_it(history: list[tuple[str, Any]], cuts: int) -> None:
+def test_a_trigger_sees_what_arrives_and_happens_after_it(history: list[tuple[str, Any]], cuts: int) -> None:
     """`cuts`: its bits say where a micro-batch ends, and where the state goes to another process."""
     partition = TriggerPartition(TriggerRules())
     seen: list[tuple[str, float]] = []

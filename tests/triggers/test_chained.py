@@ -67,7 +67,7 @@ def test_events_of_a_step_are_taken_by_their_times_and_older_ones_later_at_the_t
     assert row["fired_at"] == T0 + 5 * SECOND + 1
 
 
-def test_time_goes_on_by_the_wall_clock_while_nothing_comes() -> None:
+def test_time_continues_by_the_wall_clock_while_nothing_comes() -> None:
     text = """SELECT window_end, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE trigger_events, DESCRIPTOR(fired_at),
     INTERVAL '1' MINUTE)) GROUP BY window_start, window_end"""
     partition = joint(register("t", text))
@@ -140,7 +140,7 @@ def test_a_chain_in_one_partition_carries_ids_along() -> None:
     assert seen.timestamp == jumped.timestamp
 
 
-def test_what_is_no_event_is_refused_and_harms_nothing() -> None:
+def test_an_invalid_event_is_refused_and_harms_nothing() -> None:
     partition = joint(register("t", "SELECT ticker FROM trigger_events"))
     output = partition.process([], events=[b"\xff\xff", jump(TICKER, 4_000), jump(TICKER, 1)], now_ns=T0)
     assert [event.timestamp for event in output.events] == [T0 + SECOND]

@@ -98,7 +98,7 @@ def test_columns_without_a_type_are_left_out_of_neighbouring_events() -> None:
     assert [json.loads(text) for text in table["columns"].to_pylist()] == [{"a": 1}, {"a": 1}]
 
 
-def test_what_is_no_event_is_left_out_and_nothing_else() -> None:
+def test_only_invalid_events_are_left_out() -> None:
     sound = event(["a"], ["BIGINT"], [[cell("int_val", 300)]])
     broken_cell = event(["a"], ["BIGINT"], [[b"\x10\xff"]])
     padded = event(["a"], ["BIGINT"], [[b"\x10\x81\x00"]])  # a varint of two bytes that needs one
@@ -106,6 +106,6 @@ def test_what_is_no_event_is_left_out_and_nothing_else() -> None:
     assert found == ['{"a": 300}', '{"a": 300}', '{"a": 1}']
 
 
-def test_no_events_are_no_rows() -> None:
+def test_no_events_give_no_rows() -> None:
     assert event_rows([]).num_rows == 0
     assert event_rows([]).schema == TRIGGER_EVENTS.arrow_schema

@@ -76,7 +76,7 @@ def test_stored_and_recent_trades_are_one_row_each_and_later_ones_none() -> None
     assert [(row["ticker"], row["trade_id"]) for row in found.to_pylist()] == [(TICKER, i) for i in ("9", "10", "12")]
 
 
-def test_trades_of_one_time_stand_in_the_order_of_their_ids() -> None:
+def test_trades_of_one_time_are_in_the_order_of_their_ids() -> None:
     found = past_ticks(ticks_of(batch(1, (1, "10", 2.0), (1, "9", 1.0))), NO_TICKS, NO_TICKS, since_ns=0)
     assert found["trade_id"].to_pylist() == ["9", "10"]
 
@@ -121,7 +121,7 @@ def test_a_deadline_that_passes_after_the_registration_is_sent() -> None:
     assert values(partition.process([], marks=[clock(50, 2)]).events) == [{"a": 9}]
 
 
-def test_trades_at_the_watermark_stand_before_the_live_ones_of_their_time_and_come_once() -> None:
+def test_trades_at_the_watermark_precede_live_ones_of_their_time_and_come_once() -> None:
     partition = TriggerPartition()
     begin(partition, MEAN, ticks_of(prices(1, 1, 2, 4)))
     again = batch(3, (3, "3", 4.0), (3, "4", 8.0), (4, "5", 16.0), (5, "6", 1.0))

@@ -283,7 +283,7 @@ def test_a_larger_version_starts_afresh_and_a_repeated_one_changes_nothing(parti
     assert first.context["event_id"] != second.context["event_id"]
 
 
-def test_a_refused_text_is_suspended_and_the_others_go_on(partition: TriggerPartition) -> None:
+def test_a_refused_text_is_suspended_and_the_others_continue(partition: TriggerPartition) -> None:
     output = partition.process([], controls=[register("bad", "prise > 0"), register("good", IN_ORDER)])
     assert states(output) == [("bad", "suspended"), ("good", "active")]
     assert "INVALID_SQL 1:1" in output.reports[0].reason
@@ -364,7 +364,7 @@ def _partitions(count: int, *controls: bytes) -> list[TriggerPartition]:
     return found
 
 
-def test_a_trigger_runs_where_its_tickers_lie() -> None:
+def test_a_trigger_runs_in_the_partitions_of_its_tickers() -> None:
     spread = (
         f"SELECT a.price - b.price AS s FROM ticks a JOIN ticks b ON a.ts = b.ts AND a.ticker = '{TICKER}' "
         f"AND b.ticker = '{OTHER}'"
@@ -396,7 +396,7 @@ def test_a_trigger_runs_where_its_tickers_lie() -> None:
     assert "apart" not in found[5].triggers
 
 
-def test_tickers_that_nobody_is_on_are_passed_over_and_known_later(partition: TriggerPartition) -> None:
+def test_tickers_without_triggers_are_skipped_and_known_later(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("a", IN_ORDER, TICKER)])
     assert partition.process([prices(1, 1, 2), prices(1, 8, 9, ticker=OTHER)]).events != []
     partition.process([], controls=[register("b", IN_ORDER, OTHER)])
@@ -426,7 +426,7 @@ def test_a_clock_of_trades_from_before_the_first_record_is_true(partition: Trigg
     assert fired(output, "n") == [("t", 1)]
 
 
-def test_nothing_new_is_no_other_state(partition: TriggerPartition) -> None:
+def test_nothing_new_leaves_the_state_unchanged(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("a", IN_ORDER, TICKER)], now_ns=1)
     assert partition.process([prices(1, 1)], now_ns=2).is_changed
     assert not partition.process([], now_ns=3).is_changed
@@ -487,7 +487,7 @@ def test_bars_without_period_are_partitioned_by_it(partition: TriggerPartition) 
     assert len({event.context["event_id"] for event in output.events}) == 2
 
 
-def test_corrected_bars_are_for_those_who_ask(partition: TriggerPartition) -> None:
+def test_corrected_bars_are_delivered_on_request(partition: TriggerPartition) -> None:
     both = [
         register("first", "close > 0", period_seconds="60"),
         register("every", "close > 0", period_seconds="60", revisions="true"),
@@ -622,7 +622,7 @@ def test_a_state_whose_numbers_another_version_took_out_is_read_again(
     assert partition.shards == 1
 
 
-def test_periods_that_nobody_wants_any_more_are_dropped(partition: TriggerPartition) -> None:
+def test_unwanted_periods_are_dropped(partition: TriggerPartition) -> None:
     def wanted(*periods: int) -> bytes:
         return records.TickMark(ticker=TICKER, wanted=records.Wanted(period_seconds=periods)).SerializeToString()
 

@@ -98,7 +98,8 @@ class HostedFunction:
         return self._tried(lambda: self._run(number, requests, before), number)
 
     def close(self) -> None:
-        """Ends the function politely; its last words belong to no batch and are dropped. The next `run` begins anew."""
+        """Ends the function politely; its last words belong to no batch and are dropped. The next `run` starts
+        afresh."""
         use, self._use, self._at = self._use, None, None
         if use is not None:
             use.stop()

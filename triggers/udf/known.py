@@ -14,7 +14,8 @@ from triggers.udf.use import UdfFailed, ask_info
 __all__ = ["KnownFunctions", "function_named"]
 
 log = get_logger()
-#: What a function says of itself, or that it says nothing, holds for so long: a client that registers one trigger after
+#: What a function says of itself, or that it says nothing, holds for this long: a client that registers one trigger
+#: after
 #: the other must not have a process started, or a hanging one waited for, each time.
 _KEEP_SECONDS, _KEEP_FAILED_SECONDS = 60.0, 15.0
 

@@ -145,7 +145,7 @@ class Use:
             return answer
 
     def settle(self) -> None:
-        """One more keepalive there and back, and the function's own time to settle: what it puts out in threads of its
+        """One more keepalive there and back, and the function's own time to settle: what it emits in threads of its
         own comes a little behind its answers.
         """
         number, time_ns = self._send_keepalive()
@@ -278,7 +278,7 @@ class Use:
         self._output_points += 1
         self._output_bytes += point.ByteSize()
         if self._output_points > MAX_OUTPUT_POINTS or self._output_bytes > MAX_OUTPUT_BYTES:
-            raise UdfFailed(f"it put out {self._output_points} points of {self._output_bytes} bytes at once")
+            raise UdfFailed(f"it emitted {self._output_points} points of {self._output_bytes} bytes at once")
         if self._batch is not None:
             self._batch[1].append(point)
         elif self._provides == EdgeType.BATCH:

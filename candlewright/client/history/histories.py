@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Asked(Protocol):
-    """What is needed of `Operations`."""
+    """The part of `Operations` that is needed here."""
 
     def history(
         self, wanted: Range, request_id: str, progress: Progress | None, *, timeout_seconds: float | None
@@ -28,7 +28,7 @@ class Asked(Protocol):
 
 
 Start: TypeAlias = Callable[[Asked], Operation[T]]
-#: Requests of one call that are in work at a time.
+#: Requests of one call that run at a time.
 AT_ONCE = 100
 #: Tickers that the error of a call names.
 _NAMED = 5
@@ -36,9 +36,9 @@ _NAMED = 5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Histories(Candles):
-    """The rows of several requests as one table: one ticker after the other, as they were asked for.
+    """The rows of several requests as one table: one ticker after the other, in the requested order.
 
-    `of`: each ticker's own history. `errors`: why a ticker has none; empty unless they were asked for.
+    `of`: the history of each ticker. `errors`: why a ticker has none; empty unless `errors="keep"`.
     """
 
     of: Mapping[str, History]
@@ -48,7 +48,7 @@ class Histories(Candles):
         return f"<Histories tickers={len(self.of)} rows={self.row_count} errors={len(self.errors)}>"
 
     def __getitem__(self, ticker: str) -> History:
-        """Raises the ticker's error where it has no history, and KeyError for one that was not asked for."""
+        """Raises the ticker's error if it has no history, and KeyError for one that was not requested."""
         if ticker in self.errors:
             raise self.errors[ticker]
         return self.of[ticker]
@@ -104,13 +104,13 @@ class Several:
         try:
             return (yield from ask.history(wanted, identity, told, timeout_seconds=timeout))
         except CandlewrightError:
-            # What is missing of it will not come.
+            # Its missing candles will not arrive.
             done, _ = self._counts.get(wanted.ticker, (0, 0))
             told(done, done, note="")
             raise
 
     def ended(self, outcomes: Sequence[Notification | CandlewrightError]) -> None:
-        """Raises PlatformUnreachable, which is of no ticker."""
+        """Raises PlatformUnreachable, which does not concern a single ticker."""
         for ticker, outcome in zip(self._ranges, outcomes, strict=True):
             if isinstance(outcome, PlatformUnreachable):
                 raise outcome

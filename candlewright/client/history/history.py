@@ -1,4 +1,4 @@
-"""Candles in the hands of the user."""
+"""Candles as users get them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Candles:
         return self.table.to_pandas()
 
     def to_polars(self) -> "pl.DataFrame":
-        """The same columns, without a copy where that can be."""
+        """The same columns, without a copy where possible."""
         import polars as pl
 
         return pl.DataFrame(self.table)
@@ -56,7 +56,7 @@ class Candles:
 class History(Candles):
     """The rows of a finished request. `holes`: half-open (start, end) in ns where the venue has no candle.
 
-    `closed_until`: where candles of the range begin that had not closed, and are left out; None = nowhere.
+    `closed_until`: the start of the candles that had not closed, and are left out; None if all had.
     """
 
     notification: Notification

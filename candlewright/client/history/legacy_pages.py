@@ -7,14 +7,14 @@ from candlewright.client.session.session import Operation, Reply, Send, TimedOut
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 
-#: So often the pages of a legacy answer are asked for.
+#: How often the pages of a legacy answer are requested.
 LOSSES = 5
 #: How long stored candles may take to be read for a legacy request.
 READ_SECONDS = 10.0
 
 
 class LegacyPages(Questions):
-    """Pages that got lost are asked for again."""
+    """Lost pages are requested again."""
 
     def ohlc(self, wanted: Range) -> Operation[list[cw.OHLCV]]:
         """The legacy request: all pages, in order, unique by open time."""
@@ -41,7 +41,7 @@ class LegacyPages(Questions):
                 return [candles[open_time] for open_time in sorted(candles)]
             following = None if page.is_final else (yield from self._next(ing.Response))
             if following is None:
-                # Pages were lost on the way: all are asked for again.
+                # Pages were lost: all are requested again.
                 losses += 1
                 if losses == LOSSES:
                     text = f"{len(candles)} of {page.total_records} candles came; the rest was lost {losses} times"
@@ -50,8 +50,8 @@ class LegacyPages(Questions):
             page = following
 
     def _first_page(self, request: ing.OHLCRequest) -> Operation[ing.Response]:
-        """It comes when the request has ended. A relay that was restarted meanwhile knows who waits when it is asked
-        again; the request's state, requested alongside, shows that the platform is alive.
+        """It arrives when the request has ended. Sending the request again registers this client with a relay that was
+        restarted meanwhile; the request's state, requested as well, shows that the platform is alive.
         """
         last_heard = self._session.now
         pause = RESEND_SECONDS
@@ -68,7 +68,7 @@ class LegacyPages(Questions):
                 if isinstance(message, cw.RequestState):
                     last_heard, complaint = self._session.now, None
                     if message.state == "done":
-                        # The rows are being read: another question would have them read twice.
+                        # The rows are being read: sending the request again would read them twice.
                         until = max(until, self._session.now + READ_SECONDS)
                 elif isinstance(message, cw.Error):
                     complaint = message

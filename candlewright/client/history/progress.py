@@ -1,4 +1,4 @@
-"""How callers hear of a request's progress."""
+"""Reports a request's progress to callers."""
 
 import inspect
 import logging
@@ -9,17 +9,18 @@ log = logging.getLogger("candlewright")
 
 
 class NotedProgress(Protocol):
-    """`note` is what the platform has to say besides, such as what the request waits for; mostly empty."""
+    """`note` is a remark of the platform, such as what the request is waiting for; usually empty."""
 
     def __call__(self, done: int, expected: int, *, note: str) -> object: ...
 
 
-#: Called with done and expected candles, and with a `note` where it has a parameter of that name.
+#: Called with done and expected candles, and with a `note` if it has a parameter of that name.
 Progress = Callable[[int, int], object] | NotedProgress
 
 
 class Told:
-    """Calls `progress`. A note that it does not take is logged as a warning, once, so that no one waits unknowingly."""
+    """Calls `progress`. If it does not accept notes, they are logged as warnings, once, so that the user knows the
+    reason for a wait."""
 
     def __init__(self, what: str, progress: Progress | None) -> None:
         self._what = what

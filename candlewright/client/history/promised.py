@@ -1,4 +1,4 @@
-"""Rows that were read, held against what the final promised."""
+"""Checks rows against the final notification."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ Holes = Sequence[tuple[int, int]]
 def as_promised(
     table: "pa.Table", *, holes: Holes, closed_until: int | None, wanted: Range, final: Notification
 ) -> History:
-    """A final that promises more rows than there are to read is an error, never a shorter table."""
+    """If the final promises more rows than can be read, that is an error, never a shorter table."""
     promised = final.row_count if wanted.limit is None else min(final.row_count, wanted.limit)
     if table.num_rows < promised:
         raise RowsUnavailable(f"the platform confirmed {promised} rows, {table.num_rows} can be read from here")

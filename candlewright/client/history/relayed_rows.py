@@ -30,14 +30,14 @@ class RelayedRows(Questions):
         return as_promised(table, holes=_ranges(last.holes), closed_until=closed_until, wanted=wanted, final=final)
 
     def stored(self, wanted: Range, as_of: int | None) -> Operation[Stored]:
-        """What is stored of the range, or was known of it at a time (ns); raises RowsUnavailable."""
+        """The stored rows of the range, or those known at a time (ns); raises RowsUnavailable."""
         table, last = yield from self._read(wanted, as_of=as_of)
         return Stored.of(table, wanted, _ranges(last.holes), as_of=as_of)
 
     def _read(
         self, wanted: Range, *, as_of: int | None = None, covered_by: str = ""
     ) -> Operation[tuple["pa.Table", cw.StoredRows]]:
-        """All rows, and the last answer, which has what is not among them."""
+        """All rows, and the last answer, which has the missing ranges."""
         import pyarrow as pa
 
         tables: list[pa.Table] = []

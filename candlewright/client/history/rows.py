@@ -21,11 +21,11 @@ class Rows(Protocol):
         ...
 
     def histories(self, wanted: Sequence[Range], finals: Sequence[Notification]) -> list[History | RowsUnavailable]:
-        """The same of several tickers, of one period and range; an error in the place of one without its rows."""
+        """The same for several tickers, with one period and range; an error in place of a ticker without rows."""
         ...
 
     def stored(self, wanted: Range, as_of: int | None) -> Stored:
-        """What is stored of the range, or was known of it at a time (ns); raises RowsUnavailable."""
+        """The stored rows of the range, or those known at a time (ns); raises RowsUnavailable."""
         ...
 
 

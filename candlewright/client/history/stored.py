@@ -1,4 +1,4 @@
-"""Rows that are stored, read without a request: what is there, and what of the range is not."""
+"""Stored rows, read without a request, and the ranges that are missing."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stored(Candles):
-    """What `Client.load` and `Client.history(as_of=…)` read. Ranges are half-open (start, end) in ns, by open time.
+    """The result of `Client.load` and `Client.history(as_of=…)`. Ranges are half-open (start, end) in ns, by open time.
 
     `holes`: where the venue has no candle, as a finished request found. `unknown`: where nothing is stored, or nothing
     was known at `as_of`. `as_of` reports no holes, because the time when one became known is not recorded; the
@@ -55,7 +55,7 @@ class Stored(Candles):
 
 
 def _missing(table: "pa.Table", wanted: Range) -> list[tuple[int, int]]:
-    """The ranges of open times between the rows; after a limit that was reached nothing is missing."""
+    """The ranges of open times between the rows; if the limit was reached, nothing after it counts as missing."""
     import numpy as np
 
     step = wanted.period_seconds * SECOND

@@ -23,7 +23,7 @@ from candlewright.wire.times import iso_nanoseconds
 
 #: Made of `console/web/src/notebook` with the console's pages; the wheel carries it.
 BUNDLE = Path(__file__).with_name("chart.js")
-#: What comes within this time is sent together.
+#: Messages within this time are sent together.
 PAUSE_SECONDS = 0.1
 #: Of one message.
 MOST_ITEMS = 1_000

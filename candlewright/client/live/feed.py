@@ -1,8 +1,8 @@
 """One live topic as a gapless sequence: what arrives in, items in order out. No socket, no clock.
 
-Messages of a topic are numbered densely. One that comes too early waits until the missing ones have been asked for by
-TopicReplay; one that came before is dropped. What the platform no longer keeps is a `GapError` in its place.
-Both stores are bounded: when the reader is slow, messages are dropped, and requested again once it has caught up.
+Messages of a topic are numbered densely. One that arrives too early waits until the missing ones have been requested
+with TopicReplay; duplicates are dropped. Messages that the platform no longer keeps become a `GapError` in their place.
+Both buffers are bounded: if the reader is slow, messages are dropped, and requested again once it has caught up.
 """
 
 import heapq
@@ -28,11 +28,11 @@ from candlewright.wire.errors import BadFrame
 
 T = TypeVar("T")
 
-#: Numbers that one question asks for, at most.
+#: Numbers that one replay requests, at most.
 QUESTION_NUMBERS = 5_000
-#: Pause before a question without a useful answer is asked again; it doubles up to the second figure.
+#: Pause before a request without a useful answer is repeated; it doubles up to the second figure.
 RETRY_SECONDS, RETRY_MAX_SECONDS = 0.5, 4.0
-#: Quiet time after which the platform is asked for news, in case they went past while the relay was away; it doubles
+#: Silence after which the platform is asked for news, in case messages were missed while the relay was down; it doubles
 #: up to the second figure.
 SILENCE_SECONDS, SILENCE_MAX_SECONDS = 3.0, 30.0
 _SUSPENDED = "TRIGGER_SUSPENDED"
@@ -53,7 +53,7 @@ class Kind(Protocol[Item]):
         ...
 
     def items(self, message: Message, skipped: int) -> Iterable[Item]:
-        """What is handed out of it, without its first `skipped` numbers."""
+        """The items of a message, without its first `skipped` numbers."""
         ...
 
 
@@ -90,7 +90,7 @@ class Feed(Generic[T]):
         self.topic = topic
         self.duplicates = 0
         self.replayed = 0
-        #: Called when there may be something to take.
+        #: Called when there may be new items.
         self.on_ready: Callable[[], None] | None = None
         self._kind = kind
         self._buffer = buffer
@@ -108,13 +108,13 @@ class Feed(Generic[T]):
         self._most = QUESTION_NUMBERS
         self._silence = SILENCE_SECONDS
         self._quiet_until = 0.0 if first is not None else float("inf")
-        #: While looking for the oldest number kept: the largest known to be gone, the smallest known to be there.
+        #: While searching for the oldest kept number: the largest known to be dropped, the smallest known to be kept.
         self._gone: tuple[int, int] | None = None
-        #: Of a trigger's topic: its suspension, the number that it comes behind, and which ones are known already.
+        #: For a trigger's topic: its suspension, the number after which it comes, and the suspensions already known.
         self._suspension: tuple[int, TriggerSuspended] | None = None
         self._known_until = 0
         self._began_at = 0
-        #: Why nothing comes for now, until that is raised; and the text of it that is known already.
+        #: Why nothing arrives for now, until that is raised; and the text that is already known.
         self._refusal: TickerNotFound | PlatformRefused | None = None
         self._refused_with = ""
 
@@ -141,16 +141,16 @@ class Feed(Generic[T]):
 
     @property
     def has_work(self) -> bool:
-        """Something is missing, there is room for it, and no request is open; or a caller wants news."""
+        """Whether messages are missing, fit, and are not being requested; or a caller wants news."""
         return self._question is None and (self._missing() is not None or self._quiet_until == 0.0)
 
     def begin_at(self, number: int, at: int = 0) -> None:
-        """Where to begin, for one who learns it after the feed was made, at a time of the platform's clock (ns)."""
+        """Set where to begin, if that is only known after the feed was made, at a time of the platform's clock (ns)."""
         self._next, self._quiet_until, self._began_at = number, 0.0, at
 
     def registered(self, *, is_new: bool) -> None:
-        """The trigger of this topic was registered. There may be news that went past: ask for them with the next
-        `take`. Where it is new, an earlier registration under its id may have been suspended.
+        """The trigger of this topic was registered. Messages may have been missed: request them with the next `take`.
+        If the trigger is new, an earlier registration under its id may have been suspended.
         """
         if is_new:
             self._known_until = max(self._known_until, self._began_at - 1)
@@ -177,7 +177,7 @@ class Feed(Generic[T]):
         return self._question.until if self._question is not None else self._quiet_until
 
     def questions(self, now: float) -> list[cw.TopicReplay]:
-        """What is to be asked now."""
+        """The requests to send now."""
         question = self._question
         if question is not None:
             if now < question.until:
@@ -213,7 +213,7 @@ class Feed(Generic[T]):
         if isinstance(message, cw.Error):
             if question is not None and message.from_sequence == question.first:
                 if question.is_probe:
-                    # No news; a gap that shows meanwhile is asked for at once.
+                    # No news; a gap found meanwhile is requested immediately.
                     self._question = None
                     if message.HasField("newest_sequence") and message.newest_sequence + 1 < question.first:
                         self._go_back(message.newest_sequence)
@@ -234,7 +234,7 @@ class Feed(Generic[T]):
             if before is not None and self._next is not None:
                 self.replayed += self._next - before
         if question is not None and message.is_final and opened is not None:
-            # A full answer may have more after it; one that brought nothing is asked for again after the pause.
+            # More may follow a full answer; after an empty one, the request is repeated after the pause.
             is_full = opened.last >= question.last
             if question.is_probe:
                 self._question = None
@@ -244,7 +244,8 @@ class Feed(Generic[T]):
         self._settle()
 
     def _hear(self, error: cw.Error) -> None:
-        """The platform repeats it to every new subscriber, so to this client after each of its restarts."""
+        """The platform repeats it to every new subscriber, and therefore to this client after each restart of the
+        relay."""
         if error.code in (_UNKNOWN_TICKER, _TOO_MANY) and error.text != self._refused_with:
             self._refused_with = error.text
             is_wrong = error.code == _UNKNOWN_TICKER
@@ -263,7 +264,7 @@ class Feed(Generic[T]):
         self._tell()
 
     def _go_back(self, newest: int) -> None:
-        """The platform's store has lost what came after number `newest`: the numbers are given again, for others."""
+        """The platform's store has lost the messages after number `newest`: their numbers are assigned again."""
         if self._next is None or newest + 1 >= self._next:
             return
         self._ready.append(NumbersLost(self.topic, newest + 1, self._next - 1))
@@ -275,7 +276,7 @@ class Feed(Generic[T]):
         self._tell()
 
     def _suspension_in_its_place(self) -> TriggerSuspended | None:
-        """Behind the events that the trigger had given."""
+        """After the events that the trigger had fired."""
         if self._suspension is None or (self._next is not None and self._next <= self._suspension[0]):
             return None
         suspended, self._suspension = self._suspension[1], None
@@ -310,7 +311,7 @@ class Feed(Generic[T]):
         return self._early_firsts[0] - 1 if self._early_firsts else self._seen
 
     def _settle(self) -> None:
-        """Once the oldest number that is kept is found, all before it are lost for good."""
+        """Once the oldest kept number is found, all numbers before it are lost permanently."""
         if self._gone is None or self._gone[1] - self._gone[0] > 1:
             return
         kept, self._gone = self._gone[1], None
@@ -355,7 +356,7 @@ class Feed(Generic[T]):
             heapq.heappush(self._early_firsts, chunk.first)
 
     def _use_early(self) -> None:
-        """Hand on what waited for numbers that are there now."""
+        """Pass on items whose missing predecessors have arrived."""
         while self._early_firsts and self._next is not None and self._early_firsts[0] <= self._next:
             chunk = self._early[self._early_firsts[0]]
             if chunk.last >= self._next and self._ready_numbers >= self._buffer:

@@ -27,7 +27,7 @@ class Tick:
 @dataclass(frozen=True, slots=True)
 class Bar:
     """A closed bar. `open_time` in ns since the epoch; `revision` counts from 0, and a later one corrects those before;
-    not `complete` when trades of it were missed and could not be had again.
+    not `complete` if trades were missed and could not be fetched.
     """
 
     ticker: str

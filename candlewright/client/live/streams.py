@@ -1,8 +1,8 @@
-"""Live streams in the hands of the user: one for each twin, around the same feed.
+"""Live streams as users get them: one class for each client, around the same feed.
 
 A stream is subscribed from the call that made it until `close()`, or until nothing refers to it any more.
 A `GapError` is raised once, in its place, and so is a `TriggerSuspended`; asking for the next item continues after it.
-Nothing but the reader ends a stream: it waits through restarts of the platform.
+Only the reader ends a stream: it waits through restarts of the platform.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class SyncHost(Host, Protocol):
 
 
 class _Stream(Generic[T]):
-    """`timeout`: quiet seconds after which a `for` ends; None = never. May be changed between two steps."""
+    """`timeout`: silent seconds after which a `for` ends; None = never. May be changed between two steps."""
 
     def __init__(self, host: Host, feed: Feed[T], timeout: float | None) -> None:
         self.timeout = timeout
@@ -57,7 +57,7 @@ class _Stream(Generic[T]):
         return self._is_closed
 
     def registered(self, *, is_new: bool) -> None:
-        """The trigger whose events these are was registered; what went past meanwhile, the next step asks for."""
+        """The trigger of these events was registered; the next step requests messages missed meanwhile."""
         self._feed.registered(is_new=is_new)
 
     @property
@@ -66,8 +66,8 @@ class _Stream(Generic[T]):
 
     @property
     def next_sequence(self) -> int | None:
-        """The number to go on from (`from_sequence`) in another client; None before the first message. What has
-        arrived and was not read yet comes before it.
+        """The number to continue from (`from_sequence`) in another client; None before the first message. Messages that
+        have arrived but were not read yet come before it.
         """
         return self._feed.next_sequence
 
@@ -78,12 +78,13 @@ class _Stream(Generic[T]):
 
     @property
     def replayed(self) -> int:
-        """How many numbers were missed at first and then had by replay."""
+        """How many numbers were missed at first and then replayed."""
         return self._feed.replayed
 
 
 class Stream(_Stream[T], Closing):
-    """An endless iterator. With a `timeout` it ends after so many seconds without an item; another `for` continues."""
+    """An endless iterator. With a `timeout`, it ends after that many seconds without an item; another `for`
+    continues."""
 
     def __init__(self, host: SyncHost, feed: Feed[T], timeout: float | None) -> None:
         super().__init__(host, feed, timeout)
@@ -95,7 +96,7 @@ class Stream(_Stream[T], Closing):
         return self
 
     def __next__(self) -> T:
-        """Raises GapError in place of what is lost, and TriggerSuspended behind a trigger's last event."""
+        """Raises GapError in place of lost items, and TriggerSuspended after a trigger's last event."""
         try:
             item = self._next(self.timeout)
         except TimeoutError:
@@ -105,14 +106,14 @@ class Stream(_Stream[T], Closing):
         return item
 
     def next(self, timeout: float | None = None) -> T:
-        """The next item; raises TimeoutError after `timeout` seconds, and ValueError on a closed stream, besides."""
+        """The next item; also raises TimeoutError after `timeout` seconds, and ValueError on a closed stream."""
         item = self._next(timeout)
         if item is None:
             raise ValueError(f"the stream {self.topic} is closed")
         return item
 
     def close(self) -> None:
-        """Unsubscribe. May be called from another thread: one that waits for an item then sees the end."""
+        """Unsubscribe. May be called from another thread; a thread that waits for an item then gets the end."""
         if not self._is_closed:
             self._is_closed = True
             self._host.end_stream(self._ticket)
@@ -150,7 +151,7 @@ class AsyncStream(_Stream[T], AsyncClosing):
         return self
 
     async def __anext__(self) -> T:
-        """Raises GapError in place of what is lost, and TriggerSuspended behind a trigger's last event."""
+        """Raises GapError in place of lost items, and TriggerSuspended after a trigger's last event."""
         try:
             item = await self._next(self.timeout)
         except TimeoutError:
@@ -160,7 +161,7 @@ class AsyncStream(_Stream[T], AsyncClosing):
         return item
 
     async def next(self, timeout: float | None = None) -> T:
-        """The next item; raises TimeoutError after `timeout` seconds, and ValueError on a closed stream, besides."""
+        """The next item; also raises TimeoutError after `timeout` seconds, and ValueError on a closed stream."""
         item = await self._next(timeout)
         if item is None:
             raise ValueError(f"the stream {self.topic} is closed")

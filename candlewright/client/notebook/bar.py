@@ -1,4 +1,4 @@
-"""How far a request is: a widget in a notebook, a line of text on stderr elsewhere."""
+"""Progress of a request: a widget in a notebook, a line of text on stderr elsewhere."""
 
 import sys
 import time
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from candlewright.client.notebook.bar_widget import BarWidget
 
-#: A terminal's line is written again so often, and elsewhere a new one.
+#: How often a terminal's line is rewritten, and a new line is written elsewhere.
 _AGAIN_SECONDS, _LINE_SECONDS = 0.2, 5.0
 
 
 class ProgressBar:
     """For `progress=`: `c.history([...], progress=cw.ProgressBar())`. One for each call.
 
-    The widget needs the extra `notebook`; without it a notebook gets lines of text as well. A terminal's line is
-    written over, and is complete when the last candle has come.
+    The widget needs the extra `notebook`; without it a notebook gets lines of text as well. On a terminal, the line is
+    overwritten, and is complete when the last candle has arrived.
     """
 
     def __init__(self, what: str = "history", unit: str = "candles") -> None:
@@ -33,7 +33,7 @@ class ProgressBar:
         if time.monotonic() < self._next and not is_whole:
             return
         self._next = time.monotonic() + (_AGAIN_SECONDS if is_terminal else _LINE_SECONDS)
-        # Erases what a longer text left behind.
+        # Erases the rest of a longer text.
         start, end = ("\r\x1b[K", "\n" if is_whole else "") if is_terminal else ("", "\n")
         print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
 

@@ -1,10 +1,10 @@
-"""What is closed at the end of its `with` statement."""
+"""Objects that are closed at the end of their `with` statement."""
 
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-#: What a call says that comes, or still waits, when its client is closed.
+#: The error of a call that starts or still waits when its client is closed.
 CLOSED = "this client is closed: connect() makes another"
 
 

@@ -1,4 +1,4 @@
-"""How answers are waited for: a question is sent again until its answer comes. The one copy that both twins run."""
+"""Waits for answers: a request is resent until its answer arrives. Shared by both clients."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from candlewright.wire import candlewright_pb2 as cw
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
-#: Pause before an unanswered question is asked again; it doubles up to the second figure.
+#: Pause before an unanswered request is resent; it doubles up to the second figure.
 RESEND_SECONDS, RESEND_MAX_SECONDS = 0.5, 4.0
 
 
@@ -62,8 +62,8 @@ class Questions:
         pause: float = RESEND_SECONDS,
         longest_pause: float = RESEND_MAX_SECONDS,
     ) -> Operation[tuple[T, int]]:
-        """What `pick` makes of the first reply that it takes, and how often the question was sent until then. One by
-        a relay that is cut off is taken only if no other relay answers.
+        """The result of `pick` for the first reply that it accepts, and how often the request was sent until then. A
+        reply of a relay that is cut off is only accepted if no other relay answers.
         """
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
         give_up = self._session.now + timeout
@@ -89,7 +89,7 @@ class Questions:
         raise PlatformUnreachable(self._address, timeout, self._name)
 
     def _next(self, answer: type[M]) -> Operation[M | None]:
-        """The next frame of an answer that has several; None when it does not come."""
+        """The next frame of an answer with several; None if it does not arrive."""
         pick = answer_of(answer)
         until = self._session.now + RESEND_MAX_SECONDS
         while not isinstance(event := (yield Wait(until)), TimedOut):
@@ -102,7 +102,7 @@ class Questions:
 
 
 def answer_of(kind: type[M]) -> Callable[[Message], M | None]:
-    """Takes a message of this type; raises PlatformRefused for an Error, and passes over all else."""
+    """Accepts a message of this type; raises PlatformRefused for an Error, and ignores everything else."""
 
     def pick(message: Message) -> M | None:
         if isinstance(message, kind):

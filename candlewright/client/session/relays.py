@@ -9,9 +9,9 @@ from candlewright.client.session.session import Session
 from candlewright.client.session.sockets import open_pair
 from candlewright.wire.keys import ClientKey
 
-#: With several relays: one that is stopped counts as lost after the second figure.
+#: With several relays: a stopped one counts as lost after the second figure.
 ASK_MILLISECONDS, ALIVE_MILLISECONDS = 1_000, 3_000
-#: A relay that has not shaken hands on both sockets by then is passed over; one that refuses, after the second figure.
+#: A relay without a handshake on both sockets by then is skipped; one that refuses, after the second figure.
 HANDSHAKE_SECONDS, PAUSE_SECONDS = 2.0, 0.2
 _EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECT_RETRIED
 
@@ -19,8 +19,8 @@ _EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CON
 class Relays:
     """`pairs`: addresses for requests and for notifications. Both sockets are on the same relay.
 
-    The sockets themselves stay when the relay changes. What a socket subscribes to, it subscribes to there as well;
-    questions without an answer are asked again at once (`Session.moved`), and gaps in topics are asked for.
+    The sockets themselves stay when the relay changes. Subscriptions move with the socket; unanswered requests are
+    resent immediately (`Session.moved`), and gaps in topics are requested.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Relays:
 
     @property
     def deadline(self) -> float | None:
-        """When `follow` is to be called at the latest."""
+        """The latest time to call `follow`."""
         if not self._monitors or len(self._shaken) == len(self.sockets):
             return None
         moved_at = self._moved_at or 0.0
         return moved_at + (PAUSE_SECONDS if self._refused else HANDSHAKE_SECONDS)
 
     def follow(self, session: Session, now: float) -> bool:
-        """Move on where the relay is gone, never answered, or is cut off from the bus; whether that was so."""
+        """Switch if the relay is down, never answered, or is cut off from the bus; returns whether it switched."""
         if not self._monitors:
             return False
         is_lost, session.wants_another_relay = session.wants_another_relay, False
@@ -79,7 +79,7 @@ class Relays:
         for socket, old, new in zip(self.sockets, before, self._pairs[self._at], strict=True):
             socket.disconnect(old)
             socket.connect(new)
-        # What the monitors still say of the relay before would be taken for news of this one.
+        # The monitors' remaining events about the previous relay would be mistaken for events of this one.
         for monitor in self._monitors:
             _events(monitor)
         self._shaken.clear()

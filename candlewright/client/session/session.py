@@ -1,7 +1,7 @@
 """The client without sockets or clock: operations run as generators, the session routes messages to them.
 
-An operation yields steps (`Send`, `Subscribe`, `Wait`) and is resumed from a `Wait` with an event. A twin, sync or
-async, feeds what its sockets received and carries out `take_commands()`. Nothing here blocks.
+An operation yields steps (`Send`, `Subscribe`, `Wait`) and is resumed from a `Wait` with an event. A client, sync or
+async, passes in the messages of its sockets and carries out `take_commands()`. Nothing here blocks.
 """
 
 from collections import Counter, deque
@@ -26,7 +26,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Receive `topic` until the operation ends; with `keep`, as long as the client lives."""
+    """Receive `topic` until the operation ends; with `keep`, until the client is closed."""
 
     topic: str
     keep: bool = False
@@ -64,7 +64,7 @@ Step = Send | Subscribe | Unsubscribe | Wait
 Event = Reply | Published | TimedOut
 Command = Send | Subscribe | Unsubscribe
 Operation = Generator[Step, Event | None, T]
-#: What ties a reply to what was asked.
+#: Ties a reply to its request.
 Key = tuple[str, str]
 _TRIGGER = "trigger"
 
@@ -76,9 +76,9 @@ class Ticket(Generic[T]):
     operation: Operation[T]
     keys: set[Key] = field(default_factory=set)
     topics: Counter[str] = field(default_factory=Counter)
-    #: How many answers of a key belong to questions of operations before this one.
+    #: How many answers with a key belong to requests of earlier operations.
     stale: Counter[Key] = field(default_factory=Counter)
-    #: Whether an Error that names nothing may be the answer to this one's question.
+    #: Whether an Error without an id may answer this operation's request.
     takes_nameless: bool = True
     until: float = 0.0
     is_done: bool = False
@@ -98,7 +98,7 @@ class Ticket(Generic[T]):
 
 
 def key_of(message: Message) -> Key | None:
-    """What a request and its replies have in common; None for an Error that names neither request nor topic."""
+    """The key that a request and its replies share; None for an Error that names neither request nor topic."""
     if isinstance(message, cw.TopicReplay | cw.TopicRecord):
         return ("topic", message.topic)
     if isinstance(message, ing.CEPTriggerRequest | ing.CEPTriggerAck | cw.TriggerRemove):
@@ -126,16 +126,16 @@ class Session:
     def __init__(self, *, has_other_relays: bool = False) -> None:
         self.now = 0.0
         self.has_other_relays = has_other_relays
-        #: Set when the relay in use cannot reach the bus, and another one may.
+        #: Set when the current relay cannot reach the bus, but another one may.
         self.wants_another_relay = False
         self.bad_frames = 0
         self._running: list[Ticket[Any]] = []
         self._commands: deque[Command] = deque()
         self._subscribed: Counter[str] = Counter()
         self._kept: set[str] = set()
-        #: Subscribed topics on which the platform has repeated what it repeats to every new subscriber.
+        #: Subscribed topics on which the platform has repeated its notices to new subscribers.
         self._standing: set[str] = set()
-        #: Acknowledgements of triggers that have not come: they do not say which question they answer.
+        #: Acknowledgements of triggers still missing: they do not say which request they answer.
         self._unanswered: Counter[Key] = Counter()
 
     @property
@@ -157,13 +157,13 @@ class Session:
         return ticket
 
     def abandon(self, ticket: Ticket[Any]) -> None:
-        """Stop an operation that no caller waits for any more."""
+        """Stop an operation that no caller waits for."""
         if not ticket.is_done:
             ticket.operation.close()
             self._end(ticket, None, None)
 
     def wake(self, ticket: Ticket[Any], now: float) -> None:
-        """End an operation's wait: something changed for it outside of the session."""
+        """End an operation's wait, because something changed for it outside the session."""
         self.now = max(self.now, now)
         if not ticket.is_done:
             self._resume(ticket, TimedOut())
@@ -180,7 +180,7 @@ class Session:
             self.wants_another_relay = True
         key = key_of(message)
         if key is None:
-            # An Error about bytes that the platform could not read: it can only be the oldest question's.
+            # An Error about unreadable bytes can only belong to the oldest request.
             for ticket in [each for each in self._running if each.keys and each.takes_nameless][:1]:
                 self._resume(ticket, Reply(message))
             return
@@ -208,14 +208,15 @@ class Session:
             self._resume(ticket, Published(topic, message))
 
     def advance(self, now: float) -> None:
-        """Let time pass: operations whose wait is over go on."""
+        """Let time pass: operations whose wait is over continue."""
         self.now = max(self.now, now)
         for ticket in [each for each in self._running if each.until <= self.now]:
             if not ticket.is_done:
                 self._resume(ticket, TimedOut())
 
     def moved(self, now: float) -> None:
-        """The sockets are on another relay: what waits for an answer of the one before asks again."""
+        """The sockets are on another relay: operations that wait for an answer of the previous one resend their
+        requests."""
         self.now = max(self.now, now)
         for ticket in [each for each in self._running if each.keys]:
             if not ticket.is_done:
@@ -282,7 +283,7 @@ class Session:
     def _subscribe(self, topic: str) -> None:
         self._subscribed[topic] += 1
         if topic in self._standing:
-            # What went past meanwhile is seen as a gap.
+            # Messages missed meanwhile show up as a gap.
             self._standing.discard(topic)
             self._commands.append(Unsubscribe(topic))
             self._commands.append(Subscribe(topic))

@@ -37,7 +37,7 @@ def open_pair(
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
         socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
         socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
-    # Full only when the platform has been away for long; what is dropped then is asked again.
+    # Full only when the platform has been down for long; dropped requests are resent.
     dealer.setsockopt(zmq.SNDHWM, 1_000)
     subscriber.setsockopt(zmq.RCVHWM, 100_000)
     return dealer, subscriber

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-#: What a column may hold: times are exact, in ns since the epoch (UTC); NULL is None.
+#: The values of a column: times are exact, in ns since the epoch (UTC); NULL is None.
 Value = str | int | float | bool | bytes | None
 Row = dict[str, Value]
 
-#: Events that are remembered to leave out one that comes again.
+#: Events that are remembered to drop duplicates.
 KNOWN_EVENTS = 10_000
 
 
@@ -30,7 +30,8 @@ class TriggerEvent:
     """A trigger has fired. `time`: event time of the match's last row, in ns since the epoch.
 
     `rows` has one row a match, or several with ALL ROWS PER MATCH; `columns` are their names in order, `column_types`
-    the Flink SQL names of their types. `event_id` is the same whenever the event comes again; `sequence` is its number
+    the Flink SQL names of their types. `event_id` stays the same if the event is delivered again; `sequence` is its
+    number
     on the topic `TRIGGER:{trigger_id}`; `match_number` is None for triggers without MATCH_RECOGNIZE.
     """
 
@@ -141,7 +142,7 @@ def _shown(event: TriggerEvent, row: Row) -> dict[str, object]:
 
 
 class TriggerEvents:
-    """The topic `TRIGGER:{trigger_id}`; an event that was published twice is handed out once."""
+    """The topic `TRIGGER:{trigger_id}`; an event that was published twice is delivered once."""
 
     def __init__(self, trigger_id: str) -> None:
         self.topic = topic_of(trigger_id)
@@ -183,7 +184,7 @@ def _row(names: Sequence[str], kinds: Sequence[str], values: Sequence[bytes]) ->
 
 
 def _value(kind: str, data: bytes) -> Value:
-    """The type of the column decides where the wire leaves a choice: a whole number may stand for a DOUBLE."""
+    """The column's type decides if the wire is ambiguous: a whole number may be a DOUBLE."""
     try:
         field = FieldValue.FromString(data)
     except DecodeError as error:

@@ -1,7 +1,7 @@
-"""When the data of one event passed each part of its way: found afterwards, in what the topics keep.
+"""When the data of one event passed each hop: looked up afterwards in the topics.
 
-Nothing is written down for this. Trades carry the times of the exchange and of the ingestor, and the bus knows when it
-took each record.
+Nothing is recorded for this. Trades carry the times of the exchange and of the ingestor, and the bus has the time at
+which it accepted each record.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,11 @@ from candlewright.wire import frames
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """Times in ns since the epoch; None where one is not known, as once the topic has dropped the row.
+    """Times in ns since the epoch; None if unknown, for example once the topic has dropped the row.
 
     The row is the last one of the event: a trade, or the bar of a trigger with `period_seconds`. `exchange_at`: when
-    the exchange made the trade; `ingestor_at`: when its frame came; `bus_at` and `event_at`: when row and event were on
+    the exchange made the trade; `ingestor_at`: when its frame arrived; `bus_at` and `event_at`: when row and event were
+    on
     the bus, whose clock has milliseconds.
     """
 
@@ -54,8 +55,8 @@ def _topic_of_rows(ask: Operations, event: TriggerEvent) -> Operation[str]:
 
 
 def _record_at(ask: Operations, topic: str, time: int) -> Operation[cw.TopicRecord | None]:
-    """The record with the row of this event time: looked for from the newest one back, in steps that double, and then
-    between two that are on either side of it.
+    """The record with the row of this event time: searched backwards from the newest one, in doubling steps, and then
+    by bisection.
     """
     try:
         newest = yield from ask.newest(topic)

@@ -1,4 +1,4 @@
-"""What can be asked of the platform about triggers."""
+"""The platform's operations for triggers."""
 
 from candlewright.client.errors import InvalidTrigger, PlatformRefused, TriggerNotFound
 from candlewright.client.records import Registration, TriggerInfo
@@ -7,9 +7,9 @@ from candlewright.client.session.session import Operation, Session, Wait
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 
-#: Pauses before a question is sent again: an acknowledgement waits for the pipeline.
+#: Pauses before a request is resent: an acknowledgement waits for the pipeline.
 TRIGGER_RESEND_SECONDS, TRIGGER_RESEND_MAX_SECONDS = 3.0, 6.0
-#: While another list of triggers is asked for.
+#: While another list of triggers is being requested.
 TURN_SECONDS = 0.01
 _REGISTERED = (ing.CEPTriggerAck.REGISTERED, ing.CEPTriggerAck.ALREADY_REGISTERED)
 
@@ -37,7 +37,7 @@ class TriggerOperations(Questions):
             found = yield from self.triggers(trigger_id)
             if not found or not found[0].is_starting:
                 raise PlatformRefused("ERROR", answer.error_message, trigger_id)
-            # It is stored, and the platform tired of waiting for the pipeline before the caller did: the same again.
+            # It is stored, and the platform stopped waiting for the pipeline before the caller did: send it again.
             if give_up - self._session.now <= TRIGGER_RESEND_SECONDS:
                 raise PlatformRefused("ERROR", f"trigger {trigger_id}: {answer.error_message}", trigger_id)
 
@@ -49,7 +49,7 @@ class TriggerOperations(Questions):
             return
         if not was_there:
             raise TriggerNotFound(trigger_id)
-        # Where the answer to the first question was lost, what it asked for may have been done.
+        # If the answer to the first request was lost, the request may have been carried out.
         if sent == 1 or (yield from self.triggers(trigger_id)):
             raise PlatformRefused("ERROR", answer.error_message, trigger_id)
 
@@ -60,8 +60,8 @@ class TriggerOperations(Questions):
         raise TriggerNotFound(trigger_id)
 
     def triggers(self, trigger_id: str = "") -> Operation[list[TriggerInfo]]:
-        """What is registered or about to be, by id; of one id alone, or all."""
-        # An answer does not say what was asked, so one question at a time.
+        """Registered and starting triggers, by id; one of them or all."""
+        # An answer does not name its request, so send one at a time.
         while self._is_listing:
             yield Wait(self._session.now + TURN_SECONDS)
         self._is_listing = True
@@ -82,7 +82,7 @@ class TriggerOperations(Questions):
     def _acknowledged(
         self, message: ing.CEPTriggerRequest | cw.TriggerRemove, timeout_seconds: float
     ) -> Operation[tuple[ing.CEPTriggerAck, int]]:
-        """The answer, and how often the question was sent until it came; the same again is harmless."""
+        """The answer, and how often the request was sent until it arrived; repeating it is harmless."""
         return self._asked(
             [message],
             answer_of(ing.CEPTriggerAck),

@@ -1,4 +1,4 @@
-"""Parameters of triggers: Python values as the texts that the platform takes."""
+"""Parameters of triggers: Python values as the texts that the platform expects."""
 
 import math
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ def _text(name: str, value: object) -> str:
         return str(int(value))
     if isinstance(value, float | Decimal):
         if not math.isfinite(value):
-            raise InvalidRequest(f"the parameter {name} is {value}: no finite number")
-        # What a float type derived from float prints may be more than its number.
+            raise InvalidRequest(f"the parameter {name} is {value}, which is not a finite number")
+        # A subclass of float may print more than its number.
         return repr(float(value)) if isinstance(value, float) else format(value, "f")
     if isinstance(value, date):
         # A datetime is a date, too.
@@ -44,4 +44,4 @@ def _text(name: str, value: object) -> str:
         return value.isoformat() if is_day else format_nanoseconds(to_nanoseconds(value))
     if isinstance(value, timedelta):
         return repr(value / timedelta(seconds=1))
-    raise InvalidRequest(f"the parameter {name} is a {type(value).__name__}: write text, a number, a truth or a time")
+    raise InvalidRequest(f"the parameter {name} is a {type(value).__name__}: write text, a number, a boolean or a time")

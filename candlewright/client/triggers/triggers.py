@@ -1,6 +1,6 @@
-"""`client.triggers`: register triggers, list and remove them, read their events; one class for each twin.
+"""`client.triggers`: register triggers, list and remove them, read their events; one class for each client.
 
-The events of a trigger are subscribed before its registration is sent, and numbered: none is missed or comes twice.
+The events of a trigger are subscribed before its registration is sent, and numbered, so none is missed or duplicated.
 """
 
 import logging
@@ -26,14 +26,14 @@ S = TypeVar("S", Stream[TriggerEvent], AsyncStream[TriggerEvent])
 
 log = logging.getLogger("candlewright")
 
-#: How long a registration is waited for: the pipeline may be starting again.
+#: How long to wait for a registration: the pipeline may be restarting.
 ADD_SECONDS = 60.0
 #: Events that wait for their reader; the rest waits on the platform.
 BUFFER_EVENTS = 1_000
 
 
 class Runner(Protocol):
-    """What is needed of `Client`."""
+    """The part of `Client` that is needed here."""
 
     def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
 
@@ -41,7 +41,7 @@ class Runner(Protocol):
 
 
 class AsyncRunner(Protocol):
-    """What is needed of `AsyncClient`."""
+    """The part of `AsyncClient` that is needed here."""
 
     async def run(self, start: Callable[[Operations], Operation[T]]) -> T: ...
 
@@ -51,9 +51,9 @@ class AsyncRunner(Protocol):
 
 
 class _Registered(Generic[S]):
-    """What a trigger of either twin is: what was registered, and the stream of its events.
+    """A trigger of either client: its registration, and the stream of its events.
 
-    `reopen` makes a stream anew, from a number on.
+    `reopen` makes a new stream, from a number on.
     """
 
     def __init__(self, registration: Registration, stream: S, reopen: Callable[[int | None], S]) -> None:
@@ -70,8 +70,8 @@ class _Registered(Generic[S]):
 
     def events(self, timeout: float | None = None) -> S:
         """Events since the registration, each once. Iteration ends after `timeout` seconds without one (default:
-        never); another `for` continues after it. Gaps: as for `Client.bars`. Raises TriggerSuspended, once, when the
-        platform has stopped the trigger, behind its last event.
+        never); another `for` continues after it. Gaps: as for `Client.bars`. Raises TriggerSuspended, once, after its
+        last event, if the platform has stopped the trigger.
         """
         if self._stream.is_closed:
             self._stream = self._reopen(self._stream.next_sequence)
@@ -80,11 +80,11 @@ class _Registered(Generic[S]):
 
 
 class Trigger(_Registered[Stream[TriggerEvent]], Closing):
-    """A registered trigger, made by `triggers.add`. It stays registered when the client ends; `remove` takes it away.
+    """A registered trigger, made by `triggers.add`. It stays registered when the client ends; `remove` ends it.
 
-    `id`: its name on the platform. `is_new`: False where exactly this trigger was registered under this id before.
-    `warnings`: sentences of the platform, which the logger `candlewright` shows as well. As long as this object (or the
-    stream of `events`) is held and not closed, the events are subscribed; a `with` statement closes it.
+    `id`: its name on the platform. `is_new`: False if exactly this trigger was already registered under this id.
+    `warnings`: sentences of the platform, which are also logged by the logger `candlewright`. The events stay
+    subscribed while this object (or the stream of `events`) is referenced and not closed; a `with` statement closes it.
     """
 
     def __init__(self, triggers: "Triggers", registration: Registration, stream: Stream[TriggerEvent]) -> None:
@@ -99,15 +99,15 @@ class Trigger(_Registered[Stream[TriggerEvent]], Closing):
         try:
             return self.info()._repr_html_()
         except (CandlewrightError, ValueError) as error:
-            # A notebook shows what it can, also after the platform or the client has ended.
+            # A notebook shows what is available, even after the platform or the client has ended.
             return card(self.id, [str(error)])
 
     def info(self) -> TriggerInfo:
-        """As the platform has it now; raises TriggerNotFound."""
+        """The platform's current information; raises TriggerNotFound."""
         return self._triggers.get(self.id)
 
     def remove(self) -> None:
-        """Raises TriggerNotFound where it was removed before."""
+        """Raises TriggerNotFound if it was already removed."""
         self._triggers.remove(self.id)
 
     def close(self) -> None:
@@ -134,14 +134,14 @@ class Triggers:
     ) -> Trigger:
         """Register a trigger and return once it is durable and active.
 
-        `tickers`: the ones it sees, which are then fetched live; none = every active one. `parameters`: values for
-        `:name` in the text, and those with a meaning of their own (`period_seconds`, `revisions`, `cooldown_seconds`,
-        `deadman_seconds`). `trigger_id`: by default one that this client gives to exactly this trigger, so that a
-        script that runs again registers nothing new; a known one with another text, tickers or parameters replaces that
-        trigger. `callback_id`: events go to the topic `RESPONSE:{callback_id}` as well. `timeout`:
-        seconds; an answer that got lost is asked for again under the same id meanwhile.
+        `tickers`: its tickers, which are then fetched live; none = every active one. `parameters`: values for `:name`
+        in the text, and the parameters with a special meaning (`period_seconds`, `revisions`, `cooldown_seconds`,
+        `deadman_seconds`). `trigger_id`: by default derived from the trigger itself, so that a script that runs again
+        registers nothing new; a known id with another text, other tickers or parameters replaces that trigger.
+        `callback_id`: events go to the topic `RESPONSE:{callback_id}` as well. `timeout`: seconds, during which the
+        request is resent under the same id if an answer is lost.
 
-        Raises InvalidTrigger with line, column and hint, and PlatformRefused where the platform could not register it.
+        Raises InvalidTrigger with line, column and hint, and PlatformRefused if the platform could not register it.
         """
         request = self._connection.trigger(trigger_id, sql, tickers, parameters=parameters, callback_id=callback_id)
         stream = self.events(request.trigger_id)
@@ -173,9 +173,9 @@ class Triggers:
         from_sequence: int | None = None,
         buffer: int = BUFFER_EVENTS,
     ) -> Stream[TriggerEvent]:
-        """Events of a trigger that was registered anywhere: those to come, or from number `from_sequence` on as far as
-        they are kept (1 = all). `timeout`, `buffer` and gaps: as for `Client.bars`; TriggerSuspended: as for
-        `Trigger.events`, at once where the trigger is suspended already.
+        """Events of any registered trigger: new ones, or from number `from_sequence` on if they are still kept (1 =
+        all). `timeout`, `buffer` and gaps: as for `Client.bars`; TriggerSuspended: as for `Trigger.events`, immediately
+        if the trigger is already suspended.
         """
         feed = self._connection.trigger_events(trigger_id, from_sequence, buffer)
         if from_sequence is None:
@@ -184,7 +184,7 @@ class Triggers:
         return self._client.stream(feed, timeout)
 
     def hops(self, event: TriggerEvent) -> Hops:
-        """When the data of an event passed each part of its way: asked for afterwards, so that events cost nothing."""
+        """When the data of an event passed each hop: looked up afterwards, so that events cost nothing extra."""
         return self._client.run(lambda ask: hops_of(ask, event))
 
     def newest_number(self, trigger_id: str) -> int:
@@ -213,11 +213,11 @@ class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]], AsyncClosing):
         return Events(found)
 
     async def info(self) -> TriggerInfo:
-        """As the platform has it now; raises TriggerNotFound."""
+        """The platform's current information; raises TriggerNotFound."""
         return await self._triggers.get(self.id)
 
     async def remove(self) -> None:
-        """Raises TriggerNotFound where it was removed before."""
+        """Raises TriggerNotFound if it was already removed."""
         await self._triggers.remove(self.id)
 
     async def close(self) -> None:

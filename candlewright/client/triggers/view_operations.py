@@ -1,4 +1,4 @@
-"""What can be asked of the platform about views."""
+"""The platform's operations for views."""
 
 from candlewright.client.errors import InvalidTrigger, PlatformRefused, ViewNotFound
 from candlewright.client.records import RegisteredView, ViewInfo
@@ -27,7 +27,7 @@ class ViewOperations(Questions):
         request = cw.ViewRemove(request_id=fresh_id("view", self._name), name=name)
         answer, sent = yield from self._changed(request, timeout_seconds)
         if answer.status == cw.ViewAck.NOT_FOUND:
-            # Where the answer to the first question was lost, what it asked for has been done.
+            # If the answer to the first request was lost, the request has been carried out.
             if sent == 1:
                 raise ViewNotFound(name)
         elif answer.status != cw.ViewAck.REMOVED:
@@ -40,7 +40,7 @@ class ViewOperations(Questions):
         raise ViewNotFound(name)
 
     def views(self, name: str = "") -> Operation[list[ViewInfo]]:
-        """By name; of one name alone, or all."""
+        """By name; one of them or all."""
         query = cw.ViewQuery(request_id=fresh_id("views", self._name), name=name)
         answer = yield from self._ask(query, cw.ViewList)
         return [ViewInfo.from_message(each) for each in answer.views]
@@ -48,7 +48,7 @@ class ViewOperations(Questions):
     def _changed(
         self, message: cw.ViewRequest | cw.ViewRemove, timeout_seconds: float
     ) -> Operation[tuple[cw.ViewAck, int]]:
-        """The answer, and how often the question was sent until it came."""
+        """The answer, and how often the request was sent until it arrived."""
         return self._asked(
             [message],
             answer_of(cw.ViewAck),

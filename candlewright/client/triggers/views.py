@@ -1,4 +1,4 @@
-"""`client.views`: queries under names, which the texts of triggers read; one class for each twin."""
+"""`client.views`: named queries, which triggers read; one class for each client."""
 
 from candlewright.client.records import RegisteredView, ViewInfo
 from candlewright.client.triggers.triggers import ADD_SECONDS, AsyncRunner, Runner
@@ -13,8 +13,8 @@ class Views:
     def add(self, name: str, sql: str, *, replace: bool = False, timeout: float = ADD_SECONDS) -> RegisteredView:
         """Register a view: a SELECT, or `CREATE VIEW name AS SELECT …`. Triggers and other views read it by its name.
 
-        `replace`: another text under a known name; the triggers that read it start afresh, and one whose text it would
-        make wrong refuses the change. Raises InvalidTrigger with line, column and hint, and PlatformRefused.
+        `replace`: change the text under a known name; the triggers that read it start afresh, and the change is refused
+        if it would invalidate one of them. Raises InvalidTrigger with line, column and hint, and PlatformRefused.
         """
         return self._client.run(lambda ask: ask.add_view(name, sql, replace=replace, timeout_seconds=timeout))
 

@@ -117,7 +117,7 @@ export interface ColumnEntry {
 
 export interface ConditionBody {
   text: string;
-  /** Null: unknown because of a NULL, or of a row that has not come. */
+  /** Null: unknown because of a NULL, or of a row that has not arrived. */
   holds: boolean | null;
   operands: OperandBody[];
   /** AND, OR, NOT, or empty. */
@@ -298,10 +298,10 @@ export interface GrammarForm {
 export interface Language {
   keywords: string[];
   types: string[];
-  /** What the grammar has, with key words in capitals. */
+  /** The form in the grammar, with keywords in capitals. */
   forms: GrammarForm[];
   functions: FunctionEntry[];
-  /** Parameters with a meaning of their own. */
+  /** Parameters with a special meaning. */
   parameters: NamedText[];
   /** Columns by table. */
   tables: Record<string, ColumnEntry[]>;
@@ -333,7 +333,7 @@ export interface MeasuredBody {
   kept_rows: number;
   /** How fast the rows came. */
   rows_per_second: number;
-  /** How fast the engine takes them. */
+  /** How fast the engine processes them. */
   rows_per_cpu_second: number;
   /** Of one core, at the speed at which the rows came. */
   core_share: number;
@@ -356,7 +356,7 @@ export interface NewRequest {
   end: string;
   limit?: number | null;
   request_id?: string | null;
-  /** Ask the exchange although the table proves the range. */
+  /** Request the range from the exchange even if the table proves it. */
   refresh?: boolean;
 }
 
@@ -373,7 +373,7 @@ export interface NewTrigger {
 export interface OperandBody {
   text: string;
   value: string | number | boolean | null;
-  /** False where it depends on a row that has not come. */
+  /** False if it depends on a row that has not arrived. */
   is_known: boolean;
 }
 
@@ -423,9 +423,9 @@ export interface RequestBody {
   state: string;
   done_candles: number;
   expected_candles: number;
-  /** What an unfinished request waits for. */
+  /** What an unfinished request is waiting for. */
   reason: string;
-  /** From here on candles had not closed, and are left out. */
+  /** Start of the candles that had not closed, and are left out. */
   closed_until: string | null;
   notification: Final | null;
 }
@@ -443,7 +443,7 @@ export interface RequestRow {
   status: string | null;
   holes: number | null;
   closed_until: string | null;
-  /** What an unfinished request waits for. */
+  /** What an unfinished request is waiting for. */
   reason: string | null;
 }
 
@@ -529,7 +529,7 @@ export interface StageBody {
 /** As `/status` of the supervisor, with the caller's role. */
 export interface Status {
   version: string;
-  /** What the caller may do: `viewer` reads and tries, `operator` also changes. */
+  /** The caller's permissions: `viewer` reads and tries, `operator` may also make changes. */
   role: string;
   /** The name of the caller's token. */
   signed_in_as: string | null;
@@ -701,7 +701,7 @@ export interface Calls {
   list_coverage: { given: { ticker: string }; answer: Coverage };
   /** Trades of a ticker that its stream missed. */
   list_gaps: { given: { ticker: string }; answer: Gaps };
-  /** The venues that can be asked for. */
+  /** The venues that can be requested. */
   list_venues: { given: Record<never, never>; answer: Venues };
   /** Markets of one venue or of all, by part of their ticker. */
   list_markets: { given: { venue?: string | null; search?: string; limit?: number }; answer: Markets };
@@ -711,7 +711,7 @@ export interface Calls {
   add_trigger: { given: NewTrigger; answer: TriggerBody };
   /** Check a text without registering it. */
   check_trigger: { given: TriggerText; answer: Checked };
-  /** Run a text over what is stored of a ticker. */
+  /** Run a text over the stored rows of a ticker. */
   try_trigger: { given: Attempt; answer: Tried };
   /** One trigger. */
   get_trigger: { given: { trigger_id: string }; answer: TriggerBody };
@@ -721,7 +721,7 @@ export interface Calls {
   plan_trigger_text: { given: TriggerText; answer: PlanBody };
   /** What a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers. */
   plan_trigger: { given: { trigger_id: string }; answer: PlanBody };
-  /** How near a trigger came to firing, over what is stored. */
+  /** How close a trigger came to firing, over stored rows. */
   explain_trigger: { given: { trigger_id: string; at?: string | null; ticker?: string | null; attempts?: number }; answer: Explained };
   /** Events of a trigger, as far as they are kept on the bus. */
   list_trigger_events: { given: { trigger_id: string; from_sequence?: number; limit?: number }; answer: EventList };

@@ -109,7 +109,7 @@ def test_the_window_opens_when_the_other_client_has_gone() -> None:
     assert len(stage.ask(at=1.0 + THERE_SECONDS)) == 500 - WINDOW - 1
 
 
-def test_a_request_that_waits_long_for_its_venue_narrows_nobody() -> None:
+def test_a_request_that_waits_for_its_venue_does_not_narrow_the_windows_of_others() -> None:
     stage = Stage(dispatches=False)
     stage.add(request("slow", "10.0.0.2", venue="Y"))
     assert stage.ask() == ["slow"]
@@ -118,7 +118,7 @@ def test_a_request_that_waits_long_for_its_venue_narrows_nobody() -> None:
     assert len(stage.ask(at=THERE_SECONDS)) == MAX_ASKED
 
 
-def test_without_a_driver_all_go_on_by_turns_and_those_that_ended_are_left_out() -> None:
+def test_without_a_driver_all_continue_in_turn_and_ended_ones_are_left_out() -> None:
     stage = Stage()
     for number in range(3):
         stage.add(request(str(number)))

@@ -246,7 +246,7 @@ def test_pages_that_weigh_more_than_was_reckoned_do_not_stop_history(
 
 
 @pytest.mark.timeout(120)
-def test_a_broker_that_dies_under_a_small_bound_goes_on(platform: Platform) -> None:
+def test_a_broker_that_dies_under_a_small_bound_continues(platform: Platform) -> None:
     expected = {platform.client.submit(rows, ticker=f"T{i}/X.TEST"): rows for i, rows in enumerate((4_000, 3_000))}
     choose = random.Random(platform.max_bytes)
     for _ in range(3):
@@ -261,7 +261,7 @@ def test_a_broker_that_dies_under_a_small_bound_goes_on(platform: Platform) -> N
 
 
 @pytest.mark.timeout(120)
-def test_nothing_is_dispatched_that_would_not_fit_while_nobody_writes(platform: Platform) -> None:
+def test_nothing_that_would_not_fit_is_dispatched_while_nothing_is_written(platform: Platform) -> None:
     platform.writer.is_held_up.set()
     rows = (platform.max_bytes // PAGE + 5) * PAGE_ROWS
     name = platform.client.submit(rows)
@@ -314,7 +314,7 @@ def test_a_piece_that_waits_for_room_does_not_hold_up_others_that_fit() -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_piece_that_waits_for_room_is_not_overtaken_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_that_waits_for_room_is_not_overtaken_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small pieces would always fit before it."""
     monkeypatch.setattr(broker_room, "OVERTAKING_SECONDS", 1.0)
     platform = Platform(4 * PAGE)

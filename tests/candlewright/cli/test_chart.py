@@ -66,7 +66,7 @@ def test_a_flat_market_has_a_line() -> None:
     assert any("╹" in line or "╻" in line for line in render([Candle(0, 5, 5, 5, 5)], 40, height=8, style=PLAIN))
 
 
-def test_nothing_to_draw_is_said() -> None:
+def test_nothing_to_draw_is_reported() -> None:
     assert render([], 80) == ["(no candles)"]
 
 
@@ -84,7 +84,7 @@ def test_missing_candles_are_counted() -> None:
     assert gaps([UP, DOWN, Candle(240, 1, 1, 1, 1)], 60) == 2
 
 
-def test_marks_stand_below_the_candles_that_they_fall_into() -> None:
+def test_marks_are_below_their_candles() -> None:
     drawn = [Candle(60.0 * n, 10, 20, 0, 15, 0) for n in range(30)]
     marked = [0.0, 59.0, 60.0, 600.0, 601.0, *[1700.0] * 12, 99_999.0]
     lines = render(drawn, 80, height=5, style=PLAIN, marks=marked)

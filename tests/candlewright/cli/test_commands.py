@@ -216,7 +216,7 @@ def test_venues_markets_snapshot_and_a_request_as_json(run: Run, fake: FakeClien
         assert {key: row[key] for key in values} == values
 
 
-def test_an_interrupted_history_says_how_to_go_on(run: Run, fake: FakeClient) -> None:
+def test_an_interrupted_history_says_how_to_continue(run: Run, fake: FakeClient) -> None:
     fake.is_interrupted = True
     result = run("history", "BTC/USDT.BINANCE", *RANGE)
     assert result.exit_code == 130
@@ -267,7 +267,7 @@ def test_tables_name_what_they_show(run: Run, fake: FakeClient) -> None:
     assert "BTCUSDT" in run("markets", "BINANCE").stdout
 
 
-def test_no_requests_is_no_error(run: Run, fake: FakeClient, tmp_path: Path) -> None:
+def test_no_requests_is_not_an_error(run: Run, fake: FakeClient, tmp_path: Path) -> None:
     result = run("requests")
     assert (result.exit_code, result.stdout) == (0, "")
     assert list(tmp_path.iterdir()) == []
@@ -306,7 +306,7 @@ def test_status_of_a_well_platform(run: Run, page: dict[str, bool]) -> None:
 
 
 @pytest.mark.processes
-def test_warnings_are_shown_and_are_no_failure(run: Run, page: dict[str, bool]) -> None:
+def test_warnings_are_shown_and_are_not_a_failure(run: Run, page: dict[str, bool]) -> None:
     result = run("status")
     assert result.exit_code == 0
     assert "warning: broker: look here" in result.stderr

@@ -81,7 +81,7 @@ def test_a_row_without_room_is_shown_one_field_a_line(
     assert all(len(re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()) <= columns for line in shown.splitlines())
 
 
-def test_longer_lists_leave_out_columns_and_say_so(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+def test_longer_lists_leave_out_columns_and_report_it(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     terminal(80)
     print_table(list(SNAPSHOT), [list(SNAPSHOT.values())] * 2)
     shown, said = capsys.readouterr()

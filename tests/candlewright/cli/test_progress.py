@@ -38,9 +38,7 @@ def test_without_a_terminal_there_is_a_plain_line_now_and_then(
     assert err.splitlines() == [f"A/B.X: {done} of 20 candles" for done in (1, 6, 11)]
 
 
-def test_whoever_waits_for_the_first_candle_hears_once_what_to_do(
-    clock: Clock, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wait_for_the_first_candle_shows_a_hint_once(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     with RequestProgress("A/B.X", is_tty=False, hint="look at this") as show:
         for second in (1, 4, 5, 6):
             clock.now = second
@@ -61,7 +59,7 @@ def test_a_terminal_gets_a_bar_on_stderr(clock: Clock, capsys: pytest.CaptureFix
     assert capsys.readouterr().out == ""
 
 
-def test_a_note_is_said_at_once_and_again_only_when_it_changes(
+def test_a_note_is_shown_at_once_and_again_only_when_it_changes(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with RequestProgress("A/B.X", is_tty=False) as show:

@@ -192,7 +192,7 @@ def test_events_that_are_kept_are_shown_and_it_ends(run: Run, relay: TriggerRela
     }
 
 
-def test_the_way_of_an_event_is_shown_when_asked_for(run: Run, relay: TriggerRelay) -> None:
+def test_the_way_of_an_event_is_shown_when_requested(run: Run, relay: TriggerRelay) -> None:
     run("add", "--sql", SQL, "--id", "mine")
     relay.trades = 1
     relay.fire("mine", 2)
@@ -212,7 +212,7 @@ def test_the_way_of_an_event_is_shown_when_asked_for(run: Run, relay: TriggerRel
 
 
 @pytest.mark.processes
-def test_who_waits_for_events_of_a_suspended_trigger_hears_why_none_come(relay: TriggerRelay) -> None:
+def test_waiting_for_events_of_a_suspended_trigger_reports_the_reason(relay: TriggerRelay) -> None:
     relay.on_register, relay.is_unseen, relay.suspends = 2, True, "a ticker has 9 rows, 8 are allowed"
     command = [sys.executable, "-m", "candlewright", "trigger", "add", "--sql", SQL, "--id", "mine", "--follow"]
     done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True, timeout=60, check=False)

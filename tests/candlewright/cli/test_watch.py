@@ -101,9 +101,7 @@ def test_count_ends_the_watch(run: Run) -> None:
     assert len(run("watch", TICKER, "--output", "json", "--count", "1").stdout.splitlines()) == 1
 
 
-def test_what_the_platform_says_of_the_ticker_is_shown_and_the_watch_goes_on(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_about_the_ticker_are_shown_and_the_watch_continues(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     told = TickerNotFound("TICKS:ETH/USDX.BINANCE", "BINANCE does not list ETH/USDX")
     monkeypatch.setattr(FakeClient, "ticks", lambda *_: FakeStream([told, tick(1)]))
     result = run("watch", "ETH/USDX.BINANCE", "--output", "json")
@@ -111,7 +109,7 @@ def test_what_the_platform_says_of_the_ticker_is_shown_and_the_watch_goes_on(
     assert len(result.stdout.splitlines()) == 1
 
 
-def test_a_venue_without_an_ingestor_is_said_and_waited_for(run: Run) -> None:
+def test_a_venue_without_an_ingestor_is_reported_and_waited_for(run: Run) -> None:
     assert "no ingestor is live for KRAKEN" in run("watch", "ETH/USDT.KRAKEN").stderr
     assert "no ingestor is live for NOWHERE" in run("watch", "ETH/USDT.NOWHERE").stderr
 
@@ -202,7 +200,7 @@ def test_a_revision_replaces_its_bar_on_the_screen() -> None:
     ]
 
 
-def test_the_chart_is_drawn_as_the_terminal_can_whatever_stands_in_front_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chart_is_drawn_as_the_terminal_can_whatever_wraps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
     screen = watch_command.Screen(TICKER, None)
     for number in range(5):

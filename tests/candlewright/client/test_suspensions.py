@@ -56,7 +56,7 @@ class Reader:
         return found
 
 
-def test_a_suspension_comes_once_behind_the_events_before_it() -> None:
+def test_a_suspension_comes_once_after_the_events_before_it() -> None:
     reader = Reader()
     reader.hear(suspension(newest=2), event("t", 1))
     assert reader.taken() == [1]
@@ -68,7 +68,7 @@ def test_a_suspension_comes_once_behind_the_events_before_it() -> None:
     assert reader.taken() == [3, (NEW, "again")]
 
 
-def test_events_that_went_past_before_it_are_asked_for() -> None:
+def test_earlier_events_that_were_missed_are_requested() -> None:
     reader = Reader()
     reader.session.take_commands()
     reader.hear(suspension(newest=2))
@@ -80,7 +80,7 @@ def test_events_that_went_past_before_it_are_asked_for() -> None:
     assert reader.taken() == [1, 2, (OLD, "too slow")]
 
 
-def test_a_new_registration_does_not_hear_of_the_end_of_an_old_one() -> None:
+def test_a_new_registration_is_not_notified_of_the_end_of_an_old_one() -> None:
     reader = Reader()
     reader.feed.begin_at(1, NEW - 500)
     reader.hear(suspension(OLD))
@@ -101,7 +101,7 @@ def test_a_new_registration_does_not_hear_of_the_end_of_an_old_one() -> None:
     assert known.taken() == [(OLD, "too slow")]
 
 
-def test_a_second_stream_of_the_same_client_subscribes_anew_and_so_hears_it_too() -> None:
+def test_a_second_stream_of_the_same_client_subscribes_again_and_gets_it_too() -> None:
     reader = Reader()
     reader.session.take_commands()
     reader.hear(suspension())
@@ -111,7 +111,7 @@ def test_a_second_stream_of_the_same_client_subscribes_anew_and_so_hears_it_too(
     assert moves == [Unsubscribe("TRIGGER:t"), Subscribe("TRIGGER:t")]
 
 
-def test_other_errors_on_a_topic_are_passed_over() -> None:
+def test_other_errors_on_a_topic_are_skipped() -> None:
     reader = Reader()
     reader.hear(pb.Error(code="SOMETHING", text="else", registered_at=OLD))
     assert reader.taken() == []
@@ -138,7 +138,7 @@ def heard(next_one: Callable[[float], object]) -> str:
     return raised.value.reason
 
 
-def test_the_owner_hears_it_once_over_a_restart_of_the_relay_and_a_late_one_too(start_relay: Start) -> None:  # noqa: F811
+def test_the_owner_is_notified_once_over_a_relay_restart_and_so_is_a_late_one(start_relay: Start) -> None:  # noqa: F811
     first = start_relay()
     bus, address = first.bus, first.relay.notifications_address
     with pipeline.running(bus), connect(first) as client:
@@ -169,7 +169,7 @@ def test_the_owner_hears_it_once_over_a_restart_of_the_relay_and_a_late_one_too(
         assert [heard(events.next), heard(renewed.events().next)] == ["slow again"] * 2
 
 
-async def test_the_async_twin_hears_it_as_well(start_relay: Start) -> None:  # noqa: F811
+async def test_the_async_client_gets_it_as_well(start_relay: Start) -> None:  # noqa: F811
     platform = start_relay()
     relay = platform.relay
     with pipeline.running(platform.bus):

@@ -180,7 +180,7 @@ async def test_a_cancelled_coroutine_leaves_the_client_usable(relay: Relay) -> N
         assert (await c.history("BTC/USDT.BINANCE", **DAY)).row_count == 1  # type: ignore[arg-type]
 
 
-def test_nobody_there_is_said_within_the_timeout() -> None:
+def test_an_unreachable_platform_is_reported_within_the_timeout() -> None:
     with (
         cw.connect("tcp://127.0.0.1:1", "tcp://127.0.0.1:1", timeout=0.3, settings=Settings()) as c,
         pytest.raises(cw.PlatformUnreachable, match=r"127\.0\.0\.1:1 "),
@@ -210,7 +210,7 @@ def test_candles_become_what_a_notebook_works_with() -> None:
     assert candles.to_polars()["close"].to_list() == candles.to_pandas()["close"].to_list() == [1.0]
 
 
-def test_a_closed_client_says_so(relay: Relay) -> None:
+def test_a_closed_client_reports_it(relay: Relay) -> None:
     with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
         pass
     with pytest.raises(ValueError, match="client is closed"):
@@ -244,7 +244,7 @@ async def _closed(relay: Relay) -> None:
         await c.bars(TICKER).next()
 
 
-def test_the_asyncio_twin_says_so_too(relay: Relay) -> None:
+def test_the_asyncio_client_reports_it_too(relay: Relay) -> None:
     asyncio.run(_closed(relay))
 
 
@@ -260,7 +260,7 @@ def test_bars_come_in_order_across_a_gap(relay: Relay) -> None:
         relay.wait_for_subscription(TOPIC, is_there=False)
 
 
-def test_iteration_ends_after_quiet_time_and_goes_on_later(relay: Relay) -> None:
+def test_iteration_ends_after_quiet_time_and_continues_later(relay: Relay) -> None:
     with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
         bars = c.bars(TICKER, timeout=0.05)
         relay.wait_for_subscription(TOPIC)
@@ -338,7 +338,7 @@ async def test_the_async_twin_cancels_what_it_started(relay: Relay) -> None:
     assert [getattr(message, "request_id", "") for message in relay.seen][:2] == [request.request_id] * 2
 
 
-def test_a_stream_of_what_is_no_ticker_is_refused_at_once(relay: Relay) -> None:
+def test_a_stream_of_an_invalid_ticker_is_refused_at_once(relay: Relay) -> None:
     with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
         with pytest.raises(cw.InvalidRequest, match="ticker"):
             c.ticks("BTCUSDT")

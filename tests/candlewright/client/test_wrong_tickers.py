@@ -8,7 +8,7 @@ from tests.relay.conftest import Start, start_relay  # noqa: F401
 from tests.relay.test_live import LIMITS, list_markets, put_ticks
 
 
-def test_a_stream_of_a_wrong_ticker_raises_with_near_names_and_goes_on(start_relay: Start) -> None:  # noqa: F811
+def test_a_stream_of_an_unknown_ticker_raises_with_near_names_and_continues(start_relay: Start) -> None:  # noqa: F811
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT")
     relay = platform.relay

@@ -56,7 +56,7 @@ def test_pieces_cover_the_range_once_and_cut_on_the_absolute_grid(
 
 
 @given(st.integers(grid.EARLIEST_NS + grid.SECOND, grid.LATEST_NS - 1))
-def test_a_time_in_another_unit_is_told_from_nanoseconds(time: int) -> None:
+def test_a_time_in_another_unit_is_distinguished_from_nanoseconds(time: int) -> None:
     assert grid.other_unit(time) is None
     assert grid.other_unit(time // 10**9) == "seconds"
     assert grid.other_unit(time // 10**6) == "milliseconds"

@@ -23,7 +23,7 @@ def test_old_names_of_coinbase_exchange_lead_to_it() -> None:
     ["", "BTC/USDT", "BTCUSDT.BINANCE", "BTC/USDT.binance", "/USDT.BINANCE", "BTC/.BINANCE", "BTC/USDT:USDT.BINANCE",
      "BTC/USDT.", "BTC /USDT.BINANCE", "BTC/USDT.BINANCE\n", "B#C/USDT.BINANCE", "A" * 10_000 + "/USDT.BINANCE"],
 )  # fmt: skip
-def test_what_is_no_ticker_is_refused_with_a_sentence(text: str) -> None:
+def test_an_invalid_ticker_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(InvalidRequest, match="ticker"):
         Ticker.parse(text)
 
@@ -58,7 +58,7 @@ def test_periods_are_read_as_people_write_them(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0m", "0", "m", "1M", "1y", "-1m", "1.5h", "9999999m", "４h", "99999999999"])
-def test_what_is_no_period_is_refused(text: str) -> None:
+def test_an_invalid_period_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         parse_period(text)
 

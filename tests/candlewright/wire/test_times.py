@@ -40,7 +40,7 @@ def test_nanoseconds_are_kept() -> None:
 @pytest.mark.parametrize(
     "time", ["", "yesterday", "2024-13-01", "2024-01-01T00:00:00.1234567891Z", "1960-01-01", -1, 1 << 63, True]
 )
-def test_what_is_no_time_is_invalid(time: object) -> None:
+def test_a_non_time_is_invalid(time: object) -> None:
     with pytest.raises(InvalidRequest):
         to_nanoseconds(time)  # type: ignore[arg-type]
 

@@ -42,7 +42,7 @@ TALIB: dict[str, tuple[str, int | None]] = {
 def _bars(seed: int, rows: int, *, flat: bool = False) -> Bars:
     chance = np.random.default_rng(seed)
     close = 100 * np.exp(np.cumsum(chance.normal(0, 0.01, rows)))
-    if flat:  # many bars that are equal to the one before
+    if flat:  # many bars that are equal to the previous one
         close = np.round(close / 2) * 2
     wide = np.round(np.abs(chance.normal(0, 0 if flat else 0.5, (2, rows))), 1)
     volume = np.round(chance.exponential(10, rows), 2)
@@ -359,7 +359,7 @@ def test_a_bare_condition_takes_indicators() -> None:
     assert sorted(_streamed(condition, table, [20, 90]), key=repr) == sorted(found.to_pylist(), key=repr)
 
 
-def test_partitions_of_past_days_are_let_go() -> None:
+def test_partitions_of_past_days_are_dropped() -> None:
     days = 3_000
     times = pa.array([row * 43_200 * 10**9 for row in range(2 * days)]).cast(pa.timestamp("ns", "UTC"))
     table = pa.table({"ticker": ["A"] * 2 * days, "open_time": times, "close": [1.0, 3.0] * days})

@@ -43,7 +43,7 @@ def test_a_relation_reaches_back_to_its_from(before: str, relation: str, alias: 
     assert (found.relation, found.alias, found.text) == (relation, alias, _BODY)
 
 
-def test_a_clause_stands_in_its_place_for_the_matcher() -> None:
+def test_a_clause_keeps_its_position_for_the_matcher() -> None:
     found = _clause(f"SELECT *\n  FROM t\n  {_BODY}")
     assert (found.line, found.column) == (3, 3)
     assert found.for_matcher().splitlines()[2] == f"  {_BODY}"
@@ -116,7 +116,7 @@ def test_a_joined_match_offers_no_conditions() -> None:
         ("MATCH_RECOGNIZE (PATTERN (A))", "1:1: MATCH_RECOGNIZE needs a table"),
     ],
 )
-def test_what_is_no_clause_is_refused_in_its_place(text: str, said: str) -> None:
+def test_an_invalid_clause_is_refused_with_its_position(text: str, said: str) -> None:
     with pytest.raises(TriggerRejected, match=said):
         Statement(text).clause()
 

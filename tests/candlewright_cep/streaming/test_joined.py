@@ -290,7 +290,7 @@ def test_a_trade_waits_for_the_bar_that_decides_it_and_no_longer() -> None:
     assert [row[1] for row in feeding.found] == [1, 2]
 
 
-def test_rows_out_of_reach_are_let_go_of() -> None:
+def test_rows_out_of_reach_are_dropped() -> None:
     feeding = Feeding(running(TEXTS["two tickers close together"]))
     for second in range(0, 3_000, 10):
         feeding.push(("ticks", 0), trades_of([("A", second), ("B", second)]))
@@ -308,7 +308,7 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
     [
         (
             "SELECT a.n FROM ticks a JOIN ohlc b ON a.ticker = b.ticker AND a.ts > b.close_time",
-            "a join on a stream goes by event times, or it would keep every row",
+            "a join on a stream uses event times, or it would keep every row",
         ),
         (
             "SELECT a.n FROM ticks a FULL JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '1' SECOND AND a.ts",
@@ -320,7 +320,7 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
         ),
         (
             "SELECT a.n FROM ticks a JOIN ohlc b ON a.ticker = b.ticker AND a.ts >= b.close_time",
-            "goes by event times, or it would keep every row (ON ... AND b.ts BETWEEN",
+            "uses event times, or it would keep every row (ON ... AND b.ts BETWEEN",
         ),
         (
             "SELECT a.n FROM ticks a ASOF JOIN ticks b ON a.ticker = b.ticker AND a.n >= b.n",

@@ -100,7 +100,7 @@ def test_one_stream_of_many_numbers_gives_what_each_text_gives_alone(
         (_pattern("A AS n > 1", "A", within="WITHIN INTERVAL '1' SECOND"), _pattern("A AS n > 1", "A")),
     ],
 )
-def test_what_is_no_number_of_a_comparison_keeps_triggers_apart(one: str, other: str) -> None:
+def test_triggers_that_differ_outside_compared_numbers_run_apart(one: str, other: str) -> None:
     keys = [lifted.key for sql in (one, other) if (lifted := _query(sql).lifted()) is not None]
     assert len(keys) == 2
     assert keys[0] != keys[1]

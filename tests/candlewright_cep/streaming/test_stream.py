@@ -188,7 +188,7 @@ def test_absence_of_an_event_is_a_timeout_row() -> None:
     assert events.context.match_number.tolist() == [2]
 
 
-def test_no_event_for_a_time_is_told_apart_from_its_end() -> None:
+def test_no_event_for_a_while_is_distinguished_from_the_end() -> None:
     sql = match(
         "MEASURES COUNT(*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A X*) WITHIN INTERVAL '5' SECOND "
         "DEFINE A AS price = 1, X AS NOT price = 2"
@@ -201,7 +201,7 @@ def test_no_event_for_a_time_is_told_apart_from_its_end() -> None:
     assert second.context is not None and second.context.timed_out.tolist() == [True]
 
 
-def test_match_numbers_go_on_after_a_restart() -> None:
+def test_match_numbers_continue_after_a_restart() -> None:
     running = Running(
         match("MEASURES MATCH_NUMBER() AS n, FIRST(price) AS p PATTERN (A B) DEFINE B AS price > A.price")
     )

@@ -166,7 +166,7 @@ def test_cooldown_holds_as_it_does_live(run: Run) -> None:
     assert f"{len(all_of_them) - len(times)} more fell into cooldown_seconds" in shown
 
 
-def test_a_text_that_cannot_run_live_runs_over_the_table_and_says_so(run: Run) -> None:
+def test_a_text_that_cannot_run_live_runs_over_the_table_and_reports_it(run: Run) -> None:
     sql = "SELECT close FROM ohlc ORDER BY close DESC LIMIT 3"
     result = run(sql, "--output", "json")
     assert [row["close"] for row in rows_of(result)] == sorted(bars()["close"].to_pylist())[-1:-4:-1]
@@ -201,7 +201,7 @@ def test_wrong_usage_is_exit_code_2(run: Run, arguments: tuple[str, ...]) -> Non
     assert run("price > 1", *arguments).exit_code == 2
 
 
-def test_progress_is_told_in_per_cent(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_in_per_cent(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backtest, "CHUNK_ROWS", 100)
     told: list[tuple[int, int]] = []
     found = backtest.run(
@@ -291,7 +291,7 @@ def test_as_seen_of_trades_is_refused_with_a_sentence(run: Run, lived: Path, sql
     assert str(result.exception).startswith("--as-seen is for triggers over ohlc: stored trades keep neither")
 
 
-def test_as_seen_without_published_bars_says_so(run: Run, lived: Path) -> None:
+def test_as_seen_without_published_bars_reports_it(run: Run, lived: Path) -> None:
     result = run("close > 1", "--as-seen", "--param", "period_seconds=300", "--data-dir", lived)
     assert result.exit_code == 1
     assert f"no bars of 5m of {TICKER} were published" in str(result.exception)

@@ -109,7 +109,7 @@ def test_usage(bus: Bus) -> None:
     assert run("replay", "0", "--part", "x").exit_code == 2
 
 
-def test_without_a_platform_one_sentence_says_so(tmp_path: Path) -> None:
+def test_without_a_platform_one_sentence_reports_it(tmp_path: Path) -> None:
     result = run("list", "--data-dir", str(tmp_path))
     assert result.exit_code == 1 and "no platform runs on" in str(result.exception)
 

@@ -83,7 +83,7 @@ def test_list_and_remove() -> None:
         run("remove", "bob")
 
 
-def test_that_keys_are_off_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notice_says_that_keys_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     def told() -> str:
         return CliRunner().invoke(app, ["keys", "list", "--data-dir", "d"]).stderr
 

@@ -48,7 +48,7 @@ def run(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         ("trigger", "try", "--sql", "close > 1", "--param", "period_seconds=60", "--ticker", "BTC/USDX.BINANCE"),
     ],
 )
-def test_nothing_stored_of_a_misspelt_ticker_is_said_with_near_ones(run: Run, command: tuple[str, ...]) -> None:
+def test_a_misspelt_ticker_without_data_is_reported_with_near_ones(run: Run, command: tuple[str, ...]) -> None:
     result = run(*command)
     assert f"did you mean {TICKER}?" in result.stderr + str(result.exception)
 
@@ -61,7 +61,7 @@ def test_another_market_is_not_proposed(run: Run, ticker: str) -> None:
     assert "did you mean" not in said
 
 
-def test_a_stored_ticker_without_gaps_is_no_mistake(run: Run) -> None:
+def test_a_stored_ticker_without_gaps_is_not_a_mistake(run: Run) -> None:
     assert run("gaps", TICKER).stderr.strip() == f"no gaps of {TICKER}"
 
 

@@ -50,7 +50,7 @@ def test_a_request_that_waits_is_listed_and_one_that_has_ended_is_not() -> None:
     assert (rows[0]["ticker"], rows[0]["period"], rows[0]["start"]) == ("BTC/USDT.KRAKEN", "1m", "2024-01-01T00:00:00Z")
 
 
-def test_what_was_trimmed_from_the_topic_is_passed_over() -> None:
+def test_trimmed_records_are_skipped() -> None:
     bus = FreshBus()
     bus.create_topic(topics.REQUESTS, 1)
     bus.publish(topics.REQUESTS, [submitted("old"), submitted("new")])

@@ -142,7 +142,7 @@ def test_batch_writes_times_intervals_dates_and_arrays_as_text(run: Run, ticks: 
     }
 
 
-def test_batch_goes_on_behind_a_case_that_fails_unexpectedly(
+def test_batch_continues_after_a_case_that_fails_unexpectedly(
     run: Run, ticks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def evaluate(sql: str, *_more: object, **_named: object) -> pa.Table:

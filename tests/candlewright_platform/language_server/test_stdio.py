@@ -61,7 +61,7 @@ async def test_an_editor_is_helped_over_stdio() -> None:
             lsp.CodeActionParams(document, found[-1].range, lsp.CodeActionContext(diagnostics=[found[-1]]))
         )
         fix, every = [each for each in actions or [] if isinstance(each, lsp.CodeAction)]
-        assert (fix.title, every.title) == ("Write price", "Mend all obvious slips")
+        assert (fix.title, every.title) == ("Write price", "Fix all obvious slips")
         assert fix.edit is not None and fix.edit.changes is not None
         assert fix.edit.changes[URI][0].range == found[-1].range
         assert every.edit is not None and every.edit.changes is not None

@@ -31,7 +31,7 @@ def test_an_endless_line_is_cut(tmp_path: Path) -> None:
     log.close()
 
 
-def test_errors_are_told_and_other_lines_are_not(tmp_path: Path) -> None:
+def test_errors_are_reported_and_other_lines_are_not(tmp_path: Path) -> None:
     told: list[str] = []
     log = logs.PartLog(tmp_path, "broker", told.append)
     lines = [

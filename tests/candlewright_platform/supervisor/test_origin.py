@@ -112,6 +112,6 @@ def test_a_server_that_the_user_names_counts_as_an_exchange_unless_the_settings_
         origin_of(settings.model_copy(update={"origin": EXCHANGES}), Choice(sandbox=True).names(settings))
 
 
-def test_parts_are_told_the_origin(tmp_path: Path) -> None:
+def test_parts_get_the_origin(tmp_path: Path) -> None:
     _, *parts = specs_of(Settings(data_dir=tmp_path), Choice(sandbox=True), SANDBOX)
     assert {part.environment["CANDLEWRIGHT_ORIGIN"] for part in parts} == {"sandbox"}

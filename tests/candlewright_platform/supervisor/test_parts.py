@@ -38,7 +38,7 @@ def test_a_given_bus_is_used_instead_of_an_own_one(settings: Settings) -> None:
     assert {spec.environment["CANDLEWRIGHT_BUS__URL"] for spec in specs} == {"redis://elsewhere"}
 
 
-def test_parts_are_told_the_embedded_bus(settings: Settings) -> None:
+def test_parts_get_the_embedded_bus(settings: Settings) -> None:
     redis, *others = specs_of(settings, Choice())
     assert Path(redis.command[0]).name == "redis-server"
     assert all(spec.environment["CANDLEWRIGHT_BUS__URL"].startswith("redis://") for spec in others)
@@ -63,7 +63,7 @@ def test_an_unknown_part_is_named(settings: Settings) -> None:
         specs_of(settings, Choice(parts=("brokr",)))
 
 
-def test_the_sandbox_stands_in_for_binance_alone(settings: Settings) -> None:
+def test_the_sandbox_replaces_only_binance(settings: Settings) -> None:
     specs = {spec.name: spec for spec in specs_of(settings, Choice(sandbox=True))}
     port = specs["sandbox"].command[specs["sandbox"].command.index("--port") + 1]
     ingestor = specs["ingestor-1"].environment
@@ -91,7 +91,7 @@ def test_own_variables_replace_inherited_ones_of_any_case() -> None:
     assert got == {"PATH": "/bin", "CANDLEWRIGHT_DATA_DIR": "new"}
 
 
-def test_a_spark_of_the_caller_is_not_taken_for_ours() -> None:
+def test_a_spark_of_the_caller_is_not_mistaken_for_ours() -> None:
     assert merged({"SPARK_REMOTE": "sc://elsewhere", "SPARK_CONNECT_MODE_ENABLED": "1"}, {}) == {}
 
 

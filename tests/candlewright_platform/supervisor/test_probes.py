@@ -13,7 +13,7 @@ def serve(folder: Path, status: Status) -> StatusServer:
     return StatusServer("127.0.0.1:0", lambda: status, port_file=folder / "part.http")
 
 
-def test_a_kept_connection_is_asked_again_and_made_anew_after_a_restart(
+def test_a_kept_connection_is_reused_and_reopened_after_a_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = 0
@@ -45,7 +45,7 @@ def test_a_kept_connection_is_asked_again_and_made_anew_after_a_restart(
     asyncio.run(ask())
 
 
-def test_a_connection_that_the_part_closed_is_made_anew_and_none_is_kept_with_half_an_answer(tmp_path: Path) -> None:
+def test_a_closed_connection_is_reopened_and_none_is_kept_with_half_an_answer(tmp_path: Path) -> None:
     answers = [b'{"ready": true}', b'{"ready": true}', None, b'{"ready": true}']
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -84,7 +84,7 @@ def test_parts_without_a_bus_of_their_own_start_at_once() -> None:
     assert starts(Supervision([PartPlan("relay", 2)]).handle(Begun(0.0))) == ["relay"]
 
 
-def test_ready_is_said_once_when_all_are() -> None:
+def test_ready_is_printed_once_all_parts_are_ready() -> None:
     supervision = Supervision(PLANS)
     supervision.handle(Begun(0.0))
     said: list[Command] = []

@@ -1,4 +1,4 @@
-"""The folder of keys: who is let in, by which door."""
+"""The folder of keys: which keys are accepted, by which door."""
 
 import stat
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_a_removed_key_is_unknown_at_once_and_counts_as_a_revocation(folder: Key
         folder.remove("alice")
 
 
-def test_a_key_made_anew_under_the_same_name_is_another(folder: KeyFolder, tmp_path: Path) -> None:
+def test_a_new_key_under_the_same_name_is_a_different_key(folder: KeyFolder, tmp_path: Path) -> None:
     old = folder.new("alice", tmp_path / "a")
     known = KnownKeys(folder)
     folder.remove("alice")
@@ -80,7 +80,7 @@ def test_a_barred_key_stays_out(folder: KeyFolder, tmp_path: Path) -> None:
     assert known.name_of(key.public, is_fresh=True) == ""
 
 
-def test_what_is_no_key_is_refused_with_its_path(tmp_path: Path) -> None:
+def test_an_invalid_key_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "k").write_text("name = 'a'\n")
     for path in (tmp_path / "k", tmp_path / "none"):
         with pytest.raises(ConfigurationError, match=str(path)):

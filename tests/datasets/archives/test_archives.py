@@ -78,7 +78,7 @@ def test_a_checksum_is_verified_where_there_is_one(tmp_path: Path) -> None:
         read(file)
 
 
-def test_a_header_is_passed_over_and_remarked(tmp_path: Path) -> None:
+def test_a_header_is_skipped_and_remarked(tmp_path: Path) -> None:
     rows = [["open_time", *"abcdefghijk"], *klines()]
     candles = read(archived(tmp_path, rows))
     assert len(seconds(candles)) == 3

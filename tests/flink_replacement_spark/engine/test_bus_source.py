@@ -55,7 +55,7 @@ def test_a_lost_checkpoint_begins_at_what_is_held(bus: FreshBus) -> None:
     assert positions_of(BusStreamReader(OPTIONS).initialOffset()) == {"0": 2, "1": 0}
 
 
-def test_a_query_that_goes_on_never_plans_behind_its_last_batch(bus: FreshBus) -> None:
+def test_a_continued_query_never_plans_before_its_last_batch(bus: FreshBus) -> None:
     fill(bus, 0, 30)
     reader = BusStreamReader(OPTIONS)
     start = reader.initialOffset()
@@ -91,7 +91,7 @@ def test_a_partition_of_the_bus_is_one_input_partition(bus: FreshBus) -> None:
     assert found == [RangesPartition((("t", 0, 1, 2, -1),))]
 
 
-def test_while_the_bus_is_away_there_is_no_news(bus: FreshBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_bus_is_away_nothing_is_reported(bus: FreshBus, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = BusStreamReader(OPTIONS)
     start = reader.initialOffset()
 

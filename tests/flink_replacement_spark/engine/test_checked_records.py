@@ -141,7 +141,7 @@ def test_a_clock_far_ahead_passes_no_deadline_over_bars() -> None:
 
 
 def test_a_bar_of_the_platform_is_not_measured_by_its_own_clock() -> None:
-    """It is made of trades that were looked at; the exchange's clock may be far ahead of ours."""
+    """It is made of trades that were checked; the exchange's clock may be far ahead of ours."""
     checked = CheckedRecords(BOUND)
     assert len(checked.values([stored(bus_topics.OHLC, 0, 0, bar(60, 1.0))])) == 1
 

@@ -30,7 +30,7 @@ def test_of_two_tasks_one_plans_a_step_and_both_carry_it_out() -> None:
     assert steps.newest("1") is NO_STEP
 
 
-def test_a_task_ahead_of_a_bus_that_went_back_does_not_go_on() -> None:
+def test_a_task_ahead_of_a_bus_that_went_back_does_not_continue() -> None:
     steps = Steps(FreshBus(), "q")
     steps.put("0", step(4, 5))
     with pytest.raises(BusError, match="has lost steps"):
@@ -154,7 +154,7 @@ def test_the_driver_learns_what_each_task_of_its_run_has_done_since_it_asked() -
     assert reports.silent_seconds >= silent >= 0, "the other task has said nothing since"
 
 
-def test_what_was_not_taken_is_held_and_the_bus_is_told_once_a_second() -> None:
+def test_unread_records_are_held_and_the_hold_moves_once_a_second() -> None:
     bus = FreshBus(2)
     bus.create_topic("t")
     held = Held(bus, "new", "old")

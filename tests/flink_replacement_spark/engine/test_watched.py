@@ -50,7 +50,7 @@ _UNAVAILABLE = "candlewright.wire.errors.BusUnavailable: no Redis at 6379"
         ("", ""),
     ],
 )
-def test_of_pages_the_line_that_says_why_is_told(reason: str, gist: str) -> None:
+def test_of_html_pages_the_line_with_the_reason_is_reported(reason: str, gist: str) -> None:
     assert gist_of(reason) == gist
 
 
@@ -59,10 +59,10 @@ def test_a_query_that_stopped_starts_only_where_it_may() -> None:
 
     def start() -> StreamingQuery:
         attempts.append(len(attempts))
-        raise PySparkException("the bus is away")
+        raise PySparkException("the bus is down")
 
     query = WatchedQuery("history", start, lambda: 0)
     query.check(may_start=False)
     assert attempts == []
     query.check()
-    assert attempts == [0] and query.problem == "the history query stopped: the bus is away"
+    assert attempts == [0] and query.problem == "the history query stopped: the bus is down"

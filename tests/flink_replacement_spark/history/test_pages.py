@@ -78,5 +78,5 @@ def test_what_one_page_does_not_know_is_null_in_its_rows_only() -> None:
     assert found["quote_volume"].to_pylist() == [2.0, None]
 
 
-def test_no_pages_are_no_rows() -> None:
+def test_no_pages_give_no_rows() -> None:
     assert candles([], 0, MINUTE, updated_at_us=0).num_rows == 0

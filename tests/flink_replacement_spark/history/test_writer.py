@@ -273,7 +273,7 @@ def test_a_crash_between_any_two_steps_is_made_good(bench: Bench, monkeypatch: p
     assert len(notifications(bench.bus)) == 1
 
 
-def test_rows_that_stand_there_already_are_confirmed_not_written(bench: Bench) -> None:
+def test_stored_rows_are_confirmed_and_not_written(bench: Bench) -> None:
     bench.feed.piece("first", range(5))
     bench.feed.done("first", 5)
     bench.batch()
@@ -383,7 +383,7 @@ def test_a_lost_piece_record_never_becomes_an_ok(bench: Bench) -> None:
     assert "only 5" in final.error_message
 
 
-def test_a_bad_record_is_counted_and_the_others_go_on(bench: Bench) -> None:
+def test_a_bad_record_is_counted_and_the_others_continue(bench: Bench) -> None:
     bench.feed.piece("r", range(5))
     bench.feed.done("r", 5)
     values = [b"", b"\x0a\xff", *(o.SerializeToString() for o in bench.feed.outcomes)]
@@ -512,7 +512,7 @@ def test_other_ends_are_passed_on_with_their_words(bench: Bench, status: Status)
     assert (final.row_count, final.error_message) == (0, "why")
 
 
-def test_an_earlier_final_stands(bench: Bench) -> None:
+def test_an_earlier_final_is_kept(bench: Bench) -> None:
     bench.feed.done("r", 0, status=ing.HistoryReadyNotification.TIMEOUT, text="late")
     bench.batch()
     bench.feed.piece("r", range(5))
@@ -522,7 +522,7 @@ def test_an_earlier_final_stands(bench: Bench) -> None:
     assert len(notifications(bench.bus)) == 1
 
 
-def test_an_unwritable_warehouse_is_told_and_recovered_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_warehouse_is_reported_and_recovered_from(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     original = append_or_find
     problems: list[str] = []
 
@@ -543,7 +543,7 @@ def test_an_unwritable_warehouse_is_told_and_recovered_from(bench: Bench, monkey
     assert bench.minutes() == list(range(5))
 
 
-def test_a_conflict_is_compared_anew_before_the_next_attempt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_is_compared_again_before_the_next_attempt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     original = append_or_find
     calls = []
 

@@ -198,7 +198,7 @@ def test_a_batch_writes_a_note_and_the_bus_keeps_what_the_state_needs(monkeypatc
     assert len(query.bus.items("live_state:q")) <= 13
 
 
-def test_states_of_versions_that_wrote_them_whole_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_of_versions_that_wrote_them_whole_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     query = _Query(FreshBus(1), "q", monkeypatch)
     live = LivePartition(0, HOUR)
     batch = TickBatch(ticker="A/B.C", first_sequence=1, timestamp=[T0], price=[7.0], size=[1.0])

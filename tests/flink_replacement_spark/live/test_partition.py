@@ -52,7 +52,7 @@ def partition() -> LivePartition:
     return LivePartition(0, 3_600 * SECOND)
 
 
-def test_a_ticker_that_nobody_asked_for_gets_one_minute_bars(partition: LivePartition) -> None:
+def test_an_unrequested_ticker_gets_one_minute_bars(partition: LivePartition) -> None:
     output = partition.process([_batch(1, (1, "9", 2.0), (2, "10", 3.0)), _batch(3, (61, "11", 4.0))], [_covered()])
     assert _bars(output) == [(TICKER, 60, 0, 2.0, 3.0, 0.2, 2, 0, True)]
     assert output.ticks == []
@@ -142,7 +142,7 @@ def test_a_gap_marks_its_bars_and_its_repair_publishes_them_again(partition: Liv
     assert [row[-3:] for row in _bars(output)] == [(2, 1, True)]
 
 
-def test_aggregates_stand_for_missing_trades(partition: LivePartition) -> None:
+def test_aggregates_replace_missing_trades(partition: LivePartition) -> None:
     seed = records.Seed(open_time=[T0 + 2 * SECOND], volume=[0.5], first_trade_id=[10], last_trade_id=[12])
     for column in (seed.open, seed.high, seed.low, seed.close):
         column.append(6.0)

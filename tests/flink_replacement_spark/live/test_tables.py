@@ -51,7 +51,7 @@ TICKER = "A/B.C"
 
 
 class Rewriting:
-    """MERGE without Spark: the table is written anew."""
+    """MERGE without Spark: the table is written again."""
 
     def __init__(self, case: "Case") -> None:
         self._case = case
@@ -219,7 +219,7 @@ def test_trades_that_a_query_with_a_lost_checkpoint_counts_again_are_stored_once
 
 
 @pytest.mark.parametrize("is_new_process", [False, True])
-def test_a_store_that_forgot_what_it_was_told_last_repeats_no_trade(case: Case, is_new_process: bool) -> None:
+def test_a_store_that_lost_its_last_call_repeats_no_trade(case: Case, is_new_process: bool) -> None:
     before = case.bus.get(FOLLOWED_TICKS.state, ["taken"])[0]
     case.trade(1, 2)
     case.drain()

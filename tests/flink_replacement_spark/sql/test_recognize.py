@@ -92,7 +92,7 @@ def test_all_rows_keep_the_columns_of_the_table(platform: Platform, rows: pa.Tab
     assert {"S", "D", "U"} == set(found.column("c").to_pylist())
 
 
-def test_aggregates_order_and_limit_lie_on_top(platform: Platform, rows: pa.Table) -> None:
+def test_aggregates_order_and_limit_apply_on_top(platform: Platform, rows: pa.Table) -> None:
     around = "SELECT ticker, COUNT(*) AS n, MAX(top - bottom) AS depth FROM {0} WHERE top - bottom > 2 AND ticker LIKE "
     around += "'MATCH%' GROUP BY ticker HAVING COUNT(*) > 3 ORDER BY n DESC, ticker LIMIT 3"
     found = run_sql(platform.settings, around.format(f"{_OURS} {_CLAUSE}"))

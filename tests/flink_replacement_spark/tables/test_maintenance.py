@@ -70,7 +70,7 @@ def test_whole_days_past_the_retention_go_and_no_younger_trade_does(
     assert kept() == sorted(young * 2)
     snapshot = load_table(catalog, TICKS).current_snapshot()
     assert snapshot is not None and snapshot.summary is not None
-    # Files were dropped, none was written anew.
+    # Files were dropped, none was written again.
     assert snapshot.summary["deleted-data-files"] is not None
     assert snapshot.summary["added-data-files"] is None
     maintenance.drop_old_ticks()

@@ -125,7 +125,7 @@ def test_a_crash_beside_the_commit_neither_loses_nor_repeats_a_row(
     assert case.told() == [(1, 0, 1.0), (1, 1, 2.0), (2, 0, 1.0), (3, 0, 1.0)]
 
 
-def test_what_is_no_bar_of_the_platform_is_left_out(case: Case) -> None:
+def test_bars_of_clients_are_left_out(case: Case) -> None:
     case.bus.publish(bus_topics.OHLC, [Record(b"\xff\xff\xff", key=TICKER.encode()), Record(b"", key=b"")])
     case.publish((1, 0, 1.0), source="mine")
     case.publish((2, 0, 1.0))
@@ -179,7 +179,7 @@ def test_a_remote_client_reads_the_same_by_spark(platform: Platform) -> None:
     assert near.stored(wanted, first_ns).to_arrow()["close"].to_pylist() == [1.0, 1.0, 1.0]
 
 
-def test_executors_append_what_nobody_knew(platform: Platform) -> None:
+def test_executors_append_new_rows(platform: Platform) -> None:
     feed = platform.feed("WIDE/USDT.BINANCE")
     merger = SparkMerger(platform.driver.session, open_catalog(platform.settings), platform.settings.bus.url)
 

@@ -138,7 +138,7 @@ def test_rows_of_all_tickers_go_through_one_use_and_its_outputs_are_the_events(b
     assert [row["x"] for event in driver.events("plain") for row in rows(event)] == [1, 2, 3]
 
 
-def test_batch_that_runs_again_puts_out_nothing_twice_and_the_state_goes_on(bus: Bus, start: Start) -> None:
+def test_repeated_batch_emits_nothing_twice_and_the_state_continues(bus: Bus, start: Start) -> None:
     driver = start(sums=_function())
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
@@ -190,7 +190,7 @@ def test_batch_that_breaks_off_gives_each_event_once_when_it_runs_again(
     assert driver.sums("t") == [1, 3, 6, 10]
 
 
-def test_function_that_dies_goes_on_from_its_state(bus: Bus, start: Start, tmp_path: Path) -> None:
+def test_function_that_dies_continues_from_its_state(bus: Bus, start: Start, tmp_path: Path) -> None:
     driver = start(sums=_function("crash", tmp_path / "note"))
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()

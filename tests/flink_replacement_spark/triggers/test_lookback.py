@@ -88,7 +88,7 @@ def test_trades_of_table_and_bus_meet_without_a_hole_or_a_double(bus: Bus, query
     assert seen(bus, "none", "total") == [16, 48, 112]
 
 
-def test_trades_that_nobody_stores_are_looked_for_on_the_bus(
+def test_trades_that_are_not_stored_are_searched_on_the_bus(
     bus: Bus, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trigger_lookback, "_KEPT_STEP", 2)
@@ -135,7 +135,7 @@ def test_a_pattern_begins_in_a_stored_bar_and_ends_in_a_live_one(bus: Bus, query
     assert seen(bus, "none") == []
 
 
-def test_only_what_is_asked_for_is_looked_at(bus: Bus, query: Query) -> None:
+def test_only_requested_data_is_examined(bus: Bus, query: Query) -> None:
     assert query.settings is not None
     store(query, TICKS, trade(1, 1), trade(2, 2))
     register(bus, "t", SUM, ONE, lookback_seconds="1")

@@ -65,7 +65,7 @@ def test_a_trigger_sees_rows_from_its_registration_to_its_removal(platform: Plat
     assert len(feed.events(bus, "span")) == 4
 
 
-def test_a_trigger_that_looks_back_goes_on_from_stored_bars(platform: Platform) -> None:
+def test_a_trigger_that_looks_back_continues_from_stored_bars(platform: Platform) -> None:
     ticker, bus = "PAST/USDT.BINANCE", platform.bus
     sql = """SELECT * FROM ohlc MATCH_RECOGNIZE (
       PARTITION BY ticker ORDER BY open_time MEASURES FIRST(close) AS first, LAST(close) AS last
@@ -90,7 +90,7 @@ def test_a_trigger_that_looks_back_goes_on_from_stored_bars(platform: Platform) 
     assert given == [("fresh", 1, 5), ("past", 2, 4), ("past", 1, 5)]
 
 
-def test_a_trigger_that_cannot_run_is_suspended_and_said_so_while_others_go_on(platform: Platform) -> None:
+def test_a_trigger_that_cannot_run_is_suspended_and_reported_while_others_continue(platform: Platform) -> None:
     ticker, bus = "FAIL/USDT.BINANCE", platform.bus
     version = feed.register(bus, "bad", "prise > 0", ticker)
     feed.register(bus, "good", "price > 0", ticker)

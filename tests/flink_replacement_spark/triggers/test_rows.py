@@ -155,7 +155,7 @@ def test_only_changed_parts_of_the_state_are_written_and_none_is_left_behind(bus
 
 
 @pytest.mark.parametrize("name", ["", "pointer", "meta", "triggers"])
-def test_a_state_that_cannot_be_read_is_named_and_its_triggers_begin_anew(bus: Bus, query: Query, name: str) -> None:
+def test_an_unreadable_state_is_reported_and_its_triggers_start_afresh(bus: Bus, query: Query, name: str) -> None:
     register(bus, "t", "price > 0", ONE)
     query.run()
     feed.trades(bus, ONE, 1, [11])

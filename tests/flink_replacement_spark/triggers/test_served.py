@@ -49,7 +49,7 @@ def owner(url: str, number: int, rules: TriggerRules = RULES) -> TriggerOwner:
 
 
 @pytest.mark.parametrize(("share_ns", "count"), [(0, 400), (1, 100)], ids=["at once", "behind"])
-def test_events_are_those_of_the_whole_table_each_once_whoever_dies(
+def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch, share_ns: int, count: int
 ) -> None:
     """`behind`: triggers that keep state take one row in each step, so that the others wait."""
@@ -95,7 +95,7 @@ def test_events_are_those_of_the_whole_table_each_once_whoever_dies(
         assert len({event.context["event_id"] for event in told}) == len(told)
 
 
-def test_a_chain_of_triggers_sees_each_event_once_whoever_dies(
+def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
     bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache, deaths, chance = OwnCache(), Deaths(often=0), random.Random(6)

@@ -116,7 +116,9 @@ def test_bars_wait_for_the_trades_of_their_partition_that_were_there(redis: Embe
     reader.stop()
 
 
-def test_time_goes_on_without_any_news(bus: Bus, reader: TriggerStreamReader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_continues_without_any_news(
+    bus: Bus, reader: TriggerStreamReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = reader.initialOffset()
     publish(bus, CONTROLS, 1)
     first = until(reader, start)
@@ -144,7 +146,7 @@ def test_every_partition_and_the_joint_one_have_work(bus: Bus, reader: TriggerSt
     assert {plan.controls for plan in plans.values()} == {Span(CONTROLS, 0, 1, 1)}
 
 
-def test_a_restarted_source_goes_on_from_what_was_planned(redis: EmbeddedRedis, bus: Bus) -> None:
+def test_a_restarted_source_continues_from_what_was_planned(redis: EmbeddedRedis, bus: Bus) -> None:
     reader = make_reader(redis.url)
     start = reader.initialOffset()
     publish(bus, CONTROLS, 1)

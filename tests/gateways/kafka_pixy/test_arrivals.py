@@ -28,7 +28,7 @@ def stage() -> Iterator[Stage]:
     found.arrivals.close()
 
 
-def test_new_records_of_watched_topics_are_told_and_of_no_others(stage: Stage) -> None:
+def test_new_records_are_reported_for_watched_topics_only(stage: Stage) -> None:
     for topic in "abc":
         stage.bus.publish(topic, [Record(b"")])
     stage.arrivals.watch(frozenset("ab"))
@@ -44,7 +44,7 @@ def test_new_records_of_watched_topics_are_told_and_of_no_others(stage: Stage) -
     assert stage.told.empty()
 
 
-def test_a_topic_that_is_made_after_it_was_asked_for_is_watched_beside_others(stage: Stage) -> None:
+def test_a_topic_that_is_made_after_it_was_requested_is_watched_beside_others(stage: Stage) -> None:
     stage.bus.create_topic("a")
     stage.arrivals.watch(frozenset({"a", "later"}))
     assert stage.next() == "a"

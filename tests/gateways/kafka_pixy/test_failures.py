@@ -100,7 +100,7 @@ def test_more_messages_than_memory_may_hold_are_refused(
     serve(scenario)
 
 
-def test_a_fault_in_reading_is_told_and_does_not_end_the_line(serve: Serve, bus: Away) -> None:
+def test_a_read_failure_is_reported_and_does_not_end_the_line(serve: Serve, bus: Away) -> None:
     async def scenario(client: Client) -> None:
         bus.create_group("t", "g", at_end=True)
         bus.away = {"fault"}
@@ -129,7 +129,7 @@ def test_a_group_that_cannot_be_made_promises_nothing(serve: Serve, bus: Away) -
     serve(scenario)
 
 
-def test_consumers_go_on_when_the_bus_is_back(serve: Serve, bus: Away) -> None:
+def test_consumers_continue_when_the_bus_is_back(serve: Serve, bus: Away) -> None:
     async def scenario(client: Client) -> None:
         bus.create_group("t", "g", at_end=True)
         await client.produce("t", b"x", b"bar")
@@ -173,7 +173,7 @@ def test_an_address_that_is_taken_is_an_error(bus: Away) -> None:
     asyncio.run(served(scenario, bus, [{}]))
 
 
-def test_a_stop_ends_waiting_calls_and_gives_back_what_nobody_saw(bus: Away) -> None:
+def test_a_stop_ends_waiting_calls_and_gives_back_undelivered_records(bus: Away) -> None:
     async def scenario() -> None:
         gateway = KafkaPixy(KafkaPixySettings(bind="127.0.0.1:0", long_polling_seconds=30), bus)
         await gateway.start()
@@ -219,7 +219,7 @@ def test_a_first_call_acknowledges_nothing_that_it_is_given_itself(
     serve(scenario)
 
 
-def test_what_is_read_during_a_stop_is_given_back_as_if_nobody_had_it(bus: Away) -> None:
+def test_records_read_during_a_stop_are_given_back_as_undelivered(bus: Away) -> None:
     async def scenario() -> None:
         gateway = KafkaPixy(KafkaPixySettings(bind="127.0.0.1:0", long_polling_seconds=30), bus)
         await gateway.start()

@@ -11,7 +11,7 @@ from gateways.kafka_pixy.instances import KEEP_SECONDS, PREFIX, TABLE, Instances
 from tests.fresh_bus import FreshBus
 
 
-def test_who_says_so_lives_until_it_leaves() -> None:
+def test_a_heartbeat_keeps_an_instance_alive_until_it_leaves() -> None:
     bus = FreshBus()
     one, two = Instances(bus), Instances(bus)
     one.beat()
@@ -58,7 +58,7 @@ def test_only_gateways_are_looked_for() -> None:
     assert here.ended(["somebody", "nobody", here.name]) == set()
 
 
-def test_those_that_could_say_nothing_while_the_bus_was_away_are_not_taken_for_dead() -> None:
+def test_those_that_could_say_nothing_while_the_bus_was_away_are_not_mistaken_for_dead() -> None:
     bus, now = FreshBus(), [0.0]
     here, other = Instances(bus, lambda: now[0]), PREFIX + "other"
     here.beat()

@@ -105,7 +105,7 @@ def test_calls_that_come_fast_are_read_ahead_for_unless_others_wait_elsewhere() 
         assert own.want(0.01 + 2 * READ_AHEAD_SECONDS) == Want(1, (0, 1))
 
 
-def test_what_nobody_comes_for_is_given_back_after_a_moment() -> None:
+def test_unclaimed_records_are_given_back_after_a_moment() -> None:
     own = line()
     own.offer([offered(0)], 1.0)
     assert own.give_up(1.0 + READ_AHEAD_SECONDS / 2) == []

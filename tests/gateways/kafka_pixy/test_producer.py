@@ -1,4 +1,4 @@
-"""Messages on their way to the bus: together, in order, and what becomes of them when the bus does not take them."""
+"""Messages on their way to the bus: together, in order, and what happens to them when the bus does not take them."""
 
 import asyncio
 import threading
@@ -81,7 +81,7 @@ def test_one_topic_does_not_wait_for_another() -> None:
     run(scenario)
 
 
-def test_a_failed_write_is_told_and_the_next_one_goes_on() -> None:
+def test_a_failed_write_is_reported_and_the_next_one_succeeds() -> None:
     async def scenario(producer: Producer, bus: Bus) -> None:
         bus.errors = [BusUnavailable("away")]
         with pytest.raises(BusUnavailable):
@@ -139,7 +139,7 @@ def test_a_call_beyond_what_may_wait_waits_for_room(monkeypatch: pytest.MonkeyPa
     assert run(scenario).values() == [0, 1, 2, 3]
 
 
-def test_a_write_that_breaks_is_told_and_the_next_one_goes_on() -> None:
+def test_a_write_that_breaks_is_reported_and_the_next_one_succeeds() -> None:
     async def scenario(producer: Producer, bus: Bus) -> None:
         bus.errors = [ValueError("a fault"), ValueError("a fault")]
         with pytest.raises(BusError, match="a fault"):

@@ -54,7 +54,7 @@ def test_the_key_decides_the_partition_by_the_known_hash(
     serve(scenario, partitions=partitions)
 
 
-def test_an_undefined_key_is_told_from_an_empty_one(serve: Serve) -> None:
+def test_an_undefined_key_is_distinguished_from_an_empty_one(serve: Serve) -> None:
     async def scenario(client: Client) -> None:
         await refused(client.consume("t", "g", no_ack=True))
         request = pixy.ProdRq(topic="t", message=b"none", key_undefined=True, key_value=b"ignored")
@@ -285,7 +285,7 @@ def test_a_topic_of_the_platform_takes_its_own_messages_only(serve: Serve, bus: 
     assert bus.topics() == []
 
 
-def test_the_sender_of_a_tick_dated_ahead_hears_of_the_bound(serve: Serve, bus: Bus) -> None:
+def test_the_sender_of_a_tick_dated_ahead_is_sent_the_bound(serve: Serve, bus: Bus) -> None:
     async def scenario(client: Client) -> None:
         ahead = time.time_ns() + 60_000_000_000
         tick = Tick(ticker="GATE/USDT.NOWHERE", trade_id="1", timestamp=ahead, price=1.0, size=1.0)
@@ -353,7 +353,7 @@ def test_a_full_topic_refuses_until_its_readers_have_read() -> None:
     asyncio.run(served(scenario, bus, [{}]))
 
 
-def test_a_line_that_nobody_asks_for_ends_and_its_group_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_line_ends_and_its_group_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_LINE_SECONDS", 0.05)
     monkeypatch.setattr(server, "BEAT_SECONDS", 0.05)
     bus = FreshBus(partitions=4)

@@ -95,7 +95,7 @@ def test_windows_close_by_the_time_of_later_points_and_at_the_end() -> None:
     assert [event.fieldsDouble["volume"] for event in events] == [5.0, 8.0]
 
 
-def test_snapshot_goes_on_in_the_middle_of_a_pattern() -> None:
+def test_snapshot_continues_in_the_middle_of_a_pattern() -> None:
     before = _matcher(VALLEY)
     before.take([_tick(1, 5.0), _tick(2, 3.0), _tick(1, 9.0, "ETH")])
     after = _matcher(VALLEY)
@@ -108,7 +108,7 @@ def _partial(responses: list[Response]) -> list[int | None]:
     return [event.fieldsInt.get("partial") for event in _events(responses)]
 
 
-def test_match_over_the_hole_behind_a_snapshot_is_marked_and_the_next_is_not() -> None:
+def test_match_over_the_hole_after_a_snapshot_is_marked_and_the_next_is_not() -> None:
     before = _matcher(VALLEY)
     before.take([_tick(1, 5.0), _tick(2, 3.0)])
     after = _matcher(VALLEY)
@@ -120,7 +120,7 @@ def test_match_over_the_hole_behind_a_snapshot_is_marked_and_the_next_is_not() -
     assert _partial(after.take(new)) == [1]
 
 
-def test_first_window_behind_a_hole_is_marked_and_a_row_alone_never() -> None:
+def test_first_window_after_a_hole_is_marked_and_a_single_row_never() -> None:
     windows = "SELECT ticker, COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE)"
     for sql, expected in ((windows, [1, None, None]), ("price > 1", [None, None, None])):
         before = _matcher(sql)
@@ -211,6 +211,6 @@ def test_rule_is_a_registered_trigger_with_its_parameters() -> None:
         named("through")
 
 
-def test_refused_text_is_told_with_line_and_column() -> None:
+def test_refused_text_is_reported_with_line_and_column() -> None:
     with pytest.raises(OptionsRefused, match=r"INVALID_SQL 1:8"):
         _matcher("price >")

@@ -111,7 +111,7 @@ def test_points_of_absurd_times_are_bars_or_skipped_and_no_failure(time: int) ->
     assert len(bars) + function.counts["skipped"] + function.counts["late"] == 2
 
 
-def test_integers_are_prices_too_and_a_volume_that_nobody_asked_for_may_be_missing() -> None:
+def test_integers_are_prices_too_and_an_unrequested_volume_may_be_missing() -> None:
     function = _minutes()
     function.take([point(0, {"price": 7}, symbol="BTC")])
     (bar,) = _bars(function.finish())
@@ -162,7 +162,7 @@ def test_options_that_no_bars_can_have_are_refused(options: list[Option]) -> Non
         _made(*options)
 
 
-def test_restored_bars_go_on_and_are_marked_for_the_hole_in_them() -> None:
+def test_restored_bars_continue_and_are_marked_for_their_gap() -> None:
     before = _minutes()
     before.take([_trade(1, 5.0, 0.1), _trade(2, 1.0, 0.2)])
     after = _minutes()

@@ -39,7 +39,7 @@ def _trade(second: int, **fields: Value) -> Point:
     return point(T0 + second * SECOND, {"price": 1.5, "volume": 2, **fields}, ticker=TICKER)
 
 
-def test_trades_become_ticks_and_go_on_to_the_next_node() -> None:
+def test_trades_become_ticks_and_continue_to_the_next_node() -> None:
     bus = FreshBus()
     points = [_trade(0, trade_id="7", side="sell")]
     responses = _publisher(bus).take(points)
@@ -68,7 +68,7 @@ def test_trade_that_is_sent_again_is_published_once() -> None:
     assert second.counts == {"points": 3, "published": 1, "repeated": 2, "refused": 0, "partial": 0, "waits": 0}
 
 
-def test_points_that_are_no_trade_are_counted_as_refused() -> None:
+def test_points_that_are_not_a_trade_are_counted_as_refused() -> None:
     bus = FreshBus()
     function = _publisher(bus)
     nameless = point(T0, {"price": 1.0, "volume": 1.0}, ticker="nonsense")

@@ -169,7 +169,7 @@ def test_batch_is_taken_at_its_end() -> None:
     assert function.counts["points"] == 3
 
 
-def test_half_a_batch_is_no_part_of_a_snapshot_and_is_dropped_at_the_end() -> None:
+def test_half_a_batch_is_not_part_of_a_snapshot_and_is_dropped_at_the_end() -> None:
     session, function = _session(is_batch=True)
     responses = session.handle([init([]), request("begin"), *_points(2), request("snapshot")])
     assert responses[1].snapshot.snapshot == b""
@@ -201,7 +201,7 @@ def test_info_tells_edges_and_options(name: str, is_batch: bool) -> None:
     }
 
 
-def test_options_are_told_apart_by_calls_and_types() -> None:
+def test_options_are_distinguished_by_calls_and_types() -> None:
     offered = function_named("match", lambda: None).options  # type: ignore[arg-type, return-value]
     options = Options.of([option("parameter", "a", "1"), option("parameter", "b", "2"), option("as", "x")], offered)
     assert [list(call) for call in options.every("parameter")] == [["a", "1"], ["b", "2"]]

@@ -41,7 +41,7 @@ class ShakyBus(FreshBus):
 
     def _check(self) -> None:
         if self.is_away:
-            raise BusUnavailable("the store is away")
+            raise BusUnavailable("the store is down")
 
     def create_group(self, topic: str, group: str, *, at_end: bool) -> None:
         self._check()

@@ -1,4 +1,4 @@
-"""What becomes of records that a client acknowledges or gives back."""
+"""What happens to records that a client acknowledges or gives back."""
 
 import time
 
@@ -43,7 +43,7 @@ async def test_an_offset_whose_partition_was_mixed_up_is_known_by_itself(
     assert await peer.pending() == 0
 
 
-async def test_what_is_given_back_comes_again_after_its_delay_and_not_for_ever(
+async def test_what_is_given_back_comes_again_after_its_delay_and_not_forever(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     publish(bus, b"a", b"b")

@@ -29,7 +29,7 @@ def test_the_file_of_a_dead_process_makes_way(listening: tuple[Path, socket.sock
     make_way(path)
 
 
-def test_one_who_is_too_busy_to_answer_is_no_dead_process(listening: tuple[Path, socket.socket]) -> None:
+def test_a_process_too_busy_to_answer_is_not_dead(listening: tuple[Path, socket.socket]) -> None:
     path, _ = listening
     waiting = [socket.socket(socket.AF_UNIX) for _ in range(4)]
     try:
@@ -45,7 +45,7 @@ def test_one_who_is_too_busy_to_answer_is_no_dead_process(listening: tuple[Path,
             each.close()
 
 
-def test_what_is_no_socket_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "s"
     make_way(path)
     path.write_text("mine")

@@ -107,7 +107,7 @@ async def test_a_read_that_may_bring_nothing_waits_at_rest_though_something_is_d
     assert len(looks) < 10
 
 
-async def test_several_topics_come_in_one_batch_that_is_not_larger_than_asked_for(
+async def test_several_topics_come_in_one_batch_that_is_not_larger_than_requested(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     for topic in ("a", "b", "c"):
@@ -126,7 +126,7 @@ async def test_several_topics_come_in_one_batch_that_is_not_larger_than_asked_fo
     assert {each.headers["topic"] for each in found} == {"a", "b", "c"}
 
 
-async def test_what_another_replica_let_lie_is_given_to_this_one(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
+async def test_records_left_by_another_replica_go_to_this_one(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
     publish(bus, b"a", b"b")
     lazy = connect(await serve("lazy", redeliver_seconds=0.3))
     (a,) = await lazy.read(1)
@@ -165,7 +165,7 @@ async def test_a_record_that_no_message_can_hold_is_given_up_and_stops_nothing(
     assert counted("candlewright_numaflow_given_up_total", why="too_large") == before + 1
 
 
-async def test_any_number_may_be_asked_for_with_any_time(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
+async def test_any_number_may_be_requested_with_any_time(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
     publish(bus, *(b"%d" % n for n in range(1_200)))
     peer = connect(await serve())
     assert len(await peer.read(2**64 - 1, 2**32 - 1)) == 1_200

@@ -109,7 +109,7 @@ def test_inner_topics_are_not_served(bus: ShakyBus, topic: str) -> None:
         NumaflowSource(NumaflowSettings.model_validate({"topic": topic}), bus)
 
 
-async def test_a_store_that_is_away_is_told_by_status_and_loses_nothing(
+async def test_an_unreachable_store_is_shown_by_status_and_loses_nothing(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     publish(bus, b"a", b"b")
@@ -135,9 +135,7 @@ async def test_a_store_that_is_away_is_told_by_status_and_loses_nothing(
     assert not gateway.problems()
 
 
-async def test_a_group_that_expired_is_made_anew_by_the_next_read(
-    bus: ShakyBus, serve: Serve, connect: Connect
-) -> None:
+async def test_an_expired_group_is_recreated_by_the_next_read(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
     publish(bus, b"a")
     peer = connect(await serve())
     (a,) = await peer.read(5)

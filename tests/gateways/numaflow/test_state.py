@@ -181,7 +181,7 @@ def test_offsets_come_back_from_the_wire(partition_id: int, offset: int) -> None
 
 
 @given(st.binary(max_size=20))
-def test_other_bytes_are_no_offset_of_ours_or_are_exactly_one(wire: bytes) -> None:
+def test_other_bytes_are_either_no_offset_or_exactly_one(wire: bytes) -> None:
     found = record_id(wire)
     assert found is None or record_id(wire_offset(found)) == found
 
@@ -197,7 +197,7 @@ def test_other_bytes_are_no_offset_of_ours_or_are_exactly_one(wire: bytes) -> No
         max_size=60,
     )
 )
-def test_no_record_is_forgotten_and_never_more_than_asked_for_come(steps: list[tuple[str, int]]) -> None:
+def test_no_record_is_forgotten_and_never_more_than_requested_come(steps: list[tuple[str, int]]) -> None:
     """Against a group of thirty records: each is with the client, refused, acknowledged, still new, or to be found."""
     state = opened()
     new = [RecordId(0, n) for n in range(30)]

@@ -33,7 +33,7 @@ READ = source.ReadRequest.Request(num_records=1)
         ("AckFn", HANDSHAKE, b"\xff\xff"),
     ],
 )
-async def test_a_stream_ends_for_what_is_no_message_of_its_place(
+async def test_a_stream_ends_for_a_message_out_of_place(
     serve: Serve, connect: Connect, call: str, first: bytes, second: bytes | None
 ) -> None:
     peer = connect(await serve())

@@ -89,7 +89,7 @@ class SourceServer:
         async for message in requests:
             if self.breaks_acks:
                 self.breaks_acks -= 1
-                await context.abort(grpc.StatusCode.INTERNAL, "the store is away")
+                await context.abort(grpc.StatusCode.INTERNAL, "the store is down")
             if self.holds_acks:
                 self.holds_acks -= 1
                 continue

@@ -258,7 +258,7 @@ async def test_mapped_payloads_become_ticks_and_unfit_ones_dead_letters(
     assert gateway.details()["sources"]["trades"]["unfit"] == 2
 
 
-async def test_a_payload_that_does_not_fit_stops_reading_where_that_is_asked_for(
+async def test_a_payload_that_does_not_fit_stops_reading_where_that_is_requested(
     bus: KillableBus, other: SourceServer, run: Run
 ) -> None:
     tick = cw.Tick(ticker=TICKER, trade_id="1", timestamp=1_700_000_000_000_000_000, price=1, size=1)
@@ -277,7 +277,7 @@ async def test_a_payload_that_does_not_fit_stops_reading_where_that_is_asked_for
     assert len(all_of(bus, "ticks")) == 3
 
 
-async def test_a_source_that_answers_no_acknowledgement_is_connected_to_anew(
+async def test_a_source_that_does_not_acknowledge_is_reconnected(
     bus: KillableBus, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session_module, "_SILENCE_SECONDS", 0.2)
@@ -308,7 +308,7 @@ async def test_a_batch_of_any_size_is_known_when_it_comes_again(
         await other.stop()
 
 
-async def test_a_bus_that_was_full_is_no_problem_any_more_once_it_takes_records(
+async def test_a_full_bus_stops_being_a_problem_once_it_accepts_records(
     bus: KillableBus, other: SourceServer, run: Run
 ) -> None:
     other.add(numbered(3))

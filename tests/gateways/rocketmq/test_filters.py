@@ -81,7 +81,7 @@ def test_conditions_over_properties(text: str, is_taken: bool) -> None:
         "a = --1b", "NULL", "(" * 500 + "a = 1" + ")" * 500, "NOT " * 500 + "a = 1", "a" * 9_000,
     ],
 )  # fmt: skip
-def test_what_is_no_condition_is_refused(text: str) -> None:
+def test_an_invalid_condition_is_refused(text: str) -> None:
     if text == "a":
         assert not accepts(text)
         return
@@ -99,13 +99,13 @@ def test_a_long_condition_is_as_good_as_a_short_one(text: str, is_taken: bool) -
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "1_0", "٣", "", "0x1", "1e", "--1"])
-def test_what_is_no_number_is_unknown_to_a_comparison_with_one(value: str) -> None:
+def test_a_non_number_compared_with_a_number_is_unknown(value: str) -> None:
     assert not accepts("a <> 5", a=value)
     assert not accepts("a = 5 OR a < 5 OR a > 5", a=value)
 
 
 @pytest.mark.parametrize("text", ["a |", "a || ", "||", "a|b"])
-def test_what_is_no_list_of_tags_is_refused(text: str) -> None:
+def test_an_invalid_list_of_tags_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         accepts(text, definition.TAG)
 
@@ -123,7 +123,7 @@ async def client(start: Start) -> Client:
     return await start()
 
 
-async def test_what_a_filter_drops_is_settled_for_that_group_and_reading_goes_on(client: Client) -> None:
+async def test_what_a_filter_drops_is_settled_for_that_group_and_reading_continues(client: Client) -> None:
     for index in range(80):
         await client.send("t", b"%d" % index, 0, tag="hit" if index == 70 else "miss")
     assert bodies(await client.receive("t", batch=8, tag="hit", hold=5)) == [b"70"]

@@ -43,7 +43,7 @@ async def test_in_order_each_partition_has_one_reader_until_it_says_goodbye(clie
     assert left == [[0, 1], [2, 3]]
 
 
-async def test_messages_of_one_group_lie_together_and_come_one_after_the_other(client: Client) -> None:
+async def test_messages_of_one_group_share_a_partition_and_arrive_in_order(client: Client) -> None:
     for index in range(3):
         assert code(await client.send("t", b"%d" % index, None, message_group="A")) == 0
     # Java's "A".hashCode() is 65.
@@ -55,7 +55,7 @@ async def test_messages_of_one_group_lie_together_and_come_one_after_the_other(c
     assert bodies(await asyncio.wait_for(waiting, 5)) == [b"1", b"2"]
 
 
-async def test_in_order_a_slow_reader_goes_on_with_the_handle_it_has(client: Client) -> None:
+async def test_in_order_a_slow_reader_continues_with_the_handle_it_has(client: Client) -> None:
     for index in range(2):
         await client.send("t", b"%d" % index, None, message_group="A")
     first, _ = [(await client.receive("t", batch=1, hide=0.01, hold=5, fifo=True)).messages[0] for _ in range(2)]
@@ -70,7 +70,7 @@ async def test_the_partition_of_the_message_is_used_where_the_request_names_none
     assert [state.end for state in bus.state("t")] == [0, 0, 0, 1]
 
 
-async def test_a_new_group_stands_where_its_policy_says(client: Client) -> None:
+async def test_a_new_group_starts_where_its_policy_says(client: Client) -> None:
     await client.send("t", b"old", 0)
     assert bodies(await client.receive("t", "resume", policy="RESUME")) == []
     assert bodies(await client.receive("t", "discard", policy="DISCARD")) == []
@@ -110,7 +110,7 @@ async def test_offsets_are_those_of_the_bus(client: Client, bus: Bus) -> None:
     assert code(await client.offset("history", definition.END)) == NOT_FOUND
 
 
-async def test_pulling_needs_no_group_and_goes_on_over_filtered_messages(client: Client, bus: Bus) -> None:
+async def test_pulling_needs_no_group_and_continues_over_filtered_messages(client: Client, bus: Bus) -> None:
     for index in range(4):
         await client.send("t", b"%d" % index, 0, tag="odd" if index % 2 else "even")
     reply = await client.pull("t", 0, tag="odd")
@@ -126,7 +126,7 @@ async def test_pulling_needs_no_group_and_goes_on_over_filtered_messages(client:
     assert bodies(await asyncio.wait_for(waiting, 5)) == [b"4"]
 
 
-async def test_pulling_outside_of_what_is_kept_says_where_to_go_on(client: Client, bus: Bus) -> None:
+async def test_pulling_outside_the_kept_range_says_where_to_continue(client: Client, bus: Bus) -> None:
     for index in range(3):
         await client.send("t", b"%d" % index, 0)
     past = await client.pull("t", 9)
@@ -160,7 +160,7 @@ async def test_commands_reach_the_client_that_waits_and_reports_are_taken(client
         assert code(await client.call(method, request)) == INVALID_ARGUMENT
 
 
-async def test_a_client_that_says_goodbye_is_let_go_at_once_and_given_nothing_more(client: Client) -> None:
+async def test_a_client_that_says_goodbye_is_released_at_once_and_gets_nothing_more(client: Client) -> None:
     await client.heartbeat("c", "g", "t")
     held = [
         asyncio.create_task(call)
@@ -208,7 +208,7 @@ async def test_a_call_without_deadline_is_held_no_longer_than_the_setting(start:
     assert bodies(await client.receive("t", hold=0, timeout=None)) == []
 
 
-async def test_with_access_keys_only_who_signs_is_let_in(start: Start) -> None:
+async def test_with_access_keys_only_signed_calls_are_accepted(start: Start) -> None:
     time_text = "20260101T000000Z"
     right = access.signature("secret", time_text)
     header = "MQv2-HMAC-SHA1 Credential={}/cn/RocketMQ, SignedHeaders=x-mq-date-time, Signature={}"

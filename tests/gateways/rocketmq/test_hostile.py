@@ -135,7 +135,7 @@ def test_the_check_sum_has_no_leading_zeros() -> None:
 @pytest.mark.parametrize(
     "change", [{"user": {"k": "v" * 70_000}}, {"tag": "t" * 70_000}, {"keys": ["k" * 10] * 7_000}, {"tag": "a|b"}]
 )
-async def test_what_stands_beside_the_body_is_bounded(client: Client, change: dict[str, object]) -> None:
+async def test_everything_besides_the_body_is_bounded(client: Client, change: dict[str, object]) -> None:
     assert code(await client.send("t", b"1", 0, **change)) == INVALID_ARGUMENT
 
 
@@ -143,7 +143,7 @@ async def test_notifications_have_no_partition_that_can_be_written_to(client: Cl
     assert code(await client.send("notifications", b"1", 0)) == NOT_FOUND
 
 
-async def test_a_pull_that_fails_says_where_to_go_on(client: Client, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_pull_says_where_to_continue(client: Client, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*arguments: object, **options: object) -> None:
         raise BusUnavailable("no server")
 
@@ -169,13 +169,13 @@ async def test_too_many_subscriptions_and_too_long_ids_are_refused(client: Clien
     assert bus.topics() == []
 
 
-async def test_reports_that_nobody_asked_for_are_not_kept(client: Client, bus: Bus) -> None:
+async def test_unrequested_reports_are_not_kept(client: Client, bus: Bus) -> None:
     report = service.ReportThreadStackTraceRequest(command_id="x" * 1_000, thread_stack_trace="main")
     assert code(await client.call("ReportThreadStackTrace", report)) == 0
     assert bus.items(TABLE_REPORTS) == {}
 
 
-async def test_who_said_goodbye_and_never_heartbeats_again_is_served_after_a_while(
+async def test_a_silent_client_after_goodbye_is_served_after_a_while(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.send("t", b"1", 0)
@@ -239,7 +239,7 @@ def test_a_record_with_any_headers_is_a_message(rest: object, kind: str) -> None
     assert messages.from_record(record, definition.Resource(name="t"), "h").body == b"body"
 
 
-async def test_times_that_are_none_are_refused_or_passed_over(client: Client, bus: Bus) -> None:
+async def test_times_that_are_none_are_refused_or_skipped(client: Client, bus: Bus) -> None:
     for seconds in (-(10**18), 10**18):
         message = definition.Message(topic=definition.Resource(name="t"), body=b"1")
         system = message.system_attribute
@@ -357,7 +357,7 @@ async def test_members_that_name_different_filters_are_counted(client: Client) -
     assert REGISTRY.get_sample_value(name) == before + 1
 
 
-async def test_the_sender_of_a_tick_dated_ahead_hears_of_the_bound(client: Client, bus: Bus) -> None:
+async def test_the_sender_of_a_tick_dated_ahead_is_sent_the_bound(client: Client, bus: Bus) -> None:
     tick = Tick(ticker="GATE/USDT.NOWHERE", trade_id="1", timestamp=time.time_ns() + 60 * 10**9, price=1.0, size=1.0)
     message = definition.Message(topic=definition.Resource(name="ticks"), body=tick.SerializeToString())
     message.system_attribute.message_id = "m"

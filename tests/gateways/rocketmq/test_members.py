@@ -20,7 +20,7 @@ def test_in_order_every_partition_has_exactly_one_reader(ids: set[str], partitio
     assert max(map(len, found)) - min(map(len, found)) <= 1
 
 
-def test_without_order_or_broadcasting_everybody_reads_everything() -> None:
+def test_without_order_or_broadcasting_every_member_reads_everything() -> None:
     assert assigned([member("a"), member("b")], "g", "t", client_id="a", partitions=3) == [0, 1, 2]
     broadcasting = [member(id, is_fifo=True, is_broadcasting=True) for id in "ab"]
     assert assigned(broadcasting, "g", "t", client_id="a", partitions=3) == [0, 1, 2]

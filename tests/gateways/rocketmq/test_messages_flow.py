@@ -110,7 +110,7 @@ async def test_the_last_refusal_makes_it_a_dead_letter_once(client: Client) -> N
     assert bodies(await client.receive("orders")) == []
 
 
-async def test_what_nobody_ever_answers_becomes_a_dead_letter(client: Client) -> None:
+async def test_an_unanswered_delivery_becomes_a_dead_letter(client: Client) -> None:
     await client.heartbeat("c", "g", "orders", most=2)
     await client.send("orders", b"poison", 0)
     for _ in range(2):
@@ -120,7 +120,7 @@ async def test_what_nobody_ever_answers_becomes_a_dead_letter(client: Client) ->
 
 
 @pytest.mark.parametrize("handle", ["", "x", "AAAA", "bm90IGEgaGFuZGxl"])
-async def test_text_that_is_no_handle_is_refused(client: Client, handle: str) -> None:
+async def test_text_that_is_not_a_handle_is_refused(client: Client, handle: str) -> None:
     await client.send("orders", b"1", 0)
     (message,) = (await client.receive("orders")).messages
     message.system_attribute.receipt_handle = handle
@@ -187,7 +187,7 @@ async def test_a_bus_that_is_away_is_a_status_and_a_problem_and_passes(
     assert code(await client.send("orders", b"3", 0)) == 0
 
 
-async def test_a_full_topic_is_told(client: Client, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_topic_is_reported(client: Client, bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise BusFull("orders", 2, 1)
 

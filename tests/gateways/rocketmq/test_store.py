@@ -20,10 +20,10 @@ async def store() -> AsyncIterator[Store]:
     await store.stop()
 
 
-async def test_a_record_wakes_who_waits_for_its_partition(store: Store) -> None:
+async def test_a_record_wakes_waiters_for_its_partition(store: Store) -> None:
     store.bus.create_topic("t", 2)
     event, other = asyncio.Event(), asyncio.Event()
-    # A partition that was not watched before is looked at once.
+    # A partition that was not watched before is checked once.
     for _ in range(2):
         store.watch([("t", 0)], event)
         store.watch([("t", 1)], other)
@@ -36,7 +36,7 @@ async def test_a_record_wakes_who_waits_for_its_partition(store: Store) -> None:
     assert not other.is_set()
 
 
-async def test_nothing_is_kept_of_those_who_waited_in_vain(store: Store) -> None:
+async def test_nothing_is_kept_of_waiters_that_timed_out(store: Store) -> None:
     store.bus.create_topic("t", 1)
     for _ in range(50):
         event = asyncio.Event()

@@ -52,7 +52,7 @@ async def test_a_time_too_far_ahead_is_refused(start: Start) -> None:
     assert code(await client.send("t", delivery_timestamp=due)) == INVALID_ARGUMENT
 
 
-async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(start: Start) -> None:
+async def test_a_half_message_is_invisible_until_it_is_committed(start: Start) -> None:
     client = await start()
     sent = await client.send("t", b"half", 0, message_type=TRANSACTION, message_id="m")
     assert (sent.message_id, len(sent.transaction_id)) == ("m", 32)
@@ -92,7 +92,7 @@ async def test_a_silent_sender_is_asked_and_any_producer_of_its_group_may_answer
     assert bodies(await client.receive("t")) == [b"half"]
 
 
-async def test_without_a_producer_nobody_is_asked_and_it_does_not_count(start: Start, bus: Bus) -> None:
+async def test_without_a_producer_no_one_is_asked_and_it_does_not_count(start: Start, bus: Bus) -> None:
     client = await start(transaction_check_seconds=0.05, transaction_check_max=1)
     group = definition.Resource(name="group")
     id = (await client.send("t", b"half", 0, message_type=TRANSACTION, producer_group=group)).transaction_id
@@ -100,7 +100,7 @@ async def test_without_a_producer_nobody_is_asked_and_it_does_not_count(start: S
     assert code(await client.end(id)) == 0
 
 
-async def test_what_nobody_decides_is_put_away_after_the_last_question(start: Start) -> None:
+async def test_undecided_messages_are_put_away_after_the_last_query(start: Start) -> None:
     client = await start(transaction_check_seconds=0.02, transaction_check_max=2)
     await client.heartbeat("p", "group")
     group = definition.Resource(name="group")
@@ -136,7 +136,7 @@ async def test_several_gateways_publish_a_timed_message_once(start: Start, bus: 
     assert sum(state.end for state in bus.state("t")) == 20
 
 
-async def test_who_dies_between_publishing_and_removing_leaves_nothing_to_publish_twice(
+async def test_a_kill_between_publishing_and_removing_leaves_nothing_to_publish_twice(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*arguments: object, **options: object) -> None:

@@ -36,7 +36,7 @@ def test_paths_schemes_and_nesting_are_kept() -> None:
 
 
 @pytest.mark.parametrize("server", ["127.0.0.1:9001", "ftp://x", "", "http://"])
-def test_a_server_that_is_no_url_is_refused(server: str) -> None:
+def test_a_server_that_is_not_a_url_is_refused(server: str) -> None:
     with pytest.raises(ConfigurationError):
         redirected({"public": "https://x"}, server)
 

@@ -68,7 +68,7 @@ async def test_a_short_wait_is_waited_and_a_long_one_blocks_the_venue() -> None:
         await budget.take(Call.CANDLES, progress)
 
 
-async def test_a_background_call_waits_for_its_share_first_and_blocks_nobody() -> None:
+async def test_a_background_call_waits_for_its_share_first_and_blocks_no_other() -> None:
     bus, blocked, progress = CountingBus(), list[float](), HastyProgress(is_background=True)
     bus.answers = [30.0]
     await budget_on(bus, blocked).take(Call.CANDLES, progress)

@@ -168,7 +168,7 @@ def test_one_page_that_is_empty_by_mistake_costs_no_candle(lie: int, fill: Fill)
     assert summary.holes == ()
 
 
-async def test_a_page_that_repeats_is_no_progress() -> None:
+async def test_a_page_that_repeats_is_not_progress() -> None:
     class Stuck(FakeSource):
         async def page(self, query: Query, progress: Progress) -> Page:
             self.asked.append(query)
@@ -224,7 +224,7 @@ async def test_what_the_exchange_calls_unfinished_is_unfinished_whatever_its_clo
     assert summary.exchange_time < held[-1] + MINUTE
 
 
-async def test_the_newest_candle_is_asked_for_once_late_trades_had_their_time() -> None:
+async def test_the_newest_candle_is_requested_after_the_time_for_late_trades() -> None:
     held = [BASE + n * MINUTE for n in range(11)]
     progress = HastyProgress()
     source = FakeSource(held, max_candles=20)

@@ -186,7 +186,7 @@ async def test_a_bus_that_is_away_costs_no_candle(threads: BusThreads) -> None:
     assert got == opens
 
 
-async def test_a_year_before_the_listing_is_asked_for_once(fresh_bus: Bus, threads: BusThreads) -> None:
+async def test_a_year_before_the_listing_is_requested_once(fresh_bus: Bus, threads: BusThreads) -> None:
     """There were 1,040 questions: 52 pieces, each of which asked twice for each of its ten pages."""
     listed = open_containing(utc_ms("2020-08-11T06:00:00") * 1_000_000, 60)
     start = listed - 365 * DAY

@@ -51,7 +51,7 @@ def put_aside(bus: FreshBus) -> list[Trade]:
 
 
 @pytest.mark.parametrize(("speed", "nth"), [(1.0, 8), (20.0, 40)])
-async def test_trades_far_ahead_are_put_aside_and_their_ids_are_no_gap(
+async def test_trades_far_ahead_are_put_aside_and_their_ids_are_not_a_gap(
     speed: float, nth: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bus, wild = FreshBus(), Wild(monkeypatch, nth)
@@ -59,7 +59,7 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_no_gap(
         # No silence is asked about: whatever is asked here, a trade that was put aside was missed.
         async with ingestor(bus, exchange.url, config=replace(CONFIG, silence_floor=3_600.0)) as own:
             task = own.start(TICKER, "j1")
-            # What came before the subscription is asked for, and a connection whose first trade is long in coming.
+            # What came before the subscription is requested, and a connection whose first trade is long in coming.
             await until(lambda: put_aside(bus), 100)
             # Repairs are counted with each clock.
             clocks = len(marks(bus, TICKER, "clock"))
@@ -75,7 +75,7 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_no_gap(
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert max(trade[TIME] for trade in found) <= newest_ns
     assert not marks(bus, TICKER, "gap")
-    # What a connection's end cost is asked for; a machine that stalls for seconds may lose one.
+    # What a connection's end cost is requested; a machine that stalls for seconds may lose one.
     assert counted("repairs") == before or counted("disconnects") > connections
     assert all(clock.exchange_time <= newest_ns for clock in marks(bus, TICKER, "clock"))
 
@@ -114,7 +114,7 @@ async def test_one_wild_answer_of_the_exchanges_clock_moves_nothing(monkeypatch:
     assert max(clock.exchange_time for clock in marks(bus, TICKER, "clock")) <= newest_ns
 
 
-def test_who_takes_over_goes_on_after_a_wild_trade_on_the_bus_without_its_time() -> None:
+def test_a_successor_continues_after_a_wild_trade_on_the_bus_without_its_time() -> None:
     bus = FreshBus()
     now = time.time_ns()
     trades = [(n, now + (AHEAD_NS if n == 3 else 0), 1.0, 1.0, 1, str(n), now) for n in (1, 2, 3)]

@@ -61,7 +61,7 @@ async def test_a_job_starts_with_the_minute_and_seeds_the_longer_bars() -> None:
     assert clock.exchange_time > minute * 1_000_000 and clock.sequence <= len(ids(bus, TICKER))
 
 
-async def test_a_job_that_begins_with_a_minute_has_the_minute_before_in_which_it_was_asked_for() -> None:
+async def test_a_job_that_begins_with_a_minute_has_the_minute_before_in_which_it_was_requested() -> None:
     bus = FreshBus()
     async with Sandbox(seed=3, clock="2024-03-05T12:34:03", speed=0.01, rate_limit=False) as exchange:
         minute = exchange.clock.now() // 60_000 * 60_000
@@ -74,7 +74,7 @@ async def test_a_job_that_begins_with_a_minute_has_the_minute_before_in_which_it
         assert ids(bus, TICKER)[0] == exchange.markets["BTCUSDT"].fill_at(minute - 60_000)
 
 
-async def test_trades_that_were_asked_for_say_how_far_the_exchanges_clock_is_ahead_and_live_ones_do_not() -> None:
+async def test_trades_that_were_requested_say_how_far_the_exchanges_clock_is_ahead_and_live_ones_do_not() -> None:
     bus = FreshBus()
     async with sandbox(1.0) as exchange:
         ahead = exchange.clock.now() * 1_000_000 - time.time_ns()
@@ -271,7 +271,7 @@ async def test_while_the_store_is_at_its_maxmemory_live_trades_wait_and_none_is_
     assert not marks(bus, TICKER, "gap")
 
 
-async def test_another_ingestor_goes_on_where_the_dead_one_stopped() -> None:
+async def test_another_ingestor_continues_where_the_dead_one_stopped() -> None:
     bus = FreshBus()
     async with sandbox() as exchange:
         async with ingestor(bus, exchange.url) as first:
@@ -411,7 +411,7 @@ async def test_a_silence_about_which_the_exchange_cannot_be_asked_is_a_gap_until
     assert_each_once(bus)
 
 
-async def test_a_gap_about_which_the_exchange_did_not_answer_is_asked_for_again(
+async def test_a_gap_about_which_the_exchange_did_not_answer_is_requested_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("ingestor.realtime.owed.AGAIN_SECONDS", 0.2)

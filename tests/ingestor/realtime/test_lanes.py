@@ -56,7 +56,7 @@ async def test_trades_and_marks_leave_in_order() -> None:
     assert not broken and lane.unpublished == 0
 
 
-async def test_trades_that_were_asked_for_leave_apart_from_those_that_came() -> None:
+async def test_trades_that_were_requested_leave_apart_from_those_that_came() -> None:
     bus = FreshBus()
     publisher, lane, _ = await lane_on(bus)
     publisher.publish(lane, trades(1, 5), -3)

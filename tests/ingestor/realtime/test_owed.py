@@ -1,4 +1,4 @@
-"""When gaps are asked for again."""
+"""When gaps are requested again."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ REPAIR = Repair((1, 1, 1.0, 1.0, 1, "1", 1))
 LOST = (Lost("2", "3", 1, 2, 2, "no answer"),)
 
 
-def test_a_gap_is_asked_for_ever_more_seldom_and_at_last_no_more() -> None:
+def test_a_gap_is_requested_at_growing_intervals_and_finally_given_up() -> None:
     owed = OwedGaps()
     owed.add(REPAIR, LOST, 0.0)
     at, asked = 0.0, []
@@ -24,7 +24,7 @@ def test_a_gap_is_asked_for_ever_more_seldom_and_at_last_no_more() -> None:
     assert GIVEN_UP_SECONDS - LONGEST_SECONDS <= asked[-1] <= GIVEN_UP_SECONDS + LONGEST_SECONDS
 
 
-def test_an_answered_gap_is_not_asked_for_again_and_others_take_their_turn() -> None:
+def test_an_answered_gap_is_not_requested_again_and_others_take_their_turn() -> None:
     owed = OwedGaps()
     for number in range(MAX_OWED + 1):
         owed.add(REPAIR, LOST, float(number))

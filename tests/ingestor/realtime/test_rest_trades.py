@@ -50,7 +50,7 @@ def test_an_aggregate_whose_other_trades_are_unknown_is_not_guessed_at() -> None
     assert cut(whole, 90, 200, known={}) == whole
 
 
-def test_a_row_that_is_no_trade_is_a_bad_reply() -> None:
+def test_a_row_that_is_not_a_trade_is_a_bad_reply() -> None:
     with pytest.raises(BadReply):
         parsed([{"id": 1}], binance.rest_trade)
 

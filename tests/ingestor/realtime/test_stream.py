@@ -139,7 +139,7 @@ def test_order_is_numeric_where_ids_gain_a_digit_in_one_millisecond() -> None:
     assert released(out) == [998, 999, 1000, 1001]
 
 
-def test_a_swapped_pair_is_no_gap() -> None:
+def test_a_swapped_pair_is_not_a_gap() -> None:
     stream = opened()
     stream.came([trade(101)], 0.0)
     assert released(stream.came([trade(103)], 0.1)) == []
@@ -148,7 +148,7 @@ def test_a_swapped_pair_is_no_gap() -> None:
     assert stream.counts.repairs == 0
 
 
-def test_a_block_late_by_800_ms_is_no_gap() -> None:
+def test_a_block_late_by_800_ms_is_not_a_gap() -> None:
     stream = opened()
     stream.came([trade(101)], 0.0)
     out = stream.came([trade(order) for order in range(111, 121)], 0.1)
@@ -158,7 +158,7 @@ def test_a_block_late_by_800_ms_is_no_gap() -> None:
     assert not only(out, Repair)
 
 
-def test_a_hole_is_asked_for_when_the_window_has_passed() -> None:
+def test_a_hole_is_requested_when_the_window_has_passed() -> None:
     stream = opened()
     stream.came([trade(101)], 0.0)
     stream.came([trade(105)], 0.1)
@@ -167,7 +167,7 @@ def test_a_hole_is_asked_for_when_the_window_has_passed() -> None:
     assert isinstance(repair, Repair) and (repair.after[ORDER], repair.until) == (101, 104)
 
 
-def test_trades_behind_a_hole_wait_for_the_answer() -> None:
+def test_trades_after_a_hole_wait_for_the_answer() -> None:
     stream = opened()
     stream.came([trade(101)], 0.0)
     stream.came([trade(105)], 0.1)
@@ -179,7 +179,7 @@ def test_trades_behind_a_hole_wait_for_the_answer() -> None:
     assert stream.is_sound
 
 
-def test_a_jump_after_a_reconnection_is_asked_for_at_once() -> None:
+def test_a_jump_after_a_reconnection_is_requested_at_once() -> None:
     stream = opened()
     stream.closed(1.0)
     stream.connected(2.0)
@@ -199,7 +199,7 @@ def test_what_rest_does_not_keep_is_given_up_by_name() -> None:
     assert out.index(lost) < next(i for i, command in enumerate(out) if isinstance(command, Release))
 
 
-def test_ids_that_the_exchange_never_gave_are_no_gap() -> None:
+def test_ids_that_the_exchange_never_gave_are_not_a_gap() -> None:
     stream = opened()
     stream.came([trade(101)], 0.0)
     stream.came([trade(105)], 0.1)
@@ -264,7 +264,7 @@ def loose_trade(name: str, time_ms: int) -> Trade:
     return (0, time_ms * MILLISECOND, 1.0, 1.0, 1, name, time_ms)
 
 
-def test_a_loose_stream_asks_before_it_goes_on_after_a_close() -> None:
+def test_a_loose_stream_asks_rest_before_it_continues_after_a_close() -> None:
     stream = LooseStream()
     stream.connected(0.0)
     stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
@@ -310,7 +310,7 @@ def test_a_loose_stream_that_was_quiet_after_a_close_asks_again_for_what_its_fir
     assert isinstance(release, Release) and stream.is_sound
 
 
-def test_trades_are_not_taken_for_repeats_for_ever_where_ids_begin_anew() -> None:
+def test_trades_are_not_mistaken_for_repeats_forever_if_ids_restart() -> None:
     stream = DenseStream()
     stream.connected(0.0)
     stream.open(trade(10**14, 1_000))
@@ -323,7 +323,7 @@ def test_trades_are_not_taken_for_repeats_for_ever_where_ids_begin_anew() -> Non
     assert released(stream.came([trade(8, 70_002)], 69.1)) == [8]
 
 
-def test_a_silent_ticker_is_asked_for_ever_more_seldom_until_something_comes() -> None:
+def test_a_silent_ticker_is_requested_at_growing_intervals_until_something_arrives() -> None:
     streams: list[tuple[TradeStream, Trade]] = [
         (opened(), trade(101)),
         (LooseStream(), loose_trade("b", 2_000)),

@@ -186,7 +186,7 @@ async def test_what_a_close_cost_is_counted_once_though_rest_shows_fills_one_by_
     assert [one[TIME] for one in found] == sorted(one[TIME] for one in found)
 
 
-async def test_a_page_that_lags_behind_the_socket_is_asked_for_again(venue: Venue) -> None:
+async def test_a_page_that_lags_behind_the_socket_is_requested_again(venue: Venue) -> None:
     async with streaming(venue, (1,)) as (bus, ticker):
         await venue.cut()
         venue.order(20)

@@ -127,7 +127,7 @@ def test_older_names_of_a_venue_have_its_description_and_others_the_default() ->
     assert other.candles.fill is Fill.UNKNOWN
 
 
-def test_an_unfinished_candle_is_marked_where_the_venue_says_so() -> None:
+def test_an_unfinished_candle_is_marked_where_the_venue_reports_it() -> None:
     query = Query(MARKET, "1m", 60, 0, 600 * SECOND, 150 * SECOND)
     replies = {
         "OKX": {"data": [["120000", "1", "1", "1", "1", "1", "1", "1", "0"], ["60000", *"1111111", "1"]]},

@@ -146,7 +146,7 @@ async def test_older_kraken_candles_are_built_from_trades_and_equal_the_exchange
     assert summary.expected == 250 and summary.rows == len(candles)
 
 
-async def test_a_gap_in_the_ids_of_older_trades_is_no_candle(shared_data: Path) -> None:
+async def test_a_gap_in_the_ids_of_older_trades_is_not_a_candle(shared_data: Path) -> None:
     rows = _kraken_reply(shared_data)
     trades = json.loads((shared_data / "kraken" / "xbtusdt_trades_rest.json").read_text())["result"]["XBTUSDT"]
     start = int(trades[0][2]) // 60 * 60 + 60
@@ -159,7 +159,7 @@ async def test_a_gap_in_the_ids_of_older_trades_is_no_candle(shared_data: Path) 
             await fetch(client, HistoryJob("BTC/USDT", 60, start * SECOND, kept_from * SECOND))
 
 
-async def test_trades_that_an_empty_answer_leaves_out_are_asked_for_again(shared_data: Path) -> None:
+async def test_trades_that_an_empty_answer_leaves_out_are_requested_again(shared_data: Path) -> None:
     rows = _kraken_reply(shared_data)
     trades = json.loads((shared_data / "kraken" / "xbtusdt_trades_rest.json").read_text())["result"]["XBTUSDT"]
     start = int(trades[0][2]) // 60 * 60 + 60

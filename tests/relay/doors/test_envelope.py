@@ -37,7 +37,7 @@ def test_any_frames_become_one_event_for_their_sender(frames: list[bytes]) -> No
 
 
 @pytest.mark.parametrize("is_req", [False, True])
-def test_a_message_is_read_behind_an_empty_delimiter_or_without_one(is_req: bool) -> None:
+def test_a_message_is_read_with_or_without_an_empty_delimiter(is_req: bool) -> None:
     delimiter = [b""] if is_req else []
     frames = [b"me", *delimiter, *encode(submit("r"))]
     assert open_envelope(frames, len(frames), 7) == MessageReceived(Peer(b"me", is_req), submit("r"), 7)

@@ -56,7 +56,7 @@ def test_bare_prefixes_and_what_is_not_its_own_are_refused(subscription: str) ->
     assert not may_subscribe("alice", subscription.encode())
 
 
-def test_bytes_that_are_no_text_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     assert not may_subscribe("alice", b"RESPONSE:alice\xff")
 
 
@@ -77,7 +77,7 @@ def test_no_client_ever_receives_a_private_topic_of_another(
     ]
     for number, rest in ids:
         for owner in names[number : number + 1]:
-            # Of a request any id may be asked for; what is published on its topic is looked at once more.
+            # Of a request any id may be requested; what is published on its topic is checked once more.
             published = {*topics.final_topics(rest, owner + rest, owner), *topics.final_topics(owner + rest, "", owner)}
             published |= {topics.trigger(owner + rest), topics.response(owner)}
             for topic in published:

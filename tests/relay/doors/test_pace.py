@@ -30,13 +30,13 @@ def test_a_flood_rests_while_another_client_waits() -> None:
     assert rest == 0, "the other one has been silent for long"
 
 
-def test_after_a_pause_it_is_no_flood() -> None:
+def test_after_a_pause_it_is_not_a_flood() -> None:
     pace = Pace()
     at = flood(pace)
     assert pace.rest([*ROUND, OTHER], 0.01, at + 5) == 0
 
 
-def test_many_clients_with_few_messages_are_no_flood() -> None:
+def test_many_clients_with_few_messages_are_not_a_flood() -> None:
     pace = Pace()
     for number in range(FLOOD_MESSAGES):
         assert pace.rest([b"%d" % number], 0.01, number / 1_000) == 0

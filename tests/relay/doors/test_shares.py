@@ -97,7 +97,7 @@ def from_address(platform: Platform, address: str, *topics: str) -> Subscriber:
     return subscriber
 
 
-def test_who_has_used_up_a_share_is_told_and_others_are_served(start_relay: Start) -> None:
+def test_a_client_past_its_share_is_notified_and_others_are_served(start_relay: Start) -> None:
     platform = start_relay(limits=SHARED)
     greedy = platform.subscriber(topic("A"), topic("B"))
     eventually(lambda: len(table(platform.bus)) == 2)
@@ -114,7 +114,7 @@ def test_who_has_used_up_a_share_is_told_and_others_are_served(start_relay: Star
     assert "the platform follows 4 live topics" in refused(elsewhere)[1]
 
 
-def test_who_was_refused_is_served_once_there_is_room(start_relay: Start) -> None:
+def test_a_refused_client_is_served_once_there_is_room(start_relay: Start) -> None:
     platform = start_relay(limits=SHARED)
     greedy = platform.subscriber(topic("A"), topic("B"))
     eventually(lambda: len(table(platform.bus)) == 2)

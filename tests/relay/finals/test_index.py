@@ -31,7 +31,7 @@ def test_the_index_gives_each_client_its_newest_finals(entries: list[tuple[str, 
         assert index.newest(client_id, count) == sorted(own, key=lambda p: (p.partition, p.offset))
 
 
-def test_what_a_full_index_lets_go_of_is_counted() -> None:
+def test_entries_dropped_by_a_full_index_are_counted() -> None:
     def counted() -> float:
         return REGISTRY.get_sample_value("candlewright_relay_forgotten_finals_total") or 0.0
 

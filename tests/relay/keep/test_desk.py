@@ -98,7 +98,7 @@ def test_without_rules_nothing_is_written(bus: FreshBus) -> None:
     assert read_summary(bus) is None and requests(bus) == [] and running.desk.summary == []
 
 
-def test_who_lost_the_role_asks_for_nothing(bus: FreshBus) -> None:
+def test_a_relay_without_the_role_requests_nothing(bus: FreshBus) -> None:
     roles = Roles(bus.url)
     term = roles.acquire("registry", "one", 60.0)
     assert term is not None

@@ -97,7 +97,7 @@ def test_history_is_fetched_range_by_range_up_to_what_has_closed() -> None:
     assert keeping.state.summary(NOW)[0]["behind"] == 0
 
 
-def test_fresh_candles_are_asked_for_again_after_a_while() -> None:
+def test_fresh_candles_are_requested_again_after_a_while() -> None:
     keeping = Keeping(BTC)
     while asked := keeping.ask():
         keeping.end(asked[0])
@@ -106,7 +106,7 @@ def test_fresh_candles_are_asked_for_again_after_a_while() -> None:
     assert minutes(update) == (120_000, 120_015)
 
 
-def test_what_had_not_closed_is_asked_for_again() -> None:
+def test_what_had_not_closed_is_requested_again() -> None:
     keeping = Keeping(rule("BTC/USDT.BINANCE", since="2024-03-24T07:00:00Z"))
     [asked] = keeping.ask()
     keeping.end(asked, closed_until=asked.asked.end - MINUTE)
@@ -155,7 +155,7 @@ def test_a_removed_rule_ends_its_request() -> None:
     assert keeping.saved == {} and keeping.state.is_idle and keeping.state.open_requests == []
 
 
-def test_an_earlier_rule_begins_anew() -> None:
+def test_an_earlier_rule_starts_afresh() -> None:
     keeping = Keeping(BTC)
     [asked] = keeping.ask()
     commands = keeping.read(BTC, rule("BTC/*.BINANCE", since="2023-12-31"))
@@ -241,7 +241,7 @@ def test_speed_says_when_it_is_done() -> None:
 
 
 @given(st.lists(st.sampled_from(("ok", "empty", "fails", "killed", "killed at its end")), max_size=30))
-def test_whatever_happens_no_candle_is_passed_over(story: list[str]) -> None:
+def test_whatever_happens_no_candle_is_skipped(story: list[str]) -> None:
     """Each range begins where the proven ones end, and a restart asks for the same one under the same id."""
     keeping = Keeping(rule("BTC/USDT.BINANCE", since="2021-01-01"))
     reached = keeping.series().since

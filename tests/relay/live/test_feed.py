@@ -19,7 +19,7 @@ TOPIC = b"TICKS:A/B.X"
 
 
 class SlowBus(FreshBus):
-    """`meanwhile` runs while it is asked for the state of the topic, as while it is away for a moment."""
+    """`meanwhile` runs while it is asked for the state of the topic, as while it is down for a moment."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -40,7 +40,7 @@ def publish(bus: FreshBus, number: int) -> None:
 
 
 @pytest.mark.parametrize("is_followed", [False, True])
-def test_who_subscribes_while_the_end_is_looked_up_is_sent_what_was_published_since(is_followed: bool) -> None:
+def test_a_subscriber_during_the_lookup_of_the_end_gets_what_was_published_since(is_followed: bool) -> None:
     bus, interest, sent, stop = SlowBus(partitions=1), Interest(), list[Batch](), threading.Event()
 
     def hand_over(batch: Batch, seconds: float) -> bool:

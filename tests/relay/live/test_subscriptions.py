@@ -55,7 +55,7 @@ def test_a_topic_has_one_request_however_often_it_is_subscribed() -> None:
     assert state.to_cancel(6.0) == {NAMES[0]: f"subscription:{NAMES[0]}:1"}
 
 
-def test_whoever_comes_back_in_time_keeps_the_job() -> None:
+def test_a_subscriber_that_returns_in_time_keeps_the_job() -> None:
     state = new_state()
     state.subscribed(topic(NAMES[0]))
     [first] = start_all(state, 0.0)
@@ -65,7 +65,7 @@ def test_whoever_comes_back_in_time_keeps_the_job() -> None:
     assert state.to_cancel(100.0) == {}
 
 
-def test_whoever_comes_too_late_gets_a_new_request() -> None:
+def test_a_subscriber_that_returns_too_late_gets_a_new_request() -> None:
     state = new_state()
     state.subscribed(topic(NAMES[0]))
     [first] = start_all(state, 0.0)
@@ -76,7 +76,7 @@ def test_whoever_comes_too_late_gets_a_new_request() -> None:
     assert second != first
 
 
-def test_requests_of_an_earlier_run_go_on_or_end_after_the_grace() -> None:
+def test_requests_of_an_earlier_run_continue_or_end_after_the_grace() -> None:
     state = new_state()
     state.adopt(({NAMES[0]: "a", NAMES[1]: "b"}, {}), 100.0)
     state.subscribed(topic(NAMES[0]))

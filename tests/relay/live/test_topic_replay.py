@@ -49,7 +49,7 @@ def bus() -> FreshBus:
     ("first", "last", "wanted"),
     [(1, 10, range(1, 11)), (3, 5, range(3, 6)), (7, 0, range(7, 11)), (0, 2, range(1, 3)), (9, 99, range(9, 11))],
 )
-def test_the_numbers_asked_for_come_in_order(bus: FreshBus, first: int, last: int, wanted: range) -> None:
+def test_the_numbers_requested_come_in_order(bus: FreshBus, first: int, last: int, wanted: range) -> None:
     records = ask(bus, TOPIC, first, last)
     assert [record.sequence for record in records] == list(wanted)
     assert [record.is_final for record in records] == [False] * (len(wanted) - 1) + [True]

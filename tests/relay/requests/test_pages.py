@@ -141,7 +141,7 @@ def test_a_req_gets_one_page_or_the_advice_to_use_a_dealer(start_relay: Start) -
 
 
 @pytest.mark.parametrize(("status", "wanted"), [(NOT_FOUND, ing.Response.NOT_FOUND), (ERROR, ing.Response.ERROR)])
-def test_a_legacy_request_that_fails_says_so(start_relay: Start, status: Any, wanted: Any) -> None:
+def test_a_legacy_request_that_fails_reports_it(start_relay: Start, status: Any, wanted: Any) -> None:
     platform = start_relay()
     client = platform.client()
     client.socket.send_multipart(encode(ohlc("r")))
@@ -158,7 +158,7 @@ def test_an_invalid_legacy_request_is_answered_at_once(start_relay: Start) -> No
 
 
 @pytest.mark.parametrize("failure", [CommitUnknown("not now"), KeyError("open")])
-def test_a_table_that_cannot_be_read_is_told(start_relay: Start, failure: Exception) -> None:
+def test_a_table_that_cannot_be_read_is_reported(start_relay: Start, failure: Exception) -> None:
     def broken(*asked: Any) -> pa.Table:
         raise failure
 

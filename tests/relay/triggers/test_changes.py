@@ -53,7 +53,7 @@ def test_the_time_to_wait_begins_with_the_publish() -> None:
     assert (found.waiting, len(found)) == (0, 1)
 
 
-def test_who_is_dismissed_waits_no_more_while_the_change_goes_on() -> None:
+def test_a_dismissed_waiter_waits_no_more_while_the_change_continues() -> None:
     found = changes()
     number = found.begin(needs_joint=False)
     found.wait(number, waiter("a"))

@@ -79,7 +79,7 @@ def test_what_fired_before_a_removal_still_reaches_its_callback(start_relay: Sta
     assert {number for _, number in numbers(subscriber, 50)} == set(range(1, 51))
 
 
-def test_what_fired_while_the_relay_was_down_reaches_those_who_come_back(start_relay: Start) -> None:
+def test_events_fired_while_the_relay_was_down_reach_returning_clients(start_relay: Start) -> None:
     first = start_relay()
     registered(first, callback_id="c")
     subscriber = first.ready_subscriber("TRIGGER:t", "RESPONSE:c")
@@ -141,7 +141,7 @@ def test_a_suspension_goes_to_its_topic_and_its_callback_and_to_no_other(start_r
     assert pipeline.controls(platform.bus)[-1] == removal
 
 
-def test_a_late_subscriber_hears_of_a_suspension_before_and_after_a_restart(start_relay: Start) -> None:
+def test_a_late_subscriber_is_notified_of_a_suspension_before_and_after_a_restart(start_relay: Start) -> None:
     first = start_relay()
     registered(first, callback_id="c")
     suspend(first)
@@ -157,7 +157,7 @@ def test_a_late_subscriber_hears_of_a_suspension_before_and_after_a_restart(star
     assert second.subscriber("TRIGGER:t").drain() == []
 
 
-def test_a_suspension_while_the_relay_was_down_reaches_those_who_come_back(start_relay: Start) -> None:
+def test_a_suspension_while_the_relay_was_down_reaches_returning_clients(start_relay: Start) -> None:
     first = start_relay()
     registered(first)
     subscriber = first.ready_subscriber("TRIGGER:t")
@@ -243,7 +243,7 @@ def test_a_backlog_of_several_rounds_keeps_its_order() -> None:
     assert published == list(range(1, 12_001))
 
 
-def test_a_record_that_is_no_event_stops_nothing(start_relay: Start) -> None:
+def test_a_record_that_is_not_an_event_stops_nothing(start_relay: Start) -> None:
     platform = start_relay()
     registered(platform)
     subscriber = platform.ready_subscriber("TRIGGER:")

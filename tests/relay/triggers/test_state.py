@@ -203,7 +203,7 @@ class World:
         return self.acks[peer].status if peer in self.acks else None
 
 
-def test_registered_is_said_when_the_last_partition_has_passed_it() -> None:
+def test_registered_is_sent_when_the_last_partition_has_passed_it() -> None:
     world = World()
     peer = world.register(request())
     world.check()
@@ -270,7 +270,7 @@ def test_a_version_grows_even_when_the_clock_goes_back() -> None:
     assert world.controls[-1].register.version == second + 1
 
 
-def test_who_waits_too_long_hears_that_it_is_stored() -> None:
+def test_a_client_that_waits_too_long_is_notified_that_it_is_stored() -> None:
     world = World()
     peer = world.register(request())
     world.check()
@@ -284,7 +284,7 @@ def test_who_waits_too_long_hears_that_it_is_stored() -> None:
     assert (world.status(again), len(world.controls)) == (Ack.REGISTERED, 1)
 
 
-def test_a_write_that_failed_is_told_and_what_came_of_it_is_read_again() -> None:
+def test_a_failed_write_is_reported_and_its_effect_is_read_again() -> None:
     world = World()
     peer = world.peer()
     [check] = world.state.handle(ev.RegisterAsked(peer, request(), 1_000))
@@ -344,7 +344,7 @@ def test_a_suspended_trigger_runs_nowhere_and_gives_up_its_live_topics() -> None
     assert world.followed == set()
 
 
-def test_a_suspension_is_told_once_it_is_stored_and_to_whoever_comes_later() -> None:
+def test_a_suspension_is_published_once_it_is_stored_and_again_to_later_subscribers() -> None:
     world = World()
     world.register(request("a", callback_id="c"))
     world.register(request("b", callback_id="c"))
@@ -368,7 +368,7 @@ def test_a_suspension_is_told_once_it_is_stored_and_to_whoever_comes_later() -> 
     assert not world.told
 
 
-def test_what_is_told_names_the_registration_the_reason_and_the_newest_event() -> None:
+def test_the_notice_names_the_registration_the_reason_and_the_newest_event() -> None:
     world = World()
     world.register(request("a"))
     world.settle()
@@ -436,7 +436,7 @@ STEPS = hyp.lists(
 @example(
     [("register", "a", 1, False), ("check", "a", 0, False), ("suspend", "a", 2, True), ("register", "a", 1, False)]
 )
-def test_after_any_run_the_pipeline_runs_what_the_table_holds_and_everybody_was_answered(
+def test_after_any_run_the_pipeline_matches_the_table_and_every_client_was_answered(
     steps: list[tuple[str, str, int, bool]],
 ) -> None:
     world = World()

@@ -81,19 +81,19 @@ def test_a_malformed_ticker_of_a_known_venue_gets_near_names(judge: TickerJudge,
 
 
 @pytest.mark.parametrize("topic", ["TICKS:BTC", "TICKS:BTC/USDT", "TICKS:BTCUSDT.NOWHERE"])
-def test_a_prefix_is_no_malformed_ticker(judge: TickerJudge, topic: str) -> None:
+def test_a_prefix_is_not_a_malformed_ticker(judge: TickerJudge, topic: str) -> None:
     [found] = judge.judge(named(topic)).values()
     assert found.verdict is Verdict.FINE
 
 
-def test_a_venue_that_nobody_knows_is_named_with_the_closest_one(judge: TickerJudge) -> None:
+def test_an_unknown_venue_is_reported_with_the_closest_one(judge: TickerJudge) -> None:
     [found] = judge.judge(named("TICKS:BTC/USDT.BINANCEE")).values()
     assert found.verdict is Verdict.UNKNOWN_VENUE
     assert found.text.startswith("the venue BINANCEE is not known")
     assert "did you mean BTC/USDT.BINANCE" in found.text
 
 
-def test_nothing_is_said_before_a_venue_has_told_its_markets(bus: FreshBus, judge: TickerJudge) -> None:
+def test_no_error_is_sent_before_a_venue_has_reported_its_markets(bus: FreshBus, judge: TickerJudge) -> None:
     [found] = judge.judge(named("TICKS:BTC/USDX.KRAKEN")).values()
     assert (found.verdict, found.text) == (Verdict.OPEN, "")
     bus.put(bus_topics.TABLE_VENUES, {"KRAKEN": BINANCE.SerializeToString()})
@@ -116,7 +116,7 @@ def test_what_a_gateway_has_published_is_fine(bus: FreshBus, judge: TickerJudge)
     assert judge.warnings(named("TICKS:HOUSE/USDT.BINANCE")) == []
 
 
-def test_judging_stops_when_its_time_is_over_and_goes_on_later(judge: TickerJudge) -> None:
+def test_judging_stops_when_its_time_is_over_and_continues_later(judge: TickerJudge) -> None:
     wrong = named(*(f"TICKS:BTC/USD{letter}.BINANCE" for letter in "XYZ"))
     assert len(judge.judge(wrong, seconds=0.0)) == 1
     assert len(judge.judge(wrong, seconds=60.0)) == 3

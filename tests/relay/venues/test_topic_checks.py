@@ -5,7 +5,7 @@ from relay.venues.topic_checks import TopicChecks
 LIMITS = RelayLimits(max_live_topics=3, unserved_retry_seconds=5.0)
 
 
-def test_each_subscription_has_its_topic_judged_anew() -> None:
+def test_each_subscription_checks_its_topic_again() -> None:
     checks = TopicChecks(LIMITS)
     for at in (1.0, 2.0):
         checks.subscribed("a", at)
@@ -27,7 +27,7 @@ def test_what_cannot_be_judged_yet_is_looked_at_again() -> None:
     assert checks.judged("a", Verdict.WRONG, 15.0)
 
 
-def test_a_venue_that_nobody_knows_has_a_moment_for_its_gateway() -> None:
+def test_an_unknown_venue_waits_a_moment_for_its_gateway() -> None:
     checks = TopicChecks(LIMITS)
     checks.subscribed("a", 0.0)
     assert not checks.judged("a", Verdict.UNKNOWN_VENUE, 0.0)
@@ -36,7 +36,7 @@ def test_a_venue_that_nobody_knows_has_a_moment_for_its_gateway() -> None:
     assert len(checks) == 0
 
 
-def test_nobody_is_told_after_the_last_one_left() -> None:
+def test_no_notice_is_sent_after_the_last_subscriber_left() -> None:
     checks = TopicChecks(LIMITS)
     checks.subscribed("a", 0.0)
     checks.left("a")

@@ -49,7 +49,7 @@ def test_nothing_is_refused_for_what_could_not_be_read() -> None:
         book.check_venue("HOUSE")
 
 
-def test_names_that_nobody_knows_are_not_remembered() -> None:
+def test_unknown_names_are_not_remembered() -> None:
     book = VenueBook()
     book.learn({"BINANCE": None, "NOSUCH": None}, now=5.0)
     assert not book.is_stale("BINANCE", 5.5, refresh_seconds=1.0)

@@ -85,7 +85,7 @@ def test_wrong_klines_requests_get_the_exchange_codes(parameters: dict[str, obje
     assert refusal("klines", **parameters) == error
 
 
-def test_huge_times_are_no_error() -> None:
+def test_huge_times_are_not_an_error() -> None:
     assert get("klines", symbol="BTCUSDT", interval="1M", startTime=10**19) == []
     assert len(get("klines", symbol="BTCUSDT", interval="1M", endTime=10**19, limit=3)) == 3
 

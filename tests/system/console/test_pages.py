@@ -80,7 +80,7 @@ def test_first_view_is_small_and_stays_on_the_host(show: Open, stored: str) -> N
     assert shown.hosts == {shown.address}
 
 
-def test_lost_connection_is_said_and_leaves_no_hole(show: Open, stored: str) -> None:
+def test_lost_connection_is_reported_and_leaves_no_hole(show: Open, stored: str) -> None:
     shown = show()
     page = shown.go(path_of("chart", stored))
     expect(page.locator(".health")).to_have_text("Live")

@@ -55,7 +55,7 @@ def test_options_are_typed_literals(text: str, expected: list[tuple[object, ...]
         "9" * 5_000,
     ],
 )
-def test_what_is_no_literal_is_refused(text: str) -> None:
+def test_an_invalid_literal_is_refused(text: str) -> None:
     with pytest.raises(TriggerRejected):
         _calls(text)
 

@@ -1,4 +1,4 @@
-"""What a trigger's function puts out, as events."""
+"""What a trigger's function emits, as events."""
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from protobuf import udf_frames
@@ -24,7 +24,7 @@ def test_point_is_an_event_with_its_time_tags_and_fields() -> None:
     assert (event.timestamp, event.context["ticker"], event.context["match_number"]) == (5, "A", "0")
 
 
-def test_events_of_a_batch_are_told_apart_and_are_the_same_again() -> None:
+def test_events_of_a_batch_are_distinguished_and_are_the_same_again() -> None:
     outputs = [Output([Point(time=1)]), Output([Point(time=1)])]
     first, second = ([event.context["event_id"] for event in _events(*outputs)] for _ in range(2))
     assert first == second

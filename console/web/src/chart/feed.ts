@@ -17,7 +17,7 @@ export interface FeedState {
 }
 
 export interface FeedEvents {
-  /** Everything is drawn anew. */
+  /** Everything is drawn again. */
   reset: (bars: Bar[]) => void;
   /** Older bars have come before the others. */
   older: (bars: Bar[]) => void;
@@ -91,7 +91,7 @@ export class ChartFeed {
       this.#change({ isLoadingOlder: false, isAtBeginning: bars.length < limit });
       if (bars.length > 0) this.on.older(this.candles.bars);
     } catch {
-      // Asked for again when the view moves.
+      // Requested again when the view moves.
       if (!signal.aborted) this.#change({ isLoadingOlder: false });
     }
   }

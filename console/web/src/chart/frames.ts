@@ -9,7 +9,7 @@ let isPlanned = false;
 let lastAt = 0;
 let lastCount = 0;
 
-/** Runs it in the next frame for charts, once however often it is asked for. */
+/** Runs it in the next frame for charts, once however often it is requested. */
 export function inNextFrame(draw: () => void): void {
   waiting.add(draw);
   if (isPlanned) return;

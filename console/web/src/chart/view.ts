@@ -31,7 +31,7 @@ export interface Mark {
   shape?: "arrowUp" | "arrowDown" | "circle" | "square";
 }
 
-/** Screens left of the view, and bars at least, at which older ones are asked for. */
+/** Screens left of the view, and bars at least, at which older ones are requested. */
 const NEAR_SCREENS = 1.5;
 const NEAR_BARS = 300;
 /** The chart coasts after a touch; until it rests, its places stay as they are. */
@@ -121,7 +121,7 @@ export class ChartView {
     if (this.#stretch !== undefined) this.#hand(this.#stretch.places);
   }
 
-  /** All bars anew; what is in view stays in view. */
+  /** All bars again; what is in view stays in view. */
   set(bars: readonly Bar[]): void {
     if (this.#precision < 0 && bars.length > 0) {
       this.#precision = Math.max(2, precisionOf(bars.slice(-400).flatMap((bar) => [bar.high, bar.low])));

@@ -99,7 +99,7 @@ export default function Requests() {
             ))}
           </tbody>
         </table>
-        {requests?.length === 0 && <p class="nothing">No history has been asked for.</p>}
+        {requests?.length === 0 && <p class="nothing">No history has been requested.</p>}
       </section>
     </div>
   );

@@ -15,7 +15,7 @@ interface Role {
 const ADVICE: [RegExp, string][] = [
   [/disk|space|no room/i, "Free space on the disk of the data directory, or move it with --data-dir."],
   [/memory|rss|pss/i, "Give the machine more memory, or lower what the part may hold; docs/operations.md lists the settings."],
-  [/exchange|venue|rate|429|418/i, "The exchange refuses or is away. It is asked again by itself; check [exchange.NAME] url and the network."],
+  [/exchange|venue|rate|429|418/i, "The exchange refuses or is down. It is retried automatically; check [exchange.NAME] url and the network."],
   [/redis|bus/i, "The bus cannot be reached. Check bus.url; an embedded one is started again by itself."],
   [/lag|behind|late/i, "A reader is behind. It catches up by itself once the load is lower; see its log in the data directory."],
 ];

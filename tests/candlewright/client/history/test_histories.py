@@ -136,7 +136,7 @@ def test_progress_is_that_of_all() -> None:
     assert heard == [(1, 10, ""), (1, 30, f"{TICKERS[1]}: waiting for a slot"), (10, 30, "")]
 
 
-def test_progress_counts_requests_that_end_before_their_state_was_asked_for(near: cw.Client) -> None:
+def test_progress_counts_requests_that_end_before_their_state_was_requested(near: cw.Client) -> None:
     heard: list[tuple[int, int]] = []
     near.history([*TICKERS, GONE], "1m", **RANGE, errors="keep", progress=lambda *counts: heard.append(counts))
     assert heard[-1] == (300, 300)

@@ -82,7 +82,7 @@ def test_rows_and_holes_of_the_range(settings: Settings) -> None:
     assert got.holes == ((3 * MINUTE, 5 * MINUTE), (7 * MINUTE, 10 * MINUTE))
 
 
-def test_a_range_that_reaches_past_what_had_closed_says_so(settings: Settings) -> None:
+def test_a_range_past_the_closed_candles_is_reported_as_such(settings: Settings) -> None:
     rows = LakeRows(settings)
     assert rows.history(Range("A/B.X", 60, 0, 10 * MINUTE), final(5)).closed_until is None
     assert rows.history(Range("A/B.X", 60, 0, 10 * MINUTE), final(5, "r2")).closed_until == 7 * MINUTE

@@ -108,7 +108,9 @@ def test_a_chart_follows_its_topics_while_it_is_shown(
     relay.wait_for_subscription(topic)
 
 
-def test_a_chart_of_a_closed_client_says_so(client: cw.Client, chart: Chart, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chart_of_a_closed_client_reports_it(
+    client: cw.Client, chart: Chart, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = Page(chart, monkeypatch)
     client.close()
     page.say(view="a", what="open")

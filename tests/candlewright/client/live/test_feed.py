@@ -157,7 +157,7 @@ def test_a_bar_has_what_its_message_says() -> None:
     assert got == Bar(TICKER, 60, 5, 1.0, 4.0, 0.5, 2.0, 9.0, None, 3, True, 2, "ticks", 1)
 
 
-def test_a_gap_is_asked_for_and_comes_in_its_place() -> None:
+def test_a_gap_is_requested_and_comes_in_its_place() -> None:
     platform = Platform(bars_feed())
     publish_all(platform, 1, 2, 3, 4, 5, 6, unseen=(3, 4))
     assert platform.take() == [1, 2]
@@ -188,7 +188,7 @@ def test_a_lost_question_is_asked_again_and_never_given_up() -> None:
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "BUSY", "FAILED"])
-def test_an_error_that_passes_is_no_gap(code: str) -> None:
+def test_an_error_that_passes_is_not_a_gap(code: str) -> None:
     platform = Platform(bars_feed())
     publish_all(platform, 1, 2, 3, unseen=(2,))
     platform.reply(cw.Error(code=code, topic=BARS, from_sequence=2))
@@ -209,7 +209,7 @@ def test_a_failure_of_another_question_is_not_ours() -> None:
     assert platform.take() == [1, 2, 3]
 
 
-def test_exactly_what_is_no_longer_kept_is_said_to_be_lost() -> None:
+def test_only_records_no_longer_kept_are_reported_lost() -> None:
     platform = Platform(bars_feed(buffer=1000))
     publish_all(platform, *range(1, 101), unseen=tuple(range(2, 100)))
     platform.trim(38)
@@ -238,14 +238,14 @@ def test_silence_is_asked_about_less_and_less_often() -> None:
     assert platform.take() == [1, 2, 3]
 
 
-def test_a_stream_goes_on_from_the_number_it_is_given() -> None:
+def test_a_stream_continues_from_the_number_it_is_given() -> None:
     platform = Platform(bars_feed(first=3))
     publish_all(platform, *range(1, 6), unseen=(1, 2, 3, 4, 5))
     platform.answer_all()
     assert platform.take() == [3, 4, 5]
 
 
-def test_only_first_revisions_where_that_is_asked_for() -> None:
+def test_only_first_revisions_where_that_is_requested() -> None:
     platform = Platform(bars_feed(revisions=False))
     for sequence, revision in ((1, 0), (2, 1), (3, 0), (4, 2)):
         platform.publish(bar(sequence, revision))
@@ -275,7 +275,7 @@ def test_a_batch_that_was_had_in_part_gives_the_rest() -> None:
     assert platform.take() == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_batch_with_uneven_columns_is_passed_over() -> None:
+def test_a_batch_with_uneven_columns_is_skipped() -> None:
     platform = Platform(ticks_feed())
     broken = batch(1, 2)
     del broken.price[1:]
@@ -375,7 +375,7 @@ def test_every_number_once_in_order_or_named_as_lost(
         assert all(isinstance(each, int) for each in got)
 
 
-def test_a_wrong_ticker_is_raised_once_and_the_stream_goes_on() -> None:
+def test_an_unknown_ticker_is_raised_once_and_the_stream_continues() -> None:
     platform = Platform(Feed(BARS, Bars(TICKER, 60, revisions=True), first=None))
     wrong = cw.Error(code="UNKNOWN_TICKER", text="BINANCE does not list it", topic=BARS)
     for _ in range(2):
@@ -391,7 +391,7 @@ def test_a_wrong_ticker_is_raised_once_and_the_stream_goes_on() -> None:
 
 
 @pytest.mark.parametrize("asks", [False, True])
-def test_numbers_that_the_platform_lost_and_gives_again_are_not_taken_for_repeats(asks: bool) -> None:
+def test_numbers_that_the_platform_lost_and_gives_again_are_not_mistaken_for_repeats(asks: bool) -> None:
     """It says so on a topic with news; on a quiet one the client meets it when it asks for news."""
     platform = Platform(bars_feed())
     for number in range(1, 6):
@@ -411,7 +411,7 @@ def test_numbers_that_the_platform_lost_and_gives_again_are_not_taken_for_repeat
     assert (missed, rest) == ((4, 5), [4, 5, 6, 7])
 
 
-def test_an_answer_that_came_too_late_is_no_loss() -> None:
+def test_an_answer_that_came_too_late_is_not_a_loss() -> None:
     platform = Platform(bars_feed())
     platform.publish(platform.keep(bar(1)))
     platform.pass_time(SILENCE_SECONDS)

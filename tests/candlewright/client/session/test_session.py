@@ -139,7 +139,7 @@ def test_the_final_of_another_request_is_not_ours(talk: Conversation) -> None:
     assert not ticket.is_done
 
 
-def test_a_lost_answer_is_asked_for_again_with_the_same_id(talk: Conversation) -> None:
+def test_a_lost_answer_is_requested_again_with_the_same_id(talk: Conversation) -> None:
     ticket = talk.history()
     talk.pass_time(1.0)
     assert len(talk.sent) == 2
@@ -181,7 +181,7 @@ def test_an_error_while_following_does_not_end_the_request(talk: Conversation) -
     ticket = talk.history()
     talk.queued()
     talk.pass_time(0.5)
-    talk.reply(cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"))
+    talk.reply(cw.Error(code="UNAVAILABLE", text="the bus is down", request_id="r1"))
     assert not ticket.is_done
     talk.final()
     assert ticket.is_done
@@ -190,7 +190,7 @@ def test_an_error_while_following_does_not_end_the_request(talk: Conversation) -
 @pytest.mark.parametrize(
     "refusal",
     [
-        cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"),
+        cw.Error(code="UNAVAILABLE", text="the bus is down", request_id="r1"),
         ing.SubmitResponse(request_id="r1", status=ing.SubmitResponse.ERROR, error_message=BUS_AWAY),
     ],
 )
@@ -211,14 +211,14 @@ def test_where_no_relay_reaches_the_bus_the_caller_learns_that() -> None:
     talk = Conversation(has_other_relays=True)
     ticket = talk.session.begin(talk.ask.state("r1"), 0.0)
     for _ in range(30):
-        talk.reply(cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"))
+        talk.reply(cw.Error(code="UNAVAILABLE", text="the bus is down", request_id="r1"))
         talk.pass_time(0.5)
-    with pytest.raises(PlatformRefused, match="the bus is away"):
+    with pytest.raises(PlatformRefused, match="the bus is down"):
         ticket.result()
     alone = Conversation()
     ticket = alone.session.begin(alone.ask.state("r1"), 0.0)
-    alone.reply(cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"))
-    with pytest.raises(PlatformRefused, match="the bus is away"):
+    alone.reply(cw.Error(code="UNAVAILABLE", text="the bus is down", request_id="r1"))
+    with pytest.raises(PlatformRefused, match="the bus is down"):
         ticket.result()
 
 
@@ -226,9 +226,9 @@ def test_long_silence_while_following_raises_the_last_complaint(talk: Conversati
     ticket = talk.history()
     talk.queued()
     talk.pass_time(0.5)
-    talk.reply(cw.Error(code="UNAVAILABLE", text="the bus is away", request_id="r1"))
+    talk.reply(cw.Error(code="UNAVAILABLE", text="the bus is down", request_id="r1"))
     talk.pass_time(SILENCE_SECONDS + 5)
-    with pytest.raises(PlatformRefused, match="the bus is away"):
+    with pytest.raises(PlatformRefused, match="the bus is down"):
         ticket.result()
 
 
@@ -308,7 +308,7 @@ def test_waiting_for_a_foreign_request_ends_its_subscription(talk: Conversation)
     assert talk.topics == []
 
 
-def test_an_abandoned_operation_hears_nothing_more(talk: Conversation) -> None:
+def test_an_abandoned_operation_gets_nothing_more(talk: Conversation) -> None:
     ticket = talk.session.begin(talk.ask.wait("x", None, None), 0.0)
     talk.session.abandon(ticket)
     talk.look()
@@ -371,7 +371,7 @@ def test_a_legacy_request_is_waited_for_as_long_as_the_platform_says_that_it_run
     assert [candle.open_time for candle in ticket.result()] == [1]
 
 
-def test_a_legacy_request_ends_when_nobody_is_there(talk: Conversation) -> None:
+def test_a_legacy_request_ends_when_the_platform_is_unreachable(talk: Conversation) -> None:
     ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
     for _ in range(30):
         talk.pass_time(1.0)
@@ -379,7 +379,7 @@ def test_a_legacy_request_ends_when_nobody_is_there(talk: Conversation) -> None:
         ticket.result()
 
 
-def test_legacy_pages_that_were_lost_are_asked_for_again(talk: Conversation) -> None:
+def test_legacy_pages_that_were_lost_are_requested_again(talk: Conversation) -> None:
     ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
     name = request_id_of(talk)
     for each in (page(name, 1, total=3), page(name, 3, total=3, is_final=True)):
@@ -501,7 +501,7 @@ def test_progress_takes_a_note_of_where_a_range_ends_that_has_not_closed(talk: C
     assert heard == ["closed until 2024-01-01T00:01:00Z; later candles are left out"]
 
 
-def test_a_note_that_nobody_takes_is_logged_once(talk: Conversation, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_note_without_a_receiver_is_logged_once(talk: Conversation, caplog: pytest.LogCaptureFixture) -> None:
     talk.history()
     talk.queued()
     for reason in ("", "waiting for a slot", "waiting for a slot", ""):

@@ -107,7 +107,7 @@ def test_a_refusal_of_the_platform_is_an_error_with_its_sentence(relay: TriggerR
         client.triggers.add(SQL)
 
 
-def test_what_is_no_ticker_or_parameter_is_refused_before_anything_is_sent(
+def test_an_invalid_ticker_or_parameter_is_refused_before_anything_is_sent(
     relay: TriggerRelay, client: cw.Client
 ) -> None:
     with pytest.raises(cw.InvalidRequest, match="ticker"):
@@ -174,7 +174,7 @@ def test_events_from_before_the_acknowledgement_are_not_lost(
     assert got[0].columns == ("price", "seen_at", "note")
 
 
-def test_a_known_id_begins_behind_what_it_gave_before(relay: TriggerRelay, client: cw.Client) -> None:
+def test_a_known_id_begins_after_its_earlier_events(relay: TriggerRelay, client: cw.Client) -> None:
     relay.events["mine"] = [event("mine", number) for number in (1, 2, 3)]
     relay.on_register, relay.is_unseen = 2, True
     trigger = client.triggers.add(SQL, trigger_id="mine")
@@ -182,7 +182,7 @@ def test_a_known_id_begins_behind_what_it_gave_before(relay: TriggerRelay, clien
     assert [events.next(timeout=10).sequence for _ in range(2)] == [4, 5]
 
 
-def test_iteration_ends_after_quiet_time_and_another_goes_on(relay: TriggerRelay, client: cw.Client) -> None:
+def test_iteration_ends_after_quiet_time_and_another_continues(relay: TriggerRelay, client: cw.Client) -> None:
     trigger = client.triggers.add(SQL)
     relay.wait_for_subscription(f"TRIGGER:{trigger.id}")
     assert list(trigger.events(timeout=0.05)) == []
@@ -223,7 +223,7 @@ def test_a_closed_stream_is_opened_again_where_it_ended(relay: TriggerRelay, cli
     assert trigger.events().next(timeout=10).sequence == 2
 
 
-def test_a_trigger_that_nobody_holds_is_unsubscribed(relay: TriggerRelay, client: cw.Client) -> None:
+def test_a_trigger_without_references_is_unsubscribed(relay: TriggerRelay, client: cw.Client) -> None:
     trigger = client.triggers.add(SQL, trigger_id="mine")
     relay.wait_for_subscription("TRIGGER:mine")
     events = trigger.events()
@@ -270,7 +270,7 @@ async def test_the_async_twin_does_the_same(relay: TriggerRelay) -> None:
             await c.triggers.add("SELECT pric FROM ticks")
 
 
-async def test_an_async_trigger_that_nobody_holds_is_unsubscribed(relay: TriggerRelay) -> None:
+async def test_an_async_trigger_without_references_is_unsubscribed(relay: TriggerRelay) -> None:
     async with aclient(relay) as c:
         await c.triggers.add(SQL, trigger_id="mine")
         gc.collect()
@@ -279,7 +279,7 @@ async def test_an_async_trigger_that_nobody_holds_is_unsubscribed(relay: Trigger
         await asyncio.to_thread(relay.wait_for_subscription, "TRIGGER:mine", False)
 
 
-async def test_triggers_are_asked_for_at_the_same_time(relay: TriggerRelay) -> None:
+async def test_triggers_are_requested_at_the_same_time(relay: TriggerRelay) -> None:
     async with aclient(relay) as c:
         names = [f"t{number}" for number in range(8)]
         await asyncio.gather(*(c.triggers.add(SQL, trigger_id=name) for name in names))
@@ -316,7 +316,7 @@ class Conversation:
         self.session.advance(self.now)
 
 
-def test_a_lost_answer_is_asked_for_again_under_the_same_id() -> None:
+def test_a_lost_answer_is_requested_again_under_the_same_id() -> None:
     talk = Conversation()
     ticket = talk.add()
     talk.pass_time(TRIGGER_RESEND_SECONDS)
@@ -327,7 +327,7 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_id() -> None:
     ticket.result()
 
 
-def test_nobody_there_is_said_in_the_end() -> None:
+def test_an_unreachable_platform_is_reported_in_the_end() -> None:
     talk = Conversation()
     ticket = talk.add()
     for _ in range(40):
@@ -336,7 +336,7 @@ def test_nobody_there_is_said_in_the_end() -> None:
         ticket.result()
 
 
-def test_a_late_second_answer_is_not_taken_for_that_of_the_next_question() -> None:
+def test_a_late_second_answer_is_not_mistaken_for_that_of_the_next_question() -> None:
     talk = Conversation()
     first = talk.add()
     talk.pass_time(TRIGGER_RESEND_SECONDS)
@@ -378,7 +378,7 @@ def test_a_removal_whose_answer_was_lost_is_a_removal() -> None:
 
 
 @pytest.mark.parametrize("after", [THERE, pb.TriggerList()])
-def test_a_removal_that_failed_is_said_to_have_failed(after: pb.TriggerList) -> None:
+def test_a_failed_removal_is_reported_as_failed(after: pb.TriggerList) -> None:
     talk = Conversation()
     ticket = talk.remove()
     talk.reply(THERE, Ack(trigger_id="t", status=Ack.ERROR, error_message="stops later"), after)
