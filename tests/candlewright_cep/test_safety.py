@@ -196,7 +196,7 @@ WRONG = {
     "aggregate in navigation": (recognize(define="B AS PREV(SUM(A.price)) > 1"), "SUM is not possible inside PREV"),
     "navigation in aggregate": (recognize(define="B AS SUM(PREV(price)) > 1"), "PREV is not possible inside SUM"),
     "navigation in navigation": (recognize(define="B AS LAST(PREV(price)) > 1"), "PREV is not possible inside LAST"),
-    "nothing may stand between": (
+    "with nothing in between": (
         recognize(define="B AS PREV(LAST(price) + 1) > 1"),
         "LAST is not possible inside PREV",
     ),
