@@ -133,7 +133,7 @@ def test_names_of_tests_are_plain_statements() -> None:
 
 def test_a_name_that_readers_must_decode_is_found() -> None:
     assert name_faults("def test_who_waits_is_served() -> None:")
-    assert name_faults("    async def test_a_request_continues() -> None:")
+    assert name_faults("    async def test_a_request_goes_on() -> None:")
     assert not name_faults("def test_a_key_is_no_longer_accepted() -> None:")
 
 
