@@ -131,6 +131,8 @@ def _steps(node: Plan, rules: TriggerRules) -> Iterator[PlanStep]:
             yield PlanStep("windows", f"{node.function} of {' and '.join(map(_span, node.intervals))}")
         case Group():
             yield _grouped(node, rules)
+        case Over() if node.window.recognize is not None:
+            yield _window_pattern(node, node.window.recognize)
         case Over():
             yield _over(node, rules)
         case Bars():
@@ -222,6 +224,18 @@ def _over(node: Over, rules: TriggerRules) -> PlanStep:
     if frame.unit == "RANGE" and framed and not is_ahead:
         fires = "once the watermark has passed its time, as rows of equal time belong together"
     return PlanStep("over", f"{names} OVER (…)", f"{' and '.join(keeps) or _NOTHING} {each}", "; ".join(bounds), fires)
+
+
+def _window_pattern(node: Over, plan: RecognizePlan) -> PlanStep:
+    rows = _count(int(node.window.frame.upper.amount) + 1, "row")
+    each = f"for each {_named(node.inner, node.window.partition)}" if node.window.partition else "in all"
+    return PlanStep(
+        "pattern",
+        f"row pattern of {' '.join(plan.variables)} in a frame of {rows}",
+        f"the last {rows} {each}",
+        "the frame",
+        "once the rows of its frame have come",
+    )
 
 
 def _match(node: Match, rules: TriggerRules) -> PlanStep:

@@ -23,7 +23,7 @@ from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, Source, arranged, sort_codes
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.types import BIGINT, DOUBLE
-from candlewright_cep.vector import Index, Vector, choose, ranges
+from candlewright_cep.vector import Bools, Index, Vector, choose, ranges
 
 _EXPANDED = 30_000_000
 #: Of each row the number of the rows that are equal to it in ORDER BY; where each such group begins and ends.
@@ -105,7 +105,11 @@ class Over:
     passed: int = 0
 
     def run(self, inputs: Inputs) -> Relation:
-        rows = self.inner.run(inputs)
+        return self.searched(self.inner.run(inputs), None)[0]
+
+    def searched(self, rows: Relation, skipped: Bools | None) -> tuple[Relation, Index]:
+        """`run` over these rows. Of a row pattern also, for each row in the window's order, where the next match may
+        begin after its own (0 without one); none is looked for at the rows that are `skipped`, in that order."""
         arrangement, bounds, order = arranged(rows, self.window.partition, self.window.order)
         back = np.empty_like(order)
         back[order] = np.arange(len(order), dtype=np.int64)
@@ -115,8 +119,11 @@ class Over:
             high = np.where(order < self.passed, low, high)
         further: list[Source] = []
         measures: list[Vector] = []
+        ends: Index = np.zeros(0, np.int64)
         if self.window.recognize is not None:
-            low, high, measures = _reduced_to_match(self.window, arrangement, bounds, low, high, self.at)
+            low, high, measures, ends = _reduced_to_match(
+                self.window, arrangement, bounds, low, high, self.at, skipped=skipped
+            )
         excluded = (
             _Excluded(self.window, values, bounds, low=low, high=high, at=self.at)
             if self.window.frame.exclude
@@ -129,7 +136,7 @@ class Over:
                 found = _compute(function, values, bounds, self.window, low, high, arrangement.length, self.at)
             further.append(found.take(back))
         further += [measures[index].take(back) for index in self.measures]
-        return rows.with_columns(further)
+        return rows.with_columns(further), ends
 
 
 # -- frames ---------------------------------------------------------------------------------------------------------
@@ -408,22 +415,24 @@ class _Excluded:
 
 
 def _reduced_to_match(
-    window: Window, rows: Relation, bounds: Bounds, low: Index, high: Index, at: Position
-) -> tuple[Index, Index, list[Vector]]:
-    """Frames cut to the match found in them (empty where there is none), and the measures of every row."""
+    window: Window, rows: Relation, bounds: Bounds, low: Index, high: Index, at: Position, *, skipped: Bools | None
+) -> tuple[Index, Index, list[Vector], Index]:
+    """Frames cut to the match found in them (empty where there is none), the measures of every row, and where the next
+    match may begin."""
     plan = window.recognize
     assert plan is not None
     search_plan = replace(plan.search, want_unmatched=False)
     frame_values = _FrameConditions(plan, rows, bounds)
     found = Found()
     of_row = np.full(rows.length, -1, dtype=np.int64)
+    ends = np.zeros(rows.length, dtype=np.int64)
     reach: list[tuple[int, int]] = []
     budget = plan.search.limits.mapped_rows
     try:
         for start, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
             resume, number = start, 0
             for row in range(start, end):
-                if row < resume:
+                if row < resume or (skipped is not None and skipped[row]):
                     continue
                 frame_low, frame_high = int(low[row]), int(high[row])
                 budget -= frame_high - row
@@ -441,7 +450,7 @@ def _reduced_to_match(
                     number += 1
                     of_row[row] = before
                     reach.append((frame_low, frame_high))
-                    resume = row + 1 if search_plan.skip.kind == "NEXT" else max(next_start, row + 1)
+                    ends[row] = resume = row + 1 if search_plan.skip.kind == "NEXT" else max(next_start, row + 1)
     except (work.WorkLimit, StepLimit) as error:
         raise at.reject(str(error), LESS_WORK) from None
     lows, highs = (np.array(side, dtype=np.int64) for side in zip(*reach, strict=True)) if reach else (low[:0], low[:0])
@@ -454,7 +463,7 @@ def _reduced_to_match(
     low, high = starts[of_row], starts[of_row] + sizes[of_row]
     own = np.arange(rows.length, dtype=np.int64)
     low, high = np.where(of_row < 0, own, low), np.where(of_row < 0, own, high)
-    return low, high, [measure.expand().take(of_row) for measure in measures]
+    return low, high, [measure.expand().take(of_row) for measure in measures], ends
 
 
 class _FrameConditions:

@@ -88,7 +88,7 @@ class AheadStage:
         plain = Given(self.node.inner.fields, together.relation.select(range(self._width)))
         computed = replace(self.node, inner=plain, functions=self._functions).run({})
         arrangement, bounds, order = arranged(together.relation, window.partition, window.order)
-        sight = _Sight(window, arrangement, bounds, has_frame=self._has_frame)
+        sight = Sight(window, arrangement, bounds, has_frame=self._has_frame)
         put_out = arrangement.column(self._width).expand().values != 0
         reached = self._reached(together.ticker.take(pa.array(order)), clock)
         due = ~put_out & sight.decided(self._lead, reached)
@@ -121,7 +121,7 @@ class AheadStage:
         self._kept = rows
 
 
-class _Sight:
+class Sight:
     """Rows in the order of a window, and what each sees of those around it."""
 
     def __init__(self, window: Window, relation: Relation, bounds: Bounds, *, has_frame: bool) -> None:

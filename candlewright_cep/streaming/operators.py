@@ -30,6 +30,7 @@ from candlewright_cep.streaming.stages import (
     WholeStage,
     is_lookup,
 )
+from candlewright_cep.streaming.window_patterns import PatternStage
 from candlewright_cep.types import SqlType
 from candlewright_cep.vector import nulls
 
@@ -135,14 +136,19 @@ class _Chain:
         # What looks ahead gives rows later than their time.
         is_on_input = not any(isinstance(stage, GroupStage | MatchStage | AheadStage) for stage in self._found)
         ahead, others = split(node)
-        if others or not ahead:
+        if node.window.recognize is not None:
+            ahead, others = tuple(range(len(node.functions))), ()
+        elif others or not ahead:
             functions = tuple(node.functions[place] for place in others)
             self._found.append(OverStage(replace(node, functions=functions), is_on_input=is_on_input))
-        if ahead:
+        if ahead or node.window.recognize is not None:
             if self._query.joined is not None:
                 raise node.at.reject("LEAD and frames that look ahead are not possible in a join by time on a stream")
-            stage = AheadStage(node, is_joint=self._query.needs_merge, is_on_input=is_on_input)
-            self._found.append(stage)
+            is_joint = self._query.needs_merge
+            if node.window.recognize is not None:
+                self._found.append(PatternStage(node, is_joint=is_joint))
+            else:
+                self._found.append(AheadStage(node, is_joint=is_joint, is_on_input=is_on_input))
             self._ahead = self._ahead or node
 
     def _expect_nothing_ahead(self, node: Plan) -> None:

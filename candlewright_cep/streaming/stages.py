@@ -218,8 +218,6 @@ class OverStage:
         frame = node.window.frame
         aggregates = [function for function in node.functions if takes_frame(function)]
         ranked = [function.name for function in node.functions if function.name in RANKING]
-        if node.window.recognize is not None:
-            raise node.at.reject("a row pattern in a window is not possible on a stream", "use MATCH_RECOGNIZE")
         if any(name != "ROW_NUMBER" for name in ranked):
             raise node.at.reject(
                 f"{ranked[0]} would keep every row of a stream", "ROW_NUMBER, COUNT, MIN and MAX are possible"

@@ -136,3 +136,12 @@ def test_a_join_is_measured_over_rows_of_all_its_inputs_in_the_order_they_came()
     assert (found.rows, found.span_seconds) == (3_050, 3_000)
     assert fired - 60 <= found.events <= fired
     assert found.state_bytes > 0 and found.cpu_seconds > 0
+
+
+def test_a_pattern_in_a_window_waits_for_its_frame() -> None:
+    (step,) = plan(
+        "SELECT ts, n OVER w AS n FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts MEASURES COUNT(*) AS n "
+        "ROWS BETWEEN CURRENT ROW AND 9 FOLLOWING PATTERN (S D+) DEFINE D AS price < PREV(price))"
+    ).steps
+    assert (step.kind, step.text) == ("pattern", "row pattern of S D in a frame of 10 rows")
+    assert (step.keeps, step.fires) == ("the last 10 rows for each ticker", "once the rows of its frame have come")
