@@ -64,10 +64,12 @@ class ExpressionReader(TypeReader):
         left = self._sum()
         while True:
             at = self.at
-            if self.token.kind is TokenKind.SYMBOL and self.token.text in _COMPARISONS:
+            if self.is_one_of(_COMPARISONS):
                 symbol = _COMPARISONS[self.advance().text]
                 left = CallNode(symbol, (left, self._sum()), at, is_operator=True)
                 continue
+            if self.token.kind is not TokenKind.NAME:
+                return left
             if self.accept_words("IS"):
                 left = self._is(left, at)
                 continue
@@ -134,7 +136,7 @@ class ExpressionReader(TypeReader):
         links = 0
         while True:
             at = self.at
-            if not any(self.is_symbol(symbol) for symbol in ("+", "-", "||")):
+            if not self.is_one_of(("+", "-", "||")):
                 return left
             symbol = self.advance().text
             left = CallNode(symbol, (left, self._product()), at, is_operator=True)
@@ -145,7 +147,7 @@ class ExpressionReader(TypeReader):
         links = 0
         while True:
             at = self.at
-            if not any(self.is_symbol(symbol) for symbol in ("*", "/", "%")):
+            if not self.is_one_of(("*", "/", "%")):
                 return left
             symbol = self.advance().text
             left = CallNode(symbol, (left, self._signed()), at, is_operator=True)

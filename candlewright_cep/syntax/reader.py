@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 
 from candlewright_cep.errors import TriggerRejected
@@ -55,7 +55,8 @@ class Reader:
         return self.token.at
 
     def peek(self, ahead: int = 1) -> Token:
-        return self.tokens[min(self.index + ahead, len(self.tokens) - 1)]
+        place = self.index + ahead
+        return self.tokens[place] if place < len(self.tokens) else self.tokens[-1]
 
     def advance(self) -> Token:
         found = self.token
@@ -73,7 +74,11 @@ class Reader:
 
     def is_symbol(self, symbol: str, ahead: int = 0) -> bool:
         token = self.peek(ahead)
-        return token.kind is TokenKind.SYMBOL and token.text == symbol
+        return token.text == symbol and token.kind is TokenKind.SYMBOL
+
+    def is_one_of(self, symbols: Container[str]) -> bool:
+        token = self.token
+        return token.kind is TokenKind.SYMBOL and token.text in symbols
 
     def accept_words(self, *words: str) -> bool:
         if not self.is_word(*words):
