@@ -16,17 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import failover_load
-from benchmarks.failover_pair import FAULTS, PARTS, Pair
+from benchmarks.failover_pair import FAULTS, PARTS, Pair, on_cluster
+from benchmarks.spark_master import TWO_CORES, add_master
 from bus.embedded import EmbeddedRedis
 from core.log import configure_logging
 
 
-def run(roles: list[str], rounds: int, lease_seconds: float) -> Iterator[dict[str, Any]]:
+def run(roles: list[str], rounds: int, lease_seconds: float, *, master: str = TWO_CORES) -> Iterator[dict[str, Any]]:
     for role in roles:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
             redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
-            pair = Pair(role, stack, folder, bus_url=redis.url, ROLES__LEASE_SECONDS=str(lease_seconds))
+            settings = {"ROLES__LEASE_SECONDS": str(lease_seconds), **on_cluster(master)}
+            pair = Pair(role, stack, folder, bus_url=redis.url, **settings)
             for fault in FAULTS:
                 found = [pair.take_over(fault) for _ in range(rounds)]
                 took = [each.seconds for each in found]
@@ -55,11 +57,12 @@ def main() -> None:
     parser.add_argument("--loads", nargs="+", choices=list(LOADS), default=list(LOADS))
     parser.add_argument("--rows", type=int, default=3, help="take-overs of each role and fault")
     parser.add_argument("--lease-seconds", type=float, default=5.0)
+    add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
     configure_logging("bench", "warning")
     for load in asked.loads:
-        for line in LOADS[load](asked.roles, asked.rows, asked.lease_seconds):
+        for line in LOADS[load](asked.roles, asked.rows, asked.lease_seconds, master=asked.master):
             print(json.dumps(line), flush=True)
 
 

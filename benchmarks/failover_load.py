@@ -14,7 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.failover_pair import FAULTS, PATIENCE_SECONDS, Pair, Process, TakeOver, until
+from benchmarks.failover_pair import FAULTS, PATIENCE_SECONDS, Pair, Process, TakeOver, on_cluster, until
+from benchmarks.spark_master import TWO_CORES
 from bus.embedded import EmbeddedRedis
 from bus.roles import BROKER, DRIVER, REGISTRY
 from candlewright.client import Client, Outcome, Stream, connect
@@ -113,13 +114,15 @@ class Histories:
 _YEAR, _DAY_SECONDS = 1_672_531_200, 86_400
 
 
-def run(roles: Sequence[str], rounds: int, lease_seconds: float) -> Iterator[dict[str, Any]]:
+def run(
+    roles: Sequence[str], rounds: int, lease_seconds: float, *, master: str = TWO_CORES
+) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
         redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
         exchange = stack.enter_context(SandboxThread(seed=11, speed=SPEED, rate_limit=False))
-        lease = {"ROLES__LEASE_SECONDS": str(lease_seconds)}
-        pairs = {role: Pair(role, stack, folder, bus_url=redis.url, **lease) for role in (BROKER, REGISTRY, DRIVER)}
+        settings = {"ROLES__LEASE_SECONDS": str(lease_seconds), **on_cluster(master)}
+        pairs = {role: Pair(role, stack, folder, bus_url=redis.url, **settings) for role in (BROKER, REGISTRY, DRIVER)}
         ingestor = Process(
             "ingestor",
             folder / "ingestor",

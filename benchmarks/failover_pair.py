@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.spark_master import TWO_CORES
 from bus.roles import BROKER, DRIVER, REGISTRY, Roles
 
 PATIENCE_SECONDS = 300.0
@@ -27,6 +28,11 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def on_cluster(master: str) -> dict[str, str]:
+    """Settings of two drivers, of which none may take every core."""
+    return {"SPARK__MASTER": master, "SPARK__MAX_CORES": "4"}
 
 
 class Process:
@@ -45,7 +51,7 @@ class Process:
             "RELAY__REQUESTS_BIND": f"tcp://127.0.0.1:{free_port()}",
             "RELAY__NOTIFICATIONS_BIND": f"tcp://127.0.0.1:{free_port()}",
             "SPARK__CONNECT_BIND": f"127.0.0.1:{free_port()}",
-            "SPARK__MASTER": "local[2]",
+            "SPARK__MASTER": TWO_CORES,
             "ICEBERG__URI": str(shared / "catalog.db"),
             "ICEBERG__WAREHOUSE": f"file://{shared / 'warehouse'}",
         } | settings

@@ -5,6 +5,9 @@ A line each, then one with the ratios. Costs are processor time of all processes
 included, so that other work on it counts little. Those of a micro-batch and of a commit are in them, and weigh most in
 the smallest run. A ratio is the cost of a trade at the largest size over that at the smallest: 1 is flat, less is
 cheaper.
+
+Every ticker has as many trades a minute in each run, so that a bar has as many. In a last run 1,000 tickers share the
+trades of 10: a bar has two or three, and what it costs beyond its trades shows as `cpu_microseconds_per_bar`.
 """
 
 import argparse
@@ -21,7 +24,7 @@ import pyarrow.parquet as pq
 
 from benchmarks import ohlc
 from benchmarks.spark_master import TWO_CORES, add_master
-from benchmarks.ticks_file import trades
+from benchmarks.ticks_file import MEAN_GAP_MS, trades
 from candlewright_platform.supervisor.processes import MEMORY
 from core.log import configure_logging
 
@@ -32,20 +35,25 @@ SEED = 7
 
 def run(rows: int, of_tickers: int, master: str = TWO_CORES) -> Iterator[dict[str, Any]]:
     """`rows`: of the largest run; `of_tickers`: of each run that varies the tickers. The ratios come last."""
+    fewest, most = TICKERS[0], TICKERS[-1]
     by_rows, by_tickers = [], []
     for size in (rows // TIMES, rows // 10, rows):
-        by_rows.append(_measured(size, TICKERS[0], master))
+        by_rows.append(_measured(size, fewest, master=master))
         yield by_rows[-1]
     for tickers in TICKERS:
-        by_tickers.append(_measured(of_tickers, tickers, master))
+        by_tickers.append(_measured(of_tickers, tickers, busy=tickers, master=master))
         yield by_tickers[-1]
-    yield _ratios(by_rows, by_tickers)
+    quiet = _measured(of_tickers, most, master=master)
+    yield quiet
+    yield _ratios(by_rows, by_tickers, quiet)
 
 
-def _measured(rows: int, tickers: int, master: str) -> dict[str, Any]:
+def _measured(rows: int, tickers: int, *, busy: int = TICKERS[0], master: str) -> dict[str, Any]:
+    """`tickers` share as many trades a minute as `busy` of them have."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ticks.parquet"
-        pq.write_table(trades(rows, tickers, SEED), file)
+        gap_ns = MEAN_GAP_MS * 1_000_000 * TICKERS[0] // busy
+        pq.write_table(trades(rows, tickers, SEED, gap_ns=gap_ns), file)
         # Memory and caches of one run change nothing in the next.
         with ProcessPoolExecutor(1, get_context("spawn")) as apart:
             found = apart.submit(_run_apart, file, master).result()
@@ -68,14 +76,15 @@ def _run_apart(file: Path, master: str) -> dict[str, Any]:
     return ohlc.run(file, master=master)
 
 
-def _ratios(by_rows: list[dict[str, Any]], by_tickers: list[dict[str, Any]]) -> dict[str, Any]:
+def _ratios(by_rows: list[dict[str, Any]], by_tickers: list[dict[str, Any]], quiet: dict[str, Any]) -> dict[str, Any]:
     def ratio(runs: list[dict[str, Any]]) -> float:
-        costs = [float(each["cpu_microseconds_per_row"]) for each in runs]
-        return round(costs[-1] / costs[0], 2)
+        return round(_cost(runs[-1]) / _cost(runs[0]), 2)
 
-    everything = by_rows + by_tickers
+    everything = [*by_rows, *by_tickers, quiet]
     seconds = sum(each["seconds"] for each in everything)
     rows = sum(each["rows"] for each in everything)
+    most = by_tickers[-1]
+    bars = quiet["result_rows"] - most["result_rows"]
     return {
         "rows": rows,
         "seconds": round(seconds, 3),
@@ -85,7 +94,12 @@ def _ratios(by_rows: list[dict[str, Any]], by_tickers: list[dict[str, Any]]) -> 
         f"ratio_rows_x{TIMES}": ratio(by_rows),
         "ratio_rows_x10": ratio(by_rows[1:]),
         f"ratio_tickers_{TICKERS[0]}_to_{TICKERS[-1]}": ratio(by_tickers),
+        "cpu_microseconds_per_bar": round((_cost(quiet) - _cost(most)) * most["rows"] / bars, 2),
     }
+
+
+def _cost(run: dict[str, Any]) -> float:
+    return float(run["cpu_microseconds_per_row"])
 
 
 def main() -> None:

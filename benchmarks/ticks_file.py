@@ -13,10 +13,14 @@ BEGIN_NS = 1_704_067_200_000_000_000
 MEAN_GAP_MS = 36
 
 
-def trades(rows: int, symbols: int, seed: int) -> pa.Table:
-    """Times are distinct milliseconds; each symbol's price walks on a grid of cents, so equal neighbours occur."""
+def trades(rows: int, symbols: int, seed: int, *, gap_ns: int = MEAN_GAP_MS * 1_000_000) -> pa.Table:
+    """Times are distinct, `gap_ns` apart on average; each symbol's price walks on a grid of cents, so equal neighbours
+    occur.
+    """
     random = np.random.default_rng(seed)
-    times = BEGIN_NS + np.cumsum(random.integers(1, 2 * MEAN_GAP_MS, rows)) * 1_000_000
+    # On a grid: milliseconds, as exchanges have, unless asked for closer ones.
+    step_ns = 1_000_000 if gap_ns >= 1_000_000 else 1_000
+    times = BEGIN_NS + np.cumsum(random.integers(1, 2 * gap_ns // step_ns, rows)) * step_ns
     symbol = random.integers(0, symbols, rows)
     cents = random.integers(-5, 6, rows)
     for number in range(symbols):
