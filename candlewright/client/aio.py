@@ -218,14 +218,14 @@ class AsyncClient(AsyncClosing):
         near = await asyncio.to_thread(lambda: self._connection.near)
         if near is not None:
             return await asyncio.to_thread(near.history, wanted, final)
-        return await self.run(lambda ask: ask.rows_of(wanted, final))
+        return await self.run(lambda ask: ask.rows.of(wanted, final))
 
     async def _read_stored(self, wanted: Range, as_of: Time | None) -> Stored:
         moment = self._connection.stored(wanted, as_of)
         near = await asyncio.to_thread(lambda: self._connection.near)
         if near is not None:
             return await asyncio.to_thread(near.stored, wanted, moment)
-        return await self.run(lambda ask: ask.stored(wanted, moment))
+        return await self.run(lambda ask: ask.rows.stored(wanted, moment))
 
     async def state(self, request_id: str) -> RequestState:
         """The state and progress of any request; `unknown` for an id that the platform does not know or has
@@ -319,7 +319,7 @@ class AsyncClient(AsyncClosing):
     ) -> Candles:
         """Stored candles through the legacy request, in pages over the socket; needs no access to the tables."""
         wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
-        return Candles(legacy_table(await self.run(lambda ask: ask.ohlc(wanted))))
+        return Candles(legacy_table(await self.run(lambda ask: ask.legacy.ohlc(wanted))))
 
     async def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
         """The messages of a stream topic, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""

@@ -25,8 +25,8 @@ from candlewright.client.records import (
     Submission,
     Venue,
 )
-from candlewright.client.session.questions import fresh_id, refused
-from candlewright.client.session.session import Operation, Published, Reply, Send, Subscribe, TimedOut, Wait
+from candlewright.client.session.questions import Questions, fresh_id, refused
+from candlewright.client.session.session import Operation, Published, Reply, Send, Session, Subscribe, TimedOut, Wait
 from candlewright.client.triggers.operations import TriggerOperations
 from candlewright.client.triggers.view_operations import ViewOperations
 from candlewright.wire import candlewright_pb2 as cw
@@ -51,8 +51,22 @@ class Newest:
     at: int
 
 
-class Operations(RelayedRows, TriggerOperations, ViewOperations, LegacyPages):
-    """All of them; `timeout_seconds` is how long one answer is waited for, resends included."""
+class Operations(Questions):
+    """Those on requests, venues and topics; all others are under the name of what they concern.
+
+    `timeout_seconds` is how long one answer is waited for, resends included.
+    """
+
+    def __init__(
+        self, session: Session, client_id: str, *, address: str, timeout_seconds: float, name: str = ""
+    ) -> None:
+        super().__init__(session, client_id, address=address, timeout_seconds=timeout_seconds, name=name)
+        self.rows = RelayedRows(session, client_id, address=address, timeout_seconds=timeout_seconds, name=name)
+        self.triggers = TriggerOperations(
+            session, client_id, address=address, timeout_seconds=timeout_seconds, name=name
+        )
+        self.views = ViewOperations(session, client_id, address=address, timeout_seconds=timeout_seconds, name=name)
+        self.legacy = LegacyPages(session, client_id, address=address, timeout_seconds=timeout_seconds, name=name)
 
     # ---- historical requests
     def submit(self, wanted: Range, request_id: str) -> Operation[Submission]:

@@ -215,12 +215,14 @@ class Client(Closing):
 
     def _read_history(self, wanted: Range, final: Notification) -> History:
         near = self._connection.near
-        return near.history(wanted, final) if near is not None else self.run(lambda ask: ask.rows_of(wanted, final))
+        return near.history(wanted, final) if near is not None else self.run(lambda ask: ask.rows.of(wanted, final))
 
     def _read_stored(self, wanted: Range, as_of: Time | None) -> Stored:
         moment = self._connection.stored(wanted, as_of)
         near = self._connection.near
-        return near.stored(wanted, moment) if near is not None else self.run(lambda ask: ask.stored(wanted, moment))
+        return (
+            near.stored(wanted, moment) if near is not None else self.run(lambda ask: ask.rows.stored(wanted, moment))
+        )
 
     def state(self, request_id: str) -> RequestState:
         """The state and progress of any request; `unknown` for an id that the platform does not know or has
@@ -344,7 +346,7 @@ class Client(Closing):
     ) -> Candles:
         """Stored candles through the legacy request, in pages over the socket; needs no access to the tables."""
         wanted = self._connection.range(ticker, period, start=start, end=end, limit=limit)
-        return Candles(legacy_table(self.run(lambda ask: ask.ohlc(wanted))))
+        return Candles(legacy_table(self.run(lambda ask: ask.legacy.ohlc(wanted))))
 
     def replay(self, topic: str, from_sequence: int = 1, to_sequence: int = 0) -> list[tuple[int, Message]]:
         """The messages of a stream topic, as (sequence, message), both ends included; `to_sequence` 0 is the newest."""

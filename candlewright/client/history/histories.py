@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from candlewright.client.errors import PlatformUnreachable, RowsUnavailable
 from candlewright.client.history.history import Candles, History
 from candlewright.client.history.progress import NotedProgress, Progress, Told
+from candlewright.client.history.relayed_rows import RelayedRows
 from candlewright.client.history.rows import Rows
 from candlewright.client.notebook.cards import card, rows
 from candlewright.client.records import Notification, Range
@@ -24,7 +25,7 @@ class Asked(Protocol):
         self, wanted: Range, request_id: str, progress: Progress | None, *, timeout_seconds: float | None
     ) -> Operation[Notification]: ...
 
-    def rows_of(self, wanted: Range, final: Notification) -> Operation[History]: ...
+    rows: RelayedRows
 
 
 Start: TypeAlias = Callable[[Asked], Operation[T]]
@@ -125,7 +126,7 @@ class Several:
 
     def row_queries(self) -> list[Start[History]]:
         def start(wanted: Range, final: Notification) -> Start[History]:
-            return lambda ask: ask.rows_of(wanted, final)
+            return lambda ask: ask.rows.of(wanted, final)
 
         return [start(self._ranges[ticker], final) for ticker, final in self._finals.items()]
 

@@ -23,7 +23,7 @@ _RESEND_SECONDS, _RESEND_MAX_SECONDS = 4.0, 8.0
 class RelayedRows(Questions):
     """Each query is answered by one frame; the next one continues where its rows ended."""
 
-    def rows_of(self, wanted: Range, final: Notification) -> Operation[History]:
+    def of(self, wanted: Range, final: Notification) -> Operation[History]:
         """The rows of a request that ended OK; raises RowsUnavailable."""
         table, last = yield from self._read(wanted, covered_by=final.request_id)
         closed_until = last.closed_until if last.HasField("closed_until") else None

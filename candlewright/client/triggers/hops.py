@@ -47,7 +47,7 @@ def hops_of(ask: Operations, event: TriggerEvent) -> Operation[Hops]:
 
 def _topic_of_rows(ask: Operations, event: TriggerEvent) -> Operation[str]:
     try:
-        info = yield from ask.trigger(event.trigger_id)
+        info = yield from ask.triggers.get(event.trigger_id)
     except TriggerNotFound:
         return f"TICKS:{event.ticker}"
     period = info.parameters.get("period_seconds")

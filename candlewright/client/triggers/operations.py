@@ -23,7 +23,7 @@ class TriggerOperations(Questions):
         super().__init__(session, client_id, address=address, timeout_seconds=timeout_seconds, name=name)
         self._is_listing = False
 
-    def add_trigger(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:
+    def add(self, request: ing.CEPTriggerRequest, timeout_seconds: float) -> Operation[Registration]:
         """Active once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
         trigger_id = request.trigger_id
         give_up = self._session.now + timeout_seconds
@@ -34,32 +34,32 @@ class TriggerOperations(Questions):
             if answer.status in _REGISTERED:
                 warnings = tuple(filter(None, map(str.strip, answer.error_message.splitlines())))
                 return Registration(trigger_id, answer.status == ing.CEPTriggerAck.REGISTERED, warnings)
-            found = yield from self.triggers(trigger_id)
+            found = yield from self.all(trigger_id)
             if not found or not found[0].is_starting:
                 raise PlatformRefused("ERROR", answer.error_message, trigger_id)
             # It is stored, and the platform stopped waiting for the pipeline before the caller did: send it again.
             if give_up - self._session.now <= TRIGGER_RESEND_SECONDS:
                 raise PlatformRefused("ERROR", f"trigger {trigger_id}: {answer.error_message}", trigger_id)
 
-    def remove_trigger(self, trigger_id: str, timeout_seconds: float) -> Operation[None]:
+    def remove(self, trigger_id: str, timeout_seconds: float) -> Operation[None]:
         """Raises TriggerNotFound, PlatformRefused, PlatformUnreachable."""
-        was_there = yield from self.triggers(trigger_id)
+        was_there = yield from self.all(trigger_id)
         answer, sent = yield from self._acknowledged(cw.TriggerRemove(trigger_id=trigger_id), timeout_seconds)
         if answer.status in _REGISTERED:
             return
         if not was_there:
             raise TriggerNotFound(trigger_id)
         # If the answer to the first request was lost, the request may have been carried out.
-        if sent == 1 or (yield from self.triggers(trigger_id)):
+        if sent == 1 or (yield from self.all(trigger_id)):
             raise PlatformRefused("ERROR", answer.error_message, trigger_id)
 
-    def trigger(self, trigger_id: str) -> Operation[TriggerInfo]:
+    def get(self, trigger_id: str) -> Operation[TriggerInfo]:
         """Raises TriggerNotFound."""
-        for found in (yield from self.triggers(trigger_id)):
+        for found in (yield from self.all(trigger_id)):
             return found
         raise TriggerNotFound(trigger_id)
 
-    def triggers(self, trigger_id: str = "") -> Operation[list[TriggerInfo]]:
+    def all(self, trigger_id: str = "") -> Operation[list[TriggerInfo]]:
         """Registered and starting triggers, by id; one of them or all."""
         # An answer does not name its request, so send one at a time.
         while self._is_listing:

@@ -146,7 +146,7 @@ class Triggers:
         request = self._connection.trigger(trigger_id, sql, tickers, parameters=parameters, callback_id=callback_id)
         stream = self.events(request.trigger_id)
         try:
-            registration = self._client.run(lambda ask: ask.add_trigger(request, timeout))
+            registration = self._client.run(lambda ask: ask.triggers.add(request, timeout))
         except BaseException:
             stream.close()
             raise
@@ -155,15 +155,15 @@ class Triggers:
 
     def list(self) -> "list[TriggerInfo]":
         """All registered triggers, by id."""
-        return self._client.run(lambda ask: ask.triggers())
+        return self._client.run(lambda ask: ask.triggers.all())
 
     def get(self, trigger_id: str) -> TriggerInfo:
         """Raises TriggerNotFound."""
-        return self._client.run(lambda ask: ask.trigger(trigger_id))
+        return self._client.run(lambda ask: ask.triggers.get(trigger_id))
 
     def remove(self, trigger_id: str, *, timeout: float = ADD_SECONDS) -> None:
         """Raises TriggerNotFound."""
-        self._client.run(lambda ask: ask.remove_trigger(trigger_id, timeout))
+        self._client.run(lambda ask: ask.triggers.remove(trigger_id, timeout))
 
     def events(
         self,
@@ -247,7 +247,7 @@ class AsyncTriggers:
         stream = self.events(request.trigger_id)
         await stream.begin()
         try:
-            registration = await self._client.run(lambda ask: ask.add_trigger(request, timeout))
+            registration = await self._client.run(lambda ask: ask.triggers.add(request, timeout))
         except BaseException:
             await stream.close()
             raise
@@ -256,15 +256,15 @@ class AsyncTriggers:
 
     async def list(self) -> "list[TriggerInfo]":
         """All registered triggers, by id."""
-        return await self._client.run(lambda ask: ask.triggers())
+        return await self._client.run(lambda ask: ask.triggers.all())
 
     async def get(self, trigger_id: str) -> TriggerInfo:
         """Raises TriggerNotFound."""
-        return await self._client.run(lambda ask: ask.trigger(trigger_id))
+        return await self._client.run(lambda ask: ask.triggers.get(trigger_id))
 
     async def remove(self, trigger_id: str, *, timeout: float = ADD_SECONDS) -> None:
         """Raises TriggerNotFound."""
-        await self._client.run(lambda ask: ask.remove_trigger(trigger_id, timeout))
+        await self._client.run(lambda ask: ask.triggers.remove(trigger_id, timeout))
 
     def events(
         self,

@@ -11,7 +11,7 @@ from candlewright.wire import candlewright_pb2 as cw
 class ViewOperations(Questions):
     """Views: registered, removed, listed."""
 
-    def add_view(self, name: str, sql: str, *, replace: bool, timeout_seconds: float) -> Operation[RegisteredView]:
+    def add(self, name: str, sql: str, *, replace: bool, timeout_seconds: float) -> Operation[RegisteredView]:
         """Stored once this returns. Raises InvalidTrigger, PlatformRefused, PlatformUnreachable."""
         request = cw.ViewRequest(request_id=fresh_id("view", self._name), name=name, sql=sql, replace=replace)
         answer, _ = yield from self._changed(request, timeout_seconds)
@@ -22,7 +22,7 @@ class ViewOperations(Questions):
         is_new = answer.status == cw.ViewAck.REGISTERED
         return RegisteredView(answer.name, answer.version, is_new, tuple(answer.restarted), tuple(answer.warnings))
 
-    def remove_view(self, name: str, timeout_seconds: float) -> Operation[None]:
+    def remove(self, name: str, timeout_seconds: float) -> Operation[None]:
         """Raises ViewNotFound, PlatformRefused (IN_USE), PlatformUnreachable."""
         request = cw.ViewRemove(request_id=fresh_id("view", self._name), name=name)
         answer, sent = yield from self._changed(request, timeout_seconds)
@@ -33,13 +33,13 @@ class ViewOperations(Questions):
         elif answer.status != cw.ViewAck.REMOVED:
             raise _refused(answer)
 
-    def view(self, name: str) -> Operation[ViewInfo]:
+    def get(self, name: str) -> Operation[ViewInfo]:
         """Raises ViewNotFound."""
-        for found in (yield from self.views(name)):
+        for found in (yield from self.all(name)):
             return found
         raise ViewNotFound(name)
 
-    def views(self, name: str = "") -> Operation[list[ViewInfo]]:
+    def all(self, name: str = "") -> Operation[list[ViewInfo]]:
         """By name; one of them or all."""
         query = cw.ViewQuery(request_id=fresh_id("views", self._name), name=name)
         answer = yield from self._ask(query, cw.ViewList)

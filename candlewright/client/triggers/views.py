@@ -16,19 +16,19 @@ class Views:
         `replace`: change the text under a known name; the triggers that read it start afresh, and the change is refused
         if it would invalidate one of them. Raises InvalidTrigger with line, column and hint, and PlatformRefused.
         """
-        return self._client.run(lambda ask: ask.add_view(name, sql, replace=replace, timeout_seconds=timeout))
+        return self._client.run(lambda ask: ask.views.add(name, sql, replace=replace, timeout_seconds=timeout))
 
     def list(self) -> "list[ViewInfo]":
         """All registered views, by name."""
-        return self._client.run(lambda ask: ask.views())
+        return self._client.run(lambda ask: ask.views.all())
 
     def show(self, name: str) -> ViewInfo:
         """Raises ViewNotFound."""
-        return self._client.run(lambda ask: ask.view(name))
+        return self._client.run(lambda ask: ask.views.get(name))
 
     def remove(self, name: str, *, timeout: float = ADD_SECONDS) -> None:
         """Raises ViewNotFound, and PlatformRefused for one that views or triggers read."""
-        self._client.run(lambda ask: ask.remove_view(name, timeout))
+        self._client.run(lambda ask: ask.views.remove(name, timeout))
 
 
 class AsyncViews:
@@ -39,16 +39,16 @@ class AsyncViews:
 
     async def add(self, name: str, sql: str, *, replace: bool = False, timeout: float = ADD_SECONDS) -> RegisteredView:
         """See `Views.add`."""
-        return await self._client.run(lambda ask: ask.add_view(name, sql, replace=replace, timeout_seconds=timeout))
+        return await self._client.run(lambda ask: ask.views.add(name, sql, replace=replace, timeout_seconds=timeout))
 
     async def list(self) -> "list[ViewInfo]":
         """All registered views, by name."""
-        return await self._client.run(lambda ask: ask.views())
+        return await self._client.run(lambda ask: ask.views.all())
 
     async def show(self, name: str) -> ViewInfo:
         """Raises ViewNotFound."""
-        return await self._client.run(lambda ask: ask.view(name))
+        return await self._client.run(lambda ask: ask.views.get(name))
 
     async def remove(self, name: str, *, timeout: float = ADD_SECONDS) -> None:
         """See `Views.remove`."""
-        await self._client.run(lambda ask: ask.remove_view(name, timeout))
+        await self._client.run(lambda ask: ask.views.remove(name, timeout))

@@ -348,7 +348,7 @@ def request_id_of(talk: Conversation) -> str:
 
 
 def test_legacy_pages_are_put_together_in_order(talk: Conversation) -> None:
-    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    ticket = talk.session.begin(talk.ask.legacy.ohlc(WANTED), 0.0)
     name = request_id_of(talk)
     for each in (page(name, 3, 2), page(name, 1, 2, is_final=True)):
         talk.reply(each)
@@ -356,7 +356,7 @@ def test_legacy_pages_are_put_together_in_order(talk: Conversation) -> None:
 
 
 def test_a_legacy_request_is_waited_for_as_long_as_the_platform_says_that_it_runs(talk: Conversation) -> None:
-    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    ticket = talk.session.begin(talk.ask.legacy.ohlc(WANTED), 0.0)
     for second in range(1, 200):
         talk.pass_time(1.0)
         state = cw.RequestState(request_id=request_id_of(talk), state="running")
@@ -372,7 +372,7 @@ def test_a_legacy_request_is_waited_for_as_long_as_the_platform_says_that_it_run
 
 
 def test_a_legacy_request_ends_when_the_platform_is_unreachable(talk: Conversation) -> None:
-    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    ticket = talk.session.begin(talk.ask.legacy.ohlc(WANTED), 0.0)
     for _ in range(30):
         talk.pass_time(1.0)
     with pytest.raises(PlatformUnreachable):
@@ -380,7 +380,7 @@ def test_a_legacy_request_ends_when_the_platform_is_unreachable(talk: Conversati
 
 
 def test_legacy_pages_that_were_lost_are_requested_again(talk: Conversation) -> None:
-    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    ticket = talk.session.begin(talk.ask.legacy.ohlc(WANTED), 0.0)
     name = request_id_of(talk)
     for each in (page(name, 1, total=3), page(name, 3, total=3, is_final=True)):
         talk.reply(each)
@@ -396,7 +396,7 @@ def test_legacy_pages_that_were_lost_are_requested_again(talk: Conversation) -> 
 
 
 def test_candles_that_never_all_come_are_an_error(talk: Conversation) -> None:
-    ticket = talk.session.begin(talk.ask.ohlc(WANTED), 0.0)
+    ticket = talk.session.begin(talk.ask.legacy.ohlc(WANTED), 0.0)
     for _ in range(20):
         talk.reply(page(request_id_of(talk), 1, total=2, is_final=True))
     with pytest.raises(PlatformRefused, match="1 of 2 candles"):

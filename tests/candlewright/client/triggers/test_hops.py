@@ -28,8 +28,9 @@ class Topics:
         self._records = records
         self._gone = gone
         self._parameters = {"period_seconds": period} if period else {}
+        self.triggers = self
 
-    def trigger(self, trigger_id: str) -> Operation[TriggerInfo]:
+    def get(self, trigger_id: str) -> Operation[TriggerInfo]:
         yield from ()
         return TriggerInfo(trigger_id, "", (), "active", "", START, 1, parameters=self._parameters)
 

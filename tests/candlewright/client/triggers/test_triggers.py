@@ -299,10 +299,10 @@ class Conversation:
 
     def add(self, sql: str = SQL) -> "Ticket[object]":
         request = ing.CEPTriggerRequest(trigger_id="t", sql_pattern=sql)
-        return self.session.begin(self.ask.add_trigger(request, 30.0), self.now)  # type: ignore[arg-type]
+        return self.session.begin(self.ask.triggers.add(request, 30.0), self.now)  # type: ignore[arg-type]
 
     def remove(self) -> Ticket[None]:
-        return self.session.begin(self.ask.remove_trigger("t", 30.0), self.now)
+        return self.session.begin(self.ask.triggers.remove("t", 30.0), self.now)
 
     def sent(self) -> list[Message]:
         return [each.message for each in self.session.take_commands() if isinstance(each, Send)]
