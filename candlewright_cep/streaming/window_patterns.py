@@ -1,4 +1,4 @@
-"""Row patterns in a WINDOW clause: a row is put out once its frame has come, with the match that begins at it."""
+"""Row patterns in a WINDOW clause: a row is emitted once its frame has come, with the match that begins at it."""
 
 import numpy as np
 
