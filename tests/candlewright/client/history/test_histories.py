@@ -86,8 +86,8 @@ def minutes(table: pa.Table) -> list[tuple[str, int]]:
 
 def test_a_hundred_tickers_are_one_frame_of_one_scan(near: cw.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     scans: list[object] = []
-    collect = iceberg.read._collect
-    monkeypatch.setattr(iceberg.read, "_collect", lambda *args: (scans.append(args), collect(*args))[1])
+    read_rows = iceberg.read.read_rows
+    monkeypatch.setattr(iceberg.read, "read_rows", lambda *args: (scans.append(args), read_rows(*args))[1])
     asked = TICKERS[::-1]
     found = near.history(asked, "1m", **RANGE)
     assert minutes(found.to_arrow()) == [(ticker, minute) for ticker in asked for minute in (1, 2, 5)]
