@@ -22,7 +22,7 @@ from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.server import HISTORY_QUERY, serve_status
 from flink_replacement_spark.sql.connect import SparkUnreachable, run_sql
 from flink_replacement_spark.tables.maintenance import Maintenance
-from iceberg import OHLC, load_table, open_catalog
+from iceberg import OHLC, TABLES, TableDefinition, load_table, open_catalog
 from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import MINUTE, final_of, page, wait_for
 
@@ -175,12 +175,19 @@ def test_a_warehouse_that_cannot_be_written_turns_health_red_until_it_can(platfo
     assert platform.rows(ticker).num_rows == 10
 
 
-def test_maintenance_merges_files_and_keeps_rows(platform: Platform) -> None:
-    ticker = "FILES/USDT.BINANCE"
+@pytest.mark.parametrize(
+    "tables", [pytest.param((OHLC,), id="candles"), pytest.param(TABLES, id="all", marks=pytest.mark.long)]
+)
+def test_maintenance_merges_files_and_keeps_rows(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch, tables: tuple[TableDefinition, ...]
+) -> None:
+    monkeypatch.setattr("flink_replacement_spark.tables.maintenance.TABLES", tables)
+    name = f"FILES{len(tables)}"
+    ticker = f"{name}/USDT.BINANCE"
     feed = platform.feed(ticker)
     for number in range(6):
-        feed.request(f"files-{number}", range(10 * number, 10 * number + 10))
-        platform.final(f"files-{number}")
+        feed.request(f"{name}-{number}", range(10 * number, 10 * number + 10))
+        platform.final(f"{name}-{number}")
     catalog = open_catalog(platform.settings)
 
     def files() -> int:
@@ -192,8 +199,8 @@ def test_maintenance_merges_files_and_keeps_rows(platform: Platform) -> None:
     assert maintenance.last_problem == ""
     assert files() < before
     assert platform.rows(ticker)["volume"].to_pylist() == [float(n) for n in range(60)]
-    feed.request("files-last", range(55, 65))
-    assert platform.final("files-last").row_count == 10
+    feed.request(f"{name}-last", range(55, 65))
+    assert platform.final(f"{name}-last").row_count == 10
     assert platform.rows(ticker).num_rows == 65
 
 

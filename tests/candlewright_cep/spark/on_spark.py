@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE over a stock session of any Spark: batch, `install` and a stream that is started three times.
+"""MATCH_RECOGNIZE over a stock session of any Spark: batch, `install` and a stream that is started several times.
 
     python on_spark.py [--rocksdb]
 
@@ -83,21 +83,23 @@ def batch_agrees(spark: "SparkSession", folder: Path) -> None:
     assert spark.sql("SELECT 'MATCH_RECOGNIZE (' AS s").collect()[0].s == "MATCH_RECOGNIZE ("
 
 
-def stream_agrees(spark: "SparkSession", folder: Path, seed: int = 1) -> None:
-    """Rows come in any order within a minute, cut anywhere; the query is stopped and started between."""
+def stream_agrees(spark: "SparkSession", folder: Path, seed: int = 1, *, cuts: int = 3) -> None:
+    """Rows come in any order within a minute, cut anywhere; the query is stopped and started between, after every
+    second file.
+    """
     chance = random.Random(seed)
     table = clicks()
     times = table.column("ts").to_pylist()
     came = [time + timedelta(seconds=chance.uniform(0, 59)) for time in times]
     shuffled = table.take(sorted(range(_ROWS), key=came.__getitem__))
-    cuts = [0, *sorted(chance.sample(range(1, _ROWS), 3)), _ROWS]
+    places = [0, *sorted(chance.sample(range(1, _ROWS), cuts)), _ROWS]
     last = table.slice(0, 1).set_column(1, "ts", pa.array([times[-1] + timedelta(days=1)], table.schema.field(1).type))
-    parts = [shuffled.slice(start, end - start) for start, end in pairwise(cuts)]
+    parts = [shuffled.slice(start, end - start) for start, end in pairwise(places)]
     source = folder / "source"
     source.mkdir()
     for number, part in enumerate([*parts, last]):
         pq.write_table(part, source / f"{number}.parquet")
-        if number in (0, 2, 4):
+        if number % 2 == 0:
             _run_stream(spark, folder)
     assert read(folder / "sink") == wanted(table)
 

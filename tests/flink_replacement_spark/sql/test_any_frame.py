@@ -29,9 +29,10 @@ def test_a_frame_and_a_view_give_the_rows_of_evaluate(session: SparkSession, tmp
     batch_agrees(session, tmp_path)
 
 
-def test_a_stream_over_restarts_gives_the_rows_of_evaluate(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cuts", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_a_stream_over_restarts_gives_the_rows_of_evaluate(session: SparkSession, tmp_path: Path, cuts: int) -> None:
     session.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
-    stream_agrees(session, tmp_path)
+    stream_agrees(session, tmp_path, cuts=cuts)
 
 
 @pytest.mark.long
