@@ -264,6 +264,9 @@ def _problem_with_seed(seed: rec.Seed) -> str:
         return "a volume of the seed is negative"
     if problem := _problem_with_times(seed.open_time):
         return problem
+    if 0 in seed.open_time:
+        # The table takes no bar that would open there.
+        return "an open time of the seed is 0"
     if seed.period_seconds:
         return _problem_with_candles(seed)
     return _problem_with_aggregates(seed.first_trade_id, seed.last_trade_id, rows)

@@ -32,6 +32,10 @@ from tests.hostile import records_like
 
 GOOD, WILD = "GOOD/X.TEST", "A/B.TEST"
 START = 1_700_000_040 * SECOND
+#: A trade that would make a bar of 1970, which no table takes.
+AT_ZERO = records.Seed(
+    open_time=[0], open=[2.0], high=[2.0], low=[2.0], close=[2.0], volume=[2.0], first_trade_id=[20], last_trade_id=[25]
+)
 MINUTE = 60 * SECOND
 
 
@@ -186,6 +190,7 @@ def test_a_record_in_the_partition_of_another_ticker_is_put_aside(stage: Stage) 
         {"gap": records.Gap(gap_id="g", from_trade_id="9" * 5_000, to_trade_id="9" * 5_000)},
         {"seed": records.Seed(period_seconds=60, open_time=[START], open=[1.0])},
         {"seed": records.Seed(open_time=[START], first_trade_id=[1], last_trade_id=[2**61])},
+        {"seed": AT_ZERO},
     ],
 )
 def test_a_mark_that_cannot_be_is_put_aside(stage: Stage, body: dict[str, records.Clock]) -> None:
@@ -281,11 +286,10 @@ _MARKS = records_like(
         ticker=WILD, seed=records.Seed(open_time=[START], first_trade_id=[20], last_trade_id=[25], **_CANDLE)
     ),
 )
+_SENT = st.lists(st.tuples(st.lists(_TICKS, max_size=12), st.lists(_MARKS, max_size=12)), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.tuples(st.lists(_TICKS, max_size=12), st.lists(_MARKS, max_size=12)), min_size=1, max_size=4))
-def test_no_trade_and_no_mark_stops_the_live_query(stage: Stage, sent: list[tuple[list[bytes], list[bytes]]]) -> None:
+def _survives(stage: Stage, sent: list[tuple[list[bytes], list[bytes]]]) -> None:
     for ticks, marks in sent:
         stage.put(ticks, marks)
         stage.batch(is_stored=False)
@@ -295,3 +299,17 @@ def test_no_trade_and_no_mark_stops_the_live_query(stage: Stage, sent: list[tupl
     stage.store()
     assert len(reasons(stage)) == letters
     assert stage.good_minute()
+
+
+@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
+@given(_SENT)
+def test_no_trade_and_no_mark_stops_the_live_query(stage: Stage, sent: list[tuple[list[bytes], list[bytes]]]) -> None:
+    _survives(stage, sent)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+@settings(deadline=None, max_examples=200, suppress_health_check=list(HealthCheck))
+@given(_SENT)
+def test_two_hundred_sequences_do_not_stop_it_either(stage: Stage, sent: list[tuple[list[bytes], list[bytes]]]) -> None:
+    _survives(stage, sent)
