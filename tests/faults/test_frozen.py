@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 
 #: 2023-06-01 00:00 UTC
 JUNE_MS = 1_685_577_600_000
+MINUTES = 4_000
 INGESTORS = ("ingestor-1", "ingestor-2", "ingestor-3")
 
 
@@ -69,25 +70,27 @@ def test_a_server_that_stalls_for_seconds_loses_nothing(platform: Platform, clie
     symbol, ticker = "ADAUSDT", "ADA/USDT.BINANCE"
     start_ms = JUNE_MS + {"relay": 0, "broker": 200_000}[part] * MINUTE_MS
     asked = {}
+    # So that there is work while it stands still.
+    slow = platform.exchange.add_fault(Fault("delay", path="*/klines", symbol=symbol, seconds=0.2))
     for number in range(6):
-        first = start_ms + number * 12_000 * MINUTE_MS
+        first = start_ms + number * MINUTES * MINUTE_MS
         further: dict[str, Any] = {"client_id": client.client_id} if number % 2 else {}
-        message = submit_message(f"{part}-{number}", ticker, first, first + 12_000 * MINUTE_MS, **further)
+        message = submit_message(f"{part}-{number}", ticker, first, first + MINUTES * MINUTE_MS, **further)
         assert client.submit(message).status == Submitted.QUEUED
         asked[message.request_id] = first
     pid = platform.signal(part, signal.SIGSTOP)
     try:
         # Longer than a lease and than every heartbeat of this platform.
-        time.sleep(5.0)
+        time.sleep(4.0)
     finally:
         os.kill(pid, signal.SIGCONT)
+    platform.exchange.call(lambda sandbox: sandbox.state.faults.remove(slow))
     client.finals(asked, 120)
     for request_id, first in asked.items():
         final = client.final(request_id)
-        assert (final.status, final.row_count) == (Status.OK, 12_000), final
-        assert platform.rows(ticker, first, first + 12_000 * MINUTE_MS) == platform.exchange_rows(
-            symbol, first, first + 12_000 * MINUTE_MS
-        )
+        assert (final.status, final.row_count) == (Status.OK, MINUTES), final
+        end = first + MINUTES * MINUTE_MS
+        assert platform.rows(ticker, first, end) == platform.exchange_rows(symbol, first, end)
     assert platform.part(part)["pid"] == pid, "it was not replaced, only paused"
     coverage = platform.coverage()
     assert all(len(coverage[request_id]) == 1 for request_id in asked)

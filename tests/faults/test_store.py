@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(600)
 JULY_MS = 1_719_792_000_000
 DAY_MS = 86_400_000
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
-MINUTES = 6_000
+MINUTES = 3_000
 
 
 @pytest.fixture
