@@ -42,6 +42,9 @@ def driver(folder: Path, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
         "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
         "CANDLEWRIGHT_SPARK__CONNECT_BIND": f"127.0.0.1:{port}",
         "CANDLEWRIGHT_SPARK__MASTER": "local[2]",
+        "CANDLEWRIGHT_SPARK__INTERVAL_SECONDS": "1",
+        # Started again only after its end, as by a supervisor: no lease is waited for.
+        "CANDLEWRIGHT_SUPERVISED": "test/driver",
     }
     command = [sys.executable, "-m", "flink_replacement_spark"]
     with (folder / "driver.log").open("ab") as told, subprocess.Popen(
