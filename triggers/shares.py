@@ -63,9 +63,9 @@ class Shares:
         return time.thread_time_ns()
 
     def spend(self, number: int, shard: Shard, since: int) -> None:
-        """What a stream did with rows since `now` gave `since`."""
+        """What a stream did with rows since `now` gave `since`; its state is written once in a step."""
         if self._rules.share_ns:
-            spent = self._spent.setdefault(number, _Spent())
+            spent = self._spent.setdefault(number, _Spent(shard.save_ns))
             spent.nanoseconds += self.now() - since
             spent.rows += shard.rows_fed
 

@@ -2,6 +2,7 @@
 cost what one costs."""
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -149,8 +150,9 @@ class Shard:
         self._thresholds = thresholds_of(compiled)
         #: Rows of a slow trigger, which has the stream alone; None for one that keeps pace.
         self.backlog: Backlog | None = None
-        #: Of the last `feed`.
+        #: Of the last `feed`, and processor time of the last `save`.
         self.rows_fed = 0
+        self.save_ns = 0
 
     @property
     def takes_every_ticker(self) -> bool:
@@ -392,10 +394,12 @@ class Shard:
         if self._pending:
             found[_PENDING] = self._pending
         for label in sorted(self.streams):
-            state = self._state(label)
             packed = self._packed.get(label)
-            if packed is None or packed[0] is not state:
+            if packed is None or packed[0] is not self._saved.get(label):
+                began = time.thread_time_ns()
+                state = self._state(label)
                 packed = self._packed[label] = state, squeezed(state)
+                self.save_ns = time.thread_time_ns() - began
             found[str(label)] = packed[1]
         return found | (self.backlog.save() if self.backlog is not None else {})
 

@@ -356,12 +356,16 @@ def test_lists_count_events_and_come_in_pages(start_relay: Start) -> None:
     assert one.registered_at == stored(platform.bus, "t4").registration.registered_at
     assert one.kept_bytes == 0
     for owner, number in (("0", 3), ("1", 4)):
-        cost = rec.TriggerCost(trigger_id="t4", partitions=number, state_bytes=10 * number, steps=100 * number)
+        cost = rec.TriggerCost(
+            trigger_id="t4", partitions=number, state_bytes=10 * number, steps=100 * number,
+            waiting_rows=number, behind_ns=10 * number, row_ns=100 * number,
+        )  # fmt: skip
         noted = rec.TriggerCosts(costs=[rec.TriggerCost(trigger_id="t5", steps=1), cost])
         platform.bus.put(bus_topics.TABLE_TRIGGER_COSTS, {owner: noted.SerializeToString()})
     platform.bus.put(bus_topics.TABLE_TRIGGER_COSTS, {"2": b"not one"})
     [one] = client.ask(cw.TriggerQuery(trigger_id="t4")).triggers
     assert (one.partitions, one.kept_bytes, one.steps) == (7, 70, 700)
+    assert (one.waiting_rows, one.behind_ns, one.row_ns) == (7, 40, 400)
     assert client.ask(cw.TriggerQuery(trigger_id="nobody")) == cw.TriggerList()
     found: list[str] = []
     while True:

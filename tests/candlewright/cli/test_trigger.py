@@ -75,6 +75,8 @@ def test_show_says_what_a_trigger_costs(run: Run, relay: TriggerRelay) -> None:
     assert "cost        2 partitions, 3,000 bytes of state, 45,678 steps so far" in run("show", "mine").stdout
     shown = json.loads(run("show", "mine", "--output", "json").stdout)
     assert (shown["partitions"], shown["state_bytes"], shown["steps"]) == (2, 3_000, 45_678)
+    relay.slow = 1_234, 2_500_000_000, 6_700_000
+    assert "slow        1,234 rows wait, 2.5 s behind; a row takes 6.7 ms" in run("show", "mine").stdout
 
 
 def test_add_reads_a_file_and_makes_an_id(run: Run, relay: TriggerRelay, tmp_path: Path) -> None:

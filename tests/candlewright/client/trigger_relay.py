@@ -42,7 +42,8 @@ def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEve
 class TriggerRelay(Relay):
     """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
     unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once,
-    which is repeated to those who subscribe later; `costs`: partitions, bytes and steps of each; `trades`: how many of
+    which is repeated to those who subscribe later; `costs`: partitions, bytes and steps of each; `slow`: rows
+    that wait for it, its lag and the cost of a row; `trades`: how many of
     TICKER are kept.
     """
 
@@ -52,6 +53,7 @@ class TriggerRelay(Relay):
     warnings: str = ""
     suspends: str = ""
     costs: tuple[int, int, int] = (0, 0, 0)
+    slow: tuple[int, int, int] = (0, 0, 0)
     page: int = 3
     trades: int = 0
     triggers: dict[str, ing.CEPTriggerRequest] = field(default_factory=dict)
@@ -132,6 +134,9 @@ class TriggerRelay(Relay):
             partitions=self.costs[0],
             kept_bytes=self.costs[1],
             steps=self.costs[2],
+            waiting_rows=self.slow[0],
+            behind_ns=self.slow[1],
+            row_ns=self.slow[2],
         )
 
     def _replay(self, peer: bytes, query: pb.TopicReplay) -> None:
