@@ -9,6 +9,8 @@ notifications. A line each:
 - `bars`: the trade that closes a minute to its bar.
 - `bar_trigger`: the trade that closes a minute to the event of a trigger over its bar.
 - `load`: as `trigger`, while `--load-rate` further trades a second arrive over 100 tickers.
+- `slow`: as `trigger`, beside a trigger of the same bus partition that makes an array of 20,000 prices for each of 50
+  trades a second.
 - `idle`: cores and memory (PSS) of all of the platform's processes, with five trades a second of one ticker that has a
   trigger.
 
@@ -42,7 +44,7 @@ import zmq
 
 from benchmarks.process_tree import family
 from benchmarks.spark_master import ALL_CORES, add_master
-from bus import Bus, Record, SequenceStamp
+from bus import Bus, Record, SequenceStamp, partition_of
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.embedded import EmbeddedRedis
@@ -60,6 +62,12 @@ TRIGGER_ID, BAR_TRIGGER_ID = "latency", "bar-latency"
 SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts MEASURES B.price AS price AFTER MATCH SKIP TO LAST B
   PATTERN (A B) DEFINE B AS price > A.price) AS m"""
+SLOW_ROWS, _SLOW_BATCH = 20_000, 500
+SLOW_SQL = f"""SELECT price FROM (
+  SELECT price, ARRAY_AGG(price) OVER (
+    PARTITION BY ticker ORDER BY ts ROWS BETWEEN {SLOW_ROWS} PRECEDING AND CURRENT ROW) AS prices
+  FROM ticks)
+WHERE CARDINALITY(prices) < 0"""
 TIMEOUT_SECONDS = 120.0
 WARM_ROWS = 5
 LOAD_TICKERS = 100
@@ -85,7 +93,7 @@ class Trades:
     def __init__(self, bus: Bus, ticker: str, step_ns: int) -> None:
         self.newest = 0
         self._bus = bus
-        self._ticker = ticker
+        self.ticker = ticker
         self._step_ns = step_ns
 
     def record(self, count: int = 1) -> Record:
@@ -93,10 +101,10 @@ class Trades:
         self.newest += count
         time_ns, ones = _BASE_NS + numbers * self._step_ns, np.ones(count)
         columns = tick_columns.TickColumns(
-            self._ticker, 0, time_ns, numbers.astype(float), ones, ones.astype(np.uint8), numbers.astype("S"), time_ns
+            self.ticker, 0, time_ns, numbers.astype(float), ones, ones.astype(np.uint8), numbers.astype("S"), time_ns
         )
-        stamp = SequenceStamp(f"TICKS:{self._ticker}", count, b"\x10")
-        return Record(tick_columns.encode(columns), key=self._ticker.encode(), sequence=stamp)
+        stamp = SequenceStamp(f"TICKS:{self.ticker}", count, b"\x10")
+        return Record(tick_columns.encode(columns), key=self.ticker.encode(), sequence=stamp)
 
     def publish(self) -> int:
         self._bus.publish(bus_topics.TICKS, [self.record()])
@@ -398,9 +406,26 @@ def run(
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "load", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "load_rate": load_rate}
 
+        slow = Trades(bus, _neighbour(bus, PATTERN_TICKER), _SECOND_NS)
+        client.triggers.add(SLOW_SQL, tickers=[slow.ticker], trigger_id="slow", timeout=TIMEOUT_SECONDS).close()
+        for _ in range(SLOW_ROWS // _SLOW_BATCH):
+            bus.publish(bus_topics.TICKS, [slow.record(_SLOW_BATCH)])
+        _warm_up(events, trades)
+        with steady(slow, 50.0):
+            way = measured(events, trades, published, rows=rows, pause=pause_seconds)
+        yield {"name": "slow", **figures(way.whole), **figures(least, "floor_"), "rows": rows}
+        client.triggers.remove("slow")
+
         pids = [pid for pid in (redis.pid, platform.pid) if pid is not None]
         with steady(trades, 5.0):
             yield {"name": "idle", **idle(idle_seconds, pids), "seconds": idle_seconds}
+
+
+def _neighbour(bus: Bus, ticker: str) -> str:
+    """Another ticker of the same partition."""
+    count = bus.partitions(bus_topics.TICKS)
+    names = (f"SLOW{number}/USDT.BENCH" for number in range(1_000))
+    return next(name for name in names if partition_of(name.encode(), count) == partition_of(ticker.encode(), count))
 
 
 def _hop_lines(name: str, way: Way) -> Iterator[dict[str, Any]]:
