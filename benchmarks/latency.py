@@ -62,12 +62,12 @@ TRIGGER_ID, BAR_TRIGGER_ID = "latency", "bar-latency"
 SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts MEASURES B.price AS price AFTER MATCH SKIP TO LAST B
   PATTERN (A B) DEFINE B AS price > A.price) AS m"""
-SLOW_ROWS, _SLOW_BATCH = 20_000, 500
-SLOW_SQL = f"""SELECT price FROM (
+SLOW_SQL = """SELECT price FROM (
   SELECT price, ARRAY_AGG(price) OVER (
-    PARTITION BY ticker ORDER BY ts ROWS BETWEEN {SLOW_ROWS} PRECEDING AND CURRENT ROW) AS prices
+    PARTITION BY ticker ORDER BY ts ROWS BETWEEN %d PRECEDING AND CURRENT ROW) AS prices
   FROM ticks)
 WHERE CARDINALITY(prices) < 0"""
+_SLOW_BATCH = 500
 TIMEOUT_SECONDS = 120.0
 WARM_ROWS = 5
 LOAD_TICKERS = 100
@@ -346,6 +346,7 @@ def run(
     hops: bool = False,
     master: str = ALL_CORES,
     quiet_seconds: float = 3.0,
+    slow_rows: int = 20_000,
 ) -> Iterator[dict[str, Any]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
@@ -407,13 +408,15 @@ def run(
         yield {"name": "load", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "load_rate": load_rate}
 
         slow = Trades(bus, _neighbour(bus, PATTERN_TICKER), _SECOND_NS)
-        client.triggers.add(SLOW_SQL, tickers=[slow.ticker], trigger_id="slow", timeout=TIMEOUT_SECONDS).close()
-        for _ in range(SLOW_ROWS // _SLOW_BATCH):
+        client.triggers.add(
+            SLOW_SQL % slow_rows, tickers=[slow.ticker], trigger_id="slow", timeout=TIMEOUT_SECONDS
+        ).close()
+        for _ in range(0, slow_rows, _SLOW_BATCH):
             bus.publish(bus_topics.TICKS, [slow.record(_SLOW_BATCH)])
-        _warm_up(events, trades)
+        _warm_up(events, trades, quiet_seconds)
         with steady(slow, 50.0):
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
-        yield {"name": "slow", **figures(way.whole), **figures(least, "floor_"), "rows": rows}
+        yield {"name": "slow", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "slow_rows": slow_rows}
         client.triggers.remove("slow")
 
         pids = [pid for pid in (redis.pid, platform.pid) if pid is not None]
