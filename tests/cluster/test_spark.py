@@ -21,7 +21,7 @@ from tests.flink_replacement_spark.harness import MINUTE
 #: Ten seconds of silence, the time between two looks, and what a busy machine adds.
 SILENT_SECONDS = 20.0
 
-pytestmark = [pytest.mark.timeout(1_800), pytest.mark.long]
+pytestmark = pytest.mark.timeout(1_800)
 
 
 @pytest.fixture
@@ -48,6 +48,7 @@ def test_history_is_written_on_a_cluster_whose_workers_lack_the_product(cluster:
     assert " INFO " not in cluster.executor_logs()
 
 
+@pytest.mark.long
 def test_an_executor_that_falls_silent_holds_nothing_up(cluster: Cluster, bus: RedisBus) -> None:
     cluster.start_pipeline()
     cluster.request(bus, "before")
