@@ -66,6 +66,7 @@ def test_an_executor_that_falls_silent_holds_nothing_up(cluster: Cluster, bus: R
             os.kill(frozen, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_a_driver_restarts_after_its_executors_are_gone_permanently(cluster: Cluster, bus: RedisBus) -> None:
     """A master that was killed and is back without its memory gives an old application no executors."""
     cluster.start_pipeline()
