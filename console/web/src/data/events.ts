@@ -1,4 +1,5 @@
 /** Events of triggers: stored ones, and those that fire while the page is open. */
+import type { TriggerBody as Trigger } from "candlewright/api";
 import { get } from "./api";
 import { follow } from "./live";
 import { seconds, timesOf } from "./times";
@@ -13,17 +14,7 @@ export interface TriggerEvent {
   columns: Record<string, unknown>;
 }
 
-export interface Trigger {
-  trigger_id: string;
-  sql: string;
-  tickers: string[];
-  parameters: Record<string, string>;
-  state: string;
-  reason: string;
-  is_starting: boolean;
-  registered_at: string;
-  events: number;
-}
+export type { Trigger };
 
 type Row = Record<string, unknown>;
 

@@ -1,66 +1,12 @@
 /** How near a trigger came to firing: what the API answers, and what of it is drawn on a chart. */
+import type { AttemptBody as Attempt, ConditionBody as Condition, Explained as Explanation } from "candlewright/api";
 import { get } from "./api";
 import { openTime, periodSeconds, seconds } from "./times";
 
-export interface Operand {
-  text: string;
-  value: string | number | boolean | null;
-  is_known: boolean;
-}
-
-export interface Condition {
-  text: string;
-  holds: boolean | null;
-  operands: Operand[];
-  connective: string;
-  parts: Condition[];
-}
-
-export interface Row {
-  time: string | null;
-  variable: string;
-  values: Record<string, unknown>;
-}
-
-export interface Tested {
-  variable: string;
-  row: Row | null;
-  condition: Condition | null;
-}
-
-export interface Attempt {
-  outcome: "matched" | "failed" | "expired" | "waiting";
-  key: Record<string, unknown>;
-  start: string | null;
-  rows: Row[];
-  taken: number;
-  missing: number;
-  nearest: Tested[];
-  awaits: Tested[];
-  can_end: boolean;
-  deadline: string | null;
-}
-
-export interface Stage {
-  kind: string;
-  text: string;
-  rows: number;
-  passed: number;
-  failed: number;
-  examined: number;
-  attempts: Attempt[];
-}
-
-export interface Explanation {
-  trigger_id: string;
-  tickers: string[];
-  over: string;
-  rows: number;
-  first: string | null;
-  last: string | null;
-  fired: number;
-  stages: Stage[];
-}
+export type {
+  AttemptBody as Attempt, ConditionBody as Condition, Explained as Explanation, RowBody as Row, StageBody as Stage,
+  TestedBody as Tested,
+} from "candlewright/api";
 
 export interface Asked {
   ticker?: string;

@@ -1,4 +1,5 @@
 /** Historical requests: new ones, their progress, and which days of a market they have covered. */
+import type { RequestRow as Request } from "candlewright/api";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Problem, get, send } from "../data/api";
 import { type Covered, coveredDays } from "../data/coverage";
@@ -9,20 +10,6 @@ import { useValue } from "../data/value";
 import { TickerField } from "../parts/ticker_field";
 import { Icon } from "../shell/icons";
 import { chartOf, go, place, withQuery } from "../shell/router";
-
-interface Request {
-  request_id: string;
-  state: string;
-  ticker: string | null;
-  period: string | null;
-  start: string | null;
-  end: string | null;
-  done_candles: number | null;
-  expected_candles: number | null;
-  status: string | null;
-  holes: number | null;
-  reason: string | null;
-}
 
 const PERIODS = ["1m", "5m", "15m", "1h", "4h", "1d"];
 const EVERY_MS = 1500;

@@ -34,7 +34,7 @@ interface Props {
 
 const ATTEMPTS = [3, 10, 50];
 const COLORS = ["a", "b", "c", "d"] as const;
-const OUTCOMES: Record<Attempt["outcome"], [string, string]> = {
+const OUTCOMES: Record<string, [string, string]> = {
   matched: ["matched", "good"],
   failed: ["failed", "bad"],
   expired: ["too late", "bad"],
@@ -237,7 +237,7 @@ function StageCard(props: { stage: Stage; chosen: Attempt | undefined; choose: (
       <code>{stage.text}</code>
       {stage.attempts.map((attempt, at) => {
         const isChosen = attempt === props.chosen;
-        const [word, kind] = OUTCOMES[attempt.outcome];
+        const [word, kind] = OUTCOMES[attempt.outcome] ?? [attempt.outcome, ""];
         return (
           <div key={at} class="attempt">
             <button type="button" class="quiet" aria-expanded={isChosen} onClick={() => props.choose(attempt)}>
