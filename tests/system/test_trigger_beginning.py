@@ -51,7 +51,7 @@ def events_of(trigger: "cw.Trigger", until_ms: int) -> list[TriggerEvent]:
 
 def assert_begins(system: System, trigger: "cw.Trigger", asked_ms: int, told_ms: int) -> list[TriggerEvent]:
     """It was requested at one time of the exchange's clock and acknowledged at the other."""
-    events = events_of(trigger, told_ms + 3_000)
+    events = events_of(trigger, told_ms + 1_000)
     ids = trade_ids(events)
     # The exchange's clock is known up to the way of its answer, on this machine some milliseconds.
     assert fill_at(system, asked_ms - 50) <= ids[0] <= fill_at(system, told_ms)
@@ -83,7 +83,7 @@ def test_a_trigger_begins_with_its_registration_where_its_tickers_job_does_not(
     # After a pause the job continues after its last trade, so that the pause is requested as well.
     until(lambda: streams_of(system, SYMBOL) == 0, "the end of the job")
     paused_ms = now_ms(system)
-    until(lambda: now_ms(system) > paused_ms + 5_000, "five seconds")
+    until(lambda: now_ms(system) > paused_ms + 2_000, "two seconds")
     asked_ms = now_ms(system)
     with client.triggers.add(EACH, tickers=[TICKER]) as again:
         assert_begins(system, again, asked_ms, now_ms(system))
