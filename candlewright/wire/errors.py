@@ -31,6 +31,7 @@
 `retryable` says whether the same call may succeed later without a change by the caller.
 """
 
+import copyreg
 from shlex import quote
 from typing import Any, ClassVar
 
@@ -40,6 +41,10 @@ BUS_AWAY = "The platform's message bus cannot be reached. It is unknown whether 
 
 class CandlewrightError(Exception):
     retryable: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """From what an error holds, as `__init__` takes fields where an exception takes its text."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
 
 
 class BadFrame(CandlewrightError):
@@ -128,9 +133,6 @@ class RoleLost(BusError):
         self.role = role
         self.epoch = epoch
         self.newest = newest
-
-    def __reduce__(self) -> tuple[type["RoleLost"], tuple[str, int, int]]:
-        return RoleLost, (self.role, self.epoch, self.newest)
 
 
 class OffsetOutOfRange(BusError):
