@@ -57,7 +57,7 @@ class _Part:
 
     def status(self) -> Status:
         if self._alerts is None:
-            return Status("alerts", False, is_standby=self._keeper.is_standby)
+            return Status(part="alerts", is_ready=False, is_standby=self._keeper.is_standby)
         return self._alerts.status()
 
     async def _serve(self, alerts: Alerts) -> None:

@@ -10,7 +10,7 @@ import orjson
 __all__ = ["Alert", "Delivery", "Opened", "Outcome", "Silence", "Status"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Alert:
     """Something that happened. `alert_id` is the same at every reading; of a trigger's event it is the event id.
 
@@ -41,7 +41,7 @@ class Status(StrEnum):
     ABANDONED = "abandoned"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Delivery:
     """One alert on its way to one destination. `order`: the place in which it was taken; deliveries of one trigger
     to one destination go out in this order. `attempts`: tries that are over. `replay`: how often it was sent again by
@@ -123,7 +123,7 @@ class Silence:
     until_trigger: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Opened:
     """An alert that reached `destinations`, and is over with the next event of `resolved_by` for its ticker.
 

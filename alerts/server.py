@@ -144,7 +144,13 @@ class Alerts:
         if self._feed.unread:
             warnings.append(f"{self._feed.unread} records were dropped by the bus before they were read")
         problems = (self._problem,) if self._problem else ()
-        return Status("alerts", self._is_ready, problems, {"destinations": destinations}, tuple(warnings))
+        return Status(
+            part="alerts",
+            is_ready=self._is_ready,
+            problems=problems,
+            details={"destinations": destinations},
+            warnings=tuple(warnings),
+        )
 
     def _open(self) -> None:
         self._journal.open()

@@ -133,4 +133,6 @@ def _gib(size: int) -> str:
 
 
 def _alert(kind: str, name: str, since: float, at: float, title: str, text: str, ticker: str = "") -> Alert:
-    return Alert(f"{kind}:{name}:{since:.0f}", kind, round(at * 1e9), title, text, ticker=ticker)
+    return Alert(
+        alert_id=f"{kind}:{name}:{since:.0f}", kind=kind, time_ns=round(at * 1e9), title=title, text=text, ticker=ticker
+    )

@@ -21,7 +21,7 @@ __all__ = ["NO_QUOTE_VOLUME", "NO_TRADE_COUNT", "Bars", "from_trades", "interlea
 NO_QUOTE_VOLUME, NO_TRADE_COUNT = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Bars:
     """Columns of equal length, one row per bar, ascending and unique by (group, open_time).
 
@@ -58,7 +58,7 @@ class Bars:
             name: column.take(index) if isinstance(column, exact.Scaled) else column[index]
             for name, column in columns.items()
         }
-        return Bars(self.period_seconds, **taken)
+        return Bars(period_seconds=self.period_seconds, **taken)
 
 
 def from_trades(
@@ -89,22 +89,24 @@ def from_trades(
     ends = _ends(starts, len(group))
     sizes = exact.from_doubles(size)
     return Bars(
-        period_seconds,
-        group[starts],
-        open_time[starts],
-        time[starts],
-        trade_id[starts],
-        time[ends],
-        trade_id[ends],
-        price[starts],
-        _reduce(np.maximum, price, starts),
-        _reduce(np.minimum, price, starts),
-        price[ends],
-        exact.segment_sums(sizes, starts),
-        exact.segment_product_sums(exact.from_doubles(price), sizes, starts),
-        np.diff(starts, append=len(group)) if count is None else _reduce(np.add, count, starts),
-        np.zeros(len(starts), np.bool_) if is_aggregate is None else _reduce(np.logical_or, is_aggregate, starts),
-        np.zeros(len(starts), np.uint8),
+        period_seconds=period_seconds,
+        group=group[starts],
+        open_time=open_time[starts],
+        first_time=time[starts],
+        first_id=trade_id[starts],
+        last_time=time[ends],
+        last_id=trade_id[ends],
+        open=price[starts],
+        high=_reduce(np.maximum, price, starts),
+        low=_reduce(np.minimum, price, starts),
+        close=price[ends],
+        volume=exact.segment_sums(sizes, starts),
+        quote_volume=exact.segment_product_sums(exact.from_doubles(price), sizes, starts),
+        trade_count=np.diff(starts, append=len(group)) if count is None else _reduce(np.add, count, starts),
+        is_derived=np.zeros(len(starts), np.bool_)
+        if is_aggregate is None
+        else _reduce(np.logical_or, is_aggregate, starts),
+        unknown=np.zeros(len(starts), np.uint8),
     )
 
 
@@ -153,7 +155,7 @@ def _joined(parts: Sequence[Bars]) -> Bars:
     columns = {
         field.name: _concatenate([getattr(part, field.name) for part in parts]) for field in fields(parts[0])[1:]
     }
-    return Bars(parts[0].period_seconds, **columns)
+    return Bars(period_seconds=parts[0].period_seconds, **columns)
 
 
 def _summed(
@@ -165,22 +167,22 @@ def _summed(
 ) -> Bars:
     """One bar for the rows from each of `starts` to the next; `last`: each bar's row with its last trade."""
     return Bars(
-        period_seconds,
-        bars.group[starts],
-        open_time[starts],
-        bars.first_time[starts],
-        bars.first_id[starts],
-        bars.last_time[last],
-        bars.last_id[last],
-        bars.open[starts],
-        _reduce(np.maximum, bars.high, starts),
-        _reduce(np.minimum, bars.low, starts),
-        bars.close[last],
-        exact.segment_sums(bars.volume, starts),
-        exact.segment_sums(bars.quote_volume, starts),
-        _reduce(np.add, bars.trade_count, starts),
-        _reduce(np.logical_or, bars.is_derived, starts),
-        _reduce(np.bitwise_or, bars.unknown, starts),
+        period_seconds=period_seconds,
+        group=bars.group[starts],
+        open_time=open_time[starts],
+        first_time=bars.first_time[starts],
+        first_id=bars.first_id[starts],
+        last_time=bars.last_time[last],
+        last_id=bars.last_id[last],
+        open=bars.open[starts],
+        high=_reduce(np.maximum, bars.high, starts),
+        low=_reduce(np.minimum, bars.low, starts),
+        close=bars.close[last],
+        volume=exact.segment_sums(bars.volume, starts),
+        quote_volume=exact.segment_sums(bars.quote_volume, starts),
+        trade_count=_reduce(np.add, bars.trade_count, starts),
+        is_derived=_reduce(np.logical_or, bars.is_derived, starts),
+        unknown=_reduce(np.bitwise_or, bars.unknown, starts),
     )
 
 

@@ -26,7 +26,7 @@ class Left:
     revisions: dict[int, int]
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Level:
     """Rows of `bars` with their `revision` (-1 = not yet published) and whether they changed since; `born`, `changed`:
     the step of the maker in which each began and last changed.

@@ -74,7 +74,7 @@ class TickerState:
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class BarMaker:
     """`periods`: in seconds, made for every ticker; all multiples of the shortest on one grid (ValueError otherwise).
     `wanted`: further periods, each made only for the tickers that want it.
@@ -111,7 +111,7 @@ class BarMaker:
         for period in self.periods:
             if not _divides(base, period):
                 raise ValueError(f"{period} s is not made of bars of {base} s")
-        self.levels = self.levels or {period: Level(period) for period in self.periods}
+        self.levels = self.levels or {period: Level(period_seconds=period) for period in self.periods}
         self._number = {ticker: number for number, ticker in enumerate(self.tickers)}
 
     def want(self, ticker: str, periods: Collection[int]) -> None:
@@ -150,7 +150,7 @@ class BarMaker:
         self._drop_empty()
 
     def _enter(self, number: int, period: int) -> None:
-        level = self.levels.setdefault(period, Level(period, begins={}))
+        level = self.levels.setdefault(period, Level(period_seconds=period, begins={}))
         state = self.states[number]
         since = max(state.settled, state.covered_from)
         level.enter(
@@ -358,7 +358,7 @@ class BarMaker:
             self.tickers.append(ticker)
             self.states.append(TickerState(settled=self.retired.pop(ticker, NEVER)))
             for period in self.wanted.get(ticker, ()):
-                begins = self.levels.setdefault(period, Level(period, begins={})).begins
+                begins = self.levels.setdefault(period, Level(period_seconds=period, begins={})).begins
                 if begins is not None:
                     begins[number] = NEVER
         return number, self.states[number]

@@ -129,19 +129,19 @@ def load(data: bytes) -> BarMaker:
         for number, period, until, step, revisions in meta.get("left", [])
     }
     return BarMaker(
-        [period for period, level in levels.items() if level.begins is None],
-        meta["lateness_ns"],
-        meta["horizon_ns"],
-        [entry["ticker"] for entry in meta["tickers"]],
-        states,
-        levels,
-        meta["duplicates"],
-        meta["too_late"],
-        meta["retired"],
+        periods=[period for period, level in levels.items() if level.begins is None],
+        lateness_ns=meta["lateness_ns"],
+        horizon_ns=meta["horizon_ns"],
+        tickers=[entry["ticker"] for entry in meta["tickers"]],
+        states=states,
+        levels=levels,
+        duplicates=meta["duplicates"],
+        too_late=meta["too_late"],
+        retired=meta["retired"],
         # States from before periods were made per ticker lack this and the values below.
-        {ticker: frozenset(periods) for ticker, periods in meta.get("wanted", {}).items()},
-        left,
-        meta.get("step", 0),
+        wanted={ticker: frozenset(periods) for ticker, periods in meta.get("wanted", {}).items()},
+        left=left,
+        step=meta.get("step", 0),
     )
 
 
@@ -151,7 +151,7 @@ def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]
     anew = {(number, time): (last, *(born or [0])) for number, time, last, *born in entry.get("anew", [])}
     begins = entry.get("begins")
     begins = None if begins is None else {int(number): time for number, time in begins.items()}
-    level = Level(period, since=since, seeded=seeded, anew=anew, begins=begins)
+    level = Level(period_seconds=period, since=since, seeded=seeded, anew=anew, begins=begins)
     if f"{period}/revision" not in arrays:
         return level
     columns: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]
         if column.dtype.kind == "U":
             column = np.array([int(text) for text in column.tolist()], dtype=object)
         columns[name] = Scaled(column, entry["scales"][name]) if name in entry["scales"] else column
-    level.bars = Bars(period, **columns)
+    level.bars = Bars(period_seconds=period, **columns)
     level.revision, level.is_changed = arrays[f"{period}/revision"], arrays[f"{period}/is_changed"]
     level.born, level.changed = (
         arrays.get(f"{period}/{name}", np.zeros(rows, np.int64)) for name in ("born", "changed")

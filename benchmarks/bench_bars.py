@@ -116,7 +116,16 @@ class _Trades:
         at = np.array([1_700_000_040_000_000_000 + self._count * MINUTE_NS])
         one = np.ones(1)
         ids = np.array([self._count]).astype("S")
-        columns = tick_columns.TickColumns(TICKER, 0, at, one, one, one.astype(np.uint8), ids, at)
+        columns = tick_columns.TickColumns(
+            ticker=TICKER,
+            first_sequence=0,
+            timestamp=at,
+            price=one,
+            size=one,
+            side=one.astype(np.uint8),
+            trade_id=ids,
+            received_at=at,
+        )
         stamp = SequenceStamp(f"TICKS:{TICKER}", 1, b"\x10")
         self._bus.publish(bus_topics.TICKS, [Record(tick_columns.encode(columns), key=self._key, sequence=stamp)])
 

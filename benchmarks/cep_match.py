@@ -81,7 +81,7 @@ def on_stream(sqls: list[str], table: pa.Table, batch_rows: int) -> Callable[[],
     source = StreamInput(table.schema, ("ts_ns",), "symbol")
 
     def run() -> int:
-        streams = [TriggerStream(compile_stream(sql, {"ticks": source})) for sql in sqls]
+        streams = [TriggerStream(query=compile_stream(sql, {"ticks": source})) for sql in sqls]
         buffer = ReleaseBuffer("ts_ns", "symbol")
         found: int = 0
         for start in range(0, table.num_rows, batch_rows):
@@ -103,7 +103,7 @@ def one_ticker_each(table: pa.Table, count: int, batch_rows: int) -> Callable[[]
     def run() -> int:
         sql = query("S D{3,} U{3,}", LOCAL)
         compiled = compile_stream(sql, {"ticks": source})
-        streams = [TriggerStream(compiled) for _ in range(count)]
+        streams = [TriggerStream(query=compiled) for _ in range(count)]
         buffer = ReleaseBuffer("ts_ns", "symbol")
         found: int = 0
         for start in range(0, table.num_rows, batch_rows):

@@ -283,7 +283,7 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
 
 def on_stream(shape: Shape, table: pa.Table, batch_rows: int) -> None:
     source = {"ticks": StreamInput(table.schema, ("ts",))}
-    stream = TriggerStream(compile_stream(shape.sql, source, dict(shape.parameters)))
+    stream = TriggerStream(query=compile_stream(shape.sql, source, dict(shape.parameters)))
     buffer = ReleaseBuffer("ts", "ticker")
     for start in range(0, table.num_rows, batch_rows):
         stream.feed(buffer.push(table.slice(start, batch_rows)).rows, buffer.clock)

@@ -49,7 +49,7 @@ def run(rows: int, master: str = TWO_CORES) -> dict[str, Any]:
         try:
             session.sql("SELECT 1").toArrow()
             locks = TableLocks()
-            maintenance = Maintenance(session, catalog, locks, 1)
+            maintenance = Maintenance(session=session, catalog=catalog, locks=locks, minutes=1)
             with _Writer(catalog, locks) as writer, ProcessTree() as tree:
                 started = time.perf_counter()
                 maintenance.compact(OHLC)

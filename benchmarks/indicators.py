@@ -71,7 +71,7 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
 def on_stream(sql: str, table: pa.Table, batch_rows: int) -> float:
     """Seconds for the rows after the first fifth, with which every state has begun."""
     query = compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}, limits=_LIMITS)
-    stream, buffer = TriggerStream(query), ReleaseBuffer("open_time", "ticker")
+    stream, buffer = TriggerStream(query=query), ReleaseBuffer("open_time", "ticker")
     seconds, warm = 0.0, table.num_rows // 5
     for start in range(0, table.num_rows, batch_rows):
         released = buffer.push(table.slice(start, batch_rows)).rows

@@ -63,7 +63,7 @@ def on_stream(sql: str, tables: dict[str, pa.Table], batch_rows: int) -> int:
         "ticks": StreamInput(tables["ticks"].schema, ("ts", "ts_ns")),
         "ohlc": StreamInput(tables["ohlc"].schema, ("open_time",), period_column="period_seconds"),
     }
-    stream = JoinedStream(compile_stream(sql, inputs))
+    stream = JoinedStream(query=compile_stream(sql, inputs))
     assert stream.query.joined is not None
     names = tables["ohlc"].column("ticker").unique().to_pylist()
     fed = {name: _numbered(table) for name, table in tables.items()}

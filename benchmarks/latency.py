@@ -101,7 +101,14 @@ class Trades:
         self.newest += count
         time_ns, ones = _BASE_NS + numbers * self._step_ns, np.ones(count)
         columns = tick_columns.TickColumns(
-            self.ticker, 0, time_ns, numbers.astype(float), ones, ones.astype(np.uint8), numbers.astype("S"), time_ns
+            ticker=self.ticker,
+            first_sequence=0,
+            timestamp=time_ns,
+            price=numbers.astype(float),
+            size=ones,
+            side=ones.astype(np.uint8),
+            trade_id=numbers.astype("S"),
+            received_at=time_ns,
         )
         stamp = SequenceStamp(f"TICKS:{self.ticker}", count, b"\x10")
         return Record(tick_columns.encode(columns), key=self.ticker.encode(), sequence=stamp)

@@ -72,7 +72,14 @@ def _publish_window(bus: Bus, ticks: pa.RecordBatch, prefix: str, counts: dict[s
         ids = np.arange(first, first + len(part)).astype("S")
         counts[name] = first + len(part)
         columns = tick_columns.TickColumns(
-            name, 0, time_ns[part], price[part], size[part], side[part], ids, time_ns[part]
+            ticker=name,
+            first_sequence=0,
+            timestamp=time_ns[part],
+            price=price[part],
+            size=size[part],
+            side=side[part],
+            trade_id=ids,
+            received_at=time_ns[part],
         )
         stamp = SequenceStamp(f"TICKS:{name}", len(part), b"\x10")
         batch.append(Record(tick_columns.encode(columns), key=name.encode(), sequence=stamp))

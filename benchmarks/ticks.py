@@ -45,7 +45,18 @@ from ingestor.venues import venue_of
 
 TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTC/USDT"
 FIRST_ID = 1_000
-CONFIG = IngestorConfig(("",), ("BINANCE",), 0, 4, 5.0, 15.0, 15.0, 5.0, 0.7, False)
+CONFIG = IngestorConfig(
+    brokers=("",),
+    venues=("BINANCE",),
+    slots_historical=0,
+    slots_realtime=4,
+    heartbeat=5.0,
+    lease=15.0,
+    silence=15.0,
+    request_timeout=5.0,
+    budget_share=0.7,
+    rate_limit=False,
+)
 
 
 def run(
@@ -183,7 +194,18 @@ async def _ours(url: str, redis_url: str, rows: int, hop: _Hop) -> None:
     job_id = f"bench-{os.getpid()}"
     bus.grant({job_id: b""})
     task = asyncio.create_task(
-        service.run(client, Job(job_id, "r", f"{job_id}/{TICKER}", "BINANCE", SYMBOL, Kind.REALTIME), Progress())
+        service.run(
+            client,
+            Job(
+                job_id=job_id,
+                request_id="r",
+                ticker=f"{job_id}/{TICKER}",
+                venue="BINANCE",
+                symbol=SYMBOL,
+                kind=Kind.REALTIME,
+            ),
+            Progress(),
+        )
     )
     await asyncio.to_thread(hop.done.wait, 120)
     task.cancel()

@@ -76,7 +76,14 @@ class Ticks:
             time_ns = np.sort(times[picked[start:end]]) * 1_000_000
             side = random.integers(1, 3, count).astype(np.uint8)
             columns = TickColumns(
-                self.names[own], first, time_ns, price, np.round(size[start:end], 3), side, ids, time_ns
+                ticker=self.names[own],
+                first_sequence=first,
+                timestamp=time_ns,
+                price=price,
+                size=np.round(size[start:end], 3),
+                side=side,
+                trade_id=ids,
+                received_at=time_ns,
             )
             found.append(encode(columns))
         return found

@@ -86,7 +86,23 @@ def partial_match(count: int, length: int) -> dict[str, int]:
     price, size, side = (100.0 - place).astype(np.float64), np.ones(length + 1), np.ones(length + 1, np.uint8)
     ids = np.char.mod("%d", place + 10**9).astype("S10")
     names = [f"S{number:05d}/USDT.SIM" for number in range(count)]
-    partition.process([encode(TickColumns(name, 1, time_ns, price, size, side, ids, time_ns)) for name in names])
+    partition.process(
+        [
+            encode(
+                TickColumns(
+                    ticker=name,
+                    first_sequence=1,
+                    timestamp=time_ns,
+                    price=price,
+                    size=size,
+                    side=side,
+                    trade_id=ids,
+                    received_at=time_ns,
+                )
+            )
+            for name in names
+        ]
+    )
     gc.collect()
     matches = _matches(partition)
     live = max(1, _live(matches))

@@ -65,7 +65,7 @@ class Broker:
     def status(self) -> Status:
         if self._server is None:
             is_standby = self._keeper.is_standby
-            return Status("broker", False, details={"role": self._keeper.status()}, is_standby=is_standby)
+            return Status(part="broker", is_ready=False, details={"role": self._keeper.status()}, is_standby=is_standby)
         status = self._server.status()
         return replace(status, details={**status.details, "role": self._keeper.status()})
 

@@ -13,7 +13,7 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class DispatchedRequest:
     """The fields of the DataRequest; historical ones are 0 for the other types."""
 
@@ -67,7 +67,7 @@ class PublishPages:
     candles: tuple[Candle, ...]
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class PublishPieceDone:
     """Once it is published the lease of its job may go."""
 
@@ -82,7 +82,7 @@ class PublishPieceDone:
     is_proven: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class PublishRequestDone:
     request_id: str
     ticker: str
@@ -155,7 +155,7 @@ class ForgetRealtime:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class PutState:
     """`failure` is set for a snapshot that ended without its result, and for a realtime request that waits for its
     next try.

@@ -34,7 +34,7 @@ class Desk:
         self.out: list[Command] = []
         #: A driver answers what the table proves.
         self.has_prover = False
-        self.room = HistoryRoom(history_bytes, history_partitions)
+        self.room = HistoryRoom(max_bytes=history_bytes, partitions=history_partitions)
         self.matching = Matching(self.room.fits)
         self.slots = self.matching.slots
         #: Every request that has not ended; those of one ticker's realtime job share one object.

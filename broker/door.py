@@ -125,14 +125,14 @@ def _history_end(connection: Connection, message: cw.HistoryEnd, at: float, wall
     if bool(message.rows) != bool(spans):
         raise BadFrame("INVALID", f"{message.rows} rows in {len(spans)} spans")
     result = PieceResult(
-        message.partition,
-        spans,
-        message.rows,
-        message.expected,
-        holes,
-        message.exchange_time,
-        message.reason,
-        message.closed_until,
+        partition=message.partition,
+        spans=spans,
+        rows=message.rows,
+        expected=message.expected,
+        holes=holes,
+        exchange_time=message.exchange_time,
+        reason=message.reason,
+        closed_until=message.closed_until,
     )
     return HistoryEnded(connection, message.job_id, result, at)
 
@@ -154,14 +154,14 @@ def _data_response(connection: Connection, message: ing.DataResponse, at: float,
         periods.add(row.period_seconds)
         tickers.add(row.ticker)
     return CandlesReceived(
-        connection,
-        message.request_id,
-        tuple(candles),
-        frozenset(periods - {0}),
-        frozenset(tickers - {""}),
-        message.total_records,
-        problem,
-        at,
+        connection=connection,
+        dispatched_id=message.request_id,
+        candles=tuple(candles),
+        period_seconds=frozenset(periods - {0}),
+        tickers=frozenset(tickers - {""}),
+        total_records=message.total_records,
+        problem=problem,
+        at=at,
     )
 
 

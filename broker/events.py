@@ -55,7 +55,7 @@ class Wants(NamedTuple):
     period_seconds: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class PieceResult:
     """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included.
 
@@ -72,7 +72,7 @@ class PieceResult:
     closed_until: int = 0
 
 
-EMPTY_RESULT = PieceResult(0, (), 0, 0, ())
+EMPTY_RESULT = PieceResult(partition=0, spans=(), rows=0, expected=0, holes=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ProvenRange(NamedTuple):
     holes: tuple[Range, ...]
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class LeaseNote:
     """The note stored with a lease on the bus, enough to take the job over after a restart."""
 
@@ -113,7 +113,7 @@ class LeaseNote:
 # ---- events: from the bus
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class HistoricalAccepted:
     request_id: str
     ticker: str
@@ -132,7 +132,7 @@ class HistoricalAccepted:
     connection: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class SnapshotAccepted:
     request_id: str
     ticker: str
@@ -144,7 +144,7 @@ class SnapshotAccepted:
     connection: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class RealtimeAccepted:
     request_id: str
     ticker: str
@@ -239,7 +239,7 @@ class HistoryEnded(NamedTuple):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class CandlesReceived:
     """One DataResponse of a foreign ingestor; `problem` is set where it cannot be used.
 

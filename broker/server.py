@@ -505,7 +505,7 @@ class BrokerServer:
     def status(self) -> Status:
         """For the status page, whose thread calls it."""
         if not self._is_serving:
-            return Status("broker", False)
+            return Status(part="broker", is_ready=False)
         problems = tuple(filter(None, (self._leases.complaint(), self._results.complaint(), self._feed.problem)))
         aside = self._feed.put_aside
         details = {
@@ -523,4 +523,4 @@ class BrokerServer:
             ],
         }
         warnings = (*dead_letters.alarms(aside, time.time_ns()), *self._feed.lost)
-        return Status("broker", True, problems, details, warnings)
+        return Status(part="broker", is_ready=True, problems=problems, details=details, warnings=warnings)

@@ -32,7 +32,7 @@ _NOBODY: frozenset[Connection] = frozenset()
 _HISTORICAL = ing.DataRequest.HISTORICAL_OHLC
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class VenueFacts:
     """`ahead_ns`: how far the venue's clock was seen ahead of ours (a sandbox may run fast), never negative.
     `behind_ns`: how far it may be behind ours, by the best result so far.
@@ -53,7 +53,7 @@ class VenueFacts:
         return wall_ns - (self.behind_ns or 0)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(kw_only=True, slots=True, eq=False)
 class Piece:
     """One unit of work. `banned` connections never get it again; `avoided` ones get it only if no other connection can.
 
@@ -84,7 +84,7 @@ class Piece:
         return self.request.outstanding.get(self.number) is self
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(kw_only=True, slots=True, eq=False)
 class Job:
     """A piece in the hands of an ingestor since `dispatched_ns` (wall clock).
 
@@ -181,13 +181,20 @@ class SnapshotRequest(Request):
         self, request_id: str, ticker: str, venue: str, *, client_id: str, deadline_ns: int, offset: int
     ) -> None:
         super().__init__(request_id, ticker, venue, client_id=client_id, deadline_ns=deadline_ns, offset=offset)
-        piece = Piece(self, 0)
+        piece = Piece(request=self, number=0)
         self.outstanding[0] = piece
         self.ready.append(piece)
 
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
-        note = LeaseNote(self.request_id, 0, 0, 0, piece.attempts, piece.dispatched_id)
-        asked = DispatchedRequest(ing.DataRequest.TICKER_SNAPSHOT, self.ticker, self.client_id)
+        note = LeaseNote(
+            request_id=self.request_id,
+            number=0,
+            start=0,
+            end=0,
+            attempts=piece.attempts,
+            dispatched_id=piece.dispatched_id,
+        )
+        asked = DispatchedRequest(type=ing.DataRequest.TICKER_SNAPSHOT, ticker=self.ticker, client_id=self.client_id)
         return Dispatch(connection, job_id, note, asked)
 
 
@@ -203,7 +210,7 @@ class RealtimeRequest(Request):
         self.subscribers: dict[str, Wants] = {}
         #: Why the last job ended, until another one has proven itself.
         self.failure = ""
-        piece = Piece(self, 0)
+        piece = Piece(request=self, number=0)
         self.outstanding[0] = piece
         self.ready.append(piece)
 
@@ -221,12 +228,20 @@ class RealtimeRequest(Request):
         return Wants(any(wants.ticks for wants in each), tuple(sorted(periods)))
 
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
-        note = LeaseNote(self.request_id, 0, 0, 0, piece.attempts, piece.dispatched_id, self.ticker)
+        note = LeaseNote(
+            request_id=self.request_id,
+            number=0,
+            start=0,
+            end=0,
+            attempts=piece.attempts,
+            dispatched_id=piece.dispatched_id,
+            realtime_ticker=self.ticker,
+        )
         periods = self.wants().period_seconds
         asked = DispatchedRequest(
-            ing.DataRequest.REALTIME_TICKS,
-            self.ticker,
-            self.client_id,
+            type=ing.DataRequest.REALTIME_TICKS,
+            ticker=self.ticker,
+            client_id=self.client_id,
             include_ohlc=bool(periods),
             ohlc_period_seconds=periods,
         )
@@ -334,7 +349,9 @@ class HistoricalRequest(Request):
         limit = None if self.limit is None else self.limit - self.rows
         number = self._next_number
         self._next_number = number + 1
-        piece = Piece(self, number, start, end, limit, is_whole, is_rest)
+        piece = Piece(
+            request=self, number=number, start=start, end=end, limit=limit, is_whole=is_whole, is_rest=is_rest
+        )
         self.outstanding[number] = piece
         return piece
 
@@ -356,7 +373,12 @@ class HistoricalRequest(Request):
             if self.take_out(each.start, each.end, number):
                 self._add_up(each.rows, each.expected, each.holes)
                 piece = AcceptedPiece(number, *each)
-                taken.append((piece, PieceResult(0, (), each.rows, each.expected, each.holes)))
+                taken.append(
+                    (
+                        piece,
+                        PieceResult(partition=0, spans=(), rows=each.rows, expected=each.expected, holes=each.holes),
+                    )
+                )
         return taken
 
     def _is_exact(self, proven: ProvenRange) -> bool:
@@ -401,7 +423,15 @@ class HistoricalRequest(Request):
             return None
         limit = None if self.limit is None else self.limit - self.rows
         is_whole = note.dispatched_id == self.dispatch_name
-        piece = Piece(self, note.number, note.start, note.end, limit, is_whole, attempts=note.attempts)
+        piece = Piece(
+            request=self,
+            number=note.number,
+            start=note.start,
+            end=note.end,
+            limit=limit,
+            is_whole=is_whole,
+            attempts=note.attempts,
+        )
         self.outstanding[piece.number] = piece
         return piece
 
@@ -484,9 +514,24 @@ class HistoricalRequest(Request):
 
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
         number, start, end = piece.number, piece.start, piece.end
-        note = LeaseNote(self.request_id, number, start, end, piece.attempts, piece.dispatched_id)
+        note = LeaseNote(
+            request_id=self.request_id,
+            number=number,
+            start=start,
+            end=end,
+            attempts=piece.attempts,
+            dispatched_id=piece.dispatched_id,
+        )
         period_seconds, limit = self.period_seconds, piece.limit
-        asked = DispatchedRequest(_HISTORICAL, self.ticker, self.client_id, start, end, period_seconds, limit)
+        asked = DispatchedRequest(
+            type=_HISTORICAL,
+            ticker=self.ticker,
+            client_id=self.client_id,
+            start=start,
+            end=end,
+            period_seconds=period_seconds,
+            limit=limit,
+        )
         return Dispatch(connection, job_id, note, asked)
 
 

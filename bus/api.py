@@ -79,7 +79,7 @@ class Position(NamedTuple):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class StoredRecord:
     topic: str
     partition: int

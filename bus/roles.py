@@ -120,7 +120,7 @@ def _holder() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Keeper:
     """A process's handle on a role: `wait` until it is ours, and keep it until `close`.
 
@@ -147,7 +147,12 @@ class Keeper:
         """Raises ConfigurationError for a url that cannot be a bus's."""
         try:
             # A server that hangs must not keep a holder from renewing in time once it continues.
-            return cls(Roles(url, retry_seconds=lease_seconds / _RENEWALS), role, lease_seconds, seat)
+            return cls(
+                roles=Roles(url, retry_seconds=lease_seconds / _RENEWALS),
+                role=role,
+                lease_seconds=lease_seconds,
+                seat=seat,
+            )
         except ValueError as error:
             raise ConfigurationError(f"bus.url: {error}") from error
 

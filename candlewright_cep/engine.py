@@ -30,7 +30,7 @@ class Exporter(Protocol):
 Rows: TypeAlias = pa.Table | Exporter
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class CompiledQuery:
     """A checked text. `warnings` are sentences for the client that registered it."""
 
@@ -127,7 +127,15 @@ def _compiled(sql: str, planner: Planner, plan: Plan) -> CompiledQuery:
     raise_noted()
     columns = tuple((field.name, field.type) for field in plan.fields if not field.hidden)
     warnings = (*planner.warnings, *doubts(plan))
-    return CompiledQuery(sql, plan, columns, tuple(planner.matches), planner.limits, warnings, planner.registered.names)
+    return CompiledQuery(
+        text=sql,
+        plan=plan,
+        columns=columns,
+        matches=tuple(planner.matches),
+        limits=planner.limits,
+        planned=warnings,
+        views=planner.registered.names,
+    )
 
 
 def view_name(text: str, limits: Limits = DEFAULT) -> str:

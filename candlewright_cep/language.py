@@ -27,7 +27,7 @@ _OF_WINDOWS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Entry:
     """A function. `stream`: where it runs over a stream; `example`: of a scalar function a condition that holds,
     otherwise a column of a query over `ticks`."""
@@ -92,7 +92,15 @@ def _entries() -> Iterator[Entry]:
 
 
 def _entry(name: str, kind: str, usage: Usage, stream: str) -> Entry:
-    return Entry(name, kind, usage.signature, usage.text, usage.nulls, stream, usage.example)
+    return Entry(
+        name=name,
+        kind=kind,
+        signature=usage.signature,
+        text=usage.text,
+        nulls=usage.nulls,
+        stream=stream,
+        example=usage.example,
+    )
 
 
 def _alias(alias: str, name: str) -> Entry:
@@ -102,7 +110,23 @@ def _alias(alias: str, name: str) -> Entry:
     assert usage is not None
     stream = _GROWING if aggregate.grows else _GROUPED
     if aggregate.takes_part:
-        return Entry(alias, "aggregate", f"{alias}(x, p)", usage.text, usage.nulls, stream, f"{alias}(price, 0.9)")
+        return Entry(
+            name=alias,
+            kind="aggregate",
+            signature=f"{alias}(x, p)",
+            text=usage.text,
+            nulls=usage.nulls,
+            stream=stream,
+            example=f"{alias}(price, 0.9)",
+        )
     signature, example = (text.replace(base, alias, 1) for text in (usage.signature, usage.example))
     text = "how many distinct values there are" if name == "COUNT_DISTINCT" else f"the same as {name}"
-    return Entry(alias, "aggregate", signature, text, usage.nulls, stream, example.replace("(*)", "(side)"))
+    return Entry(
+        name=alias,
+        kind="aggregate",
+        signature=signature,
+        text=text,
+        nulls=usage.nulls,
+        stream=stream,
+        example=example.replace("(*)", "(side)"),
+    )

@@ -9,7 +9,7 @@ MADE_TEXT = 10_000
 MADE_TEXTS = 256 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Limits:
     text_bytes: int = 64 * 1024
     tokens: int = 12_000

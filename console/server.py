@@ -71,7 +71,13 @@ class Console:
         """For the status page; may be called from any thread."""
         settings = self._settings.console
         warnings = () if settings.is_open else _unencrypted(settings.bind)
-        return Status("console", self._server.started, (), {"bind": settings.bind}, warnings)
+        return Status(
+            part="console",
+            is_ready=self._server.started,
+            problems=(),
+            details={"bind": settings.bind},
+            warnings=warnings,
+        )
 
 
 class _Server(uvicorn.Server):

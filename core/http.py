@@ -20,7 +20,7 @@ from core.background import problems, start_thread, warnings
 SUPERVISOR_PORT_FILE = "up.http"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Status:
     """A part's own status. `problems` are sentences, empty if healthy; a part with a lasting problem is restarted.
     `warnings` need an operator's attention and would not be fixed by a restart.

@@ -14,7 +14,7 @@ KEEP_SECONDS = 86_400.0
 State = Literal["asked", "running", "done", "failed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Import:
     """Of the candles, `new` were written, `same` were stored before, `different` are stored with other values, and of
     `absent` the exchange has said that it has none: these two kinds are not written. `filled_gaps`: gaps of live

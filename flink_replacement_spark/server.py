@@ -288,10 +288,10 @@ class Driver:
         self._is_warm = True
         tables = settings.iceberg
         self._maintenance = Maintenance(
-            session,
-            catalog,
-            self.locks,
-            tables.maintenance_minutes,
+            session=session,
+            catalog=catalog,
+            locks=self.locks,
+            minutes=tables.maintenance_minutes,
             ticks_retention_days=tables.ticks_retention_days,
         )
         maintenance = self._maintenance
@@ -496,7 +496,7 @@ class Driver:
         warnings = [self._too_small, *self._vitals.warnings(now)]
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind, "role": self._keeper.status()}
         if self._keeper.is_standby:
-            return Status(PART, False, (), details, is_standby=True)
+            return Status(part=PART, is_ready=False, problems=(), details=details, is_standby=True)
         if self._writer is not None:
             details["history"] = vars(self._writer.health)
         details["live"] = vars(self._live)
@@ -522,11 +522,11 @@ class Driver:
         if self._away:
             problems.append(f"waits for {self._away}")
         return Status(
-            PART,
-            is_ready,
-            tuple(filter(None, problems)),
-            details,
-            tuple(filter(None, warnings)),
+            part=PART,
+            is_ready=is_ready,
+            problems=tuple(filter(None, problems)),
+            details=details,
+            warnings=tuple(filter(None, warnings)),
             waits_for=self._away,
         )
 

@@ -35,8 +35,10 @@ class Gateways:
     def status(self) -> Status:
         """For the status page; may be called from any thread."""
         return Status(
-            "gateways",
-            self._is_ready,
-            tuple(f"{gateway.name}: {problem}" for gateway in self._gateways for problem in gateway.problems()),
-            {gateway.name: dict(gateway.details()) for gateway in self._gateways},
+            part="gateways",
+            is_ready=self._is_ready,
+            problems=tuple(
+                f"{gateway.name}: {problem}" for gateway in self._gateways for problem in gateway.problems()
+            ),
+            details={gateway.name: dict(gateway.details()) for gateway in self._gateways},
         )

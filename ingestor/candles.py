@@ -14,7 +14,7 @@ Doubles = NDArray[np.float64]
 Counts = NDArray[np.uint64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(kw_only=True, frozen=True, slots=True, eq=False)
 class Candles:
     """Columns of equal length, ascending and unique by `open_time` (ns); None where the exchange does not say."""
 
@@ -41,14 +41,14 @@ class Candles:
     def take(self, chosen: slice | NDArray[Any]) -> "Candles":
         quote_volume, trade_count = self.quote_volume, self.trade_count
         return Candles(
-            self.open_time[chosen],
-            self.open[chosen],
-            self.high[chosen],
-            self.low[chosen],
-            self.close[chosen],
-            self.volume[chosen],
-            None if quote_volume is None else quote_volume[chosen],
-            None if trade_count is None else trade_count[chosen],
+            open_time=self.open_time[chosen],
+            open=self.open[chosen],
+            high=self.high[chosen],
+            low=self.low[chosen],
+            close=self.close[chosen],
+            volume=self.volume[chosen],
+            quote_volume=None if quote_volume is None else quote_volume[chosen],
+            trade_count=None if trade_count is None else trade_count[chosen],
         )
 
     def between(self, start: int, end: int) -> "Candles":
@@ -66,14 +66,14 @@ def joined(parts: Sequence[Candles]) -> Candles:
     quote_volumes = [part.quote_volume for part in parts if part.quote_volume is not None]
     trade_counts = [part.trade_count for part in parts if part.trade_count is not None]
     return Candles(
-        np.concatenate([part.open_time for part in parts]),
-        np.concatenate([part.open for part in parts]),
-        np.concatenate([part.high for part in parts]),
-        np.concatenate([part.low for part in parts]),
-        np.concatenate([part.close for part in parts]),
-        np.concatenate([part.volume for part in parts]),
-        np.concatenate(quote_volumes) if len(quote_volumes) == len(parts) else None,
-        np.concatenate(trade_counts) if len(trade_counts) == len(parts) else None,
+        open_time=np.concatenate([part.open_time for part in parts]),
+        open=np.concatenate([part.open for part in parts]),
+        high=np.concatenate([part.high for part in parts]),
+        low=np.concatenate([part.low for part in parts]),
+        close=np.concatenate([part.close for part in parts]),
+        volume=np.concatenate([part.volume for part in parts]),
+        quote_volume=np.concatenate(quote_volumes) if len(quote_volumes) == len(parts) else None,
+        trade_count=np.concatenate(trade_counts) if len(trade_counts) == len(parts) else None,
     )
 
 
@@ -86,7 +86,7 @@ def _integers(column: Iterable[Any], count: int) -> Times:
     return np.fromiter(map(int, column), np.int64, count)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class RowLayout:
     """Where an exchange puts what: places in a row (or keys of an object), and nanoseconds in its unit of time."""
 
@@ -118,14 +118,14 @@ class RowLayout:
             columns = list(zip(*rows, strict=True))
         quote_volume, trade_count = self.quote_volume, self.trade_count
         return Candles(
-            _integers(columns[self.time], count) * self.time_unit_ns,
-            _doubles(columns[self.open], count),
-            _doubles(columns[self.high], count),
-            _doubles(columns[self.low], count),
-            _doubles(columns[self.close], count),
-            _doubles(columns[self.volume], count),
-            None if quote_volume is None else _doubles(columns[quote_volume], count),
-            None if trade_count is None else _integers(columns[trade_count], count).astype(np.uint64),
+            open_time=_integers(columns[self.time], count) * self.time_unit_ns,
+            open=_doubles(columns[self.open], count),
+            high=_doubles(columns[self.high], count),
+            low=_doubles(columns[self.low], count),
+            close=_doubles(columns[self.close], count),
+            volume=_doubles(columns[self.volume], count),
+            quote_volume=None if quote_volume is None else _doubles(columns[quote_volume], count),
+            trade_count=None if trade_count is None else _integers(columns[trade_count], count).astype(np.uint64),
         )
 
     def _places(self) -> list[int | str]:
@@ -153,4 +153,11 @@ def checked(candles: Candles) -> Candles:
 
 
 _NO_DOUBLES = np.empty(0, np.float64)
-EMPTY = Candles(np.empty(0, np.int64), _NO_DOUBLES, _NO_DOUBLES, _NO_DOUBLES, _NO_DOUBLES, _NO_DOUBLES)
+EMPTY = Candles(
+    open_time=np.empty(0, np.int64),
+    open=_NO_DOUBLES,
+    high=_NO_DOUBLES,
+    low=_NO_DOUBLES,
+    close=_NO_DOUBLES,
+    volume=_NO_DOUBLES,
+)

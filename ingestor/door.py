@@ -46,7 +46,14 @@ def job_of(request: ing.DataRequest) -> Job:
     if kind is None:
         raise InvalidRequest(f"{request.type} is not a RequestType")
     if kind is not Kind.HISTORICAL:
-        return Job(request.job_id, request.request_id, request.ticker, ticker.venue, ticker.symbol, kind)
+        return Job(
+            job_id=request.job_id,
+            request_id=request.request_id,
+            ticker=request.ticker,
+            venue=ticker.venue,
+            symbol=ticker.symbol,
+            kind=kind,
+        )
     asked = request.historical
     if not 0 <= asked.start_time < asked.end_time < _MAX_TIME:
         raise InvalidRequest("the range must begin before it ends, in nanoseconds since the epoch")
@@ -54,14 +61,14 @@ def job_of(request: ing.DataRequest) -> Job:
         raise InvalidRequest("period and limit must be over 0")
     limit = asked.limit if asked.HasField("limit") else None
     return Job(
-        request.job_id,
-        request.request_id,
-        request.ticker,
-        ticker.venue,
-        ticker.symbol,
-        kind,
-        asked.period_seconds,
-        asked.start_time,
-        asked.end_time,
-        limit,
+        job_id=request.job_id,
+        request_id=request.request_id,
+        ticker=request.ticker,
+        venue=ticker.venue,
+        symbol=ticker.symbol,
+        kind=kind,
+        period_seconds=asked.period_seconds,
+        start=asked.start_time,
+        end=asked.end_time,
+        limit=limit,
     )

@@ -22,7 +22,7 @@ class Kind(Enum):
         return Kind.REALTIME if self is Kind.REALTIME else Kind.HISTORICAL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Job:
     """A dispatch; `period_seconds`, `start`, `end` (ns) and `limit` are those of a historical one."""
 

@@ -109,13 +109,13 @@ class IngestorServer:
     def _plan(self) -> SlotPlan:
         config = self._config
         return SlotPlan(
-            tuple(self._clients),
-            config.slots_historical,
-            config.slots_realtime,
-            config.heartbeat,
-            config.lease,
-            config.silence,
-            config.grace,
+            venues=tuple(self._clients),
+            historical=config.slots_historical,
+            realtime=config.slots_realtime,
+            heartbeat=config.heartbeat,
+            lease=config.lease,
+            silence=config.silence,
+            grace=config.grace,
         )
 
     def _build_clients(self) -> None:
@@ -352,7 +352,12 @@ class IngestorServer:
             },
         }
         is_serving = any(client.markets for client in self._clients.values())
-        return Status("ingestor", has_broker and is_serving and not is_stuck, tuple(problems), details)
+        return Status(
+            part="ingestor",
+            is_ready=has_broker and is_serving and not is_stuck,
+            problems=tuple(problems),
+            details=details,
+        )
 
 
 _COUNTERS = {

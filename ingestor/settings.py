@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from core.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class IngestorConfig:
     """All durations in seconds.
 

@@ -47,7 +47,7 @@ RECENT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class SlotPlan:
     """How many slots of each kind to offer for each venue, and the times (seconds) of the protocol."""
 
@@ -70,7 +70,7 @@ class _Slot:
     is_busy: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class _Running:
     job: Job
     slot: _Slot
@@ -256,7 +256,9 @@ class IngestorState:
         if reason is not None:
             return [*self._refused(connection, job.job_id, reason), *self._offers(at)]
         slot.is_busy = True
-        self._jobs[job.job_id] = _Running(job, slot, connection, at, at + self._plan.lease)
+        self._jobs[job.job_id] = _Running(
+            job=job, slot=slot, connection=connection, beaten_at=at, alive_until=at + self._plan.lease
+        )
         return [StartJob(job)]
 
     def _reason_to_refuse(self, job: Job, at: float) -> Failure | None:

@@ -68,16 +68,16 @@ def tick_batch(
     """A serialised TickBatch whose first_sequence the bus is to append. `clock_ahead`: where trades were requested."""
     columns: list[Any] = list(zip(*trades, strict=True))
     batch = TickColumns(
-        ticker,
-        0,
-        np.array(columns[TIME], np.int64),
-        np.array(columns[PRICE], np.float64),
-        np.array(columns[SIZE], np.float64),
-        np.array(columns[SIDE], np.uint8),
-        np.array([text.encode() for text in columns[TRADE_ID]], np.bytes_),
-        np.array(columns[RECEIVED_AT], np.int64),
-        clock_ahead,
-        exchange_ahead,
+        ticker=ticker,
+        first_sequence=0,
+        timestamp=np.array(columns[TIME], np.int64),
+        price=np.array(columns[PRICE], np.float64),
+        size=np.array(columns[SIZE], np.float64),
+        side=np.array(columns[SIDE], np.uint8),
+        trade_id=np.array([text.encode() for text in columns[TRADE_ID]], np.bytes_),
+        received_at=np.array(columns[RECEIVED_AT], np.int64),
+        clock_ahead=clock_ahead,
+        exchange_ahead=exchange_ahead,
     )
     return tick_columns.encode(batch)
 

@@ -290,7 +290,9 @@ class Relay:
             details["keep"] = self._keep.summary
         if self._registry is not None:
             details["role"] = self._registry.keeper.status()
-        return Status("relay", is_ready, tuple(problems), details, self._keep.warnings)
+        return Status(
+            part="relay", is_ready=is_ready, problems=tuple(problems), details=details, warnings=self._keep.warnings
+        )
 
     def _run_thread(self, name: str, run: Callable[[], None]) -> None:
         self._threads.append(start_thread(name, run, on_failure=lambda _: self._thread_failed(name)))

@@ -11,7 +11,7 @@ from core.settings_keep import KeepSettings
 SECOND_NS = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class RelayLimits:
     """Every queue of the relay is bounded; relay/README.md says what happens when one is full."""
 
@@ -68,7 +68,7 @@ class RelayLimits:
     max_recent_bytes: int = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class RelayConfig:
     requests_bind: str
     notifications_bind: str
@@ -93,14 +93,14 @@ class RelayConfig:
     def of(cls, settings: Settings, limits: RelayLimits | None = None) -> "RelayConfig":
         relay = settings.relay
         return cls(
-            relay.requests_bind,
-            relay.notifications_bind,
-            relay.keep_notifications_hours * 3_600,
-            int(relay.request_timeout_seconds * SECOND_NS),
-            limits or RelayLimits(),
-            settings.triggers,
-            settings.data_dir if settings.security.curve else None,
-            settings.gateways.kapacitor.udf,
-            frozenset(settings.alerts.destinations),
-            settings.keep,
+            requests_bind=relay.requests_bind,
+            notifications_bind=relay.notifications_bind,
+            keep_seconds=relay.keep_notifications_hours * 3_600,
+            timeout_ns=int(relay.request_timeout_seconds * SECOND_NS),
+            limits=limits or RelayLimits(),
+            triggers=settings.triggers,
+            keys_in=settings.data_dir if settings.security.curve else None,
+            functions=settings.gateways.kapacitor.udf,
+            destinations=frozenset(settings.alerts.destinations),
+            keep=settings.keep,
         )

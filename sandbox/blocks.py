@@ -52,7 +52,7 @@ _SCALES = np.sqrt((1 << _LEVELS).astype(np.float64)) * np.where(_LEVELS >= 17, 0
 _RAMP = np.arange(BLOCK_MINUTES) / BLOCK_MINUTES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class MinuteBlock:
     """The minutes of one block: candles, and the data from which their orders are listed.
 
@@ -162,30 +162,30 @@ class BlockMaker:
         price_sum = start + stop
         fills = self._fills.prefix(first_order - first_fill_of)
         candles = Candles(
-            minutes * 60_000,
-            minutes * 60_000 + 59_999,
-            opened,
-            high,
-            low,
-            closed,
-            2 * legs_lots + single_lots,
-            (price_sum * (buy_lots + sell_lots)).sum(axis=0) + single_lots * opened,
-            np.diff(fills),
-            2 * buy_lots.sum(axis=0) + single_lots * single_bought,
-            (price_sum * buy_lots).sum(axis=0) + single_lots * single_bought * opened,
+            open_time=minutes * 60_000,
+            close_time=minutes * 60_000 + 59_999,
+            open=opened,
+            high=high,
+            low=low,
+            close=closed,
+            volume=2 * legs_lots + single_lots,
+            quote=(price_sum * (buy_lots + sell_lots)).sum(axis=0) + single_lots * opened,
+            count=np.diff(fills),
+            taker_volume=2 * buy_lots.sum(axis=0) + single_lots * single_bought,
+            taker_quote=(price_sum * buy_lots).sum(axis=0) + single_lots * single_bought * opened,
         )
         return MinuteBlock(
-            block * BLOCK_MINUTES,
-            first_order,
-            candles,
-            pairs,
-            buy_pairs,
-            buy_lots,
-            sell_lots,
-            start,
-            stop,
-            single_lots,
-            single_bought,
+            first_minute=block * BLOCK_MINUTES,
+            first_order=first_order,
+            candles=candles,
+            pairs=pairs,
+            buy_pairs=buy_pairs,
+            buy_lots=buy_lots,
+            sell_lots=sell_lots,
+            start=start,
+            stop=stop,
+            single_lots=single_lots,
+            single_bought=single_bought,
         )
 
     def _volatility(self, block: int, minutes: Ints) -> Floats:

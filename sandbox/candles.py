@@ -10,7 +10,7 @@ import numpy as np
 from sandbox.noise import Flags, Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Candles:
     """Columns of equal length. Prices in ticks, volumes in lots, quote amounts in ticks times lots, times in ms."""
 
@@ -31,18 +31,20 @@ class Candles:
 
     def slice(self, first: int, last: int) -> Candles:
         """Rows [first, last)."""
-        return Candles(*(getattr(self, column.name)[first:last] for column in fields(self)))
+        return Candles(**{column.name: getattr(self, column.name)[first:last] for column in fields(self)})
 
     def where(self, kept: Flags) -> Candles:
         """The rows whose flag is set."""
-        return Candles(*(getattr(self, column.name)[kept] for column in fields(self)))
+        return Candles(**{column.name: getattr(self, column.name)[kept] for column in fields(self)})
 
 
 def concat(parts: Sequence[Candles]) -> Candles:
     """The rows of all parts, in order; `parts` must not be empty."""
     if len(parts) == 1:
         return parts[0]
-    return Candles(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Candles)))
+    return Candles(
+        **{column.name: np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Candles)}
+    )
 
 
 def merge(fine: Candles, opens: Ints, closes: Ints) -> Candles:
@@ -58,15 +60,15 @@ def merge(fine: Candles, opens: Ints, closes: Ints) -> Candles:
         return fine.slice(0, 0)
     whole = fine.slice(0, int(stops[-1]))
     return Candles(
-        opens,
-        closes,
-        whole.open[starts],
-        np.maximum.reduceat(whole.high, starts),
-        np.minimum.reduceat(whole.low, starts),
-        whole.close[stops - 1],
-        np.add.reduceat(whole.volume, starts),
-        np.add.reduceat(whole.quote, starts),
-        np.add.reduceat(whole.count, starts),
-        np.add.reduceat(whole.taker_volume, starts),
-        np.add.reduceat(whole.taker_quote, starts),
+        open_time=opens,
+        close_time=closes,
+        open=whole.open[starts],
+        high=np.maximum.reduceat(whole.high, starts),
+        low=np.minimum.reduceat(whole.low, starts),
+        close=whole.close[stops - 1],
+        volume=np.add.reduceat(whole.volume, starts),
+        quote=np.add.reduceat(whole.quote, starts),
+        count=np.add.reduceat(whole.count, starts),
+        taker_volume=np.add.reduceat(whole.taker_volume, starts),
+        taker_quote=np.add.reduceat(whole.taker_quote, starts),
     )

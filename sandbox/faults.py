@@ -14,7 +14,7 @@ STREAM_KINDS: frozenset[str] = frozenset(get_args(StreamKind))
 _ONCE = frozenset({"close", "abort", "freeze"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Fault:
     """One rule. REST rules match the request path (a shell pattern), stream rules each trade about to be sent.
 

@@ -174,11 +174,15 @@ class GeneratedMarket:
             orders = self._tape.orders(*span)
             if len(orders):
                 bounds = self._tape.fills_before(np.append(orders.number, orders.number[-1] + 1))
-                ids = self._downtimes.order_ids(orders.number)
-                columns = (orders.price, orders.lots, orders.time, orders.bought)
                 parts.append(
                     Trades(
-                        ids, *columns, self._downtimes.fill_ids(bounds[:-1]), self._downtimes.fill_ids(bounds[1:] - 1)
+                        id=self._downtimes.order_ids(orders.number),
+                        price=orders.price,
+                        lots=orders.lots,
+                        time=orders.time,
+                        bought=orders.bought,
+                        first=self._downtimes.fill_ids(bounds[:-1]),
+                        last=self._downtimes.fill_ids(bounds[1:] - 1),
                     )
                 )
         return concat_trades(parts) if parts else no_trades()
@@ -198,7 +202,17 @@ class GeneratedMarket:
         for span in self._downtimes.inner_orders(from_order, to_order + 1):
             fills = self._tape.fills(self._tape.orders(*span))
             ids = self._downtimes.fill_ids(fills.number)
-            parts.append(Trades(ids, fills.price, fills.lots, fills.time, fills.bought, ids, ids))
+            parts.append(
+                Trades(
+                    id=ids,
+                    price=fills.price,
+                    lots=fills.lots,
+                    time=fills.time,
+                    bought=fills.bought,
+                    first=ids,
+                    last=ids,
+                )
+            )
         joined = concat_trades(parts)
         skip = first - int(joined.id[0])
         return joined.slice(skip, skip + stop - first)

@@ -18,7 +18,7 @@ def utc_ms(text: str) -> int:
     return round(moment.timestamp() * 1000)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Instrument:
     """One listed pair. Prices are integer ticks of 10**-price_decimals, sizes integer lots of 10**-lot_decimals.
 
@@ -50,20 +50,142 @@ class Instrument:
 _2019 = utc_ms("2019-01-01")
 
 DEFAULT_INSTRUMENTS: tuple[Instrument, ...] = (
-    Instrument("BTC", "USDT", 2, 5, 60000.0, 0.030, 160.0, 900, _2019),
-    Instrument("ETH", "USDT", 2, 4, 2900.0, 0.036, 120.0, 1800, _2019),
-    Instrument("BNB", "USDT", 2, 3, 310.0, 0.034, 60.0, 900, _2019),
-    Instrument("SOL", "USDT", 2, 3, 74.0, 0.050, 80.0, 6000, utc_ms("2020-08-11T06:00:00")),
-    Instrument("XRP", "USDT", 4, 1, 0.52, 0.042, 60.0, 4500, _2019),
-    Instrument("ADA", "USDT", 4, 1, 0.41, 0.044, 40.0, 5200, _2019),
-    Instrument("DOGE", "USDT", 5, 0, 0.085, 0.050, 50.0, 2600, utc_ms("2019-07-05T12:00:00")),
-    Instrument("SHIB", "USDT", 8, 0, 0.000011, 0.055, 30.0, 9_000_000, utc_ms("2021-05-10T11:00:00")),
-    Instrument("LTC", "USDT", 2, 3, 84.0, 0.036, 24.0, 1500, _2019),
-    Instrument("ETH", "BTC", 5, 3, 0.052, 0.022, 9.0, 240, _2019),
+    Instrument(
+        base="BTC",
+        quote="USDT",
+        price_decimals=2,
+        lot_decimals=5,
+        typical_price=60000.0,
+        daily_volatility=0.030,
+        orders_per_minute=160.0,
+        lots_per_order=900,
+        listed_ms=_2019,
+    ),
+    Instrument(
+        base="ETH",
+        quote="USDT",
+        price_decimals=2,
+        lot_decimals=4,
+        typical_price=2900.0,
+        daily_volatility=0.036,
+        orders_per_minute=120.0,
+        lots_per_order=1800,
+        listed_ms=_2019,
+    ),
+    Instrument(
+        base="BNB",
+        quote="USDT",
+        price_decimals=2,
+        lot_decimals=3,
+        typical_price=310.0,
+        daily_volatility=0.034,
+        orders_per_minute=60.0,
+        lots_per_order=900,
+        listed_ms=_2019,
+    ),
+    Instrument(
+        base="SOL",
+        quote="USDT",
+        price_decimals=2,
+        lot_decimals=3,
+        typical_price=74.0,
+        daily_volatility=0.050,
+        orders_per_minute=80.0,
+        lots_per_order=6000,
+        listed_ms=utc_ms("2020-08-11T06:00:00"),
+    ),
+    Instrument(
+        base="XRP",
+        quote="USDT",
+        price_decimals=4,
+        lot_decimals=1,
+        typical_price=0.52,
+        daily_volatility=0.042,
+        orders_per_minute=60.0,
+        lots_per_order=4500,
+        listed_ms=_2019,
+    ),
+    Instrument(
+        base="ADA",
+        quote="USDT",
+        price_decimals=4,
+        lot_decimals=1,
+        typical_price=0.41,
+        daily_volatility=0.044,
+        orders_per_minute=40.0,
+        lots_per_order=5200,
+        listed_ms=_2019,
+    ),
+    Instrument(
+        base="DOGE",
+        quote="USDT",
+        price_decimals=5,
+        lot_decimals=0,
+        typical_price=0.085,
+        daily_volatility=0.050,
+        orders_per_minute=50.0,
+        lots_per_order=2600,
+        listed_ms=utc_ms("2019-07-05T12:00:00"),
+    ),
+    Instrument(
+        base="SHIB",
+        quote="USDT",
+        price_decimals=8,
+        lot_decimals=0,
+        typical_price=0.000011,
+        daily_volatility=0.055,
+        orders_per_minute=30.0,
+        lots_per_order=9_000_000,
+        listed_ms=utc_ms("2021-05-10T11:00:00"),
+    ),
+    Instrument(
+        base="LTC",
+        quote="USDT",
+        price_decimals=2,
+        lot_decimals=3,
+        typical_price=84.0,
+        daily_volatility=0.036,
+        orders_per_minute=24.0,
+        lots_per_order=1500,
+        listed_ms=_2019,
+    ),
+    Instrument(
+        base="ETH",
+        quote="BTC",
+        price_decimals=5,
+        lot_decimals=3,
+        typical_price=0.052,
+        daily_volatility=0.022,
+        orders_per_minute=9.0,
+        lots_per_order=240,
+        listed_ms=_2019,
+    ),
     # Most minutes of this market have no trade.
-    Instrument("LTC", "BNB", 4, 3, 0.27, 0.030, 0.6, 700, _2019),
+    Instrument(
+        base="LTC",
+        quote="BNB",
+        price_decimals=4,
+        lot_decimals=3,
+        typical_price=0.27,
+        daily_volatility=0.030,
+        orders_per_minute=0.6,
+        lots_per_order=700,
+        listed_ms=_2019,
+    ),
     # Delisted: its history remains, but it no longer trades.
-    Instrument("WAVES", "USDT", 4, 2, 5.2, 0.050, 8.0, 2600, _2019, utc_ms("2024-06-17T03:00:00"), "BREAK"),
+    Instrument(
+        base="WAVES",
+        quote="USDT",
+        price_decimals=4,
+        lot_decimals=2,
+        typical_price=5.2,
+        daily_volatility=0.050,
+        orders_per_minute=8.0,
+        lots_per_order=2600,
+        listed_ms=_2019,
+        delisted_ms=utc_ms("2024-06-17T03:00:00"),
+        status="BREAK",
+    ),
 )
 
 
@@ -84,4 +206,14 @@ def make_instrument(pair: str, listed_ms: int = _2019) -> Instrument:
     draw = int.from_bytes(hashlib.blake2b(f"{base}/{quote}".encode(), digest_size=4).digest(), "little")
     price = 10.0 ** (draw % 400 / 100.0 - 1.0)
     price_decimals = 2 if price >= 20 else 4
-    return Instrument(base, quote, price_decimals, 3, price, 0.04, 4.0 + draw % 16, 20_000, listed_ms)
+    return Instrument(
+        base=base,
+        quote=quote,
+        price_decimals=price_decimals,
+        lot_decimals=3,
+        typical_price=price,
+        daily_volatility=0.04,
+        orders_per_minute=4.0 + draw % 16,
+        lots_per_order=20_000,
+        listed_ms=listed_ms,
+    )

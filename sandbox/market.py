@@ -16,7 +16,7 @@ from sandbox.intervals import Interval
 from sandbox.noise import Flags, Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Trades:
     """Columns of trades ascending by id: prices in ticks, sizes in lots, times in ms, `bought` = the taker bought.
 
@@ -38,13 +38,13 @@ class Trades:
         """Rows [first, last)."""
         cut = slice(first, last)
         return Trades(
-            self.id[cut],
-            self.price[cut],
-            self.lots[cut],
-            self.time[cut],
-            self.bought[cut],
-            self.first[cut],
-            self.last[cut],
+            id=self.id[cut],
+            price=self.price[cut],
+            lots=self.lots[cut],
+            time=self.time[cut],
+            bought=self.bought[cut],
+            first=self.first[cut],
+            last=self.last[cut],
         )
 
     def columns(self) -> tuple[Ints, Ints, Ints, Ints, Flags, Ints, Ints]:
@@ -56,20 +56,20 @@ def concat_trades(parts: list[Trades]) -> Trades:
     if len(parts) == 1:
         return parts[0]
     return Trades(
-        np.concatenate([part.id for part in parts]),
-        np.concatenate([part.price for part in parts]),
-        np.concatenate([part.lots for part in parts]),
-        np.concatenate([part.time for part in parts]),
-        np.concatenate([part.bought for part in parts]),
-        np.concatenate([part.first for part in parts]),
-        np.concatenate([part.last for part in parts]),
+        id=np.concatenate([part.id for part in parts]),
+        price=np.concatenate([part.price for part in parts]),
+        lots=np.concatenate([part.lots for part in parts]),
+        time=np.concatenate([part.time for part in parts]),
+        bought=np.concatenate([part.bought for part in parts]),
+        first=np.concatenate([part.first for part in parts]),
+        last=np.concatenate([part.last for part in parts]),
     )
 
 
 def no_trades() -> Trades:
     """Trades of length 0."""
     empty = np.zeros(0, dtype=np.int64)
-    return Trades(empty, empty, empty, empty, empty.astype(bool), empty, empty)
+    return Trades(id=empty, price=empty, lots=empty, time=empty, bought=empty.astype(bool), first=empty, last=empty)
 
 
 class Market(Protocol):

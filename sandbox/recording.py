@@ -68,17 +68,17 @@ class RecordedCandles:
             return _ints([_scaled(row[place], decimals) for row in rows])
 
         return Candles(
-            _ints([row[0] for row in rows]),
-            _ints([row[6] for row in rows]),
-            scaled(1, prices),
-            scaled(2, prices),
-            scaled(3, prices),
-            scaled(4, prices),
-            scaled(5, lots),
-            scaled(7, prices + lots),
-            _ints([row[8] for row in rows]),
-            scaled(9, lots),
-            scaled(10, prices + lots),
+            open_time=_ints([row[0] for row in rows]),
+            close_time=_ints([row[6] for row in rows]),
+            open=scaled(1, prices),
+            high=scaled(2, prices),
+            low=scaled(3, prices),
+            close=scaled(4, prices),
+            volume=scaled(5, lots),
+            quote=scaled(7, prices + lots),
+            count=_ints([row[8] for row in rows]),
+            taker_volume=scaled(9, lots),
+            taker_quote=scaled(10, prices + lots),
         )
 
     def orders(self, first_id: int, limit: int, now: int) -> Trades:
@@ -166,7 +166,9 @@ class RecordedTrades:
         ids = np.array([row[0] for row in rows], dtype=np.int64)
         times = np.array([row[3] for row in rows], dtype=np.int64)
         bought = np.array([row[4] for row in rows], dtype=np.bool_)
-        self._fills = Trades(ids, _ints(prices), _ints(lots), times, bought, ids, ids)
+        self._fills = Trades(
+            id=ids, price=_ints(prices), lots=_ints(lots), time=times, bought=bought, first=ids, last=ids
+        )
         self._visible_times = np.maximum.accumulate(times)  # a trade is visible once all earlier ones are
         self._orders = _aggregate(self._fills)
         self._order_times = np.maximum.accumulate(self._orders.time)
@@ -340,7 +342,13 @@ def _aggregate(fills: Trades) -> Trades:
     ids = int(fills.id[0]) * 2 // 3 + np.arange(len(starts), dtype=np.int64)
     lots = np.add.reduceat(fills.lots, starts)
     return Trades(
-        ids, fills.price[starts], lots, fills.time[starts], fills.bought[starts], fills.id[starts], fills.id[stops - 1]
+        id=ids,
+        price=fills.price[starts],
+        lots=lots,
+        time=fills.time[starts],
+        bought=fills.bought[starts],
+        first=fills.id[starts],
+        last=fills.id[stops - 1],
     )
 
 
@@ -348,9 +356,20 @@ def _as_candles(fills: Trades) -> Candles:
     amounts = fills.price * fills.lots
     price = fills.price
     count = np.ones(len(fills), dtype=np.int64)
-    taker = (fills.lots * fills.bought, amounts * fills.bought)
     times = np.maximum.accumulate(fills.time) if len(fills) else fills.time
-    return Candles(times, times, price, price, price, price, fills.lots, amounts, count, *taker)
+    return Candles(
+        open_time=times,
+        close_time=times,
+        open=price,
+        high=price,
+        low=price,
+        close=price,
+        volume=fills.lots,
+        quote=amounts,
+        count=count,
+        taker_volume=fills.lots * fills.bought,
+        taker_quote=amounts * fills.bought,
+    )
 
 
 def _flat_where_quiet(candles: Candles, opens: Ints, closes: Ints, hidden: list[tuple[int, int]]) -> Candles:
@@ -372,15 +391,15 @@ def _flat_where_quiet(candles: Candles, opens: Ints, closes: Ints, hidden: list[
         return np.where(quiet, 0, column[source])
 
     return Candles(
-        opens,
-        closes,
-        prices(candles.open),
-        prices(candles.high),
-        prices(candles.low),
-        close,
-        amounts(candles.volume),
-        amounts(candles.quote),
-        amounts(candles.count),
-        amounts(candles.taker_volume),
-        amounts(candles.taker_quote),
+        open_time=opens,
+        close_time=closes,
+        open=prices(candles.open),
+        high=prices(candles.high),
+        low=prices(candles.low),
+        close=close,
+        volume=amounts(candles.volume),
+        quote=amounts(candles.quote),
+        count=amounts(candles.count),
+        taker_volume=amounts(candles.taker_volume),
+        taker_quote=amounts(candles.taker_quote),
     )

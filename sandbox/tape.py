@@ -91,17 +91,17 @@ class Tape:
         amounts = orders.price * orders.lots
         fills = self.fills_before(np.append(orders.number, orders.number[-1:] + 1)) if len(orders) else opens[:1] * 0
         return Candles(
-            opens,
-            opens + (SECOND - 1),
-            np.where(traded, prices[np.minimum(before + 1, len(orders))], prices[before]),
-            _extremes(np.maximum, orders.price, before, traded, prices[before]),
-            _extremes(np.minimum, orders.price, before, traded, prices[before]),
-            prices[after],
-            _sums(orders.lots, before, after),
-            _sums(amounts, before, after),
-            fills[after] - fills[before],
-            _sums(orders.lots * orders.bought, before, after),
-            _sums(amounts * orders.bought, before, after),
+            open_time=opens,
+            close_time=opens + (SECOND - 1),
+            open=np.where(traded, prices[np.minimum(before + 1, len(orders))], prices[before]),
+            high=_extremes(np.maximum, orders.price, before, traded, prices[before]),
+            low=_extremes(np.minimum, orders.price, before, traded, prices[before]),
+            close=prices[after],
+            volume=_sums(orders.lots, before, after),
+            quote=_sums(amounts, before, after),
+            count=fills[after] - fills[before],
+            taker_volume=_sums(orders.lots * orders.bought, before, after),
+            taker_quote=_sums(amounts * orders.bought, before, after),
         )
 
     # Orders and fills

@@ -13,7 +13,7 @@ from sandbox.noise import derive_key, field, words
 from sandbox.wire import amount
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class DayStatistics:
     """The rolling day up to a time, in whole minutes; prices in ticks, sizes in lots."""
 
@@ -53,23 +53,36 @@ def day_statistics(market: Market, now: int) -> DayStatistics | None:
     price, lots = int(newest.price[0]), int(newest.lots[0])
     minutes = market.candles(INTERVALS["1m"], first, now // MINUTE * MINUTE, now=now)
     if not len(minutes):
-        return DayStatistics(first, now, price, price, price, price, lots, 0, 0, 0, -1, -1)
+        return DayStatistics(
+            open_time=first,
+            close_time=now,
+            open=price,
+            high=price,
+            low=price,
+            last=price,
+            last_lots=lots,
+            volume=0,
+            quote=0,
+            count=0,
+            first_id=-1,
+            last_id=-1,
+        )
     bounds = np.array([first], dtype=np.int64), np.array([now], dtype=np.int64)
     day = merge(minutes, *bounds)
     count = int(day.count[0])
     return DayStatistics(
-        first,
-        now,
-        int(day.open[0]),
-        int(day.high[0]),
-        int(day.low[0]),
-        price,
-        lots,
-        int(day.volume[0]),
-        int(day.quote[0]),
-        count,
-        market.fill_at(first) if count else -1,
-        last_id if count else -1,
+        open_time=first,
+        close_time=now,
+        open=int(day.open[0]),
+        high=int(day.high[0]),
+        low=int(day.low[0]),
+        last=price,
+        last_lots=lots,
+        volume=int(day.volume[0]),
+        quote=int(day.quote[0]),
+        count=count,
+        first_id=market.fill_at(first) if count else -1,
+        last_id=last_id if count else -1,
     )
 
 

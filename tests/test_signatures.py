@@ -1,7 +1,7 @@
 """Calls that read by themselves: few arguments by position, and a bool never."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -34,6 +34,7 @@ ROOMS = (
     "venues",
 )
 MOST = 3
+MOST_FIELDS = 6
 #: Of Redis', ccxt's, jinja's and pyiceberg's classes; `evaluate` and the client's `load` are the contract's.
 NAMED_BY_OTHERS = {"read_response", "handle_errors", "call_binop", "fetch_manifest_entry", "evaluate", "load"}
 #: Whose one argument is the answer itself.
@@ -61,13 +62,18 @@ class Declared:
         return [*self.node.args.posonlyargs, *self.node.args.args][self.is_method :]
 
 
+def trees(rooms: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
+    for room in rooms:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
 @cache
 def declared() -> list[Declared]:
     return [
         each
-        for room in ROOMS
-        for path in sorted((ROOT / room).rglob("*.py"))
-        for each in _functions(path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        for path, tree in trees(ROOMS)
+        for each in _functions(path, tree)
         if each.node.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS and not _is_command(each.node)
     ]
 
@@ -101,3 +107,25 @@ def test_a_bool_is_passed_by_name() -> None:
         if argument.annotation is not None and ast.unparse(argument.annotation) == "bool"
     ]
     assert found == []
+
+
+def test_dataclasses_of_many_fields_are_made_by_name() -> None:
+    found = [
+        f"{path}:{node.lineno} {node.name}"
+        for path, tree in trees((*ROOMS, "tests"))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and _fields(node) > MOST_FIELDS and not _is_made_by_name(node)
+    ]
+    assert found == []
+
+
+def _fields(node: ast.ClassDef) -> int:
+    """Of a dataclass, those that its maker takes."""
+    if not any("dataclass" in ast.unparse(each) for each in node.decorator_list):
+        return 0
+    own = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+    return sum("ClassVar" not in ast.unparse(each.annotation) and "init=False" not in ast.unparse(each) for each in own)
+
+
+def _is_made_by_name(node: ast.ClassDef) -> bool:
+    return any("kw_only=True" in ast.unparse(each) for each in node.decorator_list)

@@ -29,7 +29,7 @@ _HEADER = b"candlewright"
 _SMALL_ROWS = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class _Batch:
     """Of one input, as `Moved` describes it. `rows`: ticker by ticker. `ages`: by the number of a row, see `Ages`.
     `is_whole`: the rows are taken together.

@@ -57,7 +57,7 @@ class TriggerPlan:
     fires: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Measured:
     """Of a run over stored rows. `state_bytes`, `partitions` and `kept_rows` are those of its end."""
 
@@ -402,7 +402,7 @@ def _fires(compiled: CompiledTrigger, steps: tuple[PlanStep, ...], rules: Trigge
 # ---- measured
 def measure(query: StreamQuery, rows: pa.Table, tickers: Sequence[str]) -> Measured:
     """Runs the text over rows of these tickers, in order of time, as a stream in parts. Raises TriggerRejected."""
-    stream = TriggerStream(query)
+    stream = TriggerStream(query=query)
     buffer = ReleaseBuffer(query.source.time_columns[-1], "ticker")
 
     def found() -> Iterator[Events]:
@@ -418,7 +418,7 @@ def measure_join(query: StreamQuery, rows: Mapping[tuple[str, int], pa.Table], t
     """The same of a text that joins: `rows` by input and period, each in order of time. A bar comes when it has closed.
     Raises TriggerRejected."""
     assert query.joined is not None
-    stream = JoinedStream(query)
+    stream = JoinedStream(query=query)
     sources = {(leaf.name, leaf.period): leaf.source for leaf in query.joined.leaves()}
     buffers = {place: ReleaseBuffer(source.time_columns[0], "ticker") for place, source in sources.items()}
     came = {
@@ -454,7 +454,16 @@ def _measured(
     used = time.process_time() - began
     span = (int(times[-1]) - int(times[0])) / SECOND if len(times) else 0.0
     size = len(stream.snapshot())
-    return Measured(tuple(tickers), len(times), span, events, used, size, stream.partitions, stream.retained_rows)
+    return Measured(
+        tickers=tuple(tickers),
+        rows=len(times),
+        span_seconds=span,
+        events=events,
+        cpu_seconds=used,
+        state_bytes=size,
+        partitions=stream.partitions,
+        kept_rows=stream.retained_rows,
+    )
 
 
 def to_dict(plan: TriggerPlan, measured: Measured | None) -> dict[str, Any]:

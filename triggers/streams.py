@@ -356,11 +356,11 @@ class Shard:
                 name: (first, None if is_every else dict.fromkeys(self.owners, first))
                 for name, first in self._froms.items()
             }
-            stream = self.streams[label] = JoinedStream(self.compiled.query, firsts=firsts)
+            stream = self.streams[label] = JoinedStream(query=self.compiled.query, firsts=firsts)
         if stream is None:
             tickers = None if self._every is not None else self._first
             first = _UNKNOWN if self._lookback is not None else self._every or 0
-            stream = TriggerStream(self.compiled.query, active_from=first, tickers=tickers, numbers=self.numbers)
+            stream = TriggerStream(query=self.compiled.query, active_from=first, tickers=tickers, numbers=self.numbers)
             self.streams[label] = stream
         return stream
 

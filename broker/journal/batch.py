@@ -73,7 +73,7 @@ class Leases:
         return bool(self.outgoing or self.revoke or self.marks)
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Results:
     """What jobs delivered, while their leases stand; outcomes; tables; holds; and whose leases may go after it.
 

@@ -57,7 +57,7 @@ class Mark:
     outcomes: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Replay:
     """`next_offset`: where to read `requests` on; `notifications`: where to read finals on."""
 
@@ -107,7 +107,17 @@ def replay(bus: Bus, at: float) -> Replay:
     mark = Mark(requests_from[0], outcomes_from)
     measured = HistoryMeasured(0, history_from, written, at, has_prover(bus))
     (proofs,) = bus.state(topics.PROOFS)
-    return Replay(events, next_offset, notifications, found.ends, mark, measured, found.unwritten, lives, proofs.end)
+    return Replay(
+        events=events,
+        next_offset=next_offset,
+        notifications=notifications,
+        outcome_ends=found.ends,
+        mark=mark,
+        measured=measured,
+        unwritten=found.unwritten,
+        lives=lives,
+        proofs=proofs.end,
+    )
 
 
 def has_prover(bus: KeyedTables) -> bool:

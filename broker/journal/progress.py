@@ -25,7 +25,21 @@ def _state_of(request_id: str, request: Request, wall_ns: int) -> PutState:
         if request.limit is not None or closed_until >= request.end:
             closed_until = 0
         done = request.done_candles()
-        return PutState(request_id, "running", done, expected, request.ticker, closed_until=closed_until)
+        return PutState(
+            request_id=request_id,
+            state="running",
+            done_candles=done,
+            expected_candles=expected,
+            ticker=request.ticker,
+            closed_until=closed_until,
+        )
     failure = request.failure if isinstance(request, RealtimeRequest) else ""
     is_running = any(piece.job is not None for piece in request.outstanding.values())
-    return PutState(request_id, "running" if is_running and not failure else "queued", 0, 0, request.ticker, failure)
+    return PutState(
+        request_id=request_id,
+        state="running" if is_running and not failure else "queued",
+        done_candles=0,
+        expected_candles=0,
+        ticker=request.ticker,
+        failure=failure,
+    )

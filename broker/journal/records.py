@@ -68,16 +68,16 @@ def event_of(record: StoredRecord) -> Event | None:
         # Many requests name the same few tickers and clients: shared, they take less memory and time to reach.
         ticker = intern(asked.ticker)
         return HistoricalAccepted(
-            asked.request_id,
-            ticker,
-            venue_of(ticker),
-            asked.period_seconds,
-            asked.start_time,
-            asked.end_time,
-            asked.limit if asked.HasField("limit") else None,
-            intern(asked.client_id),
-            deadline,
-            record.offset,
+            request_id=asked.request_id,
+            ticker=ticker,
+            venue=venue_of(ticker),
+            period_seconds=asked.period_seconds,
+            start=asked.start_time,
+            end=asked.end_time,
+            limit=asked.limit if asked.HasField("limit") else None,
+            client_id=intern(asked.client_id),
+            deadline_ns=deadline,
+            offset=record.offset,
             refresh=message.refresh,
             sender=intern(message.sender),
             connection=intern(message.connection),
@@ -93,7 +93,18 @@ def event_of(record: StoredRecord) -> Event | None:
 
 def unreadable(request_id: str, offset: int) -> HistoricalAccepted:
     """A request that cannot be read, as one that is refused: nothing is asked of any range."""
-    return HistoricalAccepted(request_id, "", "", 0, 0, 0, None, "", 0, offset)
+    return HistoricalAccepted(
+        request_id=request_id,
+        ticker="",
+        venue="",
+        period_seconds=0,
+        start=0,
+        end=0,
+        limit=None,
+        client_id="",
+        deadline_ns=0,
+        offset=offset,
+    )
 
 
 def _data_event(
@@ -102,32 +113,39 @@ def _data_event(
     venue = venue_of(asked.ticker)
     if asked.type == ing.DataRequest.REALTIME_TICKS:
         return RealtimeAccepted(
-            asked.request_id,
-            asked.ticker,
-            venue,
-            asked.client_id,
-            asked.realtime.include_ohlc,
-            tuple(asked.realtime.ohlc_period_seconds),
+            request_id=asked.request_id,
+            ticker=asked.ticker,
+            venue=venue,
+            client_id=asked.client_id,
+            include_ohlc=asked.realtime.include_ohlc,
+            ohlc_period_seconds=tuple(asked.realtime.ohlc_period_seconds),
             # A subscriber takes its ticks from the topic: only a client's own request fills the table.
-            asked.realtime.include_ticks and not asked.request_id.startswith(topics.SUBSCRIPTION_PREFIX),
+            stores_ticks=asked.realtime.include_ticks and not asked.request_id.startswith(topics.SUBSCRIPTION_PREFIX),
         )
     if asked.type == ing.DataRequest.TICKER_SNAPSHOT:
         return SnapshotAccepted(
-            asked.request_id, asked.ticker, venue, asked.client_id, deadline, offset, sender, connection
+            request_id=asked.request_id,
+            ticker=asked.ticker,
+            venue=venue,
+            client_id=asked.client_id,
+            deadline_ns=deadline,
+            offset=offset,
+            sender=sender,
+            connection=connection,
         )
     if asked.type == ing.DataRequest.HISTORICAL_OHLC:
         historical = asked.historical
         return HistoricalAccepted(
-            asked.request_id,
-            asked.ticker,
-            venue,
-            historical.period_seconds,
-            historical.start_time,
-            historical.end_time,
-            historical.limit if historical.HasField("limit") else None,
-            asked.client_id,
-            deadline,
-            offset,
+            request_id=asked.request_id,
+            ticker=asked.ticker,
+            venue=venue,
+            period_seconds=historical.period_seconds,
+            start=historical.start_time,
+            end=historical.end_time,
+            limit=historical.limit if historical.HasField("limit") else None,
+            client_id=asked.client_id,
+            deadline_ns=deadline,
+            offset=offset,
         )
     return None
 
@@ -338,6 +356,14 @@ def note_of(value: bytes) -> LeaseNote | None:
     try:
         fields = orjson.loads(value)
         request_id, number, start, end, attempts, dispatched_id, ticker = fields
-        return LeaseNote(str(request_id), int(number), int(start), int(end), int(attempts), dispatched_id, ticker)
+        return LeaseNote(
+            request_id=str(request_id),
+            number=int(number),
+            start=int(start),
+            end=int(end),
+            attempts=int(attempts),
+            dispatched_id=dispatched_id,
+            realtime_ticker=ticker,
+        )
     except (orjson.JSONDecodeError, TypeError, ValueError):
         return None

@@ -98,4 +98,6 @@ def _counted(job: Job, request: HistoricalRequest, opens: list[int]) -> PieceRes
         if end < piece.end:
             end = closed_until = max(end, piece.start)
     expected, holes = coverage(opens, piece.start, end, period_seconds=period_seconds)
-    return PieceResult(0, (), len(opens), expected, holes, closed_until=closed_until)
+    return PieceResult(
+        partition=0, spans=(), rows=len(opens), expected=expected, holes=holes, closed_until=closed_until
+    )

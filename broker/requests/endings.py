@@ -89,14 +89,14 @@ class Endings:
         if end > piece.start:
             desk.out.append(
                 PublishPieceDone(
-                    request.request_id,
-                    piece.number,
-                    job.job_id,
-                    request.ticker,
-                    request.period_seconds,
-                    piece.start,
-                    end,
-                    result,
+                    request_id=request.request_id,
+                    number=piece.number,
+                    job_id=job.job_id,
+                    ticker=request.ticker,
+                    period_seconds=request.period_seconds,
+                    start=piece.start,
+                    end=end,
+                    result=result,
                 )
             )
             accepted = AcceptedPiece(piece.number, piece.start, end, result.rows, result.expected, result.holes)

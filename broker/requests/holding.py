@@ -107,7 +107,7 @@ class Holding:
         if piece in request.ready:
             request.ready.remove(piece)
         lease_until = event.at + desk.lease_seconds
-        desk.add_job(Job(event.job_id, piece, None, lease_until, is_adopted=True))
+        desk.add_job(Job(job_id=event.job_id, piece=piece, connection=None, lease_until=lease_until, is_adopted=True))
         desk.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
 
     def _adopted(self, note: LeaseNote) -> Piece | None:

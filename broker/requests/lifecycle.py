@@ -157,14 +157,14 @@ class Lifecycle:
         for piece, result in request.take_proven(event.ranges):
             self._desk.say(
                 PublishPieceDone(
-                    request.request_id,
-                    piece.number,
-                    f"proof:{request.request_id}:{piece.number}",
-                    request.ticker,
-                    request.period_seconds,
-                    piece.start,
-                    piece.end,
-                    result,
+                    request_id=request.request_id,
+                    number=piece.number,
+                    job_id=f"proof:{request.request_id}:{piece.number}",
+                    ticker=request.ticker,
+                    period_seconds=request.period_seconds,
+                    start=piece.start,
+                    end=piece.end,
+                    result=result,
                     is_proven=True,
                 )
             )
@@ -228,28 +228,28 @@ class Lifecycle:
             closed_until = request.closed_until if status in (Final.OK, Final.NOT_FOUND) else 0
             desk.out.append(
                 PublishRequestDone(
-                    request.request_id,
-                    request.ticker,
-                    request.period_seconds,
-                    request.start,
-                    request.end,
-                    status,
-                    message,
-                    request.rows,
-                    self._expected(request, status),
-                    request.merged_holes(),
-                    request.client_id,
-                    closed_until,
+                    request_id=request.request_id,
+                    ticker=request.ticker,
+                    period_seconds=request.period_seconds,
+                    start=request.start,
+                    end=request.end,
+                    status=status,
+                    error_message=message,
+                    rows=request.rows,
+                    expected=self._expected(request, status),
+                    holes=request.merged_holes(),
+                    client_id=request.client_id,
+                    closed_until=closed_until,
                 )
             )
             self.decided[request.request_id] = request.offset
             if closed_until:
                 self._cut_short[request.request_id] = PutState(
-                    request.request_id,
-                    "done",
-                    request.rows,
-                    request.expected,
-                    request.ticker,
+                    request_id=request.request_id,
+                    state="done",
+                    done_candles=request.rows,
+                    expected_candles=request.expected,
+                    ticker=request.ticker,
                     closed_until=closed_until,
                 )
         else:
@@ -272,7 +272,7 @@ class Lifecycle:
 
     def close_state(self, request_id: str, ticker: str, failure: str) -> None:
         self._desk.shown.discard(request_id)
-        self._desk.say(PutState(request_id, "done", ticker=ticker, failure=failure))
+        self._desk.say(PutState(request_id=request_id, state="done", ticker=ticker, failure=failure))
 
     def on_final(self, event: FinalSeen) -> None:
         desk = self._desk
@@ -325,15 +325,15 @@ def _has_deadline(request: Request) -> bool:
 
 def _refusal(event: HistoricalAccepted) -> PublishRequestDone:
     return PublishRequestDone(
-        event.request_id,
-        event.ticker,
-        event.period_seconds,
-        event.start,
-        event.end,
-        Final.ERROR,
-        "REFUSED: not a range of candles" if event.ticker else "REFUSED: the request cannot be read",
-        0,
-        0,
-        (),
-        event.client_id,
+        request_id=event.request_id,
+        ticker=event.ticker,
+        period_seconds=event.period_seconds,
+        start=event.start,
+        end=event.end,
+        status=Final.ERROR,
+        error_message="REFUSED: not a range of candles" if event.ticker else "REFUSED: the request cannot be read",
+        rows=0,
+        expected=0,
+        holes=(),
+        client_id=event.client_id,
     )

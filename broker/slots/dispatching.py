@@ -120,7 +120,13 @@ class Dispatching:
         desk = self._desk
         request = piece.request
         job_id = desk.new_job_id()
-        job = Job(job_id, piece, connection, desk.at + desk.lease_seconds, desk.wall_ns)
+        job = Job(
+            job_id=job_id,
+            piece=piece,
+            connection=connection,
+            lease_until=desk.at + desk.lease_seconds,
+            dispatched_ns=desk.wall_ns,
+        )
         desk.add_job(job)
         desk.show_later(request)
         desk.out.append(request.dispatch(connection, job_id, piece))

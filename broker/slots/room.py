@@ -58,7 +58,7 @@ class Unwritten(NamedTuple):
     end: int
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class HistoryRoom:
     """`max_bytes`: of the topic; 0 = without bound."""
 

@@ -241,9 +241,21 @@ class FormingScreen(Screen):
             self._since = tick.timestamp if self._has_missed else 0
             self._has_missed = False
             self._forming = Bar(
-                tick.ticker, self._period_seconds, opened, tick.price, tick.price, tick.price, tick.price, tick.size,
-                None, 1, False, 0, "ticks", 0,
-            )  # fmt: skip
+                ticker=tick.ticker,
+                period_seconds=self._period_seconds,
+                open_time=opened,
+                open=tick.price,
+                high=tick.price,
+                low=tick.price,
+                close=tick.price,
+                volume=tick.size,
+                quote_volume=None,
+                trade_count=1,
+                complete=False,
+                revision=0,
+                source="ticks",
+                sequence=0,
+            )
             return
         self._forming = replace(
             forming,

@@ -33,7 +33,7 @@ class Outcome(StrEnum):
     TIMEOUT = "TIMEOUT"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Notification:
     """The final notification of a historical request (HistoryReadyNotification).
 
@@ -81,7 +81,7 @@ class Submission:
     is_duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class RequestState:
     """`state` is queued, running, done or unknown; `notification` is there when done.
 
@@ -152,7 +152,7 @@ class Market:
         return cls(f"{message.symbol}.{venue}", message.symbol, message.market_id, message.active)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Snapshot:
     """The newest prices of a ticker; None if the venue did not give one."""
 
@@ -183,7 +183,7 @@ class Snapshot:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class TriggerInfo:
     """A registered trigger. `state` is active, or suspended with the `reason`; `events` counts its events so far.
 
@@ -246,7 +246,7 @@ class TriggerInfo:
         return card(self.trigger_id, facts, code(self.sql), notes=notes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class ViewInfo:
     """A registered view. `columns`: names with their types. `reads`: the views that it reads, directly or through
     others; `read_by`: the views that read it. `trigger_count` triggers read it; `triggers` are their ids, if a single

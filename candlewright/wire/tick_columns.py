@@ -30,7 +30,7 @@ MAX_ID_BYTES = 300
 _NUMBERS = {_TIMESTAMP: "<i8", _PRICE: "<f8", _SIZE: "<f8", _RECEIVED_AT: "<i8"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class TickColumns:
     """Columns of equal length. `timestamp`, `received_at`: ns since the epoch, int64; `side`: 0 unknown, 1 buy, 2 sell;
     `trade_id`: fixed-width bytes (dtype S). `clock_ahead`: ns; None for trades that arrived as they happened.
@@ -193,9 +193,18 @@ def _decode_usual(data: bytes) -> TickColumns | None:
         numbers[_RECEIVED_AT].astype(np.int64, copy=False),
     )
     price, size = numbers[_PRICE].astype(np.float64, copy=False), numbers[_SIZE].astype(np.float64, copy=False)
-    aheads = _signed(scalars.get(_CLOCK_AHEAD)), _signed(scalars.get(_EXCHANGE_AHEAD))
-    first_sequence = scalars.get(_FIRST_SEQUENCE, 0)
-    return TickColumns(ticker, first_sequence, timestamp, price, size, side, ids, received_at, *aheads)
+    return TickColumns(
+        ticker=ticker,
+        first_sequence=scalars.get(_FIRST_SEQUENCE, 0),
+        timestamp=timestamp,
+        price=price,
+        size=size,
+        side=side,
+        trade_id=ids,
+        received_at=received_at,
+        clock_ahead=_signed(scalars.get(_CLOCK_AHEAD)),
+        exchange_ahead=_signed(scalars.get(_EXCHANGE_AHEAD)),
+    )
 
 
 def _signed(zigzag: int | None) -> int | None:
@@ -240,16 +249,16 @@ def _decode_any(data: bytes) -> TickColumns:
         raise BadFrame("MALFORMED", "a trade id ends with a zero byte")
     times = np.array(message.timestamp, np.uint64), np.array(message.received_at, np.uint64)
     return TickColumns(
-        message.ticker,
-        message.first_sequence,
-        times[0].astype(np.int64),
-        np.array(message.price, np.float64),
-        np.array(message.size, np.float64),
-        np.array([side if 0 <= side <= 2 else 0 for side in message.side], np.uint8),
-        np.array(ids, np.bytes_) if ids else np.empty(0, "S1"),
-        times[1].astype(np.int64),
-        message.clock_ahead if message.HasField("clock_ahead") else None,
-        message.exchange_ahead if message.HasField("exchange_ahead") else None,
+        ticker=message.ticker,
+        first_sequence=message.first_sequence,
+        timestamp=times[0].astype(np.int64),
+        price=np.array(message.price, np.float64),
+        size=np.array(message.size, np.float64),
+        side=np.array([side if 0 <= side <= 2 else 0 for side in message.side], np.uint8),
+        trade_id=np.array(ids, np.bytes_) if ids else np.empty(0, "S1"),
+        received_at=times[1].astype(np.int64),
+        clock_ahead=message.clock_ahead if message.HasField("clock_ahead") else None,
+        exchange_ahead=message.exchange_ahead if message.HasField("exchange_ahead") else None,
     )
 
 
@@ -264,14 +273,14 @@ def _decode_tick(data: bytes, sequence: int) -> TickColumns | None:
     if not tick.timestamp or not trade_id or trade_id.endswith(b"\0"):
         return None
     return TickColumns(
-        tick.ticker,
-        sequence,
-        np.array([tick.timestamp], np.uint64).astype(np.int64),
-        np.array([tick.price]),
-        np.array([tick.size]),
-        np.array([tick.side if 0 <= tick.side <= 2 else 0], np.uint8),
-        np.array([trade_id], np.bytes_),
-        np.array([tick.received_at], np.uint64).astype(np.int64),
+        ticker=tick.ticker,
+        first_sequence=sequence,
+        timestamp=np.array([tick.timestamp], np.uint64).astype(np.int64),
+        price=np.array([tick.price]),
+        size=np.array([tick.size]),
+        side=np.array([tick.side if 0 <= tick.side <= 2 else 0], np.uint8),
+        trade_id=np.array([trade_id], np.bytes_),
+        received_at=np.array([tick.received_at], np.uint64).astype(np.int64),
     )
 
 

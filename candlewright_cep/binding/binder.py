@@ -262,7 +262,7 @@ class Binder:
             if count is None or abs(count) > 1_000_000:
                 raise amount.at.reject(f"'{(text or '')[:40]}' is not a whole number of {unit}s")
             moved = (LiteralNode(unit, STRING, amount.at), LiteralNode(sign * count, BIGINT, amount.at))
-            return CallNode("DATE_ADD", (*moved, node.arguments[time]), node.at)
+            return CallNode(name="DATE_ADD", arguments=(*moved, node.arguments[time]), at=node.at)
         return None
 
     def scalar(self, node: CallNode) -> Expression:
@@ -547,26 +547,36 @@ def _rewritten(node: CallNode) -> Node | None:
     if not arguments and name in ("PI", "E", "INFINITY", "NAN"):
         return LiteralNode({"PI": math.pi, "E": math.e, "INFINITY": math.inf, "NAN": math.nan}[name], DOUBLE, at)
     if len(arguments) == 1 and name in _CASTS:
-        return CallNode("CAST", arguments, at, type=_CASTS[name], is_operator=True)
+        return CallNode(name="CAST", arguments=arguments, at=at, type=_CASTS[name], is_operator=True)
     if len(arguments) == 1 and name == "UNIX_TIMESTAMP":
-        time = CallNode("CAST", arguments, at, type=timestamp("ms"), is_operator=True)
-        return CallNode("EXTRACT", (literal("EPOCH"), time), at)
+        time = CallNode(name="CAST", arguments=arguments, at=at, type=timestamp("ms"), is_operator=True)
+        return CallNode(name="EXTRACT", arguments=(literal("EPOCH"), time), at=at)
     if len(arguments) == 1 and name == "DAYOFWEEK":
         # From Sunday = 1, where DAY_OF_WEEK and EXTRACT count from Monday.
-        day = CallNode("DAY_OF_WEEK", arguments, at)
-        return CallNode("+", (CallNode("%", (day, literal(7)), at, None, "", True), literal(1)), at, None, "", True)
+        day = CallNode(name="DAY_OF_WEEK", arguments=arguments, at=at)
+        return CallNode(
+            name="+",
+            arguments=(
+                CallNode(name="%", arguments=(day, literal(7)), at=at, type=None, mode="", is_operator=True),
+                literal(1),
+            ),
+            at=at,
+            type=None,
+            mode="",
+            is_operator=True,
+        )
     if len(arguments) == 2 and name == "LOCATE":
-        return CallNode("STRPOS", (arguments[1], arguments[0]), at)
+        return CallNode(name="STRPOS", arguments=(arguments[1], arguments[0]), at=at)
     if len(arguments) == 3 and name == "SPLIT_INDEX":
         # Parts are counted from 0, where SPLIT_PART counts from 1.
-        number = CallNode("+", (arguments[2], literal(1)), at, is_operator=True)
-        return CallNode("SPLIT_PART", (*arguments[:2], number), at)
+        number = CallNode(name="+", arguments=(arguments[2], literal(1)), at=at, is_operator=True)
+        return CallNode(name="SPLIT_PART", arguments=(*arguments[:2], number), at=at)
     if len(arguments) == 2 and name == "TO_TIMESTAMP_LTZ" and isinstance(arguments[1], LiteralNode):
         scale = {0: 1.0, 3: 1000.0}.get(arguments[1].value)
         if scale is None:
             raise arguments[1].at.reject("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
-        divided = CallNode("/", (arguments[0], LiteralNode(scale, DOUBLE, at)), at, is_operator=True)
-        return CallNode("FROM_UNIXTIME", (divided,), at)
+        divided = CallNode(name="/", arguments=(arguments[0], LiteralNode(scale, DOUBLE, at)), at=at, is_operator=True)
+        return CallNode(name="FROM_UNIXTIME", arguments=(divided,), at=at)
     return None
 
 

@@ -21,5 +21,5 @@ def filtered(node: CallNode) -> CallNode:
     place = 1 if name in ("MIN_BY", "MAX_BY") and len(arguments) > 1 else 0
     if arguments:
         chosen = (node.filter, arguments[place], LiteralNode(None, NULL, at))
-        arguments[place] = CallNode("CASE", chosen, at, is_operator=True)
+        arguments[place] = CallNode(name="CASE", arguments=chosen, at=at, is_operator=True)
     return replace(node, arguments=tuple(arguments), filter=None)

@@ -26,7 +26,7 @@ _SHORT = 48
 _MAX_ARRAY_ITEMS = 20_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class AggregateFunction:
     """`running(arguments, firsts)`: see `running`. `reduced(arguments, firsts, sizes)`: one value a segment, where
     there is a shorter way to it. `grows`: it keeps every value that it has seen. `takes_part`: its last argument is a
@@ -392,9 +392,9 @@ def _table() -> dict[str, AggregateFunction]:
     truth = fixed(BOOLEAN, BOOLEAN)
     entries = [
         AggregateFunction(
-            "COUNT",
-            _count_signature,
-            _count,
+            name="COUNT",
+            signature=_count_signature,
+            running=_count,
             usage=Usage(
                 "COUNT(x)",
                 "how many values are not NULL; COUNT(*) counts rows",
@@ -403,19 +403,30 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "SUM", _number, _sum, usage=Usage("SUM(x)", "sum of numbers or intervals", "SUM(size)", SKIPPED)
-        ),
-        AggregateFunction("AVG", _average, _avg, usage=Usage("AVG(x)", "mean", "AVG(price)", SKIPPED)),
-        AggregateFunction(
-            "MIN", _any, _extreme(largest=False), usage=Usage("MIN(x)", "least value", "MIN(price)", SKIPPED)
-        ),
-        AggregateFunction(
-            "MAX", _any, _extreme(largest=True), usage=Usage("MAX(x)", "greatest value", "MAX(price)", SKIPPED)
+            name="SUM",
+            signature=_number,
+            running=_sum,
+            usage=Usage("SUM(x)", "sum of numbers or intervals", "SUM(size)", SKIPPED),
         ),
         AggregateFunction(
-            "COUNT_IF",
-            fixed(BIGINT, BOOLEAN),
-            _count_if,
+            name="AVG", signature=_average, running=_avg, usage=Usage("AVG(x)", "mean", "AVG(price)", SKIPPED)
+        ),
+        AggregateFunction(
+            name="MIN",
+            signature=_any,
+            running=_extreme(largest=False),
+            usage=Usage("MIN(x)", "least value", "MIN(price)", SKIPPED),
+        ),
+        AggregateFunction(
+            name="MAX",
+            signature=_any,
+            running=_extreme(largest=True),
+            usage=Usage("MAX(x)", "greatest value", "MAX(price)", SKIPPED),
+        ),
+        AggregateFunction(
+            name="COUNT_IF",
+            signature=fixed(BIGINT, BOOLEAN),
+            running=_count_if,
             usage=Usage(
                 "COUNT_IF(condition)",
                 "how many rows satisfy the condition",
@@ -424,29 +435,29 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "BOOL_AND",
-            truth,
-            _extreme(largest=False),
+            name="BOOL_AND",
+            signature=truth,
+            running=_extreme(largest=False),
             usage=Usage(
                 "BOOL_AND(condition)", "whether all rows satisfy the condition", "BOOL_AND(price > 0)", SKIPPED
             ),
         ),
         AggregateFunction(
-            "BOOL_OR",
-            truth,
-            _extreme(largest=True),
+            name="BOOL_OR",
+            signature=truth,
+            running=_extreme(largest=True),
             usage=Usage("BOOL_OR(condition)", "whether any row satisfies the condition", "BOOL_OR(size > 10)", SKIPPED),
         ),
         AggregateFunction(
-            "ANY_VALUE",
-            _any,
-            _first_value,
+            name="ANY_VALUE",
+            signature=_any,
+            running=_first_value,
             usage=Usage("ANY_VALUE(x)", "any value: the first one", "ANY_VALUE(side)", SKIPPED),
         ),
         AggregateFunction(
-            "MAX_BY",
-            _any_two,
-            _extreme_by(largest=True),
+            name="MAX_BY",
+            signature=_any_two,
+            running=_extreme_by(largest=True),
             usage=Usage(
                 "MAX_BY(x, y)",
                 "x of the row with the greatest y",
@@ -455,9 +466,9 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "MIN_BY",
-            _any_two,
-            _extreme_by(largest=False),
+            name="MIN_BY",
+            signature=_any_two,
+            running=_extreme_by(largest=False),
             usage=Usage(
                 "MIN_BY(x, y)",
                 "x of the row with the least y",
@@ -466,27 +477,27 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "VWAP",
-            fixed(DOUBLE, DOUBLE, DOUBLE),
-            _vwap,
+            name="VWAP",
+            signature=fixed(DOUBLE, DOUBLE, DOUBLE),
+            running=_vwap,
             usage=Usage("VWAP(price, size)", "mean price by volume", "VWAP(price, size)", SKIPPED),
         ),
         AggregateFunction(
-            "GEOMETRIC_MEAN",
-            number,
-            _geometric,
+            name="GEOMETRIC_MEAN",
+            signature=number,
+            running=_geometric,
             usage=Usage("GEOMETRIC_MEAN(x)", "geometric mean", "GEOMETRIC_MEAN(price)", SKIPPED),
         ),
         AggregateFunction(
-            "VAR_POP",
-            number,
-            _moments(sample=False, root=False),
+            name="VAR_POP",
+            signature=number,
+            running=_moments(sample=False, root=False),
             usage=Usage("VAR_POP(x)", "population variance", "VAR_POP(price)", SKIPPED),
         ),
         AggregateFunction(
-            "VAR_SAMP",
-            number,
-            _moments(sample=True, root=False),
+            name="VAR_SAMP",
+            signature=number,
+            running=_moments(sample=True, root=False),
             usage=Usage(
                 "VAR_SAMP(x)",
                 "sample variance",
@@ -495,15 +506,15 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "STDDEV_POP",
-            number,
-            _moments(sample=False, root=True),
+            name="STDDEV_POP",
+            signature=number,
+            running=_moments(sample=False, root=True),
             usage=Usage("STDDEV_POP(x)", "population standard deviation", "STDDEV_POP(price)", SKIPPED),
         ),
         AggregateFunction(
-            "STDDEV_SAMP",
-            number,
-            _moments(sample=True, root=True),
+            name="STDDEV_SAMP",
+            signature=number,
+            running=_moments(sample=True, root=True),
             usage=Usage(
                 "STDDEV_SAMP(x)",
                 "sample standard deviation",
@@ -512,35 +523,35 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "FIRST_VALUE",
-            _any,
-            _first_value,
+            name="FIRST_VALUE",
+            signature=_any,
+            running=_first_value,
             usage=Usage("FIRST_VALUE(x)", "the first value", "FIRST_VALUE(price)", SKIPPED),
         ),
         AggregateFunction(
-            "LAST_VALUE",
-            _any,
-            _last_value,
+            name="LAST_VALUE",
+            signature=_any,
+            running=_last_value,
             usage=Usage("LAST_VALUE(x)", "the last value", "LAST_VALUE(price)", SKIPPED),
         ),
-        AggregateFunction("COUNT_DISTINCT", _count_signature, _count_distinct, grows=True),
-        AggregateFunction("SUM_DISTINCT", _number, _of_distinct(_sum), grows=True),
-        AggregateFunction("AVG_DISTINCT", _average, _of_distinct(_avg), grows=True),
+        AggregateFunction(name="COUNT_DISTINCT", signature=_count_signature, running=_count_distinct, grows=True),
+        AggregateFunction(name="SUM_DISTINCT", signature=_number, running=_of_distinct(_sum), grows=True),
+        AggregateFunction(name="AVG_DISTINCT", signature=_average, running=_of_distinct(_avg), grows=True),
         AggregateFunction(
-            "MEDIAN",
-            number,
-            CONTINUOUS.running,
-            CONTINUOUS.reduced,
+            name="MEDIAN",
+            signature=number,
+            running=CONTINUOUS.running,
+            reduced=CONTINUOUS.reduced,
             grows=True,
             usage=Usage(
                 "MEDIAN(x)", "the middle value, or the mean of the two in the middle", "MEDIAN(price)", SKIPPED
             ),
         ),
         AggregateFunction(
-            "PERCENTILE_CONT",
-            fixed(DOUBLE, DOUBLE, DOUBLE),
-            CONTINUOUS.running,
-            CONTINUOUS.reduced,
+            name="PERCENTILE_CONT",
+            signature=fixed(DOUBLE, DOUBLE, DOUBLE),
+            running=CONTINUOUS.running,
+            reduced=CONTINUOUS.reduced,
             grows=True,
             takes_part=True,
             usage=Usage(
@@ -551,10 +562,10 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "PERCENTILE_DISC",
-            _any_and_part,
-            DISCRETE.running,
-            DISCRETE.reduced,
+            name="PERCENTILE_DISC",
+            signature=_any_and_part,
+            running=DISCRETE.running,
+            reduced=DISCRETE.reduced,
             grows=True,
             takes_part=True,
             usage=Usage(
@@ -565,24 +576,26 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "MODE",
-            _any,
-            quantiles.running_mode,
-            quantiles.most_frequent,
+            name="MODE",
+            signature=_any,
+            running=quantiles.running_mode,
+            reduced=quantiles.most_frequent,
             grows=True,
             usage=Usage(
                 "MODE(x)", "the most frequent value, the first of equally frequent ones", "MODE(side)", SKIPPED
             ),
         ),
         *(
-            AggregateFunction(name, fixed(DOUBLE, DOUBLE, DOUBLE), _of_pairs(result), usage=_of_two(name, text))
+            AggregateFunction(
+                name=name, signature=fixed(DOUBLE, DOUBLE, DOUBLE), running=_of_pairs(result), usage=_of_two(name, text)
+            )
             for name, (result, text) in moments.RESULTS.items()
         ),
         AggregateFunction(
-            "ARRAY_AGG",
-            _array_signature,
-            _no_running_array,
-            _whole_arrays,
+            name="ARRAY_AGG",
+            signature=_array_signature,
+            running=_no_running_array,
+            reduced=_whole_arrays,
             grows=True,
             usage=Usage(
                 "ARRAY_AGG(x)",
@@ -592,10 +605,10 @@ def _table() -> dict[str, AggregateFunction]:
             ),
         ),
         AggregateFunction(
-            "STRING_AGG",
-            fixed(STRING, STRING, STRING),
-            _joined,
-            _joined_whole,
+            name="STRING_AGG",
+            signature=fixed(STRING, STRING, STRING),
+            running=_joined,
+            reduced=_joined_whole,
             grows=True,
             usage=Usage(
                 "STRING_AGG(text, separator)",
@@ -604,7 +617,13 @@ def _table() -> dict[str, AggregateFunction]:
                 SKIPPED,
             ),
         ),
-        AggregateFunction("STRING_AGG ORDERED", _ordered_signature, _ordered_running, _ordered_whole, grows=True),
+        AggregateFunction(
+            name="STRING_AGG ORDERED",
+            signature=_ordered_signature,
+            running=_ordered_running,
+            reduced=_ordered_whole,
+            grows=True,
+        ),
     ]
     return {entry.name: entry for entry in entries}
 

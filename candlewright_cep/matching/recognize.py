@@ -50,7 +50,7 @@ class MeasurePlan:
     expression: Expression
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class RecognizePlan:
     """`columns` are the input columns behind the output: partition columns (ONE ROW), or all in their output order
     with the measures after the first `measures_at` of them. `computed` are columns that the pattern reads after
@@ -154,22 +154,36 @@ def bind_recognize(
         raise _too_complex(node, primary, definitions) from None
     program = compile_pattern(node.pattern, primary, limits, at=node.at)
     plan = SearchPlan(
-        Automaton(program, limits, node.at),
-        _skip(node, primary, variables),
-        conditions.path.initial if conditions.path is not None else (),
-        within,
-        node.rows == ONE_TIMEOUT,
-        node.rows == ALL_UNMATCHED,
+        automaton=Automaton(program, limits, node.at),
+        skip=_skip(node, primary, variables),
+        initial=conditions.path.initial if conditions.path is not None else (),
+        within_ns=within,
+        timeouts=node.rows == ONE_TIMEOUT,
+        want_unmatched=node.rows == ALL_UNMATCHED,
         limits=limits,
     )
     columns, measures_at = _columns(node.rows, partition, order, len(fields))
     shown = [Field(fields[index].name, fields[index].type, alias) for index in columns]
     shown[measures_at:measures_at] = [Field(m.name, m.expression.type, alias) for m in measures]
     return RecognizePlan(
-        partition, order, tuple(measures), node.rows, primary, tuple(definitions.items()), conditions, plan,
-        time_column, columns, measures_at, tuple(shown), _warnings(node, within), has_end_anchor(node.pattern),
-        not may_be_empty(node.pattern), node.at, tuple(computed),
-    )  # fmt: skip
+        partition=partition,
+        order=order,
+        measures=tuple(measures),
+        rows=node.rows,
+        variables=primary,
+        definitions=tuple(definitions.items()),
+        conditions=conditions,
+        search=plan,
+        time_column=time_column,
+        columns=columns,
+        measures_at=measures_at,
+        fields=tuple(shown),
+        warnings=_warnings(node, within),
+        has_end_anchor=has_end_anchor(node.pattern),
+        is_never_empty=not may_be_empty(node.pattern),
+        at=node.at,
+        computed=tuple(computed),
+    )
 
 
 def _columns(

@@ -66,7 +66,7 @@ class SkipRule:
     variables: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class SearchPlan:
     """What one trigger asks for: the automaton, the path conditions and the rules around them."""
 
@@ -86,7 +86,7 @@ class SearchPlan:
         return plain and not self.automaton.has_start_anchor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Matches:
     """Matches with one entry each: rows `starts[i]` to `starts[i] + lengths[i]`, their labels one after another in
     `labels`. `timed_out`: the deadline decided; `partial`: no match, the mapping at the deadline. `unmatched` rows."""
@@ -103,7 +103,15 @@ class Matches:
     def decided(starts: Index, lengths: Index, numbers: Index, *, labels: Array) -> "Matches":
         """Matches that rows alone decided."""
         never = np.zeros(len(starts), np.bool_)
-        return Matches(starts, lengths, numbers, labels, never, never, starts[:0])
+        return Matches(
+            starts=starts,
+            lengths=lengths,
+            numbers=numbers,
+            labels=labels,
+            timed_out=never,
+            partial=never,
+            unmatched=starts[:0],
+        )
 
     def merged(self, other: "Matches") -> "Matches":
         """These and others, in the order of their first rows."""
@@ -115,17 +123,17 @@ class Matches:
         sizes = lengths[order]
         places = ranges((np.cumsum(lengths) - lengths)[order], sizes)
         return Matches(
-            starts[order],
-            sizes,
-            np.concatenate([self.numbers, other.numbers])[order],
-            np.concatenate([self.labels, other.labels])[places],
-            np.concatenate([self.timed_out, other.timed_out])[order],
-            np.concatenate([self.partial, other.partial])[order],
-            np.concatenate([self.unmatched, other.unmatched]),
+            starts=starts[order],
+            lengths=sizes,
+            numbers=np.concatenate([self.numbers, other.numbers])[order],
+            labels=np.concatenate([self.labels, other.labels])[places],
+            timed_out=np.concatenate([self.timed_out, other.timed_out])[order],
+            partial=np.concatenate([self.partial, other.partial])[order],
+            unmatched=np.concatenate([self.unmatched, other.unmatched]),
         )
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Found:
     """The matches of a search in the order they were found; see `Matches`."""
 
@@ -151,10 +159,18 @@ class Found:
         marked[1, sorted(self.partial)] = True
         columns = [np.array(part, np.int64) for part in (self.starts, self.lengths, self.numbers)]
         labels, unmatched = np.array(self.labels, np.int16), np.array(self.unmatched, np.int64)
-        return Matches(columns[0], columns[1], columns[2], labels, marked[0], marked[1], unmatched)
+        return Matches(
+            starts=columns[0],
+            lengths=columns[1],
+            numbers=columns[2],
+            labels=labels,
+            timed_out=marked[0],
+            partial=marked[1],
+            unmatched=unmatched,
+        )
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Attempt:
     """A match attempt from `start`, standing before row `row` at program place `place`.
 
@@ -286,7 +302,9 @@ class PartitionSearch:
             self.next_start = start
         if start >= self.end:
             return None
-        self.attempt = attempt = Attempt(start, start, 0, self.plan.initial, [], [])
+        self.attempt = attempt = Attempt(
+            start=start, row=start, place=0, registers=self.plan.initial, labels=[], stack=[]
+        )
         return attempt
 
     def _next_startable(self) -> int:

@@ -43,7 +43,7 @@ class Closed:
     rest_last: Index
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Bars:
     """The bars of the trades of `inner`: `time`, `price` and `amount` are columns of it. Each value of `partition`, the
     ticker if there is one, has bars of its own. Trades without a time, price or amount do not exist.
@@ -167,7 +167,17 @@ def bars(inner: Plan, measure: str, size: float, *, alias: str, at: Position) ->
     columns += [(name, DOUBLE) for name in ("open", "high", "low", "close", "volume", "quote_volume")]
     columns.append(("trade_count", BIGINT))
     fields = tuple(Field(name, column, alias) for name, column in columns)
-    return Bars(inner, measure, size, time, price, amount, partition, fields, at)
+    return Bars(
+        inner=inner,
+        measure=measure,
+        size=size,
+        time=time,
+        price=price,
+        amount=amount,
+        partition=partition,
+        fields=fields,
+        at=at,
+    )
 
 
 def _place(plan: Plan, name: str, fits: Callable[[SqlType], bool], at: Position) -> int:

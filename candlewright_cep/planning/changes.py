@@ -55,4 +55,12 @@ def changes(
 
 def _over(plan: Plan, window: Window, functions: Sequence[WindowFunction], limits: Limits, at: Position) -> Plan:
     hidden = tuple(Field("", function.type, hidden=True) for function in functions)
-    return Over(plan, window, tuple(functions), (), (*plan.fields, *hidden), limits, at)
+    return Over(
+        inner=plan,
+        window=window,
+        functions=tuple(functions),
+        measures=(),
+        fields=(*plan.fields, *hidden),
+        limits=limits,
+        at=at,
+    )

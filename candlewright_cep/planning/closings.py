@@ -23,9 +23,9 @@ def with_close_time(bars: Scan, limits: Limits) -> Plan:
         return bars
     if opened.kind is not Kind.TIMESTAMP or not period.is_integer:
         return bars
-    second = CallNode("INTERVAL SECOND", (LiteralNode("1", STRING, BEGIN),), BEGIN)
-    length = CallNode("*", (column_named(PERIOD), second), BEGIN, is_operator=True)
-    end = CallNode("+", (column_named(OPEN_TIME), length), BEGIN, is_operator=True)
+    second = CallNode(name="INTERVAL SECOND", arguments=(LiteralNode("1", STRING, BEGIN),), at=BEGIN)
+    length = CallNode(name="*", arguments=(column_named(PERIOD), second), at=BEGIN, is_operator=True)
+    end = CallNode(name="+", arguments=(column_named(OPEN_TIME), length), at=BEGIN, is_operator=True)
     ended = Binder(bars.fields, {}, limits).bind(end)
     columns = tuple(Column(index, field.type) for index, field in enumerate(bars.fields))
     return Project(bars, (*columns, ended), (*bars.fields, Field(CLOSE_TIME, ended.type, hidden=True)))

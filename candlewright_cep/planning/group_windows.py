@@ -73,7 +73,14 @@ def windowed(source: Plan, window: GroupWindow, keys: Sequence[Expression]) -> P
     kind = source.fields[window.time].type
     fields = window_fields(source.fields, kind, "", hidden=True)
     return WindowTable(
-        source, window.node.name, window.time, window.intervals, partition, fields, window.node.at, window.place
+        inner=source,
+        function=window.node.name,
+        time_column=window.time,
+        intervals=window.intervals,
+        partition=partition,
+        fields=fields,
+        at=window.node.at,
+        place=window.place,
     )
 
 

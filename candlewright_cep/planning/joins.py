@@ -40,7 +40,16 @@ def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, lim
         rest = [part for part in rest if side_of(part, width) is not False]
     if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys and band is None:
         raise node.at.reject(f"{node.kind} JOIN needs an equality of columns in ON, or a time between two others")
-    return Join(node.kind, left, right, tuple(keys), conjunction(rest), limits, node.at, band)
+    return Join(
+        kind=node.kind,
+        left=left,
+        right=right,
+        keys=tuple(keys),
+        rest=conjunction(rest),
+        limits=limits,
+        at=node.at,
+        band=band,
+    )
 
 
 def _with_keys(parts: list[Expression], width: int) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
@@ -108,7 +117,14 @@ def _asof(node: JoinNode, left: Plan, right: Plan, parts: list[Expression]) -> P
     if band is None:
         raise node.at.reject("ASOF JOIN needs a comparison of two times in ON", "AND a.ts >= b.ts")
     return AsofJoin(
-        node.kind, left, _filtered(right, wanted), tuple(keys), band, is_backward, conjunction(when), node.at
+        kind=node.kind,
+        left=left,
+        right=_filtered(right, wanted),
+        keys=tuple(keys),
+        band=band,
+        is_backward=is_backward,
+        when=conjunction(when),
+        at=node.at,
     )
 
 
@@ -179,7 +195,7 @@ def _join_using(node: JoinNode, left: Plan, right: Plan, limits: Limits) -> Plan
         keys.append((_converted(Column(one, left.fields[one].type), kind),
                      _converted(Column(other, right.fields[other].type), kind)))  # fmt: skip
         shared.append(width + other)
-    plan = Join(node.kind, left, right, tuple(keys), None, limits, node.at)
+    plan = Join(kind=node.kind, left=left, right=right, keys=tuple(keys), rest=None, limits=limits, at=node.at)
     # The shared columns answer once, with whichever side has a value.
     expressions: list[Expression] = []
     fields: list[Field] = []

@@ -88,7 +88,7 @@ def takes_frame(function: WindowFunction) -> bool:
     return function.name not in (*RANKING, *INDICATORS, "LAG", "LEAD")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Over:
     """`inner` with one more column per function (or pattern measure), in the order of `inner`'s rows.
 

@@ -97,7 +97,9 @@ def _of_scan(scan: Scan, period: int, limits: Limits, above: list[Plan] | None) 
         return scan
     if above is not None and named_period([scan, *above], column):
         return scan
-    asked = CallNode("=", (column_named(PERIOD), LiteralNode(period, BIGINT, BEGIN)), BEGIN, is_operator=True)
+    asked = CallNode(
+        name="=", arguments=(column_named(PERIOD), LiteralNode(period, BIGINT, BEGIN)), at=BEGIN, is_operator=True
+    )
     return Filter(scan, Binder(scan.fields, {}, limits).bind(asked), is_of_period=True)
 
 

@@ -482,7 +482,15 @@ class Planner:
         if plan.computed:
             hidden = tuple(Field("", function.type, hidden=True) for function in plan.computed)
             window = Window(plan.partition, plan.order, UP_TO_HERE)
-            inner = Over(inner, window, plan.computed, (), (*inner.fields, *hidden), self.limits, node.at)
+            inner = Over(
+                inner=inner,
+                window=window,
+                functions=plan.computed,
+                measures=(),
+                fields=(*inner.fields, *hidden),
+                limits=self.limits,
+                at=node.at,
+            )
         found = Match(inner, plan)
         self.matches.append(found)
         return _renamed(found, alias, node.columns) if node.columns else found
@@ -506,7 +514,16 @@ class Planner:
             raise node.at.reject(f"{node.function} takes no PARTITION BY")
         alias = node.alias.text if node.alias is not None else ""
         fields = window_fields(inner.fields, time.type, alias, hidden=False)
-        plan = WindowTable(inner, node.function, time.index, intervals, tuple(partition), fields, node.at, place)
+        plan = WindowTable(
+            inner=inner,
+            function=node.function,
+            time_column=time.index,
+            intervals=intervals,
+            partition=tuple(partition),
+            fields=fields,
+            at=node.at,
+            place=place,
+        )
         return _renamed(plan, alias, node.columns) if alias else plan
 
     def _unnest(self, node: UnnestNode) -> Plan:
@@ -521,7 +538,15 @@ class Planner:
         if len(names) != len(kinds):
             raise node.at.reject(f"{len(names)} names for {len(kinds)} columns of UNNEST")
         fields = tuple(Field(name, kind, alias) for name, kind in zip(names, kinds, strict=True))
-        return Unnest(inner, array, node.is_outer, node.is_numbered, (*inner.fields, *fields), self.limits, node.at)
+        return Unnest(
+            inner=inner,
+            array=array,
+            is_outer=node.is_outer,
+            is_numbered=node.is_numbered,
+            fields=(*inner.fields, *fields),
+            limits=self.limits,
+            at=node.at,
+        )
 
     def _bars(self, node: BarsNode) -> Plan:
         inner = self._source(node.source)
@@ -585,7 +610,15 @@ def _with_windows(plan: Plan, base: int, binder: SelectBinder, limits: Limits) -
             places[place] = base + number
         base += len(kinds)
         moved = type(window)(partition, window.order, window.frame, window.recognize, window.seek)
-        plan = Over(plan, moved, tuple(use.functions), tuple(use.measures), fields, limits, use.at)
+        plan = Over(
+            inner=plan,
+            window=moved,
+            functions=tuple(use.functions),
+            measures=tuple(use.measures),
+            fields=fields,
+            limits=limits,
+            at=use.at,
+        )
     return plan, places
 
 

@@ -256,7 +256,7 @@ class Group:
         return Relation(found, len(firsts)), order[firsts + sizes - 1][appearance]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Join:
     """`kind` INNER, LEFT, RIGHT, FULL or CROSS; rows match where the key pairs are equal, the time of the right row is
     in the band, and the rest holds."""
@@ -324,7 +324,7 @@ class Join:
         work.spend(count)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class AsofJoin:
     """Each left row with one right row at most: of those with equal keys in the band the last (`is_backward`) or the
     first. `kind` INNER or LEFT; `when`: a condition on the left row alone. Of right rows of one time the last that came

@@ -133,10 +133,16 @@ class SelectBinder(Binder):
                 return window
             base = self._specification(window.base)
             return WindowNode(
-                None, window.partition_by or base.partition_by, window.order_by or base.order_by,
-                window.unit or base.unit, window.lower or base.lower, window.upper or base.upper,
-                window.recognize or base.recognize, window.at, window.exclude or base.exclude,
-            )  # fmt: skip
+                base=None,
+                partition_by=window.partition_by or base.partition_by,
+                order_by=window.order_by or base.order_by,
+                unit=window.unit or base.unit,
+                lower=window.lower or base.lower,
+                upper=window.upper or base.upper,
+                recognize=window.recognize or base.recognize,
+                at=window.at,
+                exclude=window.exclude or base.exclude,
+            )
         found = self.windows.get(window.text.lower())
         if found is None:
             raise window.at.reject(f"unknown window '{window.text[:60]}'", closest(window.text, self.windows))

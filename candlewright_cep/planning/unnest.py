@@ -16,7 +16,7 @@ from candlewright_cep.types import BIGINT
 from candlewright_cep.vector import Index, Vector
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Unnest:
     """`is_outer`: a row whose array is empty or NULL is kept, with NULL. `is_numbered`: a further column counts the
     values of each array from 1."""

@@ -34,7 +34,7 @@ class Place:
 NOWHERE = Place()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class WindowTable:
     """The rows of `inner`, once per window that holds them, with window_start, window_end and window_time.
 

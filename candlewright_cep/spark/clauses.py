@@ -120,7 +120,14 @@ def _matches(sql: Any, clause: Clause, args: Any, numbered: str) -> "DataFrame":
             rows = rows.where(condition)
     rows = _narrowed(rows, clause, plan, schema, numbered)
     recognition = Recognition(
-        text, name, _arrow_schema(rows), keys, tuple(types), parameters, _first(plan, schema), numbered
+        text=text,
+        name=name,
+        schema=_arrow_schema(rows),
+        keys=keys,
+        types=tuple(types),
+        parameters=parameters,
+        first=_first(plan, schema),
+        numbered=numbered,
     )
     result = StructType(
         [StructField(f"c{place}", from_arrow_type(kind, prefer_timestamp_ntz=True)) for place, kind in enumerate(types)]

@@ -17,7 +17,7 @@ OUTPUT_ROWS = 50_000
 Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Recognition:
     """A clause, ready for the executors.
 

@@ -87,7 +87,7 @@ def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], *, water
     Raises StateMismatch; TriggerRejected for work past a limit.
     """
     schema = piece.recognition.schema
-    stream = TriggerStream(compiled(piece))
+    stream = TriggerStream(query=compiled(piece))
     passed, sequence, held = None, 0, schema.empty_table()
     if state is not None:
         passed, sequence, held = _restored(piece, stream, state)

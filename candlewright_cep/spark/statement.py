@@ -59,7 +59,7 @@ class _Word:
         return self.text if self.kind == "name" else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Clause:
     """`relation`: what is matched, as Spark reads it; `scopes`: the WITH definitions that it sees, outer ones first;
     `alias`: how the clause may call the relation; `text`: the clause, which is at `line` and `column` of the whole

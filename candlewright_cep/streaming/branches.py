@@ -37,7 +37,13 @@ def joined_query(
         )
     check_anchors(compiled, first.source, partitions_close=partitions_close, is_in_order=True)
     return StreamQuery(
-        compiled, first.name, first.source, tuple(nodes), reader.merges, ties_in(nodes[1:]), joined=branch
+        compiled=compiled,
+        input_name=first.name,
+        source=first.source,
+        nodes=tuple(nodes),
+        needs_merge=reader.merges,
+        needs_ties=ties_in(nodes[1:]),
+        joined=branch,
     )
 
 

@@ -25,7 +25,7 @@ class Pending:
     partial: bool
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Partition:
     """One partition: its search, its retained rows (`count` in `pieces`, numbers from `first_row`), how far they have
     been tested.
@@ -80,7 +80,7 @@ def written(key: Key, part: Partition) -> str:
 
 def read(state: Mapping[str, Any], plan: SearchPlan) -> tuple[Key, Partition]:
     """What `written` wrote; its rows are still to be added."""
-    part = Partition(match_state.restore(state["search"], plan))
+    part = Partition(search=match_state.restore(state["search"], plan))
     part.masks = list(state["search"]["masks"])
     part.count = state["rows"]
     part.first_row, part.tested = state["first_row"], state["tested"]

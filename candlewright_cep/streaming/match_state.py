@@ -105,7 +105,14 @@ def restore(state: Mapping[str, Any], plan: SearchPlan) -> PartitionSearch:
         for candidates, registers, row, place in written["stack"]
     ]
     search.attempt = Attempt(
-        written["start"], written["row"], written["place"], tuple(read(value) for value in written["registers"]),
-        list(written["labels"]), stack, written["steps"], written["partial"], written["steps"],
-    )  # fmt: skip
+        start=written["start"],
+        row=written["row"],
+        place=written["place"],
+        registers=tuple(read(value) for value in written["registers"]),
+        labels=list(written["labels"]),
+        stack=stack,
+        steps=written["steps"],
+        partial=written["partial"],
+        spent=written["steps"],
+    )
     return search

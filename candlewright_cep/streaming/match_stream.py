@@ -98,7 +98,7 @@ class _PathBatch:
             )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Context:
     """What an event says besides its columns, one entry a result row."""
 
@@ -112,9 +112,14 @@ class Context:
 
     def take(self, rows: Index) -> "Context":
         return Context(
-            self.match_number[rows], self.first_time[rows], self.last_time[rows], self.first_sequence[rows],
-            self.last_sequence[rows], self.timed_out[rows], self.partial[rows],
-        )  # fmt: skip
+            match_number=self.match_number[rows],
+            first_time=self.first_time[rows],
+            last_time=self.last_time[rows],
+            first_sequence=self.first_sequence[rows],
+            last_sequence=self.last_sequence[rows],
+            timed_out=self.timed_out[rows],
+            partial=self.partial[rows],
+        )
 
 
 @dataclass(slots=True)
@@ -210,7 +215,7 @@ class MatchStream:
             raise self._too_many()
         for key, _ in new:
             search = PartitionSearch(self.plan.search)
-            self.partitions[key] = Partition(search, path=self._path_values(search))
+            self.partitions[key] = Partition(search=search, path=self._path_values(search))
         return over
 
     def _let_go(self, key: Key) -> None:
@@ -586,6 +591,11 @@ def _context(found: Matches, result: MatchRows, together: Rows) -> Context:
     first = np.where(matches < 0, result.rows, starts[matches])
     last = np.where(matches < 0, result.rows, first + np.maximum(sizes[matches], 1) - 1)
     return Context(
-        numbers[matches], together.time[first], together.time[last], together.sequence[first],
-        together.sequence[last], timed_out[matches], partial[matches],
-    )  # fmt: skip
+        match_number=numbers[matches],
+        first_time=together.time[first],
+        last_time=together.time[last],
+        first_sequence=together.sequence[first],
+        last_sequence=together.sequence[last],
+        timed_out=timed_out[matches],
+        partial=partial[matches],
+    )

@@ -33,7 +33,7 @@ from candlewright_cep.syntax.tokens import BEGIN, Position
 from candlewright_cep.types import SqlType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class StreamQuery:
     """A text that can run on a stream. `needs_merge`: rows of all tickers must come in one order of time. `needs_ties`:
     rows of one time of a ticker must come together.
@@ -89,7 +89,13 @@ def stream_query(
     source = inputs[name]
     check_anchors(compiled, source, partitions_close=partitions_close, is_in_order=is_in_order)
     return StreamQuery(
-        compiled, name, source, tuple(nodes), _needs_merge(nodes, source), needs_ties(nodes), is_in_order
+        compiled=compiled,
+        input_name=name,
+        source=source,
+        nodes=tuple(nodes),
+        needs_merge=_needs_merge(nodes, source),
+        needs_ties=needs_ties(nodes),
+        is_in_order=is_in_order,
     )
 
 

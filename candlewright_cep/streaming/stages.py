@@ -278,7 +278,15 @@ class OverStage:
     def _moved(self, relation: Relation, functions: Sequence[WindowFunction]) -> Over:
         node = self.node
         given = Given(node.inner.fields, relation)
-        return Over(given, node.window, tuple(functions), node.measures, node.fields, node.limits, node.at)
+        return Over(
+            inner=given,
+            window=node.window,
+            functions=tuple(functions),
+            measures=node.measures,
+            fields=node.fields,
+            limits=node.limits,
+            at=node.at,
+        )
 
     def _keep(self, rows: Rows) -> None:
         # In the order of the window: rows of one time may have come in another one.

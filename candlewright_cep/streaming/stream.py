@@ -85,7 +85,7 @@ def compile_stream(
     return query
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class TriggerStream:
     """One running trigger, or several of the same text over different tickers.
 

@@ -51,13 +51,13 @@ class ExpressionReader(TypeReader):
         at = self.at
         while self.accept_words(word):
             parts.append(operand())
-        return parts[0] if len(parts) == 1 else CallNode(word, tuple(parts), at, is_operator=True)
+        return parts[0] if len(parts) == 1 else CallNode(name=word, arguments=tuple(parts), at=at, is_operator=True)
 
     def _negation(self) -> Node:
         at = self.at
         if self.accept_words("NOT"):
             with self.nested():
-                return CallNode("NOT", (self._negation(),), at, is_operator=True)
+                return CallNode(name="NOT", arguments=(self._negation(),), at=at, is_operator=True)
         return self._predicate()
 
     def _predicate(self) -> Node:
@@ -66,7 +66,7 @@ class ExpressionReader(TypeReader):
             at = self.at
             if self.is_one_of(_COMPARISONS):
                 symbol = _COMPARISONS[self.advance().text]
-                left = CallNode(symbol, (left, self._sum()), at, is_operator=True)
+                left = CallNode(name=symbol, arguments=(left, self._sum()), at=at, is_operator=True)
                 continue
             if self.token.kind is not TokenKind.NAME:
                 return left
@@ -80,15 +80,15 @@ class ExpressionReader(TypeReader):
             if self.accept_words("BETWEEN"):
                 found = self._between(left, at)
             elif self.accept_words("IN"):
-                found = CallNode("IN", (left, *self._in_list()), at, is_operator=True)
+                found = CallNode(name="IN", arguments=(left, *self._in_list()), at=at, is_operator=True)
             elif self.accept_words("LIKE"):
                 arguments = [left, self._sum()]
                 if self.accept_words("ESCAPE"):
                     arguments.append(self._sum())
-                found = CallNode("LIKE", tuple(arguments), at, is_operator=True)
+                found = CallNode(name="LIKE", arguments=tuple(arguments), at=at, is_operator=True)
             else:
                 return left
-            left = CallNode("NOT", (found,), at, is_operator=True) if negated else found
+            left = CallNode(name="NOT", arguments=(found,), at=at, is_operator=True) if negated else found
 
     def _between(self, left: Node, at: Position) -> Node:
         # Both words may be columns too.
@@ -97,29 +97,32 @@ class ExpressionReader(TypeReader):
         low = self._sum()
         self.expect_words("AND", after="the lower bound of BETWEEN")
         high = self._sum()
-        found = CallNode("BETWEEN", (left, low, high), at, is_operator=True)
+        found = CallNode(name="BETWEEN", arguments=(left, low, high), at=at, is_operator=True)
         if not symmetric:
             return found
         return CallNode(
-            "OR", (found, CallNode("BETWEEN", (left, high, low), at, is_operator=True)), at, is_operator=True
+            name="OR",
+            arguments=(found, CallNode(name="BETWEEN", arguments=(left, high, low), at=at, is_operator=True)),
+            at=at,
+            is_operator=True,
         )
 
     def _is(self, left: Node, at: Position) -> Node:
         negated = self.accept_words("NOT")
         if self.accept_words("NULL"):
-            found: Node = CallNode("IS NULL", (left,), at, is_operator=True)
+            found: Node = CallNode(name="IS NULL", arguments=(left,), at=at, is_operator=True)
         elif self.accept_words("TRUE"):
-            found = CallNode("IS TRUE", (left,), at, is_operator=True)
+            found = CallNode(name="IS TRUE", arguments=(left,), at=at, is_operator=True)
         elif self.accept_words("FALSE"):
-            inner = CallNode("NOT", (left,), at, is_operator=True)
-            found = CallNode("IS TRUE", (inner,), at, is_operator=True)
+            inner = CallNode(name="NOT", arguments=(left,), at=at, is_operator=True)
+            found = CallNode(name="IS TRUE", arguments=(inner,), at=at, is_operator=True)
         elif self.accept_words("UNKNOWN"):
-            found = CallNode("IS NULL", (left,), at, is_operator=True)
+            found = CallNode(name="IS NULL", arguments=(left,), at=at, is_operator=True)
         elif self.accept_words("DISTINCT", "FROM"):
-            found = CallNode("IS DISTINCT", (left, self._sum()), at, is_operator=True)
+            found = CallNode(name="IS DISTINCT", arguments=(left, self._sum()), at=at, is_operator=True)
         else:
             raise self.unexpected("NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM", "IS")
-        return CallNode("NOT", (found,), at, is_operator=True) if negated else found
+        return CallNode(name="NOT", arguments=(found,), at=at, is_operator=True) if negated else found
 
     def _in_list(self) -> list[Node]:
         self.expect("(", after="IN")
@@ -139,7 +142,7 @@ class ExpressionReader(TypeReader):
             if not self.is_one_of(("+", "-", "||")):
                 return left
             symbol = self.advance().text
-            left = CallNode(symbol, (left, self._product()), at, is_operator=True)
+            left = CallNode(name=symbol, arguments=(left, self._product()), at=at, is_operator=True)
             links = self._count_link(links, at)
 
     def _product(self) -> Node:
@@ -150,7 +153,7 @@ class ExpressionReader(TypeReader):
             if not self.is_one_of(("*", "/", "%")):
                 return left
             symbol = self.advance().text
-            left = CallNode(symbol, (left, self._signed()), at, is_operator=True)
+            left = CallNode(name=symbol, arguments=(left, self._signed()), at=at, is_operator=True)
             links = self._count_link(links, at)
 
     def _count_link(self, links: int, at: Position) -> int:
@@ -166,7 +169,7 @@ class ExpressionReader(TypeReader):
             if isinstance(inner, LiteralNode) and inner.type.is_numeric and inner.at.column == at.column + 1:
                 digits = inner.digits and f"-{inner.digits}"
                 return LiteralNode(-inner.value, inner.type, at, digits)
-            return CallNode("NEGATE", (inner,), at, is_operator=True)
+            return CallNode(name="NEGATE", arguments=(inner,), at=at, is_operator=True)
         if self.accept("+"):
             with self.nested():
                 return self._signed()
@@ -174,12 +177,12 @@ class ExpressionReader(TypeReader):
         links = 0
         while True:
             if self.accept("::"):
-                found = self.as_type(CallNode("CAST", (found,), at, is_operator=True))
+                found = self.as_type(CallNode(name="CAST", arguments=(found,), at=at, is_operator=True))
             elif self.accept("["):
-                found = CallNode("ELEMENT_AT", (found, self.expression()), at)
+                found = CallNode(name="ELEMENT_AT", arguments=(found, self.expression()), at=at)
                 self.expect("]", after="the place in the array")
             elif self.accept_words("AT", "TIME", "ZONE"):
-                found = CallNode("AT TIME ZONE", (found, self._primary()), at, is_operator=True)
+                found = CallNode(name="AT TIME ZONE", arguments=(found, self._primary()), at=at, is_operator=True)
             else:
                 return found
             links = self._count_link(links, at)
@@ -218,7 +221,7 @@ class ExpressionReader(TypeReader):
         while self.accept(","):
             items.append(self.expression())
         self.expect("]", after="the values of the array")
-        return CallNode("ARRAY", tuple(items), at)
+        return CallNode(name="ARRAY", arguments=tuple(items), at=at)
 
     def _row(self) -> Node:
         """ROW(price, size * 2 AS twice): the names and values of its fields, by turns."""
@@ -234,7 +237,7 @@ class ExpressionReader(TypeReader):
                 name = value.parts[-1]
             parts += [LiteralNode(name.text, STRING, name.at), value]
         self.expect(")", after="the fields of a ROW")
-        return CallNode("ROW", tuple(parts), at)
+        return CallNode(name="ROW", arguments=tuple(parts), at=at)
 
     def _number(self) -> Node:
         token = self.advance()
@@ -312,7 +315,9 @@ class ExpressionReader(TypeReader):
         if isinstance(inner, CallNode) and not inner.is_operator and inner.mode != "DISTINCT":
             if inner.mode:
                 raise at.reject("RUNNING or FINAL occurs twice before one function")
-            return CallNode(inner.name, inner.arguments, inner.at, inner.type, word, filter=inner.filter)
+            return CallNode(
+                name=inner.name, arguments=inner.arguments, at=inner.at, type=inner.type, mode=word, filter=inner.filter
+            )
         return ModeNode(word, inner, at)
 
     def _case(self) -> Node:
@@ -322,21 +327,21 @@ class ExpressionReader(TypeReader):
         while self.accept_words("WHEN"):
             condition = self.expression()
             if subject is not None:
-                condition = CallNode("=", (subject, condition), condition.at, is_operator=True)
+                condition = CallNode(name="=", arguments=(subject, condition), at=condition.at, is_operator=True)
             self.expect_words("THEN", after="the condition of WHEN")
             arguments += [condition, self.expression()]
         if not arguments:
             raise self.unexpected("WHEN", "CASE")
         arguments.append(self.expression() if self.accept_words("ELSE") else LiteralNode(None, NULL, at))
         self.expect_words("END", after="the branches of CASE")
-        return CallNode("CASE", tuple(arguments), at, is_operator=True)
+        return CallNode(name="CASE", arguments=tuple(arguments), at=at, is_operator=True)
 
     def _cast(self) -> Node:
         word = self.advance()
         self.expect("(")
         inner = self.expression()
         self.expect_words("AS", after="the value of CAST")
-        found = self.as_type(CallNode(word.text.upper(), (inner,), word.at, is_operator=True))
+        found = self.as_type(CallNode(name=word.text.upper(), arguments=(inner,), at=word.at, is_operator=True))
         self.expect(")")
         return found
 
@@ -347,7 +352,7 @@ class ExpressionReader(TypeReader):
         self.expect_words("FROM", after="the field of EXTRACT")
         inner = self.expression()
         self.expect(")")
-        return CallNode("EXTRACT", (LiteralNode(field.text.upper(), STRING, field.at), inner), at)
+        return CallNode(name="EXTRACT", arguments=(LiteralNode(field.text.upper(), STRING, field.at), inner), at=at)
 
     def _trim(self) -> Node:
         at = self.advance().at
@@ -365,7 +370,7 @@ class ExpressionReader(TypeReader):
             elif self.accept(","):
                 arguments.append(self.expression())
         self.expect(")")
-        return CallNode(name, tuple(arguments), at)
+        return CallNode(name=name, arguments=tuple(arguments), at=at)
 
     def _substring(self) -> Node:
         at = self.advance().at
@@ -374,7 +379,7 @@ class ExpressionReader(TypeReader):
         while self.accept(",") or self.accept_words("FROM") or self.accept_words("FOR"):
             arguments.append(self.expression())
         self.expect(")")
-        return CallNode("SUBSTRING", tuple(arguments), at)
+        return CallNode(name="SUBSTRING", arguments=tuple(arguments), at=at)
 
     def _position(self) -> Node:
         at = self.advance().at
@@ -384,7 +389,7 @@ class ExpressionReader(TypeReader):
             self.expect(",", after="the text that POSITION looks for")
         arguments = (self.expression(), needle)
         self.expect(")")
-        return CallNode("STRPOS", arguments, at)
+        return CallNode(name="STRPOS", arguments=arguments, at=at)
 
     def _round_time(self) -> Node:
         word = self.advance()
@@ -396,7 +401,7 @@ class ExpressionReader(TypeReader):
             arguments = [LiteralNode(self.unit(), STRING, unit_at), *arguments]
             name = "DATE_TRUNC" if name == "FLOOR" else "DATE_CEIL"
         self.expect(")")
-        return CallNode(name, tuple(arguments), word.at)
+        return CallNode(name=name, arguments=tuple(arguments), at=word.at)
 
     def _unit_first(self) -> Node:
         word = self.advance()
@@ -406,7 +411,7 @@ class ExpressionReader(TypeReader):
             arguments.append(self.expression())
         self.expect(")")
         name = {"TIMESTAMPDIFF": "DATE_DIFF", "TIMESTAMPADD": "DATE_ADD"}[word.text.upper()]
-        return CallNode(name, tuple(arguments), word.at)
+        return CallNode(name=name, arguments=tuple(arguments), at=word.at)
 
     # -- names and calls ------------------------------------------------------------------------------------------
 
@@ -447,8 +452,8 @@ class ExpressionReader(TypeReader):
         if self.is_word("ORDER", "BY"):
             raise self.token.reject("ORDER BY in an aggregate is not supported")
         if token.text.upper() == "JSON_VALUE" and self.accept_words("RETURNING"):
-            value = CallNode("JSON_VALUE", tuple(arguments), token.at)
-            found = self.as_type(CallNode("CAST", (value,), token.at, is_operator=True))
+            value = CallNode(name="JSON_VALUE", arguments=tuple(arguments), at=token.at)
+            found = self.as_type(CallNode(name="CAST", arguments=(value,), at=token.at, is_operator=True))
             self.expect(")", after="the type of JSON_VALUE")
             return found
         mode = "DISTINCT" if distinct else self._null_treatment()
@@ -465,7 +470,7 @@ class ExpressionReader(TypeReader):
             condition = self.expression()
             self.expect(")", after="the condition of FILTER")
         mode = mode or self._null_treatment()
-        call = CallNode(name, tuple(arguments), token.at, mode=mode, filter=condition)
+        call = CallNode(name=name, arguments=tuple(arguments), at=token.at, mode=mode, filter=condition)
         if self.accept_words("OVER"):
             window = self.window_specification() if self.is_symbol("(") else self.identifier("a window name")
             return OverNode(call, window, token.at)
@@ -493,7 +498,9 @@ class ExpressionReader(TypeReader):
             return [item.expression, *arguments]
         if name == "PERCENTILE_DISC":
             raise item.at.reject("PERCENTILE_DISC takes an ascending order", "PERCENTILE_CONT takes both")
-        rest = CallNode("-", (LiteralNode(1.0, DOUBLE, item.at), arguments[0]), item.at, is_operator=True)
+        rest = CallNode(
+            name="-", arguments=(LiteralNode(1.0, DOUBLE, item.at), arguments[0]), at=item.at, is_operator=True
+        )
         return [item.expression, rest]
 
     def _ordered_list(self, arguments: list[Node]) -> list[Node]:

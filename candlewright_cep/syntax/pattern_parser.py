@@ -75,7 +75,18 @@ class PatternReader(ExpressionReader):
         subsets = self._subsets() if self.accept_words("SUBSET") else ()
         definitions = self._definitions() if self.accept_words("DEFINE") else ()
         return RecognizeNode(
-            partition_by, order_by, measures, rows, skip, skip_to, pattern, within, subsets, definitions, at, seek
+            partition_by=partition_by,
+            order_by=order_by,
+            measures=measures,
+            rows=rows,
+            skip=skip,
+            skip_to=skip_to,
+            pattern=pattern,
+            within=within,
+            subsets=subsets,
+            definitions=definitions,
+            at=at,
+            seek=seek,
         )
 
     def _misplaced(self) -> Exception:

@@ -209,7 +209,17 @@ class QueryReader(PatternReader):
             qualify = self.expression()
         emits = self.accept_words("EMIT", "CHANGES")
         return SelectNode(
-            tuple(items), source, where, group_by, having, tuple(windows), distinct, at, qualify, sets, emits
+            items=tuple(items),
+            source=source,
+            where=where,
+            group_by=group_by,
+            having=having,
+            windows=tuple(windows),
+            distinct=distinct,
+            at=at,
+            qualify=qualify,
+            sets=sets,
+            emits_changes=emits,
         )
 
     def _expressions(self) -> tuple[Node, ...]:
@@ -332,7 +342,17 @@ class QueryReader(PatternReader):
         if measures or any(self.is_word(word) for word in ("AFTER", "PATTERN", "INITIAL", "SEEK")):
             recognize = self.pattern_clauses(at, measures, "ONE", partition_by=(), order_by=())
         self.expect(")", after="the window")
-        return WindowNode(base, partition_by, order_by, unit, lower, upper, recognize, at, exclude)
+        return WindowNode(
+            base=base,
+            partition_by=partition_by,
+            order_by=order_by,
+            unit=unit,
+            lower=lower,
+            upper=upper,
+            recognize=recognize,
+            at=at,
+            exclude=exclude,
+        )
 
     def _exclusion(self) -> str:
         if self.accept_words("NO", "OTHERS"):
@@ -351,7 +371,7 @@ class QueryReader(PatternReader):
             if self.is_word("UNNEST") and self.is_symbol("(", ahead=1):
                 left = self._unnest(left, at, is_outer=False)
             else:
-                left = JoinNode("CROSS", left, self._joined(), None, (), at)
+                left = JoinNode(kind="CROSS", left=left, right=self._joined(), condition=None, using=(), at=at)
         return left
 
     def _joined(self) -> SourceNode:
@@ -391,7 +411,7 @@ class QueryReader(PatternReader):
                 else:
                     self.expect_words("ON", after="the joined table")
                     condition = self.expression()
-            left = JoinNode(kind, left, right, condition, using, at, is_asof)
+            left = JoinNode(kind=kind, left=left, right=right, condition=condition, using=using, at=at, is_asof=is_asof)
 
     def _unnest(self, left: SourceNode, at: Position, *, is_outer: bool) -> UnnestNode:
         self.index += 2
@@ -401,7 +421,9 @@ class QueryReader(PatternReader):
         alias, columns = self._alias()
         if is_outer:
             self.expect_words("ON", "TRUE", after="LEFT JOIN UNNEST(...)")
-        return UnnestNode(left, array, is_outer, is_numbered, alias, columns, at)
+        return UnnestNode(
+            source=left, array=array, is_outer=is_outer, is_numbered=is_numbered, alias=alias, columns=columns, at=at
+        )
 
     def _is_asof(self) -> bool:
         return any(self.is_word("ASOF", word) for word in ("JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS"))
@@ -552,7 +574,17 @@ class QueryReader(PatternReader):
                 raise self.unexpected("INTERVAL", "','")
             intervals.append(self.interval())
         self.expect(")", after=f"the arguments of {function}")
-        return WindowTableNode(function, source, described[0], partition, tuple(intervals), None, (), token.at, zone)
+        return WindowTableNode(
+            function=function,
+            source=source,
+            time=described[0],
+            partition=partition,
+            intervals=tuple(intervals),
+            alias=None,
+            columns=(),
+            at=token.at,
+            zone=zone,
+        )
 
     def _argument_name(self, name: str) -> None:
         if self.is_word(name) and self.is_symbol("=>", ahead=1):

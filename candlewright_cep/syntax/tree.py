@@ -55,7 +55,7 @@ class StarNode:
     at: Position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class CallNode:
     """An operator or a function: operators have their symbol as name, functions their upper-case name."""
 
@@ -87,7 +87,7 @@ class FrameBound:
     at: Position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class WindowNode:
     """The contents of OVER ( ... ) or WINDOW w AS. `exclude`: CURRENT ROW, GROUP or TIES."""
 
@@ -198,7 +198,7 @@ class Definition:
     condition: Node
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class RecognizeNode:
     """The body of MATCH_RECOGNIZE. `rows` is ONE, ALL SHOW, ALL OMIT, ALL UNMATCHED or ONE TIMEOUT;
     `skip` is PAST LAST, NEXT, FIRST or LAST (the last two with `skip_to`)."""
@@ -245,7 +245,7 @@ class MatchNode:
     at: Position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class WindowTableNode:
     """TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL ...)) and its relatives."""
 
@@ -272,7 +272,7 @@ class BarsNode:
     at: Position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class UnnestNode:
     """source CROSS JOIN UNNEST(array) WITH ORDINALITY AS u(x, n); `is_outer`: LEFT JOIN."""
 
@@ -295,7 +295,7 @@ class ValuesNode:
     at: Position
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class JoinNode:
     """`is_asof`: each left row with the nearest right row alone."""
 
@@ -317,7 +317,7 @@ class SelectItem:
     alias: Identifier | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class SelectNode:
     items: tuple[SelectItem, ...]
     source: SourceNode

@@ -54,9 +54,9 @@ class TypeReader(Reader):
             return LiteralNode(value, INT, at)
 
         if word == "VARCHAR" and sizes:
-            return CallNode("SUBSTRING", (found, number(1), number(sizes[0])), cast.at)
+            return CallNode(name="SUBSTRING", arguments=(found, number(1), number(sizes[0])), at=cast.at)
         if word == "CHAR" and sizes:
-            return CallNode("RPAD", (found, number(sizes[0]), LiteralNode(" ", STRING, at)), cast.at)
+            return CallNode(name="RPAD", arguments=(found, number(sizes[0]), LiteralNode(" ", STRING, at)), at=cast.at)
         return found
 
     def _sized_type(self) -> tuple[SqlType, tuple[int, ...]]:
@@ -130,8 +130,8 @@ class TypeReader(Reader):
         unit = self._unit_of_interval()
         if self.accept_words("TO"):
             unit += " TO " + self._unit_of_interval()
-        node = CallNode("INTERVAL " + unit, (amount,), at, type=INTERVAL, is_operator=True)
-        return CallNode("NEGATE", (node,), at, is_operator=True) if negative else node
+        node = CallNode(name="INTERVAL " + unit, arguments=(amount,), at=at, type=INTERVAL, is_operator=True)
+        return CallNode(name="NEGATE", arguments=(node,), at=at, is_operator=True) if negative else node
 
     def _unit_of_interval(self) -> str:
         """A unit; its precision, SECOND(3) or DAY(3, 0), says how many digits may be written, which needs no saying."""

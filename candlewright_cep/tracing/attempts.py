@@ -54,7 +54,7 @@ class Tested:
     condition: Condition | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Attempt:
     """`outcome`: matched, failed, expired (WITHIN passed) or waiting. `start`: the time of its first row (ns).
 
@@ -302,9 +302,15 @@ class _Tracer:
         rows = self._taken(start.row, labels)
         outcome = "expired" if start.expired else "failed"
         return Attempt(
-            outcome, self._key(start.row), self._times[start.row], rows, len(labels), failure.missing,
-            self._tests(start, failure), deadline=self._deadline(start.row),
-        )  # fmt: skip
+            outcome=outcome,
+            key=self._key(start.row),
+            start=self._times[start.row],
+            rows=rows,
+            taken=len(labels),
+            missing=failure.missing,
+            nearest=self._tests(start, failure),
+            deadline=self._deadline(start.row),
+        )
 
     def _tests(self, start: _Start, failure: _Failure) -> tuple[Tested, ...]:
         if failure.is_late:
@@ -336,10 +342,17 @@ class _Tracer:
         if walked.failures and walked.missing <= self._missing[attempt.place]:
             nearest = self._tests(walked, self._closest([walked])[0][1])
         return Attempt(
-            "waiting", self._key(attempt.start), self._times[attempt.start], self._taken(attempt.start, labels),
-            len(labels), self._missing[attempt.place], nearest, awaits, ACCEPT in candidates,
-            self._deadline(attempt.start),
-        )  # fmt: skip
+            outcome="waiting",
+            key=self._key(attempt.start),
+            start=self._times[attempt.start],
+            rows=self._taken(attempt.start, labels),
+            taken=len(labels),
+            missing=self._missing[attempt.place],
+            nearest=nearest,
+            awaits=awaits,
+            can_end=ACCEPT in candidates,
+            deadline=self._deadline(attempt.start),
+        )
 
     def _awaited(self, name: str, start: int, labels: Sequence[int], partition: int) -> Tested:
         definition = self._definitions.get(name)
@@ -348,9 +361,12 @@ class _Tracer:
         size = np.array([len(labels)], np.int64)
         zero = np.zeros(1, np.int64)
         mapping = Mapping(
-            np.arange(start, start + len(labels), dtype=np.int64), np.array(labels, np.int64), zero, size,
+            np.arange(start, start + len(labels), dtype=np.int64),
+            np.array(labels, np.int64),
+            zero,
+            size,
             np.array([self._numbers[partition] + 1], np.int64),
-        )  # fmt: skip
+        )
         values = MeasureValues(
             mapping, Outputs(zero, size - 1), self._plan.variables, column=self._rows.column, bounds=self._bounds
         )
@@ -368,7 +384,9 @@ class _Tracer:
         labels = [label >> 1 for label in found.labels[int(ends[last]) - found.lengths[last] : int(ends[last])]]
         start = found.starts[last]
         rows = self._taken(start, labels)
-        return (Attempt("matched", self._key(start), self._times[start], rows, len(labels)),)
+        return (
+            Attempt(outcome="matched", key=self._key(start), start=self._times[start], rows=rows, taken=len(labels)),
+        )
 
     def _taken(self, start: int, labels: Sequence[int]) -> tuple[Row, ...]:
         half = _SHOWN_ROWS // 2

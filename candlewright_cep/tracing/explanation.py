@@ -34,7 +34,7 @@ _COLUMNS = ("key", "values")
 _MOST_STAGES = 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Stage:
     """One place where rows are turned away: `kind` WHERE, HAVING, QUALIFY or MATCH_RECOGNIZE.
 
@@ -204,7 +204,15 @@ def _stage(plan: Filter | Match, inputs: Inputs, most: int, last: int | None) ->
         arrangement, bounds, _ = arranged(rows, recognize.partition, recognize.order)
         found = trace(recognize, arrangement, bounds, names=names, most=most)
         text = " ".join(f"{name} AS {text_of(node, names, name)}" for name, node in recognize.definitions)
-        return Stage("MATCH_RECOGNIZE", text, rows.length, found.matches, found.failed, found.starts, found.attempts)
+        return Stage(
+            kind="MATCH_RECOGNIZE",
+            text=text,
+            rows=rows.length,
+            passed=found.matches,
+            failed=found.failed,
+            examined=found.starts,
+            attempts=found.attempts,
+        )
     return _filtered(plan, rows, names, most, last)
 
 
@@ -226,7 +234,15 @@ def _filtered(plan: Filter, rows: Relation, names: Sequence[str], most: int, las
     chosen = dict.fromkeys([*passed[-1:].tolist(), *newest.tolist(), *nearest[:most].tolist()])
     outcomes = np.where(is_open, "waiting", np.where(far == 0, "matched", "failed"))
     attempts = tuple(_tested(plan.condition, rows, names, row, times[row], str(outcomes[row])) for row in chosen)
-    return Stage(kind, text_of(plan.condition, names), rows.length, len(passed), len(failed), len(failed), attempts)
+    return Stage(
+        kind=kind,
+        text=text_of(plan.condition, names),
+        rows=rows.length,
+        passed=len(passed),
+        failed=len(failed),
+        examined=len(failed),
+        attempts=attempts,
+    )
 
 
 def _is_grouped(plan: Plan) -> bool:
@@ -246,7 +262,7 @@ def _tested(
     key = {"ticker": cells.pop("ticker")} if keyed else {}
     one = rows.take(place)
     test = Tested("", Row(time, "", cells), described(condition, one.values(), 0, names=names))
-    return Attempt(outcome, key, time, nearest=(test,))
+    return Attempt(outcome=outcome, key=key, start=time, nearest=(test,))
 
 
 def _is_open(rows: Relation, names: Sequence[str], last: int | None) -> Bools:

@@ -64,13 +64,19 @@ def test(name: str, data_dir: Path | None, config: Path | None) -> None:
 async def _send_test(name: str, settings: DestinationSettings) -> None:
     now = time.time()
     text = "This is a test of the destination; nothing has happened."
-    alert = Alert(f"test-{secrets.token_hex(8)}", "test", int(now * 1e9), "candlewright: test alert", text)
+    alert = Alert(
+        alert_id=f"test-{secrets.token_hex(8)}",
+        kind="test",
+        time_ns=int(now * 1e9),
+        title="candlewright: test alert",
+        text=text,
+    )
     delivery = Delivery(
-        name,
-        alert.alert_id,
-        alert.kind,
-        "",
-        "",
+        destination=name,
+        alert_id=alert.alert_id,
+        kind=alert.kind,
+        trigger_id="",
+        ticker="",
         order=0,
         title=alert.title,
         text=text,

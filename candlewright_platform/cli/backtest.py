@@ -139,14 +139,14 @@ class _Events:
     def table(self) -> pa.Table:
         if self._found:
             return pa.concat_tables(self._found)
-        return TriggerStream(self._query).feed(self._query.source.schema.empty_table(), Clock()).table
+        return TriggerStream(query=self._query).feed(self._query.source.schema.empty_table(), Clock()).table
 
 
 class _Runner:
     def __init__(self, query: StreamQuery, options: TriggerOptions, ticker: str) -> None:
         self._query = query
         self._ticker = ticker
-        self._stream = TriggerStream(query)
+        self._stream = TriggerStream(query=query)
         self._buffer = ReleaseBuffer(query.source.time_columns[-1], "ticker")
         self._events = _Events(query, options)
 
@@ -219,7 +219,7 @@ def _run_as_seen(
         values = _published(part)
         for due in intake.bars(values, {}, 0, revised=[compiled.query.needs_merge] if options.revisions else []):
             if due.revisions == options.revisions:
-                stream = streams.setdefault(due.label, TriggerStream(compiled.query, active_from=first))
+                stream = streams.setdefault(due.label, TriggerStream(query=compiled.query, active_from=first))
                 events.add(stream.feed(due.moved.rows, due.moved.clock), result, due.label)
         progress(round(100 * min(1.0, (start + CHUNK_ROWS) / seen.num_rows)), 100)
     times = _nanoseconds(seen["open_time"].cast(pa.timestamp("ns", "UTC")))

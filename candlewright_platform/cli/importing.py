@@ -68,7 +68,7 @@ def import_files(
     settings = settings_for(config, data_dir)
     wanted = _wanted(of, ticker, period, mapping)
     _check_origin(settings, of)
-    ordered = Import(uuid.uuid4().hex)
+    ordered = Import(import_id=uuid.uuid4().hex)
     target = rows_of(settings.data_dir, ordered.import_id)
     with open_bus(settings) as bus:
         _tidy(settings, bus)

@@ -70,7 +70,7 @@ def status_page(bind: str, function: str, listening: server.SocketServer) -> Ite
 
     def status() -> Status:
         details = {"function": function, "connections": listening.connections, "counts": listening.counts}
-        return Status("kapacitor-udf", is_ready=True, details=details)
+        return Status(part="kapacitor-udf", is_ready=True, details=details)
 
     def metrics() -> bytes:
         name, label = "candlewright_kapacitor_udf", f'function="{function}"'

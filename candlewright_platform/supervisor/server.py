@@ -104,7 +104,7 @@ class Supervisor:
         self._roles: dict[str, Any] = {}
         self._memory: dict[str, int] = {}
         self._disk: dict[str, int] = {}
-        self._state = Supervision([spec.plan for spec in specs])
+        self._state = Supervision(plans=[spec.plan for spec in specs])
         self._running: dict[str, Running] = {}
         self._logs: dict[str, PartLog] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
@@ -295,7 +295,7 @@ class Supervisor:
         ]
         is_starting = not (self._state.is_announced or self._state.is_standby_announced)
         return Status(
-            "supervisor",
+            part="supervisor",
             is_ready=self._state.is_ready,
             problems=() if is_starting and not problems else tuple(problems),
             details={"data_dir": str(self._data_dir), "parts": parts, "roles": self._roles, "disk": self._disk},

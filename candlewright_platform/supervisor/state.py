@@ -192,7 +192,7 @@ class Part:
         return self.phase in (Phase.STARTING, Phase.RUNNING)
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Supervision:
     plans: Sequence[PartPlan]
     parts: dict[str, Part] = field(init=False)

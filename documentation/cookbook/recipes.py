@@ -20,7 +20,7 @@ _WHOLE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Recipe:
     """`expects`: `up`, `down` or `either`. On the recording: `settings`, the parameters that differ; `drawn`, which
     match (from 1); `beside`, a second ticker to draw. `reads`: the recipes whose events it reads."""

@@ -97,7 +97,7 @@ class Merger(Protocol):
         ...
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Health:
     """What the status page says of the writer; a problem is gone with the next batch that works."""
 

@@ -78,7 +78,7 @@ class LivePartition:
     """
 
     def __init__(self, lateness_ns: int, horizon_ns: int) -> None:
-        self.makers = [BarMaker(periods, lateness_ns, horizon_ns) for periods in _MADE]
+        self.makers = [BarMaker(periods=periods, lateness_ns=lateness_ns, horizon_ns=horizon_ns) for periods in _MADE]
         self._wishes: dict[str, _Wishes] = {}
         self._sequence: dict[str, int] = {}
         self._marks = WaitingMarks()
@@ -502,7 +502,7 @@ def _seed_bars(seed: records.Seed) -> Bars:
     zeros = np.zeros(len(opens), np.int64)
     quote = np.array(seed.quote_volume or [0.0] * len(opens), np.float64)
     return Bars(
-        seed.period_seconds,
+        period_seconds=seed.period_seconds,
         group=zeros,
         open_time=opens,
         first_time=opens,

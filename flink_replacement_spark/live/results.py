@@ -28,7 +28,7 @@ _BAD = metrics.Counter(
 )
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class LiveCounts:
     """Of one micro-batch."""
 
@@ -67,7 +67,7 @@ def counted(results: Iterable[pa.RecordBatch]) -> dict[str, int]:
     return {name: count for name in _NAMES if (count := getattr(found, name))}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LiveHealth:
     """What the status page says of the live query."""
 

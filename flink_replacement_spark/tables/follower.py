@@ -88,7 +88,7 @@ class Followed:
     digest: Callable[[Sequence[StoredRecord]], object] = len
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Taken:
     """What one commit takes. `start`, `end`: by partition the first offset and the one after the last. `name` is
     unique, also where a new bus starts afresh with its offsets. `is_repeat`: its rows may be in the table already.
@@ -255,7 +255,9 @@ class Follower:
         except OffsetOutOfRange as error:
             # They are held, so the bus has lost them.
             log.error("followed_records_lost", topic=self.topic, error=str(error))
-            self._remember(Taken(newest["number"], "", start, end, (), is_repeat=True), is_done=True)
+            self._remember(
+                Taken(number=newest["number"], name="", start=start, end=end, records=(), is_repeat=True), is_done=True
+            )
             return None
 
     def _states(self) -> list[PartitionState]:
@@ -279,7 +281,10 @@ class Follower:
             self.lost_records += offset - kept[partition]
         moments = {p: (time_ms, at) for p, (time_ms, at) in _moments(newest).items() if at < kept.get(p, 0)}
         self._open = None
-        self._remember(Taken(newest["number"], "", kept, kept, (), is_repeat=True, moments=moments), is_done=True)
+        self._remember(
+            Taken(number=newest["number"], name="", start=kept, end=kept, records=(), is_repeat=True, moments=moments),
+            is_done=True,
+        )
         self._bus.hold(self.topic, self._followed.reader, kept)
         log.error("followed_records_lost", topic=self.topic, read_to=end, kept_to=kept)
 
@@ -321,7 +326,9 @@ class Follower:
             for part in read_range(self._bus, self.topic, partition, first=start[partition], last=stop - 1)
             for record in part
         ]
-        return Taken(number, name, start, end, records, is_repeat, moments)
+        return Taken(
+            number=number, name=name, start=start, end=end, records=records, is_repeat=is_repeat, moments=moments
+        )
 
     def _start(self, states: Sequence[PartitionState]) -> Mapping[int, int]:
         newest = self._known()

@@ -70,7 +70,7 @@ _PIECES = metrics.Counter(
 )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Maintenance:
     """`minutes` 0 switches all but the trimming of snapshots off; `ticks_retention_days` 0 keeps all ticks."""
 

@@ -65,7 +65,7 @@ _INPUT = metrics.Counter(
 )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TriggerHealth:
     """What the status page says. `late_rows`, `duplicates`: trades that no trigger saw. `functions`: what was counted
     of those of other queries, in all.
@@ -233,4 +233,7 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
 def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
     """One more than there are partitions: the joint one."""
     rules = replace(TriggerRules.of(settings.triggers, partitions), share_ns=_SHARE_NS if is_served(settings) else 0)
-    return [TriggerOwner(settings.bus.url, query_id, owner, rules, settings) for owner in range(partitions + 1)]
+    return [
+        TriggerOwner(url=settings.bus.url, query_id=query_id, owner=owner, rules=rules, settings=settings)
+        for owner in range(partitions + 1)
+    ]

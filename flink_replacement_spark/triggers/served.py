@@ -41,7 +41,7 @@ def reader_of(owner: int) -> str:
     return f"{bus_topics.READER_TRIGGERS}-{owner}"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TriggerOwner:
     """`owner`: a partition of the bus, or their count for the joint one."""
 

@@ -256,7 +256,7 @@ class Matcher:
         stream = self._streams.get(ticker)
         if stream is None:
             query = replace(self.query, needs_merge=False) if self.query.needs_merge else self.query
-            stream = self._streams[ticker] = TriggerStream(query)
+            stream = self._streams[ticker] = TriggerStream(query=query)
         return stream
 
     def _points(self, events: Events) -> list[Point]:

@@ -279,9 +279,16 @@ class Ohlc:
             return _LENGTH.pack(len(meta)) + meta
         bars, _ = interleave(parts)
         none = np.zeros(len(bars), np.int64)
-        level = Level(self.period_seconds, bars, none, none.astype(np.bool_))
+        level = Level(period_seconds=self.period_seconds, bars=bars, revision=none, is_changed=none.astype(np.bool_))
         states = [TickerState() for _ in groups]
-        maker = BarMaker([self.period_seconds], 0, 0, list(self.groups), states, {self.period_seconds: level})
+        maker = BarMaker(
+            periods=[self.period_seconds],
+            lateness_ns=0,
+            horizon_ns=0,
+            tickers=list(self.groups),
+            states=states,
+            levels={self.period_seconds: level},
+        )
         return _LENGTH.pack(len(meta)) + meta + save(maker)
 
     def restore(self, state: bytes | None) -> None:

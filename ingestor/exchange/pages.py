@@ -73,7 +73,7 @@ class UnifiedPages(_Source):
     attribute of the instance, hence one call at a time.
     """
 
-    _LAYOUT = RowLayout(0, 1, 2, 3, 4, 5)
+    _LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5)
 
     def __init__(self, client: VenueClient) -> None:
         super().__init__(client)

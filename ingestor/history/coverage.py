@@ -8,7 +8,7 @@ from candlewright.wire.grid import SECOND, count_opens, first_open_from
 from ingestor.candles import Candles
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Coverage:
     """Fed with ascending candles of the grid in [start, ...), the next ones from `next_open` on; all times in ns."""
 

@@ -43,7 +43,7 @@ class HistoryJob:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class HistorySummary:
     """`expected`, `holes`: of the range up to `limit` candles, where there is a limit.
 
@@ -88,7 +88,7 @@ class HistoryFetch:
         self._quiet_book = quiet
         self._quiet: QuietSearch | None = None
         self._ticker = ticker
-        self._coverage = Coverage(job.start, job.period_seconds)
+        self._coverage = Coverage(start=job.start, period_seconds=job.period_seconds)
         self._period = job.period_seconds * SECOND
         self._now = 0
         self._stop = 0
@@ -298,12 +298,12 @@ class HistoryFetch:
         elif not coverage.rows and expected:
             reason = f"{self._client.venue} has no candle of {self._job.symbol} in this range"
         return HistorySummary(
-            coverage.rows,
-            expected,
-            tuple(coverage.holes),
-            self._now,
-            coverage.first_open,
-            coverage.last_open,
-            reason,
-            0 if self._is_full or self._stop >= self._job.end else max(self._stop, self._job.start),
+            rows=coverage.rows,
+            expected=expected,
+            holes=tuple(coverage.holes),
+            exchange_time=self._now,
+            first_open=coverage.first_open,
+            last_open=coverage.last_open,
+            reason=reason,
+            closed_until=0 if self._is_full or self._stop >= self._job.end else max(self._stop, self._job.start),
         )

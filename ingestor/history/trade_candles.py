@@ -152,12 +152,12 @@ class TradeCandles:
 
 def _candles(bars: Bars) -> Candles:
     return Candles(
-        bars.open_time,
-        bars.open,
-        bars.high,
-        bars.low,
-        bars.close,
-        exact.to_doubles(bars.volume),
-        exact.to_doubles(bars.quote_volume),
-        bars.trade_count.astype(np.uint64),
+        open_time=bars.open_time,
+        open=bars.open,
+        high=bars.high,
+        low=bars.low,
+        close=bars.close,
+        volume=exact.to_doubles(bars.volume),
+        quote_volume=exact.to_doubles(bars.quote_volume),
+        trade_count=bars.trade_count.astype(np.uint64),
     )

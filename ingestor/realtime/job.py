@@ -55,7 +55,7 @@ MAX_UNPROVEN = 100
 DEAF_NS = 10 * SECOND
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Surroundings:
     """What the jobs of one ingestor share. `sample`: the share of one-minute bars that are compared; `max_ahead_ns`:
     how far ahead of its exchange's clock a trade may be; `silence_floor`: seconds that a ticker may always be silent.
@@ -82,7 +82,7 @@ class TickJob:
         quiet = Quiet(around.silence_floor)
         self._stream: TradeStream = DenseStream(quiet=quiet) if feed.stream.is_dense else LooseStream(quiet=quiet)
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lane = Lane(job.ticker, job.job_id, job.venue, self.failed)
+        self._lane = Lane(ticker=job.ticker, job_id=job.job_id, venue=job.venue, on_broken=self.failed)
         self._subscription: Subscription | None = None
         self._rest: RestTrades | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -376,7 +376,15 @@ class TickJob:
 
     def _doubt_silence(self, repair: Repair, reason: str) -> None:
         """Bars that close now may miss trades of it, as after a connection that ended."""
-        lost = Lost("", "", *self._unheard, None, f"silent for longer than usual, and {reason}")
+        begin, end = self._unheard
+        lost = Lost(
+            from_id="",
+            to_id="",
+            from_time=begin,
+            to_time=end,
+            missing=None,
+            reason=f"silent for longer than usual, and {reason}",
+        )
         self._unproven = [*self._unproven, (lost, repair.after[ORDER])][-MAX_UNPROVEN:]
         self._tell_gap(lost)
 

@@ -58,7 +58,7 @@ class _Aside:
 _Item = _Trades | _Aside | records.TickMark
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Lane:
     """One job's way to the bus: what is handed over leaves in that order, or the lane breaks.
 

@@ -11,7 +11,7 @@ from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
 MAX_SEEN = 10_000
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class LooseStream:
     """Trades of one delivery go out by (time, numeric id); after a (re)connection they wait until REST was asked, and
     showed, the first of them: what came between the last one and that is complete then.
@@ -83,7 +83,16 @@ class LooseStream:
             start = asked.after[TIME]
             end = min((trade[TIME] for trade in (*fresh, *self._waiting)), default=start)
             self.counts.gaps += 1
-            commands.append(Lost(asked.after[TRADE_ID], "", start, max(start, end), None, answer.reason))
+            commands.append(
+                Lost(
+                    from_id=asked.after[TRADE_ID],
+                    to_id="",
+                    from_time=start,
+                    to_time=max(start, end),
+                    missing=None,
+                    reason=answer.reason,
+                )
+            )
         self._is_checked = True
         if asked.is_recheck and fresh:
             self.quiet.begin(at)

@@ -53,13 +53,13 @@ class RealtimeService:
             publisher = LanePublisher(self._bus)
             tails = Tails(self._bus, config.max_ahead_ns)
             self._around = Surroundings(
-                tails,
-                self._threads,
-                publisher,
-                config.heartbeat,
-                config.bar_check_share,
-                config.max_ahead_ns,
-                config.silence_floor,
+                tails=tails,
+                threads=self._threads,
+                publisher=publisher,
+                heartbeat=config.heartbeat,
+                sample=config.bar_check_share,
+                max_ahead_ns=config.max_ahead_ns,
+                silence_floor=config.silence_floor,
             )
         return self._around
 

@@ -63,7 +63,7 @@ class Repair:
         return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Lost:
     """No trade of these ids will be released (or, without ids, of this time); `missing` None = unknown."""
 
@@ -90,7 +90,7 @@ class Repaired:
     reason: str
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Counts:
     trades: int = 0
     duplicates: int = 0
@@ -185,7 +185,7 @@ class TradeStream(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class DenseStream:
     """`is_open` False: trades are kept until `open` says after which one to go on."""
 
@@ -384,12 +384,12 @@ class DenseStream:
             return []
         before, after = self._last, self._waiting[until]
         lost = Lost(
-            str(first) if first else "",
-            str(until - 1),
-            before[TIME] if before is not None else after[TIME],
-            after[TIME],
-            missing,
-            answer.reason,
+            from_id=str(first) if first else "",
+            to_id=str(until - 1),
+            from_time=before[TIME] if before is not None else after[TIME],
+            to_time=after[TIME],
+            missing=missing,
+            reason=answer.reason,
         )
         self.counts.gaps += 1
         self.counts.missing += missing or 0
@@ -401,7 +401,14 @@ class DenseStream:
     def _begin_anew(self, last: Trade, trade: Trade) -> list[Command]:
         """What was taken for a repeat since `last`, or waits after it, is missing."""
         self.counts.gaps += 1
-        lost = Lost("", "", last[TIME], trade[TIME], None, "the exchange's trade ids start afresh")
+        lost = Lost(
+            from_id="",
+            to_id="",
+            from_time=last[TIME],
+            to_time=trade[TIME],
+            missing=None,
+            reason="the exchange's trade ids start afresh",
+        )
         self._waiting.clear()
         self._lost.clear()
         self._next = trade[ORDER]
@@ -424,5 +431,13 @@ class DenseStream:
             self._lost.append((order + 1, last, lost))
         if not any(other is lost for _, _, other in self._lost):
             commands.append(
-                Lost(lost.from_id, lost.to_id, lost.from_time, lost.to_time, lost.missing, "came late", True)
+                Lost(
+                    from_id=lost.from_id,
+                    to_id=lost.to_id,
+                    from_time=lost.from_time,
+                    to_time=lost.to_time,
+                    missing=lost.missing,
+                    reason="came late",
+                    is_repaired=True,
+                )
             )

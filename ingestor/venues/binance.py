@@ -26,7 +26,7 @@ from ingestor.venues.reading import rows_of
 
 _MAX_CANDLES = _MAX_TRADES = 1_000
 _HOUR_MS = 3_600_000
-_LAYOUT = RowLayout(0, 1, 2, 3, 4, 5, quote_volume=7, trade_count=8)
+_LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5, quote_volume=7, trade_count=8)
 
 
 def _candles(query: Query, interval: str) -> Request:

@@ -23,7 +23,7 @@ from ingestor.venues.limits import Allowance, Call, Limits
 from ingestor.venues.reading import plain_trade, rows_of
 
 _PAGE = 1_000
-_LAYOUT = RowLayout(0, 1, 2, 3, 4, 5, quote_volume=6)
+_LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5, quote_volume=6)
 
 
 def _candles(query: Query, interval: str) -> Request:

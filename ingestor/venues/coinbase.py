@@ -23,7 +23,9 @@ from ingestor.venues.hooks import Hooks
 from ingestor.venues.limits import Allowance, Call, Limits
 from ingestor.venues.reading import iso_ns, plain_trade, rows_of
 
-_LAYOUT = RowLayout("start", "open", "high", "low", "close", "volume", time_unit_ns=SECOND)
+_LAYOUT = RowLayout(
+    time="start", open="open", high="high", low="low", close="close", volume="volume", time_unit_ns=SECOND
+)
 
 
 def _candles(query: Query, interval: str) -> Request:

@@ -25,7 +25,7 @@ from ingestor.venues.hooks import Hooks
 from ingestor.venues.limits import Allowance, Call, Limits
 from ingestor.venues.reading import OPPOSITE, iso_ns, plain_trade, rows_of
 
-_LAYOUT = RowLayout(0, 3, 2, 1, 4, 5, time_unit_ns=SECOND)
+_LAYOUT = RowLayout(time=0, open=3, high=2, low=1, close=4, volume=5, time_unit_ns=SECOND)
 
 
 def _candles(query: Query, interval: str) -> Request:

@@ -27,7 +27,7 @@ from ingestor.venues.limits import Allowance, Call, Limits
 from ingestor.venues.reading import SIDES, Row, iso_ns, rows_of
 
 _TRADES = 1_000
-_LAYOUT = RowLayout(0, 1, 2, 3, 4, 6, trade_count=7, time_unit_ns=SECOND)
+_LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=6, trade_count=7, time_unit_ns=SECOND)
 
 
 def _candles(query: Query, interval: str) -> Request:

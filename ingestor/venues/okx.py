@@ -29,8 +29,8 @@ _PAGE = 300
 _RECENT_BARS = 1_400
 #: From this period on a bar of the plain name opens at midnight in Hong Kong.
 _UTC_FROM_SECONDS = 21_600
-_LAYOUT = RowLayout(0, 1, 2, 3, 4, 5, quote_volume=7)
-_SHORT_LAYOUT = RowLayout(0, 1, 2, 3, 4, 5)
+_LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5, quote_volume=7)
+_SHORT_LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5)
 
 
 def _candles(query: Query, interval: str) -> Request:

@@ -29,7 +29,7 @@ class Asked:
     at: int
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Series:
     """Times are in ns. All candles of [since, until) were requested, and the venue gave what it has of them; of what is
     before `begins` it keeps nothing.
@@ -60,7 +60,16 @@ class Series:
     @classmethod
     def begun(cls, key: Key, wanted: Wanted, at: int) -> "Series":
         since = first_open_from(wanted.since, key.period_seconds)
-        return cls(*key, since, since, since, since, checked_at=at, every=wanted.every)
+        return cls(
+            ticker=key.ticker,
+            period_seconds=key.period_seconds,
+            since=since,
+            begins=since,
+            until=since,
+            checked_until=since,
+            checked_at=at,
+            every=wanted.every,
+        )
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Series":

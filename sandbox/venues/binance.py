@@ -223,7 +223,20 @@ def is_heavy(path: str, parameters: Parameters) -> bool:
 
 def day_ticker(market: Market, now: int, *, mini: bool = False) -> dict[str, Any]:
     """A ticker/24hr entry."""
-    day = day_statistics(market, now) or DayStatistics(now, now, 0, 0, 0, 0, 0, 0, 0, 0, -1, -1)
+    day = day_statistics(market, now) or DayStatistics(
+        open_time=now,
+        close_time=now,
+        open=0,
+        high=0,
+        low=0,
+        last=0,
+        last_lots=0,
+        volume=0,
+        quote=0,
+        count=0,
+        first_id=-1,
+        last_id=-1,
+    )
     top = _book_of(market, now)
     prices, lots = market.price_decimals, market.lot_decimals
     change = day.last - day.open

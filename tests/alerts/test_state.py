@@ -36,7 +36,15 @@ def settings(**groups: object) -> AlertsSettings:
 
 
 def alert(number: int, trigger: str = "t", ticker: str = "A/B.X", kind: str = "event") -> Alert:
-    return Alert(f"{trigger}-{number}", kind, 10**18 + number, f"{trigger} {number}", "", trigger, ticker)
+    return Alert(
+        alert_id=f"{trigger}-{number}",
+        kind=kind,
+        time_ns=10**18 + number,
+        title=f"{trigger} {number}",
+        text="",
+        trigger_id=trigger,
+        ticker=ticker,
+    )
 
 
 class Run:
@@ -406,7 +414,14 @@ def test_a_resolve_message_is_sent_in_spite_of_a_cooldown() -> None:
 
 
 def test_opened_alerts_survive_as_they_are() -> None:
-    opened = Opened("dip-1", "dip", "A/B.X", "dip 1", "back", ("hook", "phone"))
+    opened = Opened(
+        alert_id="dip-1",
+        trigger_id="dip",
+        ticker="A/B.X",
+        title="dip 1",
+        resolved_by="back",
+        destinations=("hook", "phone"),
+    )
     assert Opened.from_bytes(opened.to_bytes()) == opened
 
 

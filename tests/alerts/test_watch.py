@@ -88,7 +88,7 @@ async def test_pages_are_read_from_the_parts_and_a_heartbeat_is_sent(tmp_path: P
     assert (await pages.look()).parts == {}
     server = StatusServer(
         "127.0.0.1:0",
-        lambda: Status("supervisor", True, details={"parts": {"relay": READY}}),
+        lambda: Status(part="supervisor", is_ready=True, details={"parts": {"relay": READY}}),
         lambda: b"",
         port_file=tmp_path / "run" / SUPERVISOR_PORT_FILE,
     )

@@ -41,7 +41,7 @@ def _at(second: float, number: int, price: float = 1.0) -> Row:
 
 
 def test_a_bar_is_published_once_when_a_later_trade_closes_it() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(0, 1), _at(59, 2, 3.0)])])
     assert maker.take() == []
@@ -51,7 +51,7 @@ def test_a_bar_is_published_once_when_a_later_trade_closes_it() -> None:
 
 
 def test_the_exchanges_clock_closes_an_idle_bar_after_the_lateness() -> None:
-    maker = BarMaker([60], lateness_ns=2 * SECOND)
+    maker = BarMaker(periods=[60], lateness_ns=2 * SECOND)
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(5, 1)])])
     maker.advance({"A/B.C": T0 + 61 * SECOND})
@@ -61,13 +61,13 @@ def test_the_exchanges_clock_closes_an_idle_bar_after_the_lateness() -> None:
 
 
 def test_a_fast_ticker_closes_no_bar_of_a_slow_one() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.add([_trades("A/B.FAST", [_at(0, 1), _at(600, 2)]), _trades("A/B.SLOW", [_at(0, 1)])])
     assert {row[0] for row in _rows(maker, maker.take())} == {"A/B.FAST"}
 
 
 def test_a_late_trade_revises_the_bar_and_a_doubled_one_does_not() -> None:
-    maker = BarMaker([60, 300])
+    maker = BarMaker(periods=[60, 300])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(0, 1), _at(70, 3)])])
     maker.take()
@@ -77,7 +77,7 @@ def test_a_late_trade_revises_the_bar_and_a_doubled_one_does_not() -> None:
 
 
 def test_a_trade_past_the_horizon_is_counted_and_changes_nothing() -> None:
-    maker = BarMaker([60], horizon_ns=300 * SECOND)
+    maker = BarMaker(periods=[60], horizon_ns=300 * SECOND)
     maker.add([_trades("A/B.C", [_at(0, 1), _at(1_000, 3)])])
     maker.take()
     maker.add([_trades("A/B.C", [_at(30, 2)])])
@@ -86,7 +86,7 @@ def test_a_trade_past_the_horizon_is_counted_and_changes_nothing() -> None:
 
 
 def test_a_bar_over_a_gap_is_not_complete_until_the_gap_is_closed() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(0, 1), _at(50, 5)])])
     maker.mark_gap("A/B.C", T0 + 10 * SECOND, T0 + 40 * SECOND)
@@ -97,7 +97,7 @@ def test_a_bar_over_a_gap_is_not_complete_until_the_gap_is_closed() -> None:
 
 
 def test_a_bar_that_began_before_the_first_trade_is_complete_only_with_a_seed() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.start("A/B.C", T0 + 30 * SECOND)
     maker.add([_trades("A/B.C", [_at(40, 5), _at(60, 6)])])
     assert [row[-1] for row in _rows(maker, maker.take())] == [False]
@@ -110,7 +110,7 @@ def _candles(rows: list[tuple[int, float]], period_seconds: int) -> Bars:
 
 
 def test_longer_bars_in_progress_are_right_with_the_exchanges_candles_before_the_start() -> None:
-    maker = BarMaker([60, 300])
+    maker = BarMaker(periods=[60, 300])
     maker.start("A/B.C", T0 + 120 * SECOND)
     maker.seed("A/B.C", _candles([(-60, 99.0), (0, 7.0), (61, 5.0)], 60))
     maker.add([_trades("A/B.C", [_at(130, 5, 6.0), _at(299, 6, 6.5)])])
@@ -123,7 +123,7 @@ def test_longer_bars_in_progress_are_right_with_the_exchanges_candles_before_the
 
 
 def test_a_ticker_that_starts_again_counts_nothing_twice() -> None:
-    maker = BarMaker([60, 3_600])
+    maker = BarMaker(periods=[60, 3_600])
     hour = T0 - T0 % (3_600 * SECOND)
     offset = (T0 - hour) // SECOND
     maker.start("A/B.C", T0)
@@ -145,7 +145,7 @@ def test_a_ticker_that_starts_again_counts_nothing_twice() -> None:
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_restarted_bar_continues_the_revisions_of_the_published_one(is_restarted: bool) -> None:
     """The clock of one ingestor had passed the bar's end, and the next one, whose clock is behind, starts within it."""
-    maker = BarMaker([60, 300])
+    maker = BarMaker(periods=[60, 300])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(5, 1), _at(70, 2, 3.0)])])
     maker.advance({"A/B.C": T0 + 301 * SECOND})
@@ -165,7 +165,7 @@ def test_a_restarted_bar_continues_the_revisions_of_the_published_one(is_restart
 
 
 def test_an_aggregate_counts_as_its_trades_and_not_twice() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(0, 1), _at(30, 9)])])
     aggregates = Trades(
@@ -180,7 +180,7 @@ def test_an_aggregate_counts_as_its_trades_and_not_twice() -> None:
 
 
 def test_a_period_that_is_added_later_takes_over_what_shorter_ones_hold() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(0, 1, 4.0), _at(70, 2)])])
     maker.take()
@@ -194,7 +194,7 @@ def test_a_period_that_is_added_later_takes_over_what_shorter_ones_hold() -> Non
 
 
 def test_an_unwanted_period_is_dropped() -> None:
-    maker = BarMaker([1])
+    maker = BarMaker(periods=[1])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(second, second) for second in range(60)])])
     maker.take()
@@ -212,7 +212,7 @@ def test_an_unwanted_period_is_dropped() -> None:
 
 
 def test_a_period_is_made_only_of_the_tickers_of_which_it_is_wanted() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.want("A/B.C", [120])
     for ticker in ("A/B.C", "D/E.F"):
         maker.start(ticker, T0)
@@ -232,7 +232,7 @@ _VISITS = st.lists(
 def test_a_period_that_comes_back_continues_exactly(visits: list[tuple[int, bool, bool, str]]) -> None:
     """Against a maker that never forgets it."""
     period, ticker = 120, "A/B.C"
-    maker, always = BarMaker([60], horizon_ns=240 * SECOND), BarMaker([60], horizon_ns=240 * SECOND)
+    maker, always = BarMaker(periods=[60], horizon_ns=240 * SECOND), BarMaker(periods=[60], horizon_ns=240 * SECOND)
     published: dict[int, tuple[object, ...]] = {}
     truth: dict[int, tuple[object, ...]] = {}
     always.want(ticker, [period])
@@ -282,7 +282,7 @@ def _publish(maker: BarMaker, known: dict[int, tuple[object, ...]], period: int)
 
 def test_periods_that_do_not_nest_are_refused() -> None:
     with pytest.raises(ValueError, match="90 s"):
-        BarMaker([60, 90])
+        BarMaker(periods=[60, 90])
 
 
 _STREAM = st.lists(
@@ -303,7 +303,7 @@ def test_batches_disorder_and_repeats_do_not_change_the_last_revision(
     stream: list[tuple[str, int, float, float]], batch: int, seed: int, repeats: int
 ) -> None:
     rows = [(ticker, (T0 + s * SECOND, i, p, v)) for i, (ticker, s, p, v) in enumerate(stream)]
-    plain = BarMaker([1, 60, 300])
+    plain = BarMaker(periods=[1, 60, 300])
     by_ticker: dict[str, list[Row]] = defaultdict(list)
     for ticker, row in rows:
         by_ticker[ticker].append(row)
@@ -314,7 +314,7 @@ def test_batches_disorder_and_repeats_do_not_change_the_last_revision(
     plain.advance(end)
     expected = {row[:3]: row[3:9] for row in _rows(plain, plain.take())}
 
-    maker = BarMaker([1, 60, 300])
+    maker = BarMaker(periods=[1, 60, 300])
     for ticker in by_ticker:
         maker.start(ticker, T0)
     shuffled = rows + random.Random(seed).sample(rows, min(repeats, len(rows)))
@@ -344,7 +344,7 @@ def _retired(maker: BarMaker, *tickers: str) -> list[tuple[object, ...]]:
 
 
 def test_bars_in_progress_of_a_retired_ticker_are_final_but_not_complete() -> None:
-    maker = BarMaker([60, 300], lateness_ns=2 * SECOND)
+    maker = BarMaker(periods=[60, 300], lateness_ns=2 * SECOND)
     for ticker in ("A/B.C", "D/E.F"):
         maker.start(ticker, T0)
         maker.add([_trades(ticker, [_at(0, 1), _at(61, 2)])])
@@ -359,7 +359,7 @@ def test_bars_in_progress_of_a_retired_ticker_are_final_but_not_complete() -> No
 def test_forgotten_tickers_take_a_bounded_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway's client may publish under ever new names."""
     monkeypatch.setattr("bars.maker._MAX_RETIRED", 2)
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     for number in range(5):
         maker.add([_trades(f"{number}/B.C", [_at(0, 1)])])
         _retired(maker, f"{number}/B.C")
@@ -369,7 +369,7 @@ def test_forgotten_tickers_take_a_bounded_place(monkeypatch: pytest.MonkeyPatch)
 def test_gaps_take_a_bounded_place_and_no_bar_over_one_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """A week's bar keeps the gaps of a week: of a feed that reconnects all the time, tens of thousands."""
     monkeypatch.setattr("bars.maker._MAX_GAPS", 3)
-    maker = BarMaker([60, 604_800])
+    maker = BarMaker(periods=[60, 604_800])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(60 * number, 1 + number) for number in range(12)])])
     for minute in (1, 3, 5, 7, 9):
@@ -382,7 +382,7 @@ def test_gaps_take_a_bounded_place_and_no_bar_over_one_is_complete(monkeypatch: 
 
 
 def test_a_trade_of_a_dropped_time_is_too_late_and_a_later_one_counts() -> None:
-    maker = BarMaker([60, 300])
+    maker = BarMaker(periods=[60, 300])
     maker.add([_trades("A/B.C", [_at(0, 1), _at(61, 2)])])
     _retired(maker, "A/B.C")
     maker.add([_trades("A/B.C", [_at(0, 1), _at(200, 3), _at(299, 4), _at(300, 5), _at(601, 6)])])
@@ -394,7 +394,7 @@ def test_a_trade_of_a_dropped_time_is_too_late_and_a_later_one_counts() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 900), st.booleans()), min_size=1, max_size=15))
 def test_others_know_nothing_of_a_ticker_that_comes_and_goes(stream: list[tuple[int, int, bool]]) -> None:
     """Ticker 0 is retired at any points; the bars of the others are those of a maker that never met it."""
-    with_it, without = BarMaker([60, 300]), BarMaker([60, 300])
+    with_it, without = BarMaker(periods=[60, 300]), BarMaker(periods=[60, 300])
     got, expected = [], []
     for number, (ticker, second, is_retired) in enumerate(stream):
         trades = [_trades(f"{ticker}/B.C", [_at(second, number)])]
@@ -410,7 +410,7 @@ def test_others_know_nothing_of_a_ticker_that_comes_and_goes(stream: list[tuple[
 
 
 def test_dropped_state_stays_dropped_after_a_restart() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.add([_trades("A/B.C", [_at(0, 1)])])
     _retired(maker, "A/B.C")
     maker = saved.load(saved.save(maker))
@@ -419,7 +419,7 @@ def test_dropped_state_stays_dropped_after_a_restart() -> None:
 
 
 def test_memory_stays_flat_while_tickers_come_and_go() -> None:
-    maker = BarMaker([60, 300])
+    maker = BarMaker(periods=[60, 300])
     sizes = []
     for number in range(40):
         ticker = f"{number}/B.C"
@@ -450,7 +450,9 @@ _OPERATIONS = st.one_of(
 def test_longer_bars_are_published_as_if_each_trade_had_updated_them(
     operations: list[tuple[str, str, int]], lateness: int, horizon: int, restarts: bool
 ) -> None:
-    lazy, eager = (BarMaker((60, 180, 3_600), lateness * SECOND, horizon * SECOND) for _ in range(2))
+    lazy, eager = (
+        BarMaker(periods=(60, 180, 3_600), lateness_ns=lateness * SECOND, horizon_ns=horizon * SECOND) for _ in range(2)
+    )
     for number, (what, ticker, value) in enumerate(operations):
         for maker in (lazy, eager):
             if what == "trade":

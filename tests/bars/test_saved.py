@@ -10,7 +10,7 @@ from tests.rounds import rounds
 
 
 def test_a_maker_that_never_saw_a_trade_comes_back() -> None:
-    maker = saved.load(saved.save(BarMaker([60, 300], 5, 7)))
+    maker = saved.load(saved.save(BarMaker(periods=[60, 300], lateness_ns=5, horizon_ns=7)))
     assert (maker.periods, maker.lateness_ns, maker.horizon_ns, maker.tickers) == ([60, 300], 5, 7, [])
 
 
@@ -24,7 +24,7 @@ def test_a_maker_that_never_saw_a_trade_comes_back() -> None:
     st.integers(1, 39),
 )
 def test_a_restart_at_any_point_changes_nothing(stream: list[tuple[str, int, float]], cut: int) -> None:
-    whole, restarted = BarMaker([1, 60, 300]), BarMaker([1, 60, 300])
+    whole, restarted = BarMaker(periods=[1, 60, 300]), BarMaker(periods=[1, 60, 300])
     expected, got = [], []
     for number, (ticker, second, size) in enumerate(stream):
         trade = Trades(
@@ -43,7 +43,7 @@ def test_a_restart_at_any_point_changes_nothing(stream: list[tuple[str, int, flo
 
 
 def test_a_state_of_bars_that_knew_nothing_unknown_is_read() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.add([_trades("A/B.C", [_at(0, 1)])])
     meta, arrays = saved.unpack(saved.save(maker))
     del arrays["60/unknown"]
@@ -53,7 +53,7 @@ def test_a_state_of_bars_that_knew_nothing_unknown_is_read() -> None:
 
 
 def test_sums_past_64_bits_survive() -> None:
-    maker = BarMaker([60])
+    maker = BarMaker(periods=[60])
     maker.add([_trades("A/B.C", [(T0, 1, 1e17, 1e17), (T0, 2, 1e-9, 1e-9)])])
     maker = saved.load(saved.save(maker))
     maker.add([_trades("A/B.C", [_at(1, 3)])])

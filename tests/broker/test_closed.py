@@ -78,7 +78,20 @@ class Story:
     def submit(self, minutes: float, start: int = START, limit: int | None = None) -> None:
         end = start + int(minutes * MINUTE)
         deadline = self.wall(self.at + 10_000)
-        self.tell(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, start, end, limit, "", deadline, 0))
+        self.tell(
+            HistoricalAccepted(
+                request_id="r",
+                ticker="A/B.TEST",
+                venue="TEST",
+                period_seconds=60,
+                start=start,
+                end=end,
+                limit=limit,
+                client_id="",
+                deadline_ns=deadline,
+                offset=0,
+            )
+        )
 
     def take(self) -> Dispatch:
         """Offer a slot; the job that it gets."""
@@ -91,7 +104,18 @@ class Story:
         candles = tuple(Candle(time, 1.0, 1.0, 1.0, 1.0, 0.7, None, None) for time in opens)
         none: frozenset[int] = frozenset()
         name = job.note.dispatched_id
-        self.tell(CandlesReceived(b"a", name, candles, none, frozenset(), len(candles), "", self.at))
+        self.tell(
+            CandlesReceived(
+                connection=b"a",
+                dispatched_id=name,
+                candles=candles,
+                period_seconds=none,
+                tickers=frozenset(),
+                total_records=len(candles),
+                problem="",
+                at=self.at,
+            )
+        )
         self.tell(JobCompleted(b"a", job.job_id, self.at))
 
     def state_result(self, job: Dispatch, result: PieceResult) -> None:
@@ -173,12 +197,26 @@ def test_a_range_in_which_nothing_has_closed_leaves_no_piece() -> None:
 def test_a_venue_whose_clock_is_behind_closes_later() -> None:
     story = Story(600.0)
     story.submit(5)
-    story.state_result(story.take(), PieceResult(0, ((1, 1),), 5, 5, (), story.wall(598.0)))
+    story.state_result(
+        story.take(),
+        PieceResult(partition=0, spans=((1, 1),), rows=5, expected=5, holes=(), exchange_time=story.wall(598.0)),
+    )
     story.ends.clear()
     story.pass_to(661.0)
     deadline = story.wall(10_000)
     story.tell(
-        HistoricalAccepted("s", "A/B.TEST", "TEST", 60, START + 9 * MINUTE, START + 11 * MINUTE, None, "", deadline, 1)
+        HistoricalAccepted(
+            request_id="s",
+            ticker="A/B.TEST",
+            venue="TEST",
+            period_seconds=60,
+            start=START + 9 * MINUTE,
+            end=START + 11 * MINUTE,
+            limit=None,
+            client_id="",
+            deadline_ns=deadline,
+            offset=1,
+        )
     )
     job = story.take()
     story.answer(job, opens(9, 10))
@@ -194,10 +232,14 @@ def test_a_candle_that_closes_late_is_followed_up_once_and_no_longer() -> None:
     story.submit(60)
     job = story.take()
     story.pass_to(125.0)
-    story.state_result(job, PieceResult(0, ((1, 1),), 1, 1, (), closed_until=START + MINUTE))
+    story.state_result(
+        job, PieceResult(partition=0, spans=((1, 1),), rows=1, expected=1, holes=(), closed_until=START + MINUTE)
+    )
     rest = story.take()
     assert (rest.request.start, rest.request.end) == (START + MINUTE, START + 2 * MINUTE)
-    story.state_result(rest, PieceResult(0, (), 0, 0, (), closed_until=START + MINUTE))
+    story.state_result(
+        rest, PieceResult(partition=0, spans=(), rows=0, expected=0, holes=(), closed_until=START + MINUTE)
+    )
     [end] = story.ends
     assert (end.status, end.rows, end.expected) == (Final.OK, 1, 1)
 
@@ -207,19 +249,31 @@ def test_candles_before_requested_ones_are_requested_until_they_have_closed() ->
     story.submit(30)
     first, second = story.take(), story.take()
     # The first result shows that the venue's clock is ahead of ours: the third piece has begun there.
-    story.state_result(first, PieceResult(0, ((1, 1),), 10, 10, (), story.wall(story.at + 45)))
+    story.state_result(
+        first,
+        PieceResult(
+            partition=0, spans=((1, 1),), rows=10, expected=10, holes=(), exchange_time=story.wall(story.at + 45)
+        ),
+    )
     third = story.take()
     assert third.request.start == START + 2 * PIECE
-    story.state_result(third, PieceResult(0, ((9, 9),), 1, 1, (), closed_until=START + 21 * MINUTE))
-    story.state_result(second, PieceResult(0, ((2, 2),), 9, 9, (), closed_until=START + 19 * MINUTE))
+    story.state_result(
+        third, PieceResult(partition=0, spans=((9, 9),), rows=1, expected=1, holes=(), closed_until=START + 21 * MINUTE)
+    )
+    story.state_result(
+        second,
+        PieceResult(partition=0, spans=((2, 2),), rows=9, expected=9, holes=(), closed_until=START + 19 * MINUTE),
+    )
     for _ in range(3):
         story.pass_to(story.at + 31)
         rest = story.take()
         assert (rest.request.start, rest.request.end) == (START + 19 * MINUTE, START + 2 * PIECE)
-        story.state_result(rest, PieceResult(0, (), 0, 0, (), closed_until=START + 19 * MINUTE))
+        story.state_result(
+            rest, PieceResult(partition=0, spans=(), rows=0, expected=0, holes=(), closed_until=START + 19 * MINUTE)
+        )
         assert story.ends == []
     story.pass_to(story.at + 31)
-    story.state_result(story.take(), PieceResult(0, ((3, 3),), 1, 1, ()))
+    story.state_result(story.take(), PieceResult(partition=0, spans=((3, 3),), rows=1, expected=1, holes=()))
     [end] = story.ends
     assert (end.status, end.rows, end.expected) == (Final.OK, 21, 21)
 
@@ -229,7 +283,7 @@ def test_a_result_that_ends_outside_of_its_range_is_refused(closed_until: int) -
     story = Story(3_600.0)
     story.submit(10)
     job = story.take()
-    story.state_result(job, PieceResult(0, (), 0, 0, (), closed_until=closed_until))
+    story.state_result(job, PieceResult(partition=0, spans=(), rows=0, expected=0, holes=(), closed_until=closed_until))
     assert story.ends == [] and story.pieces == []
 
 

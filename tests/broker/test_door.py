@@ -94,8 +94,25 @@ def busy_state() -> BrokerState:
     )
     state.handle(VenueLearned("TEST", 1_000, 0))
     end = START + 9 * MINUTE
-    state.handle(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 0))
-    state.handle(RealtimeAccepted("live", "A/B.TEST", "TEST", "", False, ()))
+    state.handle(
+        HistoricalAccepted(
+            request_id="r",
+            ticker="A/B.TEST",
+            venue="TEST",
+            period_seconds=60,
+            start=START,
+            end=end,
+            limit=None,
+            client_id="",
+            deadline_ns=2**63,
+            offset=0,
+        )
+    )
+    state.handle(
+        RealtimeAccepted(
+            request_id="live", ticker="A/B.TEST", venue="TEST", client_id="", include_ohlc=False, ohlc_period_seconds=()
+        )
+    )
     for kind in (Kind.HISTORICAL, Kind.REALTIME):
         commands = state.handle(SlotOffered(PEER, ("TEST",), (kind,), 0.0))
         assert any(isinstance(command, Dispatch) for command in commands)

@@ -44,7 +44,18 @@ def test_ticks_of_a_ticker_without_a_job_are_counted_by_that_name() -> None:
 @pytest.mark.parametrize("kind", ["complete", "failure", "reject", "candles"])
 def test_frames_of_a_job_that_was_called_complete_are_counted(kind: str) -> None:
     room = Room()
-    asked = HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, START + 60 * SECOND, None, "", 2**63, 0)
+    asked = HistoricalAccepted(
+        request_id="r",
+        ticker="A/B.TEST",
+        venue="TEST",
+        period_seconds=60,
+        start=START,
+        end=START + 60 * SECOND,
+        limit=None,
+        client_id="",
+        deadline_ns=2**63,
+        offset=0,
+    )
     (job,) = (command for command in room.state.handle(asked) if isinstance(command, Dispatch))
     row = cw.OHLCV(open_time=START, open=1, high=1, low=1, close=1, volume=1).SerializeToString()
     candles = ing.DataResponse(request_id="r", ohlc_data=[row])

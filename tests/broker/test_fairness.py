@@ -43,7 +43,16 @@ def test_no_client_waits_longer_than_one_round_of_all_clients(pieces: list[list[
             left[name] = size
             state.handle(
                 HistoricalAccepted(
-                    name, "A/B.TEST", "TEST", 60, START, end, None, f"client-{client}", NOW * 2, offset=next(numbers)
+                    request_id=name,
+                    ticker="A/B.TEST",
+                    venue="TEST",
+                    period_seconds=60,
+                    start=START,
+                    end=end,
+                    limit=None,
+                    client_id=f"client-{client}",
+                    deadline_ns=NOW * 2,
+                    offset=next(numbers),
                 )
             )
     waited_clients = dict.fromkeys(range(len(pieces)), 0)
@@ -65,16 +74,16 @@ def test_no_client_waits_longer_than_one_round_of_all_clients(pieces: list[list[
 
 def historical(name: str, client_id: str, sender: str, connection: str, offset: int) -> HistoricalAccepted:
     return HistoricalAccepted(
-        name,
-        "A/B.TEST",
-        "TEST",
-        60,
-        START,
-        START + 10 * MINUTE,
-        None,
-        client_id,
-        NOW * 2,
-        offset,
+        request_id=name,
+        ticker="A/B.TEST",
+        venue="TEST",
+        period_seconds=60,
+        start=START,
+        end=START + 10 * MINUTE,
+        limit=None,
+        client_id=client_id,
+        deadline_ns=NOW * 2,
+        offset=offset,
         sender=sender,
         connection=connection,
     )
@@ -146,7 +155,18 @@ def test_a_fair_queue_hands_out_each_piece_once_in_whatever_order_requests_leave
 def keeping(name: str, offset: int, pages: int) -> HistoricalAccepted:
     """A request of the platform itself, over `pages` pages of ten candles."""
     end = START + pages * 10 * MINUTE
-    return HistoricalAccepted(f"keep:{name}", "A/B.TEST", "TEST", 60, START, end, None, "", NOW * 2, offset)
+    return HistoricalAccepted(
+        request_id=f"keep:{name}",
+        ticker="A/B.TEST",
+        venue="TEST",
+        period_seconds=60,
+        start=START,
+        end=end,
+        limit=None,
+        client_id="",
+        deadline_ns=NOW * 2,
+        offset=offset,
+    )
 
 
 @pytest.fixture

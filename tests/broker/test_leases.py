@@ -31,7 +31,20 @@ class Clock:
         self.state = BrokerState(BrokerSettings(lease_seconds=5), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
         self.state.handle(VenueLearned("TEST", 1_000, 0))
         end = START + 5 * MINUTE
-        self.state.handle(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 0))
+        self.state.handle(
+            HistoricalAccepted(
+                request_id="r",
+                ticker="A/B.TEST",
+                venue="TEST",
+                period_seconds=60,
+                start=START,
+                end=end,
+                limit=None,
+                client_id="",
+                deadline_ns=2**63,
+                offset=0,
+            )
+        )
         self.offer(b"a", 0.0)
 
     def offer(self, connection: bytes, at: float) -> list[Command]:
@@ -78,7 +91,18 @@ def test_a_connection_silent_for_a_whole_lease_gets_nothing_until_it_is_heard() 
     clock.offer(b"a", 0.0)
     assert clock.lost_at(5) == 5
     end = START + 5 * MINUTE
-    other = HistoricalAccepted("other", "A/B.TEST", "TEST", 60, START, end, None, "", 2**63, 1)
+    other = HistoricalAccepted(
+        request_id="other",
+        ticker="A/B.TEST",
+        venue="TEST",
+        period_seconds=60,
+        start=START,
+        end=end,
+        limit=None,
+        client_id="",
+        deadline_ns=2**63,
+        offset=1,
+    )
     assert not any(isinstance(command, Dispatch) for command in clock.state.handle(other))
     commands = clock.state.handle(HeartbeatHeard(b"a", "job-0", 6.0))
     [dispatch] = [command for command in commands if isinstance(command, Dispatch)]

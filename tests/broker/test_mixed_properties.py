@@ -91,19 +91,51 @@ class Mixed(RuleBasedStateMachine):
     def submit(self, request_id: str, ticker: str, minutes: int, patience: float) -> None:
         self.admitted[request_id] += self.is_free(request_id)
         end = START + minutes * MINUTE
-        self.tell(HistoricalAccepted(request_id, ticker, "TEST", 60, START, end, None, "", self.deadline(patience), 0))
+        self.tell(
+            HistoricalAccepted(
+                request_id=request_id,
+                ticker=ticker,
+                venue="TEST",
+                period_seconds=60,
+                start=START,
+                end=end,
+                limit=None,
+                client_id="",
+                deadline_ns=self.deadline(patience),
+                offset=0,
+            )
+        )
 
     @rule(request_id=ids, ticker=tickers, patience=st.sampled_from([8.0, 1e5]))
     def snapshot(self, request_id: str, ticker: str, patience: float) -> None:
         if self.is_free(request_id):
             self.admitted[request_id] += 1
-            self.tell(SnapshotAccepted(request_id, ticker, "TEST", "", self.deadline(patience), 0))
+            self.tell(
+                SnapshotAccepted(
+                    request_id=request_id,
+                    ticker=ticker,
+                    venue="TEST",
+                    client_id="",
+                    deadline_ns=self.deadline(patience),
+                    offset=0,
+                )
+            )
 
     @rule(request_id=ids, ticker=tickers, period=st.sampled_from([60, 300]), stores=st.booleans())
     def subscribe(self, request_id: str, ticker: str, period: int, stores: bool) -> None:
         if self.is_free(request_id):
             self.admitted[request_id] += 1
-            self.tell(RealtimeAccepted(request_id, ticker, "TEST", "", True, (period,), stores))
+            self.tell(
+                RealtimeAccepted(
+                    request_id=request_id,
+                    ticker=ticker,
+                    venue="TEST",
+                    client_id="",
+                    include_ohlc=True,
+                    ohlc_period_seconds=(period,),
+                    stores_ticks=stores,
+                )
+            )
 
     @rule(request_id=ids)
     def cancel(self, request_id: str) -> None:
@@ -124,13 +156,24 @@ class Mixed(RuleBasedStateMachine):
         given = self.drawn(data)
         connection, asked = given.connection, given.request
         if rows == "stated":
-            result = PieceResult(0, ((1, 1),), 1, 1, (), NOW)
+            result = PieceResult(partition=0, spans=((1, 1),), rows=1, expected=1, holes=(), exchange_time=NOW)
             self.tell(HistoryEnded(connection, given.job_id, result, self.at))
         elif rows == "sent":
             candle = Candle(asked.start, 1.0, 1.0, 1.0, 1.0, 1.0, None, None)
             none: frozenset[int] = frozenset()
             name = given.note.dispatched_id
-            self.tell(CandlesReceived(connection, name, (candle,), none, frozenset(), 1, "", self.at))
+            self.tell(
+                CandlesReceived(
+                    connection=connection,
+                    dispatched_id=name,
+                    candles=(candle,),
+                    period_seconds=none,
+                    tickers=frozenset(),
+                    total_records=1,
+                    problem="",
+                    at=self.at,
+                )
+            )
             snapshot = cw.Snapshot(ticker=asked.ticker, request_id=given.note.request_id)
             self.tell(SnapshotReceived(connection, snapshot, self.at))
         self.tell(JobCompleted(connection, given.job_id, self.at))

@@ -167,7 +167,20 @@ def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reaso
         bus.create_topic(topics.REQUESTS, 1)
         bus.publish(topics.REQUESTS, [Record(b"")])
     ends = dict.fromkeys(range(bus.partitions(topics.NOTIFICATIONS)), 0)
-    feed = Feed(bus, Replay([], 5, ends, {}, Mark(5, {}), HistoryMeasured(0, {}, {}, 0.0), [], Lives()), lambda: None)
+    feed = Feed(
+        bus,
+        Replay(
+            events=[],
+            next_offset=5,
+            notifications=ends,
+            outcome_ends={},
+            mark=Mark(5, {}),
+            measured=HistoryMeasured(0, {}, {}, 0.0),
+            unwritten=[],
+            lives=Lives(),
+        ),
+        lambda: None,
+    )
     eventually(lambda: feed.failure is not None)
     with pytest.raises(RecordsLost, match=reason):
         feed.take()
@@ -183,7 +196,20 @@ def test_finals_that_were_trimmed_unread_are_counted() -> None:
         bus.create_topic(topic, partitions)
     bus.publish(topics.NOTIFICATIONS, [Record(b"") for _ in range(3)])
     bus.trim(topics.NOTIFICATIONS, keep_seconds=1e9, keep_bytes=0)
-    feed = Feed(bus, Replay([], 0, {0: 0}, {}, Mark(0, {}), HistoryMeasured(0, {}, {}, 0.0), [], Lives()), lambda: None)
+    feed = Feed(
+        bus,
+        Replay(
+            events=[],
+            next_offset=0,
+            notifications={0: 0},
+            outcome_ends={},
+            mark=Mark(0, {}),
+            measured=HistoryMeasured(0, {}, {}, 0.0),
+            unwritten=[],
+            lives=Lives(),
+        ),
+        lambda: None,
+    )
     eventually(lambda: counted() - before == 3)
     assert feed.failure is None
     feed.close()

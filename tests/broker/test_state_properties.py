@@ -144,16 +144,16 @@ class Run(RuleBasedStateMachine):
     def submit(self, minutes: int, offset: int, client: str, limit: int | None, patience: float) -> None:
         start = START + offset * MINUTE
         event = HistoricalAccepted(
-            f"r{next(self.request_numbers)}",
-            "BTC/USDT.TEST",
-            "TEST",
-            60,
-            start,
-            start + minutes * MINUTE,
-            limit,
-            client,
-            self.wall_ns + int(patience * 1e9),
-            len(self.log),
+            request_id=f"r{next(self.request_numbers)}",
+            ticker="BTC/USDT.TEST",
+            venue="TEST",
+            period_seconds=60,
+            start=start,
+            end=start + minutes * MINUTE,
+            limit=limit,
+            client_id=client,
+            deadline_ns=self.wall_ns + int(patience * 1e9),
+            offset=len(self.log),
         )
         self.log.append(event)
         self.tell(event)
@@ -215,7 +215,15 @@ class Run(RuleBasedStateMachine):
         holes = () if rows or not expected else ((asked.start, asked.start + expected * MINUTE),)
         got = expected if rows else 0
         spans = ((1, 1),) if got else ()
-        result = PieceResult(0, spans, got, expected, holes, self.wall_ns, closed_until=closed_until)
+        result = PieceResult(
+            partition=0,
+            spans=spans,
+            rows=got,
+            expected=expected,
+            holes=holes,
+            exchange_time=self.wall_ns,
+            closed_until=closed_until,
+        )
         job = self.state.jobs.get(job_id)
         if job is not None and job.connection in (None, connection):
             self.claimed.add(job_id)

@@ -300,7 +300,13 @@ def test_whatever_happens_the_pipeline_finally_gets_what_is_wanted(steps: list[t
         if what in ("ticks", "bars"):
             periods = (60 * (number + 1),) if what == "bars" else ()
             event = RealtimeAccepted(
-                f"r{next(names)}", ticker, "TEST", "", bool(periods), periods, stores_ticks=what == "ticks"
+                request_id=f"r{next(names)}",
+                ticker=ticker,
+                venue="TEST",
+                client_id="",
+                include_ohlc=bool(periods),
+                ohlc_period_seconds=periods,
+                stores_ticks=what == "ticks",
             )
             running[event.request_id] = event
             carry_out(state.handle(event), is_full=number == 3)

@@ -130,7 +130,18 @@ def test_errors_are_distinguished() -> None:
 
 def test_an_entry_becomes_a_record() -> None:
     entry = Entry(5, 1_700_000_000_000, b"k", b"v", b'{"a": "b"}', 9)
-    assert stored("t", 2, [entry]) == [StoredRecord("t", 2, 5, 1_700_000_000_000, b"k", b"v", {"a": "b"}, 9)]
+    assert stored("t", 2, [entry]) == [
+        StoredRecord(
+            topic="t",
+            partition=2,
+            offset=5,
+            timestamp_ms=1_700_000_000_000,
+            key=b"k",
+            value=b"v",
+            headers={"a": "b"},
+            sequence=9,
+        )
+    ]
 
 
 def test_a_pack_becomes_its_records_from_any_of_them_on() -> None:

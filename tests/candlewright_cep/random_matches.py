@@ -17,7 +17,7 @@ Measure = tuple[str, Callable[[View], Any], Any]
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, "=": operator.eq, "<>": operator.ne}
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True, frozen=True)
 class Case:
     rows: Rows
     pattern_sql: str
@@ -335,4 +335,15 @@ def cases(draw: st.DrawFn, within: bool = False, timeouts: bool = False) -> Case
         mode_sql, mode = "ONE ROW PER MATCH WITH TIMEOUT ROWS", "one"
     measures = draw(st.lists(_measures(labels), min_size=1, max_size=3))
     limit = draw(st.integers(1, 6)) if within else None
-    return Case(rows, pattern_sql, pattern, defines, skip_sql, skip, mode_sql, mode, measures, limit)
+    return Case(
+        rows=rows,
+        pattern_sql=pattern_sql,
+        pattern=pattern,
+        defines=defines,
+        skip_sql=skip_sql,
+        skip=skip,
+        mode_sql=mode_sql,
+        mode=mode,
+        measures=measures,
+        within=limit,
+    )

@@ -23,7 +23,7 @@ def streamed(
 ) -> list[dict[str, Any]]:
     """The rows of a text over the table `name`. With an order of arrival rows are held until none can be late."""
     query = compile_stream(sql, {name: StreamInput(table.schema, (time,))}, default_table=name)
-    stream = TriggerStream(query)
+    stream = TriggerStream(query=query)
     delay = 0
     if order is not None:
         times = table.column(time).cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()[order]
@@ -36,7 +36,7 @@ def streamed(
     for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
         found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
         state = stream.snapshot()
-        stream = TriggerStream(query)
+        stream = TriggerStream(query=query)
         stream.restore(state)
     assert buffer.late_rows == 0
     return found + stream.feed(buffer.close(tickers), buffer.clock).table.to_pylist()

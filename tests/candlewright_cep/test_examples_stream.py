@@ -36,7 +36,7 @@ def _streamed(example: dict[str, Any], table: pa.Table, seed: int) -> list[dict[
     is_time = pa.types.is_timestamp(table.schema.field(order).type)
     times = (order,) if is_time else ("event_time", order)
     query = compile_stream(example["query"], {"ticks": StreamInput(table.schema, times, _KEY)}, partitions_close=True)
-    running = TriggerStream(query)
+    running = TriggerStream(query=query)
     buffer = ReleaseBuffer(times[0], _KEY)
     chance = random.Random(seed)
     found: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ def _streamed(example: dict[str, Any], table: pa.Table, seed: int) -> list[dict[
         found += running.feed(buffer.push(table.slice(place, size)).rows, buffer.clock).table.to_pylist()
         place += size
         state = running.snapshot()
-        running = TriggerStream(query)
+        running = TriggerStream(query=query)
         running.restore(state)
     found += running.feed(buffer.close(set(table.column(_KEY).to_pylist())), buffer.clock).table.to_pylist()
     return found

@@ -259,7 +259,7 @@ def test_work_has_a_limit_on_a_stream() -> None:
 
 def on_stream(sql: str, table: pa.Table, batch: int, limits: Limits | None = None) -> int:
     query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}, limits=limits or Limits())
-    running, buffer = TriggerStream(query), ReleaseBuffer("ts", "ticker")
+    running, buffer = TriggerStream(query=query), ReleaseBuffer("ts", "ticker")
     return sum(
         running.feed(buffer.push(table.slice(start, batch)).rows, buffer.clock).table.num_rows
         for start in range(0, table.num_rows, batch)

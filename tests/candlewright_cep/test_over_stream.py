@@ -33,7 +33,7 @@ def _rows(days: int) -> pa.Table:
 
 def _fed(table: pa.Table, cuts: list[int]) -> tuple[list[dict[str, object]], int]:
     """The rows of the stream, and the most rows that it kept."""
-    stream = TriggerStream(compile_stream(_HIGH, {"ticks": StreamInput(table.schema, ("ts",))}))
+    stream = TriggerStream(query=compile_stream(_HIGH, {"ticks": StreamInput(table.schema, ("ts",))}))
     buffer = ReleaseBuffer("ts", "ticker")
     found: list[dict[str, object]] = []
     most = 0
@@ -97,14 +97,14 @@ def test_frames_without_start_run_on_over_batches_and_restarts(sql: str) -> None
         }
     )
     query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
-    stream = TriggerStream(query)
+    stream = TriggerStream(query=query)
     buffer = ReleaseBuffer("ts", "ticker")
     buffer.advance({"A": -1, "B": -1})
     found: list[dict[str, object]] = []
     for start in range(0, table.num_rows, 17):
         found += stream.feed(buffer.push(table.slice(start, 17)).rows, buffer.clock).table.to_pylist()
         state = stream.snapshot()
-        stream = TriggerStream(query)
+        stream = TriggerStream(query=query)
         stream.restore(state)
     found += stream.feed(buffer.close({"A", "B"}), buffer.clock).table.to_pylist()
     assert stream.retained_rows <= 12  # three of each partition, for LAG
@@ -140,7 +140,7 @@ def test_totals_of_past_days_are_dropped() -> None:
         "SELECT ts, SUM(p) OVER (PARTITION BY ticker, day ORDER BY ts) AS n "
         "FROM (SELECT ticker, ts, p, CAST(ts AS DATE) AS day FROM ticks)"
     )
-    stream = TriggerStream(compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}))
+    stream = TriggerStream(query=compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}))
     buffer = ReleaseBuffer("ts", "ticker")
     found: list[int] = []
     sizes: list[int] = []

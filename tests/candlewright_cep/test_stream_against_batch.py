@@ -31,7 +31,7 @@ def streamed(sql: str, table: pa.Table, cuts: list[int], restart: bool, clock: b
     itself."""
     source = StreamInput(table.schema, ("ts",), "ticker")
     query = compile_stream(sql, {"ticks": source}, partitions_close=True)
-    running = TriggerStream(query)
+    running = TriggerStream(query=query)
     buffer = ReleaseBuffer("ts", "ticker")
     found: list[tuple[Any, ...]] = []
 
@@ -40,7 +40,7 @@ def streamed(sql: str, table: pa.Table, cuts: list[int], restart: bool, clock: b
         found.extend(tuple(row.values()) for row in running.feed(released, buffer.clock).table.to_pylist())
         if restart:
             state = running.snapshot()
-            running = TriggerStream(query)
+            running = TriggerStream(query=query)
             running.restore(state)
 
     times = table.column("ts").cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()

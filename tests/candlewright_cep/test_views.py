@@ -78,14 +78,14 @@ def test_a_stream_over_views_gives_the_rows_of_the_batch(
 ) -> None:
     wanted = rows(evaluate(pair[1], TRADES))
     query = compile_stream(pair[0], {"ticks": StreamInput(TRADES.schema, ("ts",))}, views=VIEWS, partitions_close=True)
-    stream, buffer = TriggerStream(query), ReleaseBuffer("ts", "ticker")
+    stream, buffer = TriggerStream(query=query), ReleaseBuffer("ts", "ticker")
     found: list[str] = []
     places = sorted({0, *cuts, TRADES.num_rows})
     for start, end in pairwise(places):
         found += rows(stream.feed(buffer.push(TRADES.slice(start, end - start)).rows, buffer.clock).table)
         if restarts:
             state = stream.snapshot()
-            stream = TriggerStream(query)
+            stream = TriggerStream(query=query)
             stream.restore(state)
     found += rows(stream.feed(buffer.close(set(TRADES["ticker"].to_pylist())), buffer.clock).table)
     assert sorted(found) == wanted

@@ -91,12 +91,12 @@ def test_the_owner_gets_the_failure_of_its_thread() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_outside_of_a_part_a_thread_that_ended_is_a_problem_for_good_and_costs_readiness() -> None:
-    server = StatusServer("127.0.0.1:0", lambda: Status("x", is_ready=True))
+    server = StatusServer("127.0.0.1:0", lambda: Status(part="x", is_ready=True))
     try:
         start_thread("ended", lambda: [][1]).join(10)
         from core.http import _with_background
 
-        status = _with_background(Status("x", is_ready=True))
+        status = _with_background(Status(part="x", is_ready=True))
         assert not status.is_ready
         assert status.problems == ("ended has ended: IndexError: list index out of range",)
     finally:

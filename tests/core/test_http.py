@@ -11,7 +11,7 @@ from core.http import Status, StatusServer
 
 class _Part:
     def __init__(self) -> None:
-        self.now = Status("broker", is_ready=False, details={"slots": 3})
+        self.now = Status(part="broker", is_ready=False, details={"slots": 3})
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def test_the_bound_port_is_written_for_the_supervisor(server: StatusServer, tmp_
 def test_a_part_that_starts_is_healthy_but_not_ready(server: StatusServer, part: _Part) -> None:
     assert _get(server, "/health")[0] == 200
     assert _get(server, "/ready")[0] == 503
-    part.now = Status("broker", is_ready=True)
+    part.now = Status(part="broker", is_ready=True)
     assert _get(server, "/ready")[0] == 200
 
 
 def test_a_problem_turns_health_red_and_is_reported(server: StatusServer, part: _Part) -> None:
-    part.now = Status("broker", is_ready=True, problems=("the bus does not answer",))
+    part.now = Status(part="broker", is_ready=True, problems=("the bus does not answer",))
     code, body = _get(server, "/health")
     assert code == 503
     assert json.loads(body)["problems"] == ["the bus does not answer"]

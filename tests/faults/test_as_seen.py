@@ -132,10 +132,10 @@ class Period:
     def disturb(self, *, without_rest: bool) -> None:
         """Trades come late by seconds and in another order; without REST they are missing meanwhile."""
         late = (100, 300, 500, 700) if without_rest else (100, 400, 800)
-        faults = [Fault("late", symbol=self.symbol, seconds=6.0, after=after, count=2) for after in late]
-        faults.append(Fault("swap", symbol=self.symbol, count=500, probability=0.3))
+        faults = [Fault(kind="late", symbol=self.symbol, seconds=6.0, after=after, count=2) for after in late]
+        faults.append(Fault(kind="swap", symbol=self.symbol, count=500, probability=0.3))
         if without_rest:
-            faults += [Fault("none", path=f"*/{name}", symbol=self.symbol) for name in ("trades", "aggTrades")]
+            faults += [Fault(kind="none", path=f"*/{name}", symbol=self.symbol) for name in ("trades", "aggTrades")]
         for fault in faults:
             self.platform.exchange.add_fault(fault)
 

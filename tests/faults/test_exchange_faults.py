@@ -22,19 +22,19 @@ TICKER = "BTC/USDT.BINANCE"
 
 #: Of the klines of one market each; `status` strikes only this market, and stops the requests for all.
 FAULTS = {
-    "HTML": Fault("html", count=3),
-    "EMPTYBODY": Fault("empty", count=2),
-    "TRUNCATED": Fault("truncate", count=3),
-    "LIMITED": Fault("status", status=429, retry_after=2, count=1),
-    "BANNED": Fault("status", status=418, retry_after=3, count=1),
-    "SILENT": Fault("hang", count=2),
-    "SLOW": Fault("delay", seconds=3, count=1),
-    "ERRORS": Fault("status", status=500, body="oops", count=2),
-    "GATEWAY": Fault("status", status=502, body="<html>bad gateway</html>", count=2),
-    "CUT": Fault("reset", count=2),
-    "SHORT": Fault("short", rows=300),
-    "EMPTYPAGE": Fault("none", after=1, count=1),
-    "REPEATED": Fault("repeat", after=1, count=1),
+    "HTML": Fault(kind="html", count=3),
+    "EMPTYBODY": Fault(kind="empty", count=2),
+    "TRUNCATED": Fault(kind="truncate", count=3),
+    "LIMITED": Fault(kind="status", status=429, retry_after=2, count=1),
+    "BANNED": Fault(kind="status", status=418, retry_after=3, count=1),
+    "SILENT": Fault(kind="hang", count=2),
+    "SLOW": Fault(kind="delay", seconds=3, count=1),
+    "ERRORS": Fault(kind="status", status=500, body="oops", count=2),
+    "GATEWAY": Fault(kind="status", status=502, body="<html>bad gateway</html>", count=2),
+    "CUT": Fault(kind="reset", count=2),
+    "SHORT": Fault(kind="short", rows=300),
+    "EMPTYPAGE": Fault(kind="none", after=1, count=1),
+    "REPEATED": Fault(kind="repeat", after=1, count=1),
 }
 HOPELESS: dict[str, RestKind] = {"ETH": "html", "XRP": "hang", "ADA": "truncate", "DOGE": "status"}
 
@@ -72,7 +72,7 @@ def struck_by(platform: Platform, faults: dict[str, Fault]) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def hopeless(impatient: Platform, listener: WireClient) -> Iterator[float]:
     """Requests that last until their timeout, while other tests run; when they were sent."""
-    with struck_by(impatient, {base: Fault(kind) for base, kind in HOPELESS.items()}):
+    with struck_by(impatient, {base: Fault(kind=kind) for base, kind in HOPELESS.items()}):
         started = time.monotonic()
         for base in HOPELESS:
             listener.submit(submit_message(f"never-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS))
@@ -97,7 +97,7 @@ def test_a_fault_that_passes_leaves_no_trace_in_the_rows(impatient: Platform, li
 
 def test_well_formed_replies_without_rows_are_not_found(impatient: Platform, listener: WireClient) -> None:
     request = submit_message("nothing", "LTC/USDT.BINANCE", SEPTEMBER_MS, SEPTEMBER_MS + 100 * MINUTE_MS)
-    with struck_by(impatient, {"LTC": Fault("none")}):
+    with struck_by(impatient, {"LTC": Fault(kind="none")}):
         final = listener.history(request)
     assert (final.status, final.row_count) == (Status.NOT_FOUND, 0), final
     (covered,) = impatient.coverage()["nothing"]
@@ -158,7 +158,7 @@ def test_an_exchange_that_asks_for_a_pause_is_left_alone(
         return int(impatient.exchange.call(lambda sandbox: sum(sandbox.state.struck.values())))
 
     before = struck()
-    with struck_by(impatient, {"BTC": Fault("status", status=status, retry_after=seconds, count=1)}):
+    with struck_by(impatient, {"BTC": Fault(kind="status", status=status, retry_after=seconds, count=1)}):
         listener.submit(submit_message(name, TICKER, start_ms, start_ms + 60 * MINUTE_MS))
         give_up = time.monotonic() + 30
         while struck() == before:

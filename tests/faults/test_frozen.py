@@ -29,7 +29,7 @@ def test_a_frozen_ingestors_piece_goes_to_another_and_its_late_rows_change_nothi
     platform: Platform, client: WireClient
 ) -> None:
     ticker, end_ms = "XRP/USDT.BINANCE", JUNE_MS + 30_000 * MINUTE_MS
-    slow = platform.exchange.add_fault(Fault("delay", path="*/klines", symbol="XRPUSDT", seconds=0.4))
+    slow = platform.exchange.add_fault(Fault(kind="delay", path="*/klines", symbol="XRPUSDT", seconds=0.4))
     answer = client.submit(submit_message("frozen", ticker, JUNE_MS, end_ms))
     assert answer.status == Submitted.QUEUED
     victim = until(lambda: working_on(platform, ticker), 30, "an ingestor works on it")[0]
@@ -71,7 +71,7 @@ def test_a_server_that_stalls_for_seconds_loses_nothing(platform: Platform, clie
     start_ms = JUNE_MS + {"relay": 0, "broker": 200_000}[part] * MINUTE_MS
     asked = {}
     # So that there is work while it stands still.
-    slow = platform.exchange.add_fault(Fault("delay", path="*/klines", symbol=symbol, seconds=0.2))
+    slow = platform.exchange.add_fault(Fault(kind="delay", path="*/klines", symbol=symbol, seconds=0.2))
     for number in range(6):
         first = start_ms + number * MINUTES * MINUTE_MS
         further: dict[str, Any] = {"client_id": client.client_id} if number % 2 else {}

@@ -33,7 +33,7 @@ SYMBOLS = ("BTC", "ETH", "SOL", "DOGE")
 INTERVALS = {60: "1m", 300: "5m", 3_600: "1h"}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Load:
     """Submits one request after the other, with a bounded number unfinished."""
 
@@ -98,9 +98,9 @@ def test_every_queued_request_ends_once_with_the_right_rows(
     platform: Platform, choice: random.Random, rounds: int
 ) -> None:
     platform.wait_until_well()
-    slow = platform.exchange.add_fault(Fault("delay", path="*/klines", seconds=0.15, probability=0.5))
+    slow = platform.exchange.add_fault(Fault(kind="delay", path="*/klines", seconds=0.15, probability=0.5))
     with platform.client("kill") as client:
-        load = Load(client, random.Random(choice.random()))
+        load = Load(client=client, choice=random.Random(choice.random()))
         thread = threading.Thread(target=load.run, name="load")
         thread.start()
         try:

@@ -38,16 +38,16 @@ def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bu
     markets = {"LATE/USDT": gaining_a_digit(recorded), "TWICE/USDT": recorded, "SWAP/USDT": moved(recorded, ids=7)}
     # Of the faults that strike a trade the first one counts: what ends a connection goes before what disturbs order.
     closes = [
-        Fault("close", code=code, symbol="LATEUSDT", after=3_000 * place + 2_000)
+        Fault(kind="close", code=code, symbol="LATEUSDT", after=3_000 * place + 2_000)
         for place, code in enumerate((1000, 1001, 1006))
     ]
     faults = [
         *closes,
-        Fault("abort", symbol="SWAPUSDT", after=12_000),
-        Fault("freeze", symbol="TWICEUSDT", after=14_000),
-        *(Fault("late", symbol="LATEUSDT", seconds=0.8, after=after, count=30) for after in (500, 5_000, 15_000)),
-        Fault("duplicate", symbol="TWICEUSDT"),
-        Fault("swap", symbol="SWAPUSDT", count=4_000, probability=0.4),
+        Fault(kind="abort", symbol="SWAPUSDT", after=12_000),
+        Fault(kind="freeze", symbol="TWICEUSDT", after=14_000),
+        *(Fault(kind="late", symbol="LATEUSDT", seconds=0.8, after=after, count=30) for after in (500, 5_000, 15_000)),
+        Fault(kind="duplicate", symbol="TWICEUSDT"),
+        Fault(kind="swap", symbol="SWAPUSDT", count=4_000, probability=0.4),
     ]
     platform.wait_until_well()
     struck_before = platform.exchange.call(lambda sandbox: Counter(sandbox.stream_counters))

@@ -51,7 +51,15 @@ class Case:
             session.conf.set(key.replace(f"catalog.{SPARK_CATALOG}", f"catalog.{name}"), value)
         create_tables(self.catalog)
         self.locks = TableLocks()
-        self.maintenance = Maintenance(session, self.catalog, self.locks, 1, 0.0, piece_rows=200, spark_catalog=name)
+        self.maintenance = Maintenance(
+            session=session,
+            catalog=self.catalog,
+            locks=self.locks,
+            minutes=1,
+            min_snapshot_age_seconds=0.0,
+            piece_rows=200,
+            spark_catalog=name,
+        )
 
     def table(self, definition: TableDefinition = OHLC) -> Table:
         return load_table(self.catalog, definition)

@@ -45,7 +45,10 @@ EVENT = ing.CEPTriggerEvent(
 def test_no_bar_that_is_taken_keeps_a_later_one_from_the_revisions(commits: list[list[bytes]]) -> None:
     stored, offset = [OHLC_REVISIONS.arrow_schema.empty_table()], 0
     for values in commits:
-        found = [StoredRecord("t", 0, offset + n, 1, None, value, {}) for n, value in enumerate(values)]
+        found = [
+            StoredRecord(topic="t", partition=0, offset=offset + n, timestamp_ms=1, key=None, value=value, headers={})
+            for n, value in enumerate(values)
+        ]
         offset += len(found)
         bad = {record.offset for record, _ in refused(found, FOLLOWED_REVISIONS.digest)}
         bars = published_bars([record for record in found if record.offset not in bad])
@@ -54,7 +57,14 @@ def test_no_bar_that_is_taken_keeps_a_later_one_from_the_revisions(commits: list
 
 _ONE = np.ones(1)
 _COLUMNS = TickColumns(
-    "A/B.C", 1, np.array([START]), _ONE, _ONE, _ONE.astype(np.uint8), np.array([b"7"]), np.array([START])
+    ticker="A/B.C",
+    first_sequence=1,
+    timestamp=np.array([START]),
+    price=_ONE,
+    size=_ONE,
+    side=_ONE.astype(np.uint8),
+    trade_id=np.array([b"7"]),
+    received_at=np.array([START]),
 )
 STREAM = next(records_of_rows([_COLUMNS], [], 0, perhaps_stored=False)).value
 
@@ -65,7 +75,10 @@ def test_the_sound_records_are_taken_and_no_other_is(followed: Followed, sound: 
     @given(st.lists(records_like(sound), max_size=15))
     def check(values: list[bytes]) -> None:
         values = [sound.SerializeToString(), *values, sound.SerializeToString()]
-        found = [StoredRecord("t", 0, offset, 1, None, value, {}) for offset, value in enumerate(values)]
+        found = [
+            StoredRecord(topic="t", partition=0, offset=offset, timestamp_ms=1, key=None, value=value, headers={})
+            for offset, value in enumerate(values)
+        ]
         bad = {record.offset for record, _ in refused(found, followed.digest)}
         assert not bad & {0, len(values) - 1}
         followed.digest([record for record in found if record.offset not in bad])
@@ -80,7 +93,10 @@ def test_the_sound_records_are_taken_and_no_other_is(followed: Followed, sound: 
 )
 def test_no_record_of_stored_rows_keeps_the_others_from_their_tables(sent: list[tuple[bytes, str]], cut: int) -> None:
     values = [(STREAM, ""), (STREAM[:cut], ""), (STREAM[:cut] + b"\xff" + STREAM[cut + 1 :], ""), *sent, (STREAM, "")]
-    found = [StoredRecord("t", 0, at, 1, None, value, {"kind": kind}) for at, (value, kind) in enumerate(values)]
+    found = [
+        StoredRecord(topic="t", partition=0, offset=at, timestamp_ms=1, key=None, value=value, headers={"kind": kind})
+        for at, (value, kind) in enumerate(values)
+    ]
     bad = {record.offset for record, _ in refused(found, FOLLOWED_TICKS.digest)}
     assert not bad & {0, len(values) - 1}
     FOLLOWED_TICKS.digest([record for record in found if record.offset not in bad])

@@ -46,7 +46,16 @@ class Tape:
         count = len(times)
         ids = np.arange(first_id, first_id + count).astype("S")
         sizes, sides = np.full(count, 0.1), np.ones(count, np.uint8)
-        columns = tick_columns.TickColumns(self.ticker, 0, times, np.full(count, price), sizes, sides, ids, times)
+        columns = tick_columns.TickColumns(
+            ticker=self.ticker,
+            first_sequence=0,
+            timestamp=times,
+            price=np.full(count, price),
+            size=sizes,
+            side=sides,
+            trade_id=ids,
+            received_at=times,
+        )
         stamp = SequenceStamp(f"TICKS:{self.ticker}", count, b"\x10")
         record = Record(tick_columns.encode(columns), key=self.ticker.encode(), sequence=stamp)
         self.platform.bus.publish(bus_topics.TICKS, [record])
@@ -133,7 +142,13 @@ def test_live_bars_and_history_meet_while_files_are_merged(platform: Platform) -
     tape.start()
     feed, first = platform.feed(tape.ticker), T0 // (60 * SECOND)
     catalog = open_catalog(platform.settings)
-    maintenance = Maintenance(platform.driver.session, catalog, platform.driver.locks, 1, 0.0)
+    maintenance = Maintenance(
+        session=platform.driver.session,
+        catalog=catalog,
+        locks=platform.driver.locks,
+        minutes=1,
+        min_snapshot_age_seconds=0.0,
+    )
     stopping, problems, rounds = threading.Event(), set(), 0
 
     def merge_files() -> None:

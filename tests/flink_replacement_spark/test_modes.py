@@ -87,7 +87,10 @@ def test_triggers_continue_in_the_other_mode_and_back(
         offset = register(bus, "later", "price > 0", OTHER)
         stopping, steps = threading.Event(), Steps(bus, "q")
         rules, settings = TriggerRules(partitions=PARTITIONS), settings_of(platform, url, "continuous")
-        owners = [TriggerOwner(url, "q", number, rules, settings) for number in range(PARTITIONS + 1)]
+        owners = [
+            TriggerOwner(url=url, query_id="q", owner=number, rules=rules, settings=settings)
+            for number in range(PARTITIONS + 1)
+        ]
         tasks = [
             threading.Thread(target=serve, args=(each, steps, stopping), kwargs={"on_done": len_of}) for each in owners
         ]

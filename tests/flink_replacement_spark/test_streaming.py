@@ -194,7 +194,13 @@ def test_maintenance_merges_files_and_keeps_rows(
         return len(list(load_table(catalog, OHLC).scan().plan_files()))
 
     before = files()
-    maintenance = Maintenance(platform.driver.session, catalog, platform.driver.locks, 1, 0.0)
+    maintenance = Maintenance(
+        session=platform.driver.session,
+        catalog=catalog,
+        locks=platform.driver.locks,
+        minutes=1,
+        min_snapshot_age_seconds=0.0,
+    )
     maintenance.run_all(threading.Event())
     assert maintenance.last_problem == ""
     assert files() < before

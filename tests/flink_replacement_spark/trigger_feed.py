@@ -23,9 +23,13 @@ def register(bus: Bus, trigger_id: str, sql: str, *tickers: str, **parameters: s
     """The version. Returns once all partitions run it."""
     version = next(_VERSIONS)
     registration = records.TriggerRegistration(
-        trigger_id=trigger_id, sql=sql, tickers=tickers, parameters=parameters, version=version,
+        trigger_id=trigger_id,
+        sql=sql,
+        tickers=tickers,
+        parameters=parameters,
+        version=version,
         registered_at=time.time_ns(),
-    )  # fmt: skip
+    )
     offset = control(bus, records.TriggerControl(register=registration))
     entry = records.TriggerEntry(registration=registration, control_offset=offset)
     bus.put(bus_topics.TABLE_TRIGGERS, {trigger_id: entry.SerializeToString()})
@@ -62,9 +66,15 @@ def trades(bus: Bus, ticker: str, first_id: int, prices: Sequence[float]) -> Non
     numbers = np.arange(first_id, first_id + count)
     times = T0 + numbers * SECOND
     columns = tick_columns.TickColumns(
-        ticker, 0, times, np.array(prices, float), np.full(count, 0.5), np.ones(count, np.uint8), numbers.astype("S"),
-        times,
-    )  # fmt: skip
+        ticker=ticker,
+        first_sequence=0,
+        timestamp=times,
+        price=np.array(prices, float),
+        size=np.full(count, 0.5),
+        side=np.ones(count, np.uint8),
+        trade_id=numbers.astype("S"),
+        received_at=times,
+    )
     stamp = SequenceStamp(f"TICKS:{ticker}", count, b"\x10")
     bus.publish(bus_topics.TICKS, [Record(tick_columns.encode(columns), key=ticker.encode(), sequence=stamp)])
 

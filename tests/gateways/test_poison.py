@@ -63,14 +63,14 @@ _HEADERS = st.dictionaries(
 def stored(draw: st.DrawFn) -> StoredRecord:
     topic = draw(st.sampled_from(sorted(_VALUES)))
     return StoredRecord(
-        topic,
-        draw(st.integers(0, 3)),
-        draw(st.integers(0, 2**40)),
-        NOON // 10**6,
-        draw(st.none() | st.binary(max_size=20)),
-        draw(_VALUES[topic]),
-        draw(_HEADERS),
-        draw(st.none() | st.integers(0, 2**62)),
+        topic=topic,
+        partition=draw(st.integers(0, 3)),
+        offset=draw(st.integers(0, 2**40)),
+        timestamp_ms=NOON // 10**6,
+        key=draw(st.none() | st.binary(max_size=20)),
+        value=draw(_VALUES[topic]),
+        headers=draw(_HEADERS),
+        sequence=draw(st.none() | st.integers(0, 2**62)),
     )
 
 

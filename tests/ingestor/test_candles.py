@@ -15,7 +15,7 @@ from ingestor.history.page_record import page_record
 from ingestor.history.publisher import spans
 from protobuf import records_pb2 as records
 
-LAYOUT = RowLayout(0, 1, 2, 3, 4, 5, quote_volume=6, trade_count=7)
+LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5, quote_volume=6, trade_count=7)
 MINUTE = 60 * SECOND
 
 
@@ -59,8 +59,16 @@ def test_rows_that_are_not_candles_are_a_bad_reply(rows: list[object]) -> None:
 def test_a_record_is_what_protobuf_would_have_written(count: int, has_more: bool) -> None:
     times = np.arange(count, dtype=np.int64) * MINUTE
     numbers = np.linspace(0.1, 5, count)
-    more = (numbers * 3, np.arange(count, dtype=np.uint64)) if has_more else (None, None)
-    candles = Candles(times, numbers, numbers + 1, numbers - 1, numbers / 3, numbers * 7, *more)
+    candles = Candles(
+        open_time=times,
+        open=numbers,
+        high=numbers + 1,
+        low=numbers - 1,
+        close=numbers / 3,
+        volume=numbers * 7,
+        quote_volume=numbers * 3 if has_more else None,
+        trade_count=np.arange(count, dtype=np.uint64) if has_more else None,
+    )
     record = page_record(
         candles, request_id="r", job_id="j", ticker="BTC/USDT.BINANCE", period_seconds=60, source="exchange"
     )
@@ -76,8 +84,8 @@ def test_a_record_is_what_protobuf_would_have_written(count: int, has_more: bool
         low=candles.low.tolist(),
         close=candles.close.tolist(),
         volume=candles.volume.tolist(),
-        quote_volume=[] if more[0] is None else more[0].tolist(),
-        trade_count=[] if more[1] is None else more[1].tolist(),
+        quote_volume=[] if candles.quote_volume is None else candles.quote_volume.tolist(),
+        trade_count=[] if candles.trade_count is None else candles.trade_count.tolist(),
     )
     assert records.HistoryPage.FromString(record.value) == wanted
     assert record.partition_key == b"BTC/USDT.BINANCE"
@@ -86,9 +94,9 @@ def test_a_record_is_what_protobuf_would_have_written(count: int, has_more: bool
 @given(st.sets(st.integers(0, 60)), st.integers(0, 59), st.integers(1, 10))
 def test_holes_and_rows_make_up_the_range(opens: set[int], start: int, cut: int) -> None:
     times = np.array(sorted(n * MINUTE for n in opens if n >= start), np.int64)
-    coverage = Coverage(start * MINUTE, 60)
+    coverage = Coverage(start=start * MINUTE, period_seconds=60)
     column = np.ones(len(times))
-    whole = Candles(times, column, column, column, column, column)
+    whole = Candles(open_time=times, open=column, high=column, low=column, close=column, volume=column)
     for begin in range(0, len(times), cut):
         coverage.add(whole.take(slice(begin, begin + cut)))
     expected = coverage.close(61 * MINUTE)
@@ -100,7 +108,7 @@ def test_holes_and_rows_make_up_the_range(opens: set[int], start: int, cut: int)
 
 def test_columns_that_not_all_parts_have_are_unknown() -> None:
     full = LAYOUT.read([row(0)])
-    bare = RowLayout(0, 1, 2, 3, 4, 5).read([row(60_000)])
+    bare = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5).read([row(60_000)])
     both = joined([full, bare])
     assert both.quote_volume is None and both.trade_count is None and len(both) == 2
     assert len(EMPTY) == 0

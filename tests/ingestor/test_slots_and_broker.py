@@ -18,7 +18,7 @@ from ingestor.state import IngestorState, SlotPlan
 
 NOW_NS = 1_700_000_000_000_000_000
 DEADLINE_NS = NOW_NS + 3_600_000_000_000
-PLAN = SlotPlan(("BINANCE",), historical=2, realtime=3)
+PLAN = SlotPlan(venues=("BINANCE",), historical=2, realtime=3)
 
 
 class Pair:
@@ -62,7 +62,14 @@ def test_snapshots_leave_every_slot_to_what_it_was_offered_for(snapshots: int) -
     pair = Pair()
     assert pair.broker_slots() == pair.ingestor.offered() == {"BINANCE:historical": 2, "BINANCE:realtime": 3}
     for number in range(snapshots):
-        accepted = SnapshotAccepted(f"s{number}", "BTC/USDT.BINANCE", "BINANCE", "client", DEADLINE_NS, number)
+        accepted = SnapshotAccepted(
+            request_id=f"s{number}",
+            ticker="BTC/USDT.BINANCE",
+            venue="BINANCE",
+            client_id="client",
+            deadline_ns=DEADLINE_NS,
+            offset=number,
+        )
         assert pair.run(pair.broker.handle(accepted)) == 1
         assert pair.broker_slots() == pair.ingestor.offered() == {"BINANCE:historical": 2, "BINANCE:realtime": 3}
 
@@ -70,7 +77,14 @@ def test_snapshots_leave_every_slot_to_what_it_was_offered_for(snapshots: int) -
 @pytest.mark.parametrize("lease_seconds", [0.6, 2.0, 60.0])
 def test_a_job_keeps_its_lease_though_the_ingestor_has_another_setting(lease_seconds: float) -> None:
     pair = Pair(BrokerSettings(lease_seconds=lease_seconds))
-    wanted = RealtimeAccepted("r", "BTC/USDT.BINANCE", "BINANCE", "client", False, ())
+    wanted = RealtimeAccepted(
+        request_id="r",
+        ticker="BTC/USDT.BINANCE",
+        venue="BINANCE",
+        client_id="client",
+        include_ohlc=False,
+        ohlc_period_seconds=(),
+    )
     (dispatch,) = (command for command in pair.broker.handle(wanted) if isinstance(command, Dispatch))
     message = door.message_of([frames.VERSION, broker_door.dispatch_body(dispatch)])
     assert isinstance(message, ing.DataRequest)

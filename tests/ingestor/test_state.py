@@ -43,11 +43,21 @@ from ingestor.events import (
 from ingestor.state import IngestorState, SlotPlan
 from tests.rounds import rounds
 
-PLAN = SlotPlan(("BINANCE", "KRAKEN"), historical=2, realtime=1)
+PLAN = SlotPlan(venues=("BINANCE", "KRAKEN"), historical=2, realtime=1)
 
 
 def job(job_id: str = "j1", venue: str = "BINANCE", kind: Kind = Kind.HISTORICAL, request_id: str = "r1#3") -> Job:
-    return Job(job_id, request_id, f"BTC/USDT.{venue}", venue, "BTC/USDT", kind, 60, 0, 60_000_000_000)
+    return Job(
+        job_id=job_id,
+        request_id=request_id,
+        ticker=f"BTC/USDT.{venue}",
+        venue=venue,
+        symbol="BTC/USDT",
+        kind=kind,
+        period_seconds=60,
+        start=0,
+        end=60_000_000_000,
+    )
 
 
 def offers(commands: list[Command]) -> list[tuple[int, str, int]]:
@@ -344,7 +354,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = IngestorState(SlotPlan(("A", "B"), 2, 1))
+        self.state = IngestorState(SlotPlan(venues=("A", "B"), historical=2, realtime=1))
         self.now = 0.0
         self.number = 0
         self.connection = 0

@@ -21,7 +21,15 @@ def columns(*seconds: float, exchange_ahead: int | None = None, received: float 
     ones = np.ones(len(seconds))
     received_at = np.full(len(seconds), NOW + round(received * SECOND))
     return TickColumns(
-        "A/B.C", 7, times, ones, ones, ones.astype(np.uint8), ids, received_at, exchange_ahead=exchange_ahead
+        ticker="A/B.C",
+        first_sequence=7,
+        timestamp=times,
+        price=ones,
+        size=ones,
+        side=ones.astype(np.uint8),
+        trade_id=ids,
+        received_at=received_at,
+        exchange_ahead=exchange_ahead,
     )
 
 

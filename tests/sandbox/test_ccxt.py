@@ -110,7 +110,9 @@ async def test_candles_and_tickers_can_be_watched(make_exchange: MakeExchange) -
 async def test_ban_comes_through_as_ddos_protection_with_retry_after(make_exchange: MakeExchange) -> None:
     async with Sandbox(clock=NOON, speed=0) as limited:
         exchange = make_exchange(limited)
-        limited.add_fault(Fault("status", path="*/klines", status=418, retry_after=7, body={"code": -1003, "msg": "x"}))
+        limited.add_fault(
+            Fault(kind="status", path="*/klines", status=418, retry_after=7, body={"code": -1003, "msg": "x"})
+        )
         with pytest.raises(ccxt.async_support.DDoSProtection):
             await exchange.fetch_ohlcv("BTC/USDT")
         assert exchange.last_response_headers["Retry-After"] == "7"
@@ -122,7 +124,7 @@ def test_sandbox_in_a_thread_serves_code_without_asyncio() -> None:
         exchange = ccxt.binance({"enableRateLimit": False, "options": {"fetchMarkets": {"types": ["spot"]}}})
         exchange.urls["api"]["public"] = f"{running.url}/api/v3"
         assert len(exchange.fetch_ohlcv("ETH/USDT", "1h", limit=24)) == 24
-        running.add_fault(Fault("status", status=503, count=1))
+        running.add_fault(Fault(kind="status", status=503, count=1))
         with pytest.raises(ccxt.ExchangeNotAvailable):
             exchange.fetch_time()
         assert running.call(lambda sandbox: sandbox.state.struck) == {"status": 1}

@@ -369,4 +369,14 @@ def test_any_pair_can_be_listed() -> None:
 
 def test_decimals_that_the_wire_cannot_carry_are_refused() -> None:
     with pytest.raises(ValueError, match="more than 8"):
-        Instrument("A", "B", 5, 4, 1.0, 0.03, 1.0, 100, 0)
+        Instrument(
+            base="A",
+            quote="B",
+            price_decimals=5,
+            lot_decimals=4,
+            typical_price=1.0,
+            daily_volatility=0.03,
+            orders_per_minute=1.0,
+            lots_per_order=100,
+            listed_ms=0,
+        )

@@ -82,7 +82,7 @@ async def test_kraken_trades_are_paged_by_cursor(make: Make) -> None:
 
 async def test_kraken_streams_trades_and_resends_the_newest_on_each_subscribe(venues: RecordedVenues) -> None:
     first, last = 10218208, 10219207
-    venues.add_fault(Fault("close", path="/v2", code=1001, after=500))
+    venues.add_fault(Fault(kind="close", path="/v2", code=1001, after=500))
     ids: list[int] = []
     async with aiohttp.ClientSession() as client:
         for number in range(2):
@@ -168,7 +168,7 @@ async def test_unknown_pair_gets_the_error_of_the_venue(make: Make, name: str, e
 
 
 async def test_faults_strike_here_too(make: Make, venues: RecordedVenues) -> None:
-    venues.add_fault(Fault("status", path="/0/public/OHLC", status=503, count=1))
+    venues.add_fault(Fault(kind="status", path="/0/public/OHLC", status=503, count=1))
     kraken = make("kraken")
     with pytest.raises(ccxt.async_support.ExchangeNotAvailable):
         await kraken.fetch_ohlcv("BTC/USDT")

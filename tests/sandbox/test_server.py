@@ -72,10 +72,10 @@ async def test_over_the_limit_is_429_then_418_with_retry_after() -> None:
 @pytest.mark.parametrize(
     ("fault", "status", "body"),
     [
-        (Fault("status", status=503, body="busy", headers={"X-Test": "1"}), 503, b"busy"),
-        (Fault("status", status=429, body={"code": -1003, "msg": "m"}), 429, b'{"code":-1003,"msg":"m"}'),
-        (Fault("empty"), 200, b""),
-        (Fault("none"), 200, b"[]"),
+        (Fault(kind="status", status=503, body="busy", headers={"X-Test": "1"}), 503, b"busy"),
+        (Fault(kind="status", status=429, body={"code": -1003, "msg": "m"}), 429, b'{"code":-1003,"msg":"m"}'),
+        (Fault(kind="empty"), 200, b""),
+        (Fault(kind="none"), 200, b"[]"),
     ],
 )
 async def test_struck_request_gets_what_the_rule_says(
@@ -90,7 +90,7 @@ async def test_struck_request_gets_what_the_rule_says(
 
 
 async def test_web_page_with_status_200(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
-    sandbox.add_fault(Fault("html"))
+    sandbox.add_fault(Fault(kind="html"))
     async with client.get(KLINES) as reply:
         assert reply.status == 200
         assert reply.content_type == "text/html"
@@ -101,7 +101,7 @@ async def test_truncated_reply_is_the_beginning_of_the_true_one(
 ) -> None:
     async with client.get(KLINES) as reply:
         whole = await reply.read()
-    sandbox.add_fault(Fault("truncate"))
+    sandbox.add_fault(Fault(kind="truncate"))
     async with client.get(KLINES) as reply:
         part = await reply.read()
     assert whole.startswith(part)
@@ -110,9 +110,9 @@ async def test_truncated_reply_is_the_beginning_of_the_true_one(
 
 async def test_short_and_repeated_pages(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
     first = await rows(client)
-    sandbox.add_fault(Fault("short", count=1))
-    sandbox.add_fault(Fault("short", rows=3, count=1))
-    sandbox.add_fault(Fault("repeat", count=1))
+    sandbox.add_fault(Fault(kind="short", count=1))
+    sandbox.add_fault(Fault(kind="short", rows=3, count=1))
+    sandbox.add_fault(Fault(kind="repeat", count=1))
     assert await rows(client) == first[:50]
     assert await rows(client) == first[:3]
     assert await rows(client, KLINES + "&endTime=1") == first[:3]
@@ -120,7 +120,7 @@ async def test_short_and_repeated_pages(sandbox: Sandbox, client: aiohttp.Client
 
 
 async def test_delayed_reply_is_true_and_late(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
-    sandbox.add_fault(Fault("delay", seconds=0.2))
+    sandbox.add_fault(Fault(kind="delay", seconds=0.2))
     began = time.monotonic()
     assert len(await rows(client)) == 100
     assert time.monotonic() - began >= 0.2
@@ -129,7 +129,7 @@ async def test_delayed_reply_is_true_and_late(sandbox: Sandbox, client: aiohttp.
 async def test_request_that_is_never_answered_does_not_keep_the_server_from_stopping(
     client: aiohttp.ClientSession, sandbox: Sandbox
 ) -> None:
-    sandbox.add_fault(Fault("hang", path="/api/v3/klines"))
+    sandbox.add_fault(Fault(kind="hang", path="/api/v3/klines"))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(client.get(KLINES), 0.2)
     waiting = asyncio.create_task(client.get(KLINES))
@@ -141,7 +141,7 @@ async def test_request_that_is_never_answered_does_not_keep_the_server_from_stop
 
 
 async def test_reset_cuts_the_connection(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
-    sandbox.add_fault(Fault("reset", count=1))
+    sandbox.add_fault(Fault(kind="reset", count=1))
     with pytest.raises((aiohttp.ServerDisconnectedError, ConnectionResetError, aiohttp.ClientOSError)):
         async with client.post("/api/v3/klines"):
             pass
@@ -173,7 +173,7 @@ async def test_faults_are_set_listed_and_removed_over_http(sandbox: Sandbox, cli
     for expected in (200, 404):
         async with client.delete(f"/sandbox/faults/{number}") as reply:
             assert reply.status == expected
-    sandbox.add_fault(Fault("none"))
+    sandbox.add_fault(Fault(kind="none"))
     async with client.delete("/sandbox/faults") as reply:
         assert reply.status == 200
     assert len(await rows(client)) == 100

@@ -105,9 +105,9 @@ async def test_running_clock_streams_by_itself(client: aiohttp.ClientSession) ->
 
 async def test_duplicated_swapped_and_dropped_trades(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
     first = sandbox.markets["BTCUSDT"].fill_at(sandbox.clock.now() + 1)
-    sandbox.add_fault(Fault("duplicate", count=1))
-    sandbox.add_fault(Fault("swap", count=1))
-    sandbox.add_fault(Fault("drop", after=3, count=2))
+    sandbox.add_fault(Fault(kind="duplicate", count=1))
+    sandbox.add_fault(Fault(kind="swap", count=1))
+    sandbox.add_fault(Fault(kind="drop", after=3, count=2))
     async with await connected(sandbox, client) as socket:
         sandbox.clock.advance(60_000)
         ids = [number - first for number in await trades(socket, 8)]
@@ -121,7 +121,7 @@ async def test_duplicated_swapped_and_dropped_trades(sandbox: Sandbox, client: a
 
 async def test_late_trades_come_after_those_that_followed_them(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
     first = sandbox.markets["BTCUSDT"].fill_at(sandbox.clock.now() + 1)
-    sandbox.add_fault(Fault("late", after=1, count=3, seconds=0.2))
+    sandbox.add_fault(Fault(kind="late", after=1, count=3, seconds=0.2))
     async with await connected(sandbox, client) as socket:
         sandbox.clock.advance(10_000)
         ids = [number - first for number in await trades(socket, 2)]
@@ -136,7 +136,7 @@ async def test_late_trades_come_after_those_that_followed_them(sandbox: Sandbox,
 async def test_close_with_a_code_comes_after_so_many_trades(
     sandbox: Sandbox, client: aiohttp.ClientSession, code: int
 ) -> None:
-    sandbox.add_fault(Fault("close", code=code, after=5))
+    sandbox.add_fault(Fault(kind="close", code=code, after=5))
     async with await connected(sandbox, client) as socket:
         sandbox.clock.advance(60_000)
         await trades(socket, 5)
@@ -147,7 +147,7 @@ async def test_close_with_a_code_comes_after_so_many_trades(
         assert len(await trades(socket, 20)) == 20
 
 
-@pytest.mark.parametrize("fault", [Fault("abort", after=3), Fault("close", code=1006, after=3)])
+@pytest.mark.parametrize("fault", [Fault(kind="abort", after=3), Fault(kind="close", code=1006, after=3)])
 async def test_cut_without_a_close_frame(sandbox: Sandbox, client: aiohttp.ClientSession, fault: Fault) -> None:
     sandbox.add_fault(fault)
     async with await connected(sandbox, client) as socket:
@@ -160,7 +160,7 @@ async def test_cut_without_a_close_frame(sandbox: Sandbox, client: aiohttp.Clien
 async def test_frozen_connection_stays_open_in_silence_and_continues_without_loss(
     sandbox: Sandbox, client: aiohttp.ClientSession
 ) -> None:
-    sandbox.add_fault(Fault("freeze", after=2, seconds=0.3))
+    sandbox.add_fault(Fault(kind="freeze", after=2, seconds=0.3))
     async with await connected(sandbox, client) as socket:
         sandbox.clock.advance(60_000)
         ids = await trades(socket, 2)
@@ -171,7 +171,7 @@ async def test_frozen_connection_stays_open_in_silence_and_continues_without_los
 
 
 async def test_refused_dial(sandbox: Sandbox, client: aiohttp.ClientSession) -> None:
-    sandbox.add_fault(Fault("status", path="/ws*", status=503, count=1))
+    sandbox.add_fault(Fault(kind="status", path="/ws*", status=503, count=1))
     with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
         await client.ws_connect(sandbox.ws_url + "/ws/1")
     assert caught.value.status == 503

@@ -42,8 +42,8 @@ def test_limit_can_be_switched_off_and_weight_is_still_counted() -> None:
 
 def test_fault_comes_with_the_verdict_and_is_counted() -> None:
     state = ExchangeState()
-    state.faults.add(Fault("html", count=1))
-    assert ask(state, 0.0) == Serve(2, Fault("html", count=1))
+    state.faults.add(Fault(kind="html", count=1))
+    assert ask(state, 0.0) == Serve(2, Fault(kind="html", count=1))
     assert ask(state, 0.0) == Serve(4)
     assert state.struck == {"html": 1}
     assert state.requests == {"/api/v3/klines": 2}

@@ -29,7 +29,19 @@ def test_encoded_rows_are_the_texts_of_each_amount(rows: list[tuple[int, ...]], 
     columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
     opens = np.arange(len(rows), dtype=np.int64) * 60_000
     o, h, low, c, volume, quote, taker, taker_quote, count = columns
-    candles = Candles(opens, opens + 59_999, o, h, low, c, volume, quote, count, taker, taker_quote)
+    candles = Candles(
+        open_time=opens,
+        close_time=opens + 59_999,
+        open=o,
+        high=h,
+        low=low,
+        close=c,
+        volume=volume,
+        quote=quote,
+        count=count,
+        taker_volume=taker,
+        taker_quote=taker_quote,
+    )
     blob, offsets = encode_candles(candles, decimals, decimals)
     expected = [
         [

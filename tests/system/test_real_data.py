@@ -180,7 +180,7 @@ def test_a_month_of_minutes_over_three_ingestors_of_which_one_dies(venues: Venue
     # An ingestor that still loads its markets would come too late to share the range.
     all_slots = 3 * 2 * (2 + IngestorSettings().slots_realtime)
     until(lambda: platform.part("broker")["status"]["slots"] >= all_slots, 120, "all ingestors offer their slots")
-    slow = platform.exchange.add_fault(Fault("delay", path="*/klines", symbol=LONG, seconds=0.6))
+    slow = platform.exchange.add_fault(Fault(kind="delay", path="*/klines", symbol=LONG, seconds=0.6))
     with venues.connect() as client:
         client.submit(f"{LONG}.BINANCE", "1m", start=start_ms * MS, end=end_ms * MS, request_id="month")
 
@@ -236,7 +236,7 @@ def test_live_trades_make_the_exchanges_own_candles(venues: Venues, shared_data:
     # A job starts by a clock that was read up to a second ago, and real ones do not go back by hours.
     time.sleep(1.1)
     for code, after in ((1000, 200), (1001, 450), (1006, 700)):
-        venues.kraken.call(lambda recorded: recorded.add_fault(Fault("close", path="/v2", code=code, after=after)))  # noqa: B023
+        venues.kraken.call(lambda recorded: recorded.add_fault(Fault(kind="close", path="/v2", code=code, after=after)))  # noqa: B023
     bus = RedisBus(bus_url_of(venues.platform.up.settings))
 
     def advance(milliseconds: int) -> None:

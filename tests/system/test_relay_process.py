@@ -40,7 +40,7 @@ def free_ports(count: int) -> list[int]:
         return [socket.bind_to_random_port("tcp://127.0.0.1") for socket in sockets]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Installation:
     redis: EmbeddedRedis
     bus: RedisBus
@@ -98,9 +98,16 @@ def installation(tmp_path: Path) -> Iterator[Installation]:
     with EmbeddedRedis(tmp_path / "redis", port=redis_port) as redis, ExitStack() as stack, zmq.Context() as context:
         bus = RedisBus(redis.url)
         stack.callback(bus.close)
-        addresses = (f"tcp://127.0.0.1:{requests}", f"tcp://127.0.0.1:{notifications}")
         with stack:
-            yield Installation(redis, bus, tmp_path, *addresses, stack, context)
+            yield Installation(
+                redis=redis,
+                bus=bus,
+                folder=tmp_path,
+                requests=f"tcp://127.0.0.1:{requests}",
+                notifications=f"tcp://127.0.0.1:{notifications}",
+                stack=stack,
+                context=context,
+            )
 
 
 def test_a_subscriber_that_stays_gets_every_final_across_kills_of_the_relay(installation: Installation) -> None:

@@ -53,7 +53,7 @@ def test_when_a_match_comes_is_what_the_stream_does(text: str, fires: str) -> No
     (step,) = planned(compiled, RULES).steps
     assert step.fires == fires
     rows = trades([10, 9, 10, 11, 10, 9, 8, 7, 8, 9, 8, 9, 10, 9])
-    stream, buffer, delays = TriggerStream(compiled.query), ReleaseBuffer("ts_ns", "ticker"), list[int]()
+    stream, buffer, delays = TriggerStream(query=compiled.query), ReleaseBuffer("ts_ns", "ticker"), list[int]()
     for number in range(rows.num_rows):
         released = buffer.push(rows.slice(number, 1)).rows
         found = stream.feed(released, buffer.clock).table

@@ -10,7 +10,7 @@ from candlewright.wire import candlewright_pb2 as cw
 _SIDES = {cw.BUY: "buy", cw.SELL: "sell"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Tick:
     """One trade. `timestamp` is the exchange's, in ns since the epoch; `side` is buy, sell or unknown."""
 
@@ -24,7 +24,7 @@ class Tick:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class Bar:
     """A closed bar. `open_time` in ns since the epoch; `revision` counts from 0, and a later one corrects those before;
     not `complete` if trades were missed and could not be fetched.

@@ -69,7 +69,7 @@ Key = tuple[str, str]
 _TRIGGER = "trigger"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(kw_only=True, eq=False, slots=True)
 class Ticket(Generic[T]):
     """A running operation; when `is_done`, `result()` returns or raises."""
 
@@ -151,7 +151,7 @@ class Session:
         takes_nameless: bool = True,
     ) -> Ticket[T]:
         self.now = max(self.now, now)
-        ticket = Ticket(operation, when_done=when_done, takes_nameless=takes_nameless)
+        ticket = Ticket(operation=operation, when_done=when_done, takes_nameless=takes_nameless)
         self._running.append(ticket)
         self._resume(ticket, None)
         return ticket

@@ -25,7 +25,7 @@ Row = dict[str, Value]
 KNOWN_EVENTS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(kw_only=True, frozen=True, slots=True)
 class TriggerEvent:
     """A trigger has fired. `time`: event time of the match's last row, in ns since the epoch.
 

@@ -25,16 +25,20 @@ def problem(result: PieceResult, limit: int | None = None) -> str:
         limit=limit,
         facts=VenueFacts(),
     )
-    return problem_with(result, Piece(request, 0, 0, 10 * MINUTE, limit), request, partitions=0)
+    return problem_with(
+        result, Piece(request=request, number=0, start=0, end=10 * MINUTE, limit=limit), request, partitions=0
+    )
 
 
 @pytest.mark.parametrize(
     "result",
     [
-        PieceResult(0, SPANS, 10, 10, ()),
-        PieceResult(0, SPANS, 7, 10, ((MINUTE, 2 * MINUTE), (8 * MINUTE, 10 * MINUTE))),
-        PieceResult(0, (), 0, 10, ((0, 10 * MINUTE),)),
-        PieceResult(0, SPANS, 4, 4, (), closed_until=4 * MINUTE),
+        PieceResult(partition=0, spans=SPANS, rows=10, expected=10, holes=()),
+        PieceResult(
+            partition=0, spans=SPANS, rows=7, expected=10, holes=((MINUTE, 2 * MINUTE), (8 * MINUTE, 10 * MINUTE))
+        ),
+        PieceResult(partition=0, spans=(), rows=0, expected=10, holes=((0, 10 * MINUTE),)),
+        PieceResult(partition=0, spans=SPANS, rows=4, expected=4, holes=(), closed_until=4 * MINUTE),
     ],
 )
 def test_what_adds_up_is_taken(result: PieceResult) -> None:
@@ -44,10 +48,10 @@ def test_what_adds_up_is_taken(result: PieceResult) -> None:
 @pytest.mark.parametrize(
     "result",
     [
-        PieceResult(0, SPANS, 7, 10, ()),
-        PieceResult(0, SPANS, 7, 10, ((MINUTE, 2 * MINUTE),)),
-        PieceResult(0, SPANS, 7, 7, ((MINUTE, 2 * MINUTE),)),
-        PieceResult(0, (), 0, 10, ()),
+        PieceResult(partition=0, spans=SPANS, rows=7, expected=10, holes=()),
+        PieceResult(partition=0, spans=SPANS, rows=7, expected=10, holes=((MINUTE, 2 * MINUTE),)),
+        PieceResult(partition=0, spans=SPANS, rows=7, expected=7, holes=((MINUTE, 2 * MINUTE),)),
+        PieceResult(partition=0, spans=(), rows=0, expected=10, holes=()),
     ],
 )
 def test_candles_that_are_missing_and_in_no_hole_are_a_bad_reply(result: PieceResult) -> None:
@@ -56,11 +60,15 @@ def test_candles_that_are_missing_and_in_no_hole_are_a_bad_reply(result: PieceRe
 
 @pytest.mark.parametrize("limit", [None, 8])
 def test_candles_of_the_range_that_are_not_even_expected_are_a_bad_reply(limit: int | None) -> None:
-    assert "in a range of 10" in problem(PieceResult(0, SPANS, 7, 7, ()), limit)
-    assert "in a range of 10" in problem(PieceResult(0, (), 0, 0, ()), limit)
-    assert "in a range of 4" in problem(PieceResult(0, SPANS, 3, 3, (), closed_until=4 * MINUTE), limit)
+    assert "in a range of 10" in problem(PieceResult(partition=0, spans=SPANS, rows=7, expected=7, holes=()), limit)
+    assert "in a range of 10" in problem(PieceResult(partition=0, spans=(), rows=0, expected=0, holes=()), limit)
+    assert "in a range of 4" in problem(
+        PieceResult(partition=0, spans=SPANS, rows=3, expected=3, holes=(), closed_until=4 * MINUTE), limit
+    )
 
 
 def test_up_to_a_limit_it_adds_up_as_well() -> None:
-    assert problem(PieceResult(0, SPANS, 3, 5, ((MINUTE, 3 * MINUTE),)), limit=3) == ""
-    assert problem(PieceResult(0, SPANS, 3, 5, ()), limit=3) != ""
+    assert (
+        problem(PieceResult(partition=0, spans=SPANS, rows=3, expected=5, holes=((MINUTE, 3 * MINUTE),)), limit=3) == ""
+    )
+    assert problem(PieceResult(partition=0, spans=SPANS, rows=3, expected=5, holes=()), limit=3) != ""

@@ -53,7 +53,20 @@ class Story:
     def submit(self, request_id: str, pieces: int = 1, seconds: int = 1_000, offset: int = 0) -> None:
         end = START + pieces * 10 * MINUTE
         deadline = NOW + seconds * SECOND
-        self.tell(HistoricalAccepted(request_id, "A/B.TEST", "TEST", 60, START, end, None, "", deadline, offset))
+        self.tell(
+            HistoricalAccepted(
+                request_id=request_id,
+                ticker="A/B.TEST",
+                venue="TEST",
+                period_seconds=60,
+                start=START,
+                end=end,
+                limit=None,
+                client_id="",
+                deadline_ns=deadline,
+                offset=offset,
+            )
+        )
 
     def offer(self, kind: Kind = Kind.HISTORICAL, connection: bytes = b"a") -> Dispatch:
         commands = self.tell(SlotOffered(connection, ("TEST",), (kind,), 0.0))
@@ -70,7 +83,16 @@ class Story:
 
 
 def finish_snapshot(story: Story, request_id: str, seconds: int) -> None:
-    story.tell(SnapshotAccepted(request_id, "A/B.TEST", "TEST", "", NOW + seconds * SECOND, 0))
+    story.tell(
+        SnapshotAccepted(
+            request_id=request_id,
+            ticker="A/B.TEST",
+            venue="TEST",
+            client_id="",
+            deadline_ns=NOW + seconds * SECOND,
+            offset=0,
+        )
+    )
     job = story.offer()
     story.tell(
         SnapshotReceived(b"a", cw.Snapshot(ticker="A/B.TEST", request_id=request_id), 0.0),
@@ -81,7 +103,14 @@ def finish_snapshot(story: Story, request_id: str, seconds: int) -> None:
 
 
 def live(request_id: str) -> RealtimeAccepted:
-    return RealtimeAccepted(request_id, "A/B.TEST", "TEST", "", True, (60,))
+    return RealtimeAccepted(
+        request_id=request_id,
+        ticker="A/B.TEST",
+        venue="TEST",
+        client_id="",
+        include_ohlc=True,
+        ohlc_period_seconds=(60,),
+    )
 
 
 def test_the_deadline_of_an_ended_snapshot_spares_a_realtime_request_under_its_id() -> None:
@@ -146,7 +175,10 @@ def test_deadlines_of_ended_requests_are_not_kept() -> None:
 def test_the_journal_is_held_at_the_oldest_request_that_has_not_ended() -> None:
     story = Story()
     assert story.state.oldest_offsets() == (None, None)
-    story.tell(live("live"), SnapshotAccepted("s", "A/B.TEST", "TEST", "", NOW * 2, 3))
+    story.tell(
+        live("live"),
+        SnapshotAccepted(request_id="s", ticker="A/B.TEST", venue="TEST", client_id="", deadline_ns=NOW * 2, offset=3),
+    )
     assert story.state.oldest_offsets() == (3, None)
     story.submit("r4", offset=4)
     story.submit("r5", offset=5)
@@ -169,7 +201,20 @@ def test_a_cancelled_request_counts_what_it_never_got_as_expected(limit: int | N
     story = Story()
     end = START + 30 * MINUTE
     deadline = NOW + 1_000 * SECOND
-    story.tell(HistoricalAccepted("r", "A/B.TEST", "TEST", 60, START, end, limit, "", deadline, 0))
+    story.tell(
+        HistoricalAccepted(
+            request_id="r",
+            ticker="A/B.TEST",
+            venue="TEST",
+            period_seconds=60,
+            start=START,
+            end=end,
+            limit=limit,
+            client_id="",
+            deadline_ns=deadline,
+            offset=0,
+        )
+    )
     story.offer()
     story.tell(CancelAsked("r"))
     [end_of_it] = story.ends("r")

@@ -61,7 +61,16 @@ class Ingestor:
         for at in range(0, len(opens), self._rows_per_page):
             times = opens[at : at + self._rows_per_page]
             ones = np.ones(len(times))
-            candles = Candles(times, ones, ones, ones, ones, ones, ones, ones.astype(np.uint64))
+            candles = Candles(
+                open_time=times,
+                open=ones,
+                high=ones,
+                low=ones,
+                close=ones,
+                volume=ones,
+                quote_volume=ones,
+                trade_count=ones.astype(np.uint64),
+            )
             record = page_record(
                 candles,
                 request_id=job.request_id,

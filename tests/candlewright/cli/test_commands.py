@@ -31,7 +31,18 @@ from tests.fresh_bus import FreshBus
 
 Run = Callable[..., Result]
 START = 1_704_067_200
-FINAL = Notification("r", "BTC/USDT.BINANCE", 60, START * 10**9, (START + 180) * 10**9, Outcome.OK, "", "m", 3, 0)
+FINAL = Notification(
+    request_id="r",
+    ticker="BTC/USDT.BINANCE",
+    period_seconds=60,
+    start=START * 10**9,
+    end=(START + 180) * 10**9,
+    status=Outcome.OK,
+    error_message="",
+    table="m",
+    row_count=3,
+    completed_at=0,
+)
 
 
 def candles() -> pa.Table:
@@ -81,11 +92,28 @@ class FakeClient:
         return [Market(f"BTC/USDT.{venue}", "BTC/USDT", "BTCUSDT", True)]
 
     def snapshot(self, ticker: str) -> Snapshot:
-        return Snapshot(ticker, START * 10**9, START * 10**9, 1.0, None, 2.0, None, None, None, 7)
+        return Snapshot(
+            ticker=ticker,
+            exchange_time=START * 10**9,
+            received_at=START * 10**9,
+            last=1.0,
+            bid=None,
+            ask=2.0,
+            bid_size=None,
+            ask_size=None,
+            volume_24h=None,
+            sequence=7,
+        )
 
     def state(self, request_id: str) -> RequestState:
         state = "done" if request_id == "r" else "unknown"
-        return RequestState(request_id, state, 3, 3, FINAL if state == "done" else None)
+        return RequestState(
+            request_id=request_id,
+            state=state,
+            done_candles=3,
+            expected_candles=3,
+            notification=FINAL if state == "done" else None,
+        )
 
 
 @pytest.fixture
@@ -290,7 +318,9 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
     def status() -> Status:
         part = {"pid": 1, "phase": "running", "ready": state["ready"], "restarts": 2, "problems": []}
         warnings = ("broker: look here",)
-        return Status("supervisor", is_ready=state["ready"], details={"parts": {"broker": part}}, warnings=warnings)
+        return Status(
+            part="supervisor", is_ready=state["ready"], details={"parts": {"broker": part}}, warnings=warnings
+        )
 
     server = StatusServer("127.0.0.1:0", status)
     monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", f"127.0.0.1:{server.port}")

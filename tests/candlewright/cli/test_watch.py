@@ -31,11 +31,35 @@ Run = Callable[..., Result]
 
 
 def bar(number: int, revision: int = 0, close: float = 1.5) -> Bar:
-    return Bar(TICKER, 60, START + number * 60 * 10**9, 1.0, 2.0, 0.5, close, 10.0, None, 3, True, revision, "ticks", 1)
+    return Bar(
+        ticker=TICKER,
+        period_seconds=60,
+        open_time=START + number * 60 * 10**9,
+        open=1.0,
+        high=2.0,
+        low=0.5,
+        close=close,
+        volume=10.0,
+        quote_volume=None,
+        trade_count=3,
+        complete=True,
+        revision=revision,
+        source="ticks",
+        sequence=1,
+    )
 
 
 def tick(number: int, price: float = 5.0) -> Tick:
-    return Tick(TICKER, str(number), START + number * 10**8, price, 0.25, "buy", START, number)
+    return Tick(
+        ticker=TICKER,
+        trade_id=str(number),
+        timestamp=START + number * 10**8,
+        price=price,
+        size=0.25,
+        side="buy",
+        received_at=START,
+        sequence=number,
+    )
 
 
 class FakeStream:

@@ -38,7 +38,7 @@ def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEve
     )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TriggerRelay(Relay):
     """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
     unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once,

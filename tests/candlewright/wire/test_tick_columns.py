@@ -95,7 +95,15 @@ def test_a_thousand_ticks_with_ids_of_one_width_take_the_vector_path() -> None:
     ids = np.arange(10_000, 11_000).astype("S5")
     numbers = np.arange(1_000)
     columns = tick_columns.TickColumns(
-        "BTC/USDT.BINANCE", 1, numbers, numbers * 1.5, numbers * 0.5, (numbers % 3).astype(np.uint8), ids, numbers, -7
+        ticker="BTC/USDT.BINANCE",
+        first_sequence=1,
+        timestamp=numbers,
+        price=numbers * 1.5,
+        size=numbers * 0.5,
+        side=(numbers % 3).astype(np.uint8),
+        trade_id=ids,
+        received_at=numbers,
+        clock_ahead=-7,
     )
     encoded = tick_columns.encode(columns)
     assert tick_columns._decode_usual(encoded) is not None

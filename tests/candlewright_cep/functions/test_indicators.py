@@ -367,7 +367,7 @@ def test_partitions_of_past_days_are_dropped() -> None:
         "SELECT SMA(close, 2) OVER (PARTITION BY ticker, day ORDER BY open_time) AS m "
         "FROM (SELECT ticker, open_time, close, CAST(open_time AS DATE) AS day FROM ohlc)"
     )
-    stream = TriggerStream(compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}))
+    stream = TriggerStream(query=compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}))
     buffer = ReleaseBuffer("open_time", "ticker")
     found: list[float | None] = []
     for start in range(0, table.num_rows, 301):
@@ -379,7 +379,7 @@ def test_partitions_of_past_days_are_dropped() -> None:
 def test_state_of_tickers_that_are_removed_is_forgotten() -> None:
     table = _market(3, 200)
     sql = "SELECT ticker, open_time, EMA(close, 3) OVER (PARTITION BY ticker ORDER BY open_time) AS e FROM ohlc"
-    stream = TriggerStream(compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}))
+    stream = TriggerStream(query=compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}))
     buffer = ReleaseBuffer("open_time", "ticker")
     stream.feed(buffer.push(table.slice(0, 150)).rows, buffer.clock)
     stream.remove("T0", "T3")

@@ -132,12 +132,12 @@ def test_arrays_and_quantifiers_by_parameter_in_patterns(seed: int) -> None:
         assert 1 <= rises == row["rises"] <= 3
         assert row["second"] == float(row["fall"].split(">")[0])
     query = compile_stream(PATTERN, {"ticks": StreamInput(table.schema, ("ts",))}, parameters)
-    stream, buffer = TriggerStream(query), ReleaseBuffer("ts", "ticker")
+    stream, buffer = TriggerStream(query=query), ReleaseBuffer("ts", "ticker")
     streamed: list[dict[str, object]] = []
     for start in range(0, 200, 9):
         streamed += stream.feed(buffer.push(table.slice(start, 9)).rows, buffer.clock).table.to_pylist()
         state = stream.snapshot()
-        stream = TriggerStream(query)
+        stream = TriggerStream(query=query)
         stream.restore(state)
     streamed += stream.feed(buffer.close({"A", "B"}), buffer.clock).table.to_pylist()
     assert sorted(streamed, key=repr) == sorted(found, key=repr)
@@ -235,13 +235,13 @@ def _assert_streams(sql: str, table: pa.Table) -> None:
     query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
     order = sorted(range(table.num_rows), key=lambda row: row + random.Random(row).uniform(0, 5))
     arriving = table.take(pa.array(order))
-    stream, buffer = TriggerStream(query), ReleaseBuffer("ts", "ticker", 24 * 3600 * 10**9)
+    stream, buffer = TriggerStream(query=query), ReleaseBuffer("ts", "ticker", 24 * 3600 * 10**9)
     buffer.advance({"A": -1, "B": -1})
     found: list[dict[str, object]] = []
     for start in range(0, table.num_rows, 23):
         found += stream.feed(buffer.push(arriving.slice(start, 23)).rows, buffer.clock).table.to_pylist()
         state = stream.snapshot()
-        stream = TriggerStream(query)
+        stream = TriggerStream(query=query)
         stream.restore(state)
     assert buffer.late_rows == 0
     found += stream.feed(buffer.close({"A", "B"}), buffer.clock).table.to_pylist()

@@ -70,14 +70,14 @@ def test_a_stream_in_blocks_gives_what_one_evaluation_gives(name: str) -> None:
         f"CLASSIFIER() AS c ALL ROWS PER MATCH PATTERN ({pattern}) DEFINE {define}) AS r"
     )
     query = compile_stream(sql, {"ticks": StreamInput(TABLE.schema, ("n",), "symbol")})
-    running, buffer = TriggerStream(query), ReleaseBuffer("n", "symbol")
+    running, buffer = TriggerStream(query=query), ReleaseBuffer("n", "symbol")
     found = []
     # Large batches go in blocks, small ones row by row: attempts pass from one to the other and back.
     cuts = [0, 9_000, 9_007, 9_500, 17_000, 17_100, _ROWS]
     for start, end in pairwise(cuts):
         found.append(running.feed(buffer.push(TABLE.slice(start, end - start)).rows, buffer.clock).table)
         state = running.snapshot()
-        running = TriggerStream(query)
+        running = TriggerStream(query=query)
         running.restore(state)
     found.append(running.feed(buffer.close({"A", "B", "C", "D"}), buffer.clock).table)
     order = [("symbol", "ascending"), ("n", "ascending")]

@@ -118,7 +118,7 @@ def test_one_open_bar_of_a_ticker_is_all_that_is_kept() -> None:
 
     table = _trades(2, 5_000)
     stream = TriggerStream(
-        compile_stream("SELECT * FROM ticks BARS BY VOLUME 1e9", {"ticks": StreamInput(table.schema, ("ts",))})
+        query=compile_stream("SELECT * FROM ticks BARS BY VOLUME 1e9", {"ticks": StreamInput(table.schema, ("ts",))})
     )
     buffer = ReleaseBuffer("ts", "ticker")
     assert stream.feed(buffer.push(table).rows, buffer.clock).table.num_rows == 0

@@ -74,14 +74,14 @@ def test_any_batching_gives_the_windows_of_the_batch(
     table = data.draw(tables(in_order=True))
     sql = text(form, *intervals)
     query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
-    stream, buffer = TriggerStream(query), ReleaseBuffer("ts", "ticker")
+    stream, buffer = TriggerStream(query=query), ReleaseBuffer("ts", "ticker")
     buffer.advance({"A": -(10**12), "B": -(10**12)})
     found: list[dict[str, Any]] = []
     for start in range(0, table.num_rows, batch):
         found += stream.feed(buffer.push(table.slice(start, batch)).rows, buffer.clock).table.to_pylist()
         if restart:
             state = stream.snapshot()
-            stream = TriggerStream(query)
+            stream = TriggerStream(query=query)
             stream.restore(state)
     found += stream.feed(buffer.close({"A", "B"}), buffer.clock).table.to_pylist()
     assert sorted(map(repr, found)) == sorted(map(repr, evaluate(sql, table).to_pylist()))

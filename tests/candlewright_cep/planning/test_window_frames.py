@@ -93,7 +93,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> Non
 def test_a_lead_comes_with_the_row_that_it_reads_and_keeps_no_more() -> None:
     table = _trades(1, 150)
     sql = "SELECT ticker, n, LEAD(n, 2) OVER (PARTITION BY ticker ORDER BY ts) AS next FROM ticks"
-    stream = TriggerStream(compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}))
+    stream = TriggerStream(query=compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}))
     buffer = ReleaseBuffer("ts", "ticker")
     seen: dict[str, list[int]] = {"A": [], "B": []}
     for row in range(table.num_rows):

@@ -67,7 +67,9 @@ def test_nulls_and_nans_are_groups_and_several_keys_make_one() -> None:
 def test_groups_give_the_rows_of_one_evaluation(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("candlewright_cep.spark.groups.BUNCH_ROWS", size)
     table = _rows(3)
-    run = recognizer(Recognition(_TEXT, "t", table.schema, ("k",), (pa.string(), pa.int64(), pa.int32())))
+    run = recognizer(
+        Recognition(text=_TEXT, name="t", schema=table.schema, keys=("k",), types=(pa.string(), pa.int64(), pa.int32()))
+    )
     found = pa.Table.from_batches(list(run(_cut(table, 3))))
     assert found.schema.names == ["c0", "c1", "c2"]
     assert found.schema.field("c2").type == pa.int32()
@@ -82,14 +84,18 @@ def test_work_has_a_limit_on_an_executor() -> None:
     text = """SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY v MEASURES C.v AS x
               PATTERN (A B* C) DEFINE C AS C.v > STDDEV(B.v) * 1e9 + 9000) AS m"""
     batch = pa.record_batch({"k": ["a"] * 3_000, "v": list(range(3_000))})
-    run = recognizer(Recognition(text, "t", batch.schema, ("k",), (pa.string(), pa.int64())))
+    run = recognizer(
+        Recognition(text=text, name="t", schema=batch.schema, keys=("k",), types=(pa.string(), pa.int64()))
+    )
     with pytest.raises(TriggerRejected, match=r"took more than .* over 3000 rows"):
         list(run([batch]))
 
 
 def test_ties_have_one_order_however_rows_come() -> None:
     rows = pa.table({"t": [2, 1, 2, 1, 2], "id": ["10", "9", "9", "7", "100"], "x": [None, 1.5, 0.5, 2.5, 0.5]})
-    plan = Recognition("", "t", rows.schema, (), (), {}, "t", "id")
+    plan = Recognition(
+        text="", name="t", schema=rows.schema, keys=(), types=(), parameters={}, first="t", numbered="id"
+    )
     wanted = {"t": [1, 1, 2, 2, 2], "id": ["7", "9", "9", "10", "100"], "x": [2.5, 1.5, 0.5, None, 0.5]}
     assert plan.in_order(rows).to_pydict() == wanted
     assert plan.in_order(rows.take([4, 2, 0, 3, 1])).to_pydict() == wanted

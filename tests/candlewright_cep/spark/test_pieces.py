@@ -30,7 +30,7 @@ _END = _START + timedelta(days=1)
 
 def _piece(pattern: str, keys: tuple[str, ...] = ("k",), buckets: int = 3) -> Piece:
     text = f"SELECT * FROM t {_BODY.format(clauses=pattern)}"
-    return Piece(Recognition(text, "t", _SCHEMA, keys, _TYPES, first="t"), "t", buckets)
+    return Piece(Recognition(text=text, name="t", schema=_SCHEMA, keys=keys, types=_TYPES, first="t"), "t", buckets)
 
 
 def _rows(chance: random.Random, count: int) -> pa.Table:
@@ -107,7 +107,7 @@ def test_all_rows_show_the_columns_of_the_rows_alone() -> None:
     text = """SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES CLASSIFIER() AS c ALL ROWS PER MATCH
         PATTERN (A B) DEFINE B AS v > A.v) AS m"""
     types = (pa.string(), _SCHEMA.field("t").type, pa.string(), pa.int32())
-    piece = Piece(Recognition(text, "t", _SCHEMA, ("k",), types, first="t"), "t", 1)
+    piece = Piece(Recognition(text=text, name="t", schema=_SCHEMA, keys=("k",), types=types, first="t"), "t", 1)
     rows = pa.table([["a", "a"], [_START, _START + timedelta(seconds=1)], [1, 2]], schema=_SCHEMA)
     (part,) = packer(piece)(rows.append_column(BUCKET, pa.array([0, 0], pa.int32())).to_batches())
     step = advance(piece, None, part.column(ROWS).to_pylist(), watermark_ms=int(_START.timestamp() * 1000) + 5_000)

@@ -67,7 +67,7 @@ class Feeding:
     found: list[tuple[Any, ...]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.stream = JoinedStream(self.query)
+        self.stream = JoinedStream(query=self.query)
         assert self.query.joined is not None
         for leaf in self.query.joined.leaves():
             place = leaf.name, leaf.period
@@ -105,7 +105,7 @@ class Feeding:
         self.found += [tuple(row) for row in zip(*(column.to_pylist() for column in events.table.columns), strict=True)]
         if self.restarts:
             state = self.stream.snapshot()
-            self.stream = JoinedStream(self.query)
+            self.stream = JoinedStream(query=self.query)
             self.stream.restore(state)
 
 

@@ -67,13 +67,13 @@ def test_one_stream_of_many_numbers_gives_what_each_text_gives_alone(
     assert len({one.key for one in found}) == 1
     values = {ticker: one.values for ticker, one in zip(_TICKERS, found, strict=True)}
     first = dict.fromkeys(_TICKERS, 0)
-    stream = TriggerStream(_query(sqls[0]).with_slots(found[0]), tickers=first, numbers=values)
+    stream = TriggerStream(query=_query(sqls[0]).with_slots(found[0]), tickers=first, numbers=values)
     table = _table(rows)
     buffer = ReleaseBuffer("ts", "ticker")
     parts = []
     for start in range(0, table.num_rows, size):
         parts.append(stream.feed(buffer.push(table.slice(start, size)).rows, buffer.clock).table)
-        again = TriggerStream(_query(sqls[0]).with_slots(found[0]), tickers=first, numbers=values)
+        again = TriggerStream(query=_query(sqls[0]).with_slots(found[0]), tickers=first, numbers=values)
         again.restore(stream.snapshot())
         stream = again
     parts.append(stream.feed(buffer.close(set(_TICKERS)), buffer.clock).table)

@@ -40,7 +40,7 @@ class Running:
     def __init__(self, sql: str, limits: Limits | None = None, closes: bool = False) -> None:
         self.query = compile_stream(sql, {"ticks": TICKS}, limits=limits or Limits(), partitions_close=closes)
         self.buffer = ReleaseBuffer("ts", "ticker")
-        self.stream = TriggerStream(self.query)
+        self.stream = TriggerStream(query=self.query)
 
     def push(self, *rows: tuple[str, float, float]) -> list[tuple[Any, ...]]:
         return shown(self.events(*rows))
@@ -56,7 +56,7 @@ class Running:
 
     def restart(self) -> None:
         state = self.stream.snapshot()
-        self.stream = TriggerStream(self.query)
+        self.stream = TriggerStream(query=self.query)
         self.stream.restore(state)
 
 
@@ -427,7 +427,7 @@ def test_partitions_that_span_tickers_wait_for_the_slowest() -> None:
 def test_rows_from_before_the_registration_do_not_exist() -> None:
     query = compile_stream(match("MEASURES A.price AS p PATTERN (A)"), {"ticks": TICKS})
     buffer = ReleaseBuffer("ts", "ticker")
-    stream = TriggerStream(query, active_from=2)
+    stream = TriggerStream(query=query, active_from=2)
     released = buffer.push(ticks(("T", 0, 1), ("T", 1, 2), ("T", 2, 3), ("T", 3, 4))).rows
     assert shown(stream.feed(released, buffer.clock)) == [("T", 3.0), ("T", 4.0)]
 

@@ -67,7 +67,7 @@ def test_a_row_comes_with_the_last_row_of_its_frame() -> None:
         }
     )
     text = over("AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE B AS B.price > A.price", rows=2)
-    stream = TriggerStream(compile_stream(text, {"ticks": StreamInput(table.schema, ("ts",))}))
+    stream = TriggerStream(query=compile_stream(text, {"ticks": StreamInput(table.schema, ("ts",))}))
     shown = []
     for row in range(5):
         rows = table.slice(row, 1).append_column("_sequence", pa.array([row], pa.int64()))

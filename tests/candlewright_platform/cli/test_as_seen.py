@@ -48,7 +48,15 @@ def settings(tmp_path_factory: pytest.TempPathFactory, bars: Sequence[bytes]) ->
     create_tables(catalog)
     start_ms = T0 // 1_000_000
     records = [
-        StoredRecord("ohlc", 0, offset, start_ms + offset // 2 * 1_000, TICKER.encode(), value, {})
+        StoredRecord(
+            topic="ohlc",
+            partition=0,
+            offset=offset,
+            timestamp_ms=start_ms + offset // 2 * 1_000,
+            key=TICKER.encode(),
+            value=value,
+            headers={},
+        )
         for offset, value in enumerate(bars)
     ]
     for first in range(0, BARS, 40):

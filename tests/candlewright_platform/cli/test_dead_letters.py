@@ -117,7 +117,9 @@ def test_without_a_platform_one_sentence_reports_it(tmp_path: Path) -> None:
 def test_without_a_platform_on_this_folder_the_running_ones_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(StatusServer("127.0.0.1:0", lambda: Status("up", True, details={"data_dir": "/elsewhere"}))) as page:
+    with closing(
+        StatusServer("127.0.0.1:0", lambda: Status(part="up", is_ready=True, details={"data_dir": "/elsewhere"}))
+    ) as page:
         monkeypatch.setenv("CANDLEWRIGHT_HTTP__BIND", f"127.0.0.1:{page.port}")
         result = run("list", "--data-dir", str(tmp_path))
     assert "add --data-dir /elsewhere" in str(result.exception)

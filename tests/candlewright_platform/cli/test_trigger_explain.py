@@ -102,13 +102,23 @@ def test_a_time_that_is_none_is_wrong_usage(run: Run) -> None:
 
 
 def test_the_newest_trades_are_read_from_as_far_back_as_it_takes(data_dir: Path) -> None:  # noqa: F811
-    trigger = TriggerInfo("every", "price > 1", (TICKER,), "active", "", 0, 0)
+    trigger = TriggerInfo(
+        trigger_id="every", sql="price > 1", tickers=(TICKER,), state="active", reason="", registered_at=0, events=0
+    )
     found = explaining.run(Settings(data_dir=data_dir), trigger, {}, ticker=None, at=time.time_ns())
     assert found.explanation.rows == 2_000
 
 
 def test_conditions_of_a_registered_view_are_shown(data_dir: Path) -> None:  # noqa: F811
-    trigger = TriggerInfo("view", "SELECT * FROM dear WHERE size > 2", (TICKER,), "active", "", 0, 0)
+    trigger = TriggerInfo(
+        trigger_id="view",
+        sql="SELECT * FROM dear WHERE size > 2",
+        tickers=(TICKER,),
+        state="active",
+        reason="",
+        registered_at=0,
+        events=0,
+    )
     view = {"dear": "CREATE VIEW dear AS SELECT * FROM ticks WHERE price > 15"}
     found = explaining.run(Settings(data_dir=data_dir), trigger, view, ticker=TICKER, at=time.time_ns())
     assert [stage.text for stage in found.explanation.stages] == ["price > 15", "size > 2"]
@@ -143,7 +153,9 @@ def explain_dips(
     sql = f"""SELECT * FROM (SELECT ticker, fired_at, trigger_id FROM trigger_events WHERE {wanted}) MATCH_RECOGNIZE (
         PARTITION BY ticker ORDER BY fired_at MEASURES LAST(fired_at) AS at
         PATTERN (A B{{2}}) WITHIN INTERVAL '2' HOUR DEFINE B AS trigger_id = A.trigger_id)"""
-    trigger = TriggerInfo("dips", sql, tickers, "active", "", 0, 0)
+    trigger = TriggerInfo(
+        trigger_id="dips", sql=sql, tickers=tickers, state="active", reason="", registered_at=0, events=0
+    )
     return explaining.run(settings, trigger, {}, ticker=ticker, at=None if at is None else to_nanoseconds(at))
 
 

@@ -25,7 +25,9 @@ def main() -> None:
         subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], process_group=0)
     name = sys.argv[1]
     page = StatusServer(
-        "127.0.0.1:0", lambda: Status(name, is_ready=True), port_file=Path(os.environ["CANDLEWRIGHT_HTTP_PORT_FILE"])
+        "127.0.0.1:0",
+        lambda: Status(part=name, is_ready=True),
+        port_file=Path(os.environ["CANDLEWRIGHT_HTTP_PORT_FILE"]),
     )
     print(f"{name} runs", flush=True)
     stop.wait()

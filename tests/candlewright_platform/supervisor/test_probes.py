@@ -29,12 +29,12 @@ def test_a_kept_connection_is_reused_and_reopened_after_a_restart(
     async def ask() -> None:
         probe = StatusPage(tmp_path / "part.http")
         assert not (await probe.ask()).answered
-        first = serve(tmp_path, Status("part", is_ready=False, problems=("no bus",)))
+        first = serve(tmp_path, Status(part="part", is_ready=False, problems=("no bus",)))
         for _ in range(3):
             answer = await probe.ask()
             assert (answer.answered, answer.is_ready, answer.problems) == (True, False, ("no bus",))
         assert connections == 1
-        second = serve(tmp_path, Status("part", is_ready=True))
+        second = serve(tmp_path, Status(part="part", is_ready=True))
         first.close()
         assert (await probe.ask()).is_ready
         assert connections == 2

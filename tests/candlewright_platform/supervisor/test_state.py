@@ -56,7 +56,7 @@ def silent(part: str, at: float) -> Probed:
 
 def running() -> Supervision:
     """All parts started at 0 and ready at 1."""
-    supervision = Supervision(PLANS)
+    supervision = Supervision(plans=PLANS)
     supervision.handle(Begun(0.0))
     for plan in PLANS:
         supervision.handle(Started(plan.name, 0.0))
@@ -69,11 +69,11 @@ def starts(commands: list[Command]) -> list[str]:
 
 
 def test_only_the_bus_starts_first() -> None:
-    assert Supervision(PLANS).handle(Begun(0.0)) == [Start("redis")]
+    assert Supervision(plans=PLANS).handle(Begun(0.0)) == [Start("redis")]
 
 
 def test_the_others_start_when_the_bus_is_ready() -> None:
-    supervision = Supervision(PLANS)
+    supervision = Supervision(plans=PLANS)
     supervision.handle(Begun(0.0))
     supervision.handle(Started("redis", 0.0))
     assert starts(supervision.handle(ready("redis", 0.5, is_ready=False))) == []
@@ -81,11 +81,11 @@ def test_the_others_start_when_the_bus_is_ready() -> None:
 
 
 def test_parts_without_a_bus_of_their_own_start_at_once() -> None:
-    assert starts(Supervision([PartPlan("relay", 2)]).handle(Begun(0.0))) == ["relay"]
+    assert starts(Supervision(plans=[PartPlan("relay", 2)]).handle(Begun(0.0))) == ["relay"]
 
 
 def test_ready_is_printed_once_all_parts_are_ready() -> None:
-    supervision = Supervision(PLANS)
+    supervision = Supervision(plans=PLANS)
     supervision.handle(Begun(0.0))
     said: list[Command] = []
     for at in (1.0, 2.0):
@@ -106,7 +106,7 @@ def test_a_dead_part_starts_again_after_a_short_pause() -> None:
 
 
 def test_a_part_that_refuses_its_settings_is_not_started_again() -> None:
-    supervision = Supervision(PLANS)
+    supervision = Supervision(plans=PLANS)
     supervision.handle(Begun(0.0))
     for name in ("redis", "broker"):
         supervision.handle(Started(name, 1.0))
@@ -168,7 +168,7 @@ def test_an_answer_in_between_saves_it() -> None:
 
 
 def test_a_slow_starter_has_its_own_patience() -> None:
-    supervision = Supervision([PartPlan("spark", 2, start_seconds=300.0)])
+    supervision = Supervision(plans=[PartPlan("spark", 2, start_seconds=300.0)])
     supervision.handle(Begun(0.0))
     supervision.handle(Started("spark", 0.0))
     assert supervision.handle(silent("spark", 299.0)) == []
@@ -201,7 +201,7 @@ def test_what_does_not_stop_in_time_is_killed() -> None:
 
 
 def test_what_was_still_starting_is_killed_soon() -> None:
-    supervision = Supervision([PartPlan("spark", 2, stop_seconds=20.0)])
+    supervision = Supervision(plans=[PartPlan("spark", 2, stop_seconds=20.0)])
     supervision.handle(Begun(0.0))
     supervision.handle(Started("spark", 0.0))
     supervision.handle(StopAsked(10.0))
@@ -211,7 +211,7 @@ def test_what_was_still_starting_is_killed_soon() -> None:
 
 
 def test_stopping_while_nothing_runs_finishes_at_once() -> None:
-    assert Supervision(PLANS).handle(StopAsked(0.0)) == [Finish()]
+    assert Supervision(plans=PLANS).handle(StopAsked(0.0)) == [Finish()]
 
 
 def test_nothing_starts_after_a_stop() -> None:
@@ -227,7 +227,7 @@ def test_nothing_starts_after_a_stop() -> None:
     )
 )
 def test_every_stop_ends_and_no_living_part_is_started(script: list[tuple[str, PartPlan]]) -> None:
-    supervision = Supervision(PLANS)
+    supervision = Supervision(plans=PLANS)
     alive: set[str] = set()
     finished = 0
 
@@ -271,7 +271,7 @@ def standby(part: str, at: float) -> Probed:
 
 
 def test_a_standby_is_announced_as_one_and_as_ready_once_it_has_taken_over() -> None:
-    supervision = Supervision(PLANS)
+    supervision = Supervision(plans=PLANS)
     supervision.handle(Begun(0.0))
     for plan in PLANS:
         supervision.handle(Started(plan.name, 0.0))
@@ -297,7 +297,7 @@ def test_a_part_that_waits_for_a_service_is_not_started_again() -> None:
 
 
 def test_a_part_that_never_was_ready_may_wait_as_well() -> None:
-    supervision = Supervision(PLANS)
+    supervision = Supervision(plans=PLANS)
     supervision.handle(Begun(0.0))
     supervision.handle(Started("spark", 0.0))
     supervision.handle(waiting("spark", 1.0))

@@ -21,7 +21,15 @@ MINUTES = 5
 
 def stored(topic: str, offset: int, second: float, value: bytes) -> StoredRecord:
     """A record that came when the exchange's clock was at `second`."""
-    return StoredRecord(topic, 0, offset, (T0 + round(second * SECOND)) // 1_000_000, TICKER.encode(), value, {})
+    return StoredRecord(
+        topic=topic,
+        partition=0,
+        offset=offset,
+        timestamp_ms=(T0 + round(second * SECOND)) // 1_000_000,
+        key=TICKER.encode(),
+        value=value,
+        headers={},
+    )
 
 
 def a_trade_a_second(prefix: str, far: int | None) -> list[StoredRecord]:

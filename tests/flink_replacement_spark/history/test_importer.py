@@ -35,7 +35,7 @@ class Importing(Bench):
     def order(self, minutes: range, close: float = 1.5) -> str:
         import_id = uuid.uuid4().hex
         pq.write_table(candles(minutes, close), rows_of(self.settings.data_dir, import_id))
-        self.bus.put(bus_topics.TABLE_IMPORTS, {import_id: Import(import_id, rows=len(minutes)).to_bytes()})
+        self.bus.put(bus_topics.TABLE_IMPORTS, {import_id: Import(import_id=import_id, rows=len(minutes)).to_bytes()})
         return import_id
 
     def outcome(self, import_id: str) -> Import:

@@ -39,7 +39,7 @@ class Trades(Importing):
     def file(self, *rows: dict[str, Any]) -> str:
         import_id = uuid.uuid4().hex
         pq.write_table(pa.Table.from_pylist(list(rows), SCHEMA), rows_of(self.settings.data_dir, import_id))
-        self.bus.put(bus_topics.TABLE_IMPORTS, {import_id: Import(import_id, rows=len(rows)).to_bytes()})
+        self.bus.put(bus_topics.TABLE_IMPORTS, {import_id: Import(import_id=import_id, rows=len(rows)).to_bytes()})
         return import_id
 
     def done(self, *rows: dict[str, Any]) -> str:

@@ -261,7 +261,10 @@ def test_a_client_that_leaves_takes_its_periods_with_it(partition: LivePartition
 
 def test_periods_of_a_state_that_made_them_of_all_tickers_are_made_where_they_are_wanted() -> None:
     old = LivePartition(0, 3_600 * SECOND)
-    old.makers = [BarMaker([*PERIODS, 120, 240], 0, 3_600 * SECOND), BarMaker([1, 5], 0, 3_600 * SECOND)]
+    old.makers = [
+        BarMaker(periods=[*PERIODS, 120, 240], lateness_ns=0, horizon_ns=3_600 * SECOND),
+        BarMaker(periods=[1, 5], lateness_ns=0, horizon_ns=3_600 * SECOND),
+    ]
     old.process([_batch(1, (1, "1", 2.0), (61, "2", 3.0))], [_covered()])
     old._wishes[TICKER] = _Wishes(False, frozenset({120, 5}))
     partition = LivePartition.load(old.save())

@@ -34,7 +34,10 @@ class _Noted(LivePartition):
 def test_trades_are_cut_into_parts_by_their_sizes_however_they_were_read(
     reads: Sequence[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = [StoredRecord("ticks", 0, offset, 1_000, b"", value, {}) for offset, value in enumerate(VALUES)]
+    stored = [
+        StoredRecord(topic="ticks", partition=0, offset=offset, timestamp_ms=1_000, key=b"", value=value, headers={})
+        for offset, value in enumerate(VALUES)
+    ]
 
     def records_of(url: str, ranges: object, tag: int) -> Iterator[list[StoredRecord]]:
         left = iter(stored)
@@ -81,7 +84,10 @@ def test_a_bar_begun_with_a_candle_that_tells_no_count_or_quote_volume_has_none(
     ]
     assert (*told, published.volume, published.complete) == (*expected, 5.0, True)
 
-    on_bus = [StoredRecord("ohlc", 0, offset, 1, None, value, {}) for offset, value in enumerate(sent)]
+    on_bus = [
+        StoredRecord(topic="ohlc", partition=0, offset=offset, timestamp_ms=1, key=None, value=value, headers={})
+        for offset, value in enumerate(sent)
+    ]
     stored = published_bars(on_bus).to_pylist()
     rows = [(row["quote_volume"], row["trade_count"]) for row in stored if row["period_seconds"] == 300]
     assert rows == [expected]

@@ -126,7 +126,16 @@ def columns(*ids: int) -> TickColumns:
     times = np.array([T0 + trade_id * SECOND + 1 for trade_id in ids], np.int64)
     ones = np.ones(len(ids))
     names = np.array([str(trade_id).encode() for trade_id in ids])
-    return TickColumns(TICKER, 1, times, ones, ones, ones.astype(np.uint8), names, np.zeros(len(ids), np.int64))
+    return TickColumns(
+        ticker=TICKER,
+        first_sequence=1,
+        timestamp=times,
+        price=ones,
+        size=ones,
+        side=ones.astype(np.uint8),
+        trade_id=names,
+        received_at=np.zeros(len(ids), np.int64),
+    )
 
 
 @pytest.fixture
@@ -151,7 +160,19 @@ def test_a_candle_of_the_exchange_outranks_bars_that_reach_the_table_later(case:
     case.publish((1, 0, 1.0))
     case.drain()
     case.publish((1, 1, 2.0), (2, 0, 2.0))
-    rows = published_bars([StoredRecord("ohlc", 0, 0, 1, None, bar(1, 0, 7.0).SerializeToString(), {})])
+    rows = published_bars(
+        [
+            StoredRecord(
+                topic="ohlc",
+                partition=0,
+                offset=0,
+                timestamp_ms=1,
+                key=None,
+                value=bar(1, 0, 7.0).SerializeToString(),
+                headers={},
+            )
+        ]
+    )
     place = rows.schema.get_field_index("source")
     candle = rows.set_column(place, "source", pa.array(["exchange"])).append_column("updated_at", rows["known_at"])
     Rewriting(case).merge(candle.select(OHLC.arrow_schema.names).cast(OHLC.arrow_schema), {})
@@ -165,7 +186,16 @@ def test_bars_that_clients_publish_reach_no_table_whatever_they_say(case: Case) 
         sent = record_of(bus_topics.OHLC, told.SerializeToString(), now_ns=now_ns)
         assert OHLCV.FromString(sent.value).from_client
         case.bus.publish(bus_topics.OHLC, [sent])
-        assert published_bars([StoredRecord("ohlc", 0, 0, 1, None, sent.value, {})]).num_rows == 0
+        assert (
+            published_bars(
+                [
+                    StoredRecord(
+                        topic="ohlc", partition=0, offset=0, timestamp_ms=1, key=None, value=sent.value, headers={}
+                    )
+                ]
+            ).num_rows
+            == 0
+        )
     case.publish((4, 0, 1.0))
     case.drain()
     assert case.stored() == [(4, 1.0, "ticks")]

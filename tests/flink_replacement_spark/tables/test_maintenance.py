@@ -58,7 +58,7 @@ def test_whole_days_past_the_retention_go_and_no_younger_trade_does(
     young = [first_kept, first_kept + second, midnight]
     append_or_find(load_table(catalog, TICKS), _rows(old + young), {"candlewright.batch-id": "retention"})
     maintenance = Maintenance(
-        platform.driver.session, catalog, platform.driver.locks, minutes=1, ticks_retention_days=3
+        session=platform.driver.session, catalog=catalog, locks=platform.driver.locks, minutes=1, ticks_retention_days=3
     )
 
     def kept() -> list[datetime]:
@@ -89,7 +89,9 @@ def test_the_heap_that_maintenance_took_is_given_back(platform: Platform, monkey
     grown = runtime.totalMemory()
     text.setLength(0)
     text.trimToSize()
-    maintenance = Maintenance(session, open_catalog(platform.settings), platform.driver.locks, minutes=1)
+    maintenance = Maintenance(
+        session=session, catalog=open_catalog(platform.settings), locks=platform.driver.locks, minutes=1
+    )
     maintenance.run_all(threading.Event())
     assert maintenance.last_problem == ""
     assert runtime.totalMemory() < grown - size // 2
@@ -112,7 +114,7 @@ def _maintenance(monkeypatch: pytest.MonkeyPatch, session: Any, location: str) -
     empty = SimpleNamespace(snapshots=[])
     table = SimpleNamespace(location=lambda: location, current_snapshot=lambda: None, metadata=empty)
     monkeypatch.setattr("flink_replacement_spark.tables.maintenance.load_table", lambda *_: table)
-    return Maintenance(session, SimpleNamespace(), TableLocks(), minutes=1)  # type: ignore[arg-type]
+    return Maintenance(session=session, catalog=SimpleNamespace(), locks=TableLocks(), minutes=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("location", "is_listed"), [("s3://lake/market/ticks", True), ("file:///d/ticks", False)])
@@ -152,7 +154,7 @@ def test_a_catalog_that_is_locked_for_long_is_seen_and_ends_no_maintenance(
     for number in range(3):
         rows = _rows([datetime.now(UTC)])
         append_or_find(load_table(catalog, TICKS), rows, {"candlewright.batch-id": f"locked {number}"})
-    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(), minutes=0)
+    maintenance = Maintenance(session=cast(SparkSession, None), catalog=catalog, locks=TableLocks(), minutes=0)
     stopping = threading.Event()
     with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -188,7 +190,7 @@ def test_a_table_that_cannot_be_read_keeps_no_other_from_being_trimmed(
         monkeypatch.setattr(f"flink_replacement_spark.tables.maintenance.{name}", value)
     catalog = _with_files(tmp_path, days=1, files=3)
     Path(load_table(catalog, OHLC).metadata_location.removeprefix("file://")).write_text("{")
-    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(), minutes=0)
+    maintenance = Maintenance(session=cast(SparkSession, None), catalog=catalog, locks=TableLocks(), minutes=0)
     maintenance.trim_all()
     assert maintenance.last_problem.startswith("maintenance (trim ohlc)")
     assert len(load_table(catalog, TICKS).metadata.snapshots) < 3
@@ -220,7 +222,7 @@ def test_a_piece_that_cannot_be_read_keeps_no_other_from_being_merged(
     table = load_table(catalog, TICKS)
     broken = next(iter(table.scan().plan_files())).file.file_path
     Path(broken.removeprefix("file://")).write_bytes(b"not a data file")
-    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(), minutes=0)
+    maintenance = Maintenance(session=cast(SparkSession, None), catalog=catalog, locks=TableLocks(), minutes=0)
     with pytest.raises(Exception, match="Parquet"):
         maintenance.compact(TICKS)
     assert _Commits.merged == [5, 5, 5]
@@ -235,7 +237,7 @@ def test_a_piece_that_may_not_be_committed_leaves_no_file(tmp_path: Path, monkey
     def refuse(summary: object) -> dict[str, str]:
         raise RoleLost("driver", 1, 2)
 
-    maintenance = Maintenance(cast(SparkSession, None), catalog, TableLocks(refuse), minutes=0)
+    maintenance = Maintenance(session=cast(SparkSession, None), catalog=catalog, locks=TableLocks(refuse), minutes=0)
     with pytest.raises(RoleLost):
         maintenance.compact(TICKS)
     assert _data_files(tmp_path) == before

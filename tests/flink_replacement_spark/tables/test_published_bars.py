@@ -20,7 +20,15 @@ def record(partition: int, offset: int, time_ms: int) -> StoredRecord:
         ticker=TICKER, period_seconds=60, open_time=offset * 60_000_000_000, open=1.0, high=1.0, low=1.0, close=1.0,
         volume=1.0, complete=True, source="ticks",
     )  # fmt: skip
-    return StoredRecord("ohlc", partition, offset, time_ms, TICKER.encode(), bar.SerializeToString(), {})
+    return StoredRecord(
+        topic="ohlc",
+        partition=partition,
+        offset=offset,
+        timestamp_ms=time_ms,
+        key=TICKER.encode(),
+        value=bar.SerializeToString(),
+        headers={},
+    )
 
 
 @given(
@@ -38,11 +46,13 @@ def test_a_millisecond_that_two_commits_share_is_counted_through(
 
     ends = [(0,) * PARTITIONS, *sorted(cuts), (12,) * PARTITIONS]
     bounds = [tuple(map(max, zip(*ends[: place + 1], strict=True))) for place in range(len(ends))]
-    taken = Taken(0, "", {}, {}, (), is_repeat=False)
+    taken = Taken(number=0, name="", start={}, end={}, records=(), is_repeat=False)
     found: list[pa.Table] = []
     for starts, stops in pairwise(bounds):
         records = [part for log, a, b in zip(logs, starts, stops, strict=True) for part in log[a:b]]
-        taken = Taken(0, "", {}, {}, records, is_repeat=False, moments=taken.moments_after())
+        taken = Taken(
+            number=0, name="", start={}, end={}, records=records, is_repeat=False, moments=taken.moments_after()
+        )
         found.append(published_bars(taken.records, taken.moments))
     rows = [row for part in found for row in part.to_pylist()]
     assert sorted(map(str, rows)) == sorted(map(str, whole))

@@ -45,7 +45,7 @@ def bus(redis: EmbeddedRedis) -> Iterator[Bus]:
 
 
 def owner(url: str, number: int, rules: TriggerRules = RULES) -> TriggerOwner:
-    return TriggerOwner(url, "q", number, rules, Settings())
+    return TriggerOwner(url=url, query_id="q", owner=number, rules=rules, settings=Settings())
 
 
 @pytest.mark.parametrize(("share_ns", "count"), [(0, 400), (1, 100)], ids=["at once", "behind"])

@@ -13,7 +13,9 @@ TIMEOUT = 10.0
 
 
 def offered(life: str, offset: int = 0) -> GroupRecord:
-    return GroupRecord(StoredRecord("t", 0, offset, 0, None, b"", {}), 1, life)
+    return GroupRecord(
+        StoredRecord(topic="t", partition=0, offset=offset, timestamp_ms=0, key=None, value=b"", headers={}), 1, life
+    )
 
 
 def test_what_was_given_once_or_again_is_acknowledged_as_itself() -> None:

@@ -8,7 +8,10 @@ from gateways.kafka_pixy.line import READ_AHEAD_SECONDS, Line, Want
 
 
 def offered(offset: int, deliveries: int = 1, partition: int = 0) -> GroupRecord:
-    return GroupRecord(StoredRecord("t", partition, offset, 0, None, b"", {}), deliveries)
+    return GroupRecord(
+        StoredRecord(topic="t", partition=partition, offset=offset, timestamp_ms=0, key=None, value=b"", headers={}),
+        deliveries,
+    )
 
 
 def line(capacity: int = 3, max_pending: int = 10, max_retries: int = -1, **fields: object) -> Line[str]:

@@ -28,7 +28,7 @@ def candles_at(opens: list[int], shift: float = 0.0) -> Candles:
         return EMPTY
     times = np.array(sorted(opens), np.int64)
     price = (times // SECOND % 100_000).astype(np.float64) + shift
-    return Candles(times, price, price + 2, price - 1, price + 1, price / 3)
+    return Candles(open_time=times, open=price, high=price + 2, low=price - 1, close=price + 1, volume=price / 3)
 
 
 class FakeClient:
@@ -52,7 +52,7 @@ class FakeClient:
         return await ask()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FakeSource:
     """Holds `opens`; a page has at most `page` rows, or what `sizes` says for the n-th page."""
 
@@ -136,7 +136,16 @@ def test_any_paging_of_any_candles_with_holes_gives_exactly_those(
     now = base + clock * period + SETTLE_NS
     begin = base + start * period - unaligned
     job = HistoryJob("BTC/USDT", period_seconds, begin, begin + length * period, limit)
-    source = FakeSource(held, fill, max_candles, is_wide, 0, sizes, set(), spill)
+    source = FakeSource(
+        opens=held,
+        fill=fill,
+        max_candles=max_candles,
+        is_wide=is_wide,
+        depth=0,
+        sizes=sizes,
+        lies_empty=set(),
+        spill=spill,
+    )
     summary, got, _ = asyncio.run(_run(source, job, now))
 
     wanted = sorted(time for time in held if job.start <= time < job.end and time + period <= now)
@@ -160,7 +169,7 @@ def test_any_paging_of_any_candles_with_holes_gives_exactly_those(
 @settings(deadline=None)
 def test_one_page_that_is_empty_by_mistake_costs_no_candle(lie: int, fill: Fill) -> None:
     held = [BASE + n * MINUTE for n in range(60)]
-    source = FakeSource(held, fill, 10, fill is Fill.OLDEST_FIRST, lies_empty={lie})
+    source = FakeSource(opens=held, fill=fill, max_candles=10, is_wide=fill is Fill.OLDEST_FIRST, lies_empty={lie})
     summary, got, _ = asyncio.run(
         _run(source, HistoryJob("BTC/USDT", 60, held[0], held[-1] + 1), held[-1] + 9 * MINUTE)
     )
@@ -175,7 +184,7 @@ async def test_a_page_that_repeats_is_not_progress() -> None:
             return Page(candles_at(self.opens[:10]))
 
     held = [BASE + n * MINUTE for n in range(50)]
-    source = Stuck(held)
+    source = Stuck(opens=held)
     with pytest.raises(BadReply, match="no progress"):
         await _run(source, HistoryJob("BTC/USDT", 60, held[0], held[-1]), held[-1] + MINUTE)
     assert len(source.asked) == 2
@@ -188,7 +197,7 @@ async def test_an_unknown_exchange_that_answers_an_old_window_with_its_newest_is
         async def page(self, query: Query, progress: Progress) -> Page:
             return Page(candles_at(held[-10:]))
 
-    source = Newest(held, Fill.UNKNOWN, is_wide=False)
+    source = Newest(opens=held, fill=Fill.UNKNOWN, is_wide=False)
     with pytest.raises(DepthExceeded, match="keeps none"):
         await _run(source, HistoryJob("BTC/USDT", 60, held[0], held[50]), held[-1] + 2 * MINUTE)
 
@@ -197,13 +206,13 @@ async def test_an_unknown_exchange_that_answers_an_old_window_with_its_newest_is
 async def test_candles_off_the_grid_are_refused_not_shifted(shifts: tuple[int, int], error: type[Exception]) -> None:
     held = [BASE + n * MINUTE + shift * SECOND for n, shift in enumerate(shifts)]
     with pytest.raises(error, match="do not open on"):
-        await _run(FakeSource(held), HistoryJob("BTC/USDT", 60, BASE, BASE + 10 * MINUTE), BASE + 60 * MINUTE)
+        await _run(FakeSource(opens=held), HistoryJob("BTC/USDT", 60, BASE, BASE + 10 * MINUTE), BASE + 60 * MINUTE)
 
 
 async def test_an_open_candle_is_left_out_and_not_expected() -> None:
     held = [BASE + n * MINUTE for n in range(10)]
     summary, got, _ = await _run(
-        FakeSource(held), HistoryJob("BTC/USDT", 60, BASE, BASE + 100 * MINUTE), held[-1] + MINUTE - 1
+        FakeSource(opens=held), HistoryJob("BTC/USDT", 60, BASE, BASE + 100 * MINUTE), held[-1] + MINUTE - 1
     )
     assert got == held[:-1]
     assert (summary.expected, summary.holes) == (9, ())
@@ -218,7 +227,7 @@ async def test_what_the_exchange_calls_unfinished_is_unfinished_whatever_its_clo
             return Page(page.candles.between(0, held[-1]), held[-1])
 
     now = held[-1] + 60 * MINUTE
-    summary, got, _ = await _run(Marked(held, max_candles=20), HistoryJob("BTC/USDT", 60, BASE, now), now)
+    summary, got, _ = await _run(Marked(opens=held, max_candles=20), HistoryJob("BTC/USDT", 60, BASE, now), now)
     assert got == held[:-1]
     assert (summary.expected, summary.holes) == (9, ())
     assert summary.exchange_time < held[-1] + MINUTE
@@ -227,7 +236,7 @@ async def test_what_the_exchange_calls_unfinished_is_unfinished_whatever_its_clo
 async def test_the_newest_candle_is_requested_after_the_time_for_late_trades() -> None:
     held = [BASE + n * MINUTE for n in range(11)]
     progress = HastyProgress()
-    source = FakeSource(held, max_candles=20)
+    source = FakeSource(opens=held, max_candles=20)
     job = HistoryJob("BTC/USDT", 60, BASE, held[-1])
     _, got, _ = await _run(source, job, held[-1] + SECOND, progress)
     assert got == held[:-1]
@@ -264,7 +273,14 @@ async def test_a_replica_that_lags_costs_no_candle_and_no_part_of_one(
     opens = [BASE + n * MINUTE for n in range(300)]
     now = opens[-1] + MINUTE + SETTLE_NS
     # In a quiet market no later candle shows that the answer is up to date.
-    source = Replicas(opens if is_quiet else [*opens, opens[-1] + MINUTE], fill, 300, False, now=now, lags=lags)
+    source = Replicas(
+        opens=opens if is_quiet else [*opens, opens[-1] + MINUTE],
+        fill=fill,
+        max_candles=300,
+        is_wide=False,
+        now=now,
+        lags=lags,
+    )
     summary, got, parts = await _run(source, HistoryJob("BTC/USDT", 60, BASE, opens[-1] + MINUTE), now)
     assert got == opens
     assert (summary.rows, summary.expected, summary.holes) == (300, 300, ())
@@ -275,12 +291,12 @@ async def test_a_hole_at_the_newest_end_is_believed_after_some_time_or_a_later_c
     held = [BASE + n * MINUTE for n in range(10)]
     job = HistoryJob("BTC/USDT", 60, BASE, BASE + 15 * MINUTE)
     progress = HastyProgress()
-    silent = FakeSource(held, max_candles=20)
+    silent = FakeSource(opens=held, max_candles=20)
     summary, got, _ = await _run(silent, job, BASE + 16 * MINUTE, progress)
     assert (got, summary.holes) == (held, ((BASE + 10 * MINUTE, BASE + 15 * MINUTE),))
     assert progress.slept == list(PAUSES)
     progress = HastyProgress()
-    trading = FakeSource([*held, BASE + 15 * MINUTE], max_candles=20)
+    trading = FakeSource(opens=[*held, BASE + 15 * MINUTE], max_candles=20)
     summary, got, _ = await _run(trading, job, BASE + 16 * MINUTE, progress)
     assert (got, summary.holes) == (held, ((BASE + 10 * MINUTE, BASE + 15 * MINUTE),))
     assert (progress.slept, len(trading.asked)) == ([], 1)
@@ -291,7 +307,9 @@ async def test_a_limit_that_is_reached_early_does_not_wait_for_the_newest_candle
     held = [BASE + n * MINUTE for n in range(10)]
     progress = HastyProgress()
     job = HistoryJob("BTC/USDT", 60, BASE, BASE + 15 * MINUTE, 9)
-    summary, got, _ = await _run(FakeSource(held, fill, 20, False), job, BASE + 16 * MINUTE, progress)
+    summary, got, _ = await _run(
+        FakeSource(opens=held, fill=fill, max_candles=20, is_wide=False), job, BASE + 16 * MINUTE, progress
+    )
     assert (got, summary.holes, summary.closed_until, progress.slept) == (held[:9], (), 0, [])
 
 
@@ -303,7 +321,9 @@ async def test_where_the_range_goes_beyond_what_has_closed_the_summary_names_the
     end: int, closed_until: int
 ) -> None:
     held = [BASE + n * MINUTE for n in range(10)]
-    summary, _, _ = await _run(FakeSource(held), HistoryJob("BTC/USDT", 60, BASE, BASE + end), held[-1] + 30 * SECOND)
+    summary, _, _ = await _run(
+        FakeSource(opens=held), HistoryJob("BTC/USDT", 60, BASE, BASE + end), held[-1] + 30 * SECOND
+    )
     assert summary.closed_until == (BASE + closed_until if closed_until else 0)
 
 
@@ -311,7 +331,7 @@ async def test_a_range_before_the_listing_names_the_first_candle() -> None:
     listed = BASE + 500 * MINUTE
     held = [listed + n * MINUTE for n in range(20)]
     summary, got, _ = await _run(
-        FakeSource(held), HistoryJob("BTC/USDT", 60, BASE, held[-1] + MINUTE), held[-1] + 60 * MINUTE
+        FakeSource(opens=held), HistoryJob("BTC/USDT", 60, BASE, held[-1] + MINUTE), held[-1] + 60 * MINUTE
     )
     assert got == held
     assert summary.first_open == listed
@@ -320,5 +340,7 @@ async def test_a_range_before_the_listing_names_the_first_candle() -> None:
 
 
 async def test_a_range_in_the_future_is_empty_and_expects_nothing() -> None:
-    summary, got, _ = await _run(FakeSource([]), HistoryJob("BTC/USDT", 60, BASE, BASE + 60 * MINUTE), BASE - MINUTE)
+    summary, got, _ = await _run(
+        FakeSource(opens=[]), HistoryJob("BTC/USDT", 60, BASE, BASE + 60 * MINUTE), BASE - MINUTE
+    )
     assert (summary.rows, summary.expected, summary.holes, got) == (0, 0, (), [])

@@ -100,7 +100,7 @@ def test_whatever_is_skipped_has_no_candle(
     book = Known()
     period = period_seconds * SECOND
     held = sorted({open_containing(time, period_seconds) for time in traded})
-    source = Traded(traded, fill, 100, is_wide and fill is Fill.OLDEST_FIRST)
+    source = Traded(opens=traded, fill=fill, max_candles=100, is_wide=is_wide and fill is Fill.OLDEST_FIRST)
     for first, length in ranges:
         job = HistoryJob("A/B", period_seconds, base + first * DAY, base + (first + length) * DAY)
         summary, got = asyncio.run(run(source, job, now, book))
@@ -115,7 +115,7 @@ def test_whatever_is_skipped_has_no_candle(
 async def test_a_long_halt_costs_few_questions(fill: Fill) -> None:
     """Two and a half years without a trade, as some market has had them."""
     opens = [T0 + n * MINUTE for n in range(500)] + [T0 + 900 * DAY + n * MINUTE for n in range(500)]
-    source = Traded(opens, fill, 300, fill is Fill.OLDEST_FIRST)
+    source = Traded(opens=opens, fill=fill, max_candles=300, is_wide=fill is Fill.OLDEST_FIRST)
     job = HistoryJob("A/B", 60, T0, opens[-1] + MINUTE)
     summary, got = await run(source, job, opens[-1] + 10 * DAY, Known())
     assert got == opens
@@ -125,7 +125,7 @@ async def test_a_long_halt_costs_few_questions(fill: Fill) -> None:
 
 async def test_a_page_that_is_empty_by_mistake_is_nothing_to_remember() -> None:
     opens = [T0 + n * MINUTE for n in range(20_000)]
-    source = Traded(opens, Fill.NEWEST_FIRST, 300, is_wide=False)
+    source = Traded(opens=opens, fill=Fill.NEWEST_FIRST, max_candles=300, is_wide=False)
     lies = {0, 3}
     tell = source.page
 
@@ -182,7 +182,7 @@ async def test_a_bus_that_is_away_costs_no_candle(threads: BusThreads) -> None:
     opens = [T0 + 100 * DAY + n * MINUTE for n in range(10)]
     book = QuietBook(Away(), threads)  # type: ignore[arg-type]
     job = HistoryJob("A/B", 60, T0, opens[-1] + MINUTE)
-    _, got = await run(Traded(opens, max_candles=1_000), job, opens[-1] + 10 * DAY, book)
+    _, got = await run(Traded(opens=opens, max_candles=1_000), job, opens[-1] + 10 * DAY, book)
     assert got == opens
 
 

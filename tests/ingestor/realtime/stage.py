@@ -65,7 +65,14 @@ class Ingestor:
 
     def start(self, ticker: str, job_id: str) -> "asyncio.Task[None]":
         self.bus.grant({job_id: b""})
-        job = Job(job_id, "r1", ticker, self.venue, ticker.rpartition(".")[0], Kind.REALTIME)
+        job = Job(
+            job_id=job_id,
+            request_id="r1",
+            ticker=ticker,
+            venue=self.venue,
+            symbol=ticker.rpartition(".")[0],
+            kind=Kind.REALTIME,
+        )
         return asyncio.create_task(self.service.run(self.client, job, Progress(self.heartbeats.append)))
 
     async def close(self) -> None:

@@ -83,7 +83,7 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_not_a_gap(
 async def test_a_reconnection_after_a_trade_far_ahead_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     bus, wild = FreshBus(), Wild(monkeypatch, 30)
     async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=20.0, rate_limit=False) as exchange:
-        exchange.add_fault(Fault("close", code=1006, after=45, count=2))
+        exchange.add_fault(Fault(kind="close", code=1006, after=45, count=2))
         async with ingestor(bus, exchange.url) as own:
             task = own.start(TICKER, "j1")
             await until(lambda: len(put_aside(bus)) >= 3)

@@ -95,15 +95,15 @@ async def test_trades_that_were_requested_say_how_far_the_exchanges_clock_is_ahe
 
 FAULTS = {
     "closes": [
-        Fault("close", code=1000, after=20, count=2, probability=0.05),
-        Fault("close", code=1001, after=60, count=2, probability=0.05),
-        Fault("close", code=1006, after=100, count=2, probability=0.05),
-        Fault("abort", after=140, count=2, probability=0.05),
+        Fault(kind="close", code=1000, after=20, count=2, probability=0.05),
+        Fault(kind="close", code=1001, after=60, count=2, probability=0.05),
+        Fault(kind="close", code=1006, after=100, count=2, probability=0.05),
+        Fault(kind="abort", after=140, count=2, probability=0.05),
     ],
     "disorder": [
-        Fault("drop", after=20, probability=0.03),
-        Fault("swap", probability=0.2),
-        Fault("duplicate", probability=0.5),
+        Fault(kind="drop", after=20, probability=0.03),
+        Fault(kind="swap", probability=0.2),
+        Fault(kind="duplicate", probability=0.5),
     ],
 }
 
@@ -131,7 +131,7 @@ async def test_a_frozen_socket_is_given_up_and_what_it_missed_is_fetched(monkeyp
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(ids(bus, TICKER)) > 50)
-        exchange.add_fault(Fault("freeze"))
+        exchange.add_fault(Fault(kind="freeze"))
         await until(lambda: exchange.stream_counters["freeze"])
         frozen_at = len(ids(bus, TICKER))
         await until(lambda: len(ids(bus, TICKER)) > frozen_at + 100)
@@ -144,7 +144,7 @@ async def test_a_gap_deeper_than_the_raw_page_gets_aggregates_and_a_row() -> Non
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(ids(bus, TICKER)) > 50)
-        exchange.add_fault(Fault("drop"))
+        exchange.add_fault(Fault(kind="drop"))
         await until(lambda: exchange.stream_counters["drop"])
         last = ids(bus, TICKER)[-1]
         market = exchange.markets["BTCUSDT"]
@@ -200,7 +200,7 @@ async def test_a_minute_busier_than_a_raw_page_starts_with_aggregates(monkeypatc
 async def test_a_ticker_is_streamed_without_its_past_where_rest_does_not_help() -> None:
     bus = FreshBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:
-        exchange.add_fault(Fault("status", path="/api/v3/trades", status=404))
+        exchange.add_fault(Fault(kind="status", path="/api/v3/trades", status=404))
         began = exchange.clock.now() * 1_000_000
         task = own.start(TICKER, "j1")
         await until(lambda: len(ids(bus, TICKER)) > 20)
@@ -363,7 +363,7 @@ async def test_what_a_stalled_feed_did_not_tell_of_is_published_before_the_minut
             silent_from = market.fill_at(exchange.clock.now() + 1) - 1
             await until(lambda: ids(bus, TICKER)[-1:] == [silent_from])
             # The connection answers pings, and tells of no trade.
-            exchange.add_fault(Fault("drop"))
+            exchange.add_fault(Fault(kind="drop"))
             await until_unusually_silent(bus, own)
             assert marks(bus, TICKER, "clock")[-1].exchange_time < minute * 1_000_000
             exchange.clock.advance(31_000)
@@ -395,8 +395,8 @@ async def test_a_silence_about_which_the_exchange_cannot_be_asked_is_a_gap_until
             newest = exchange.markets["BTCUSDT"].fill_at
             exchange.clock.advance(10_000)
             await until(lambda: ids(bus, TICKER)[-1:] == [newest(exchange.clock.now() + 1) - 1])
-            exchange.add_fault(Fault("drop"))
-            exchange.add_fault(Fault("status", path="*rades*", status=500))
+            exchange.add_fault(Fault(kind="drop"))
+            exchange.add_fault(Fault(kind="status", path="*rades*", status=500))
             await until_unusually_silent(bus, own)
             exchange.clock.advance(31_000)
             (gap,) = await until(lambda: marks(bus, TICKER, "gap"))
@@ -420,8 +420,8 @@ async def test_a_gap_about_which_the_exchange_did_not_answer_is_requested_again(
     async with sandbox(20.0) as exchange, ingestor(bus, exchange.url, config=config, patience=0.3) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: len(ids(bus, TICKER)) > 20 and marks(bus, TICKER, "clock"))
-        exchange.add_fault(Fault("status", path="*rades*", status=500))
-        exchange.add_fault(Fault("drop", count=5))
+        exchange.add_fault(Fault(kind="status", path="*rades*", status=500))
+        exchange.add_fault(Fault(kind="drop", count=5))
         (gap,) = await until(lambda: marks(bus, TICKER, "gap"))
         assert not gap.is_repaired and "did not help" in gap.reason
         gone_on_at = ids(bus, TICKER)[-1]

@@ -39,7 +39,7 @@ class StubbornBus(FreshBus):
 async def lane_on(bus: FreshBus) -> tuple[LanePublisher, Lane, list[CandlewrightError]]:
     broken: list[CandlewrightError] = []
     bus.grant({"j1": b""})
-    return LanePublisher(bus), Lane(TICKER, "j1", "BINANCE", broken.append), broken
+    return LanePublisher(bus), Lane(ticker=TICKER, job_id="j1", venue="BINANCE", on_broken=broken.append), broken
 
 
 async def test_trades_and_marks_leave_in_order() -> None:
@@ -136,7 +136,7 @@ async def test_a_revoked_lease_breaks_the_lane_and_no_other() -> None:
     bus = FreshBus()
     publisher, lane, broken = await lane_on(bus)
     bus.grant({"j2": b""})
-    other = Lane("ETH/USDT.BINANCE", "j2", "BINANCE", broken.append)
+    other = Lane(ticker="ETH/USDT.BINANCE", job_id="j2", venue="BINANCE", on_broken=broken.append)
     bus.revoke(["j1"])
     publisher.publish(lane, trades(1, 10))
     publisher.publish(other, trades(1, 10))

@@ -6,7 +6,7 @@ from ingestor.realtime.owed import AGAIN_SECONDS, GIVEN_UP_SECONDS, LONGEST_SECO
 from ingestor.realtime.stream import Lost, Repair
 
 REPAIR = Repair((1, 1, 1.0, 1.0, 1, "1", 1))
-LOST = (Lost("2", "3", 1, 2, 2, "no answer"),)
+LOST = (Lost(from_id="2", to_id="3", from_time=1, to_time=2, missing=2, reason="no answer"),)
 
 
 def test_a_gap_is_requested_at_growing_intervals_and_finally_given_up() -> None:

@@ -55,12 +55,12 @@ def recorded(files: list[Path]) -> list[Trade]:
 
 
 EVERYTHING = (
-    Fault("close", code=1000, after=500, count=2, probability=0.001),
-    Fault("close", code=1001, after=4_000, count=2, probability=0.001),
-    Fault("close", code=1006, after=8_000, count=2, probability=0.001),
-    Fault("abort", after=12_000, count=2, probability=0.001),
-    Fault("swap", count=2_000, probability=0.2),
-    Fault("duplicate"),
+    Fault(kind="close", code=1000, after=500, count=2, probability=0.001),
+    Fault(kind="close", code=1001, after=4_000, count=2, probability=0.001),
+    Fault(kind="close", code=1006, after=8_000, count=2, probability=0.001),
+    Fault(kind="abort", after=12_000, count=2, probability=0.001),
+    Fault(kind="swap", count=2_000, probability=0.2),
+    Fault(kind="duplicate"),
 )
 
 

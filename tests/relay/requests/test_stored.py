@@ -70,12 +70,36 @@ def test_a_limit_takes_the_first_rows(client: cw.Client, limit: int) -> None:
 
 
 def test_rows_of_a_request_bring_its_holes_and_are_as_many_as_were_confirmed(client: cw.Client) -> None:
-    final = Notification("r", TICKER, 60, START, END, Outcome.OK, "", "market.ohlc", COUNT, 0)
+    final = Notification(
+        request_id="r",
+        ticker=TICKER,
+        period_seconds=60,
+        start=START,
+        end=END,
+        status=Outcome.OK,
+        error_message="",
+        table="market.ohlc",
+        row_count=COUNT,
+        completed_at=0,
+    )
     got = client.read(final)
     assert (got.row_count, list(got.holes)) == (COUNT, [(START + COUNT * MINUTE, START + (COUNT + 3) * MINUTE)])
     assert got.closed_until == START + (COUNT + 3) * MINUTE
     with pytest.raises(RowsUnavailable, match="confirmed 26 rows, 25"):
-        client.read(Notification("r", TICKER, 60, START, END, Outcome.OK, "", "market.ohlc", COUNT + 1, 0))
+        client.read(
+            Notification(
+                request_id="r",
+                ticker=TICKER,
+                period_seconds=60,
+                start=START,
+                end=END,
+                status=Outcome.OK,
+                error_message="",
+                table="market.ohlc",
+                row_count=COUNT + 1,
+                completed_at=0,
+            )
+        )
 
 
 def test_candles_as_they_were_known(client: cw.Client) -> None:

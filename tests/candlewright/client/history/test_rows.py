@@ -29,7 +29,18 @@ def moment(minute: int) -> datetime:
 
 
 def final(rows: int, request_id: str = "r1") -> Notification:
-    return Notification(request_id, "A/B.X", 60, 0, 10 * MINUTE, Outcome.OK, "", "market.ohlc", rows, 0)
+    return Notification(
+        request_id=request_id,
+        ticker="A/B.X",
+        period_seconds=60,
+        start=0,
+        end=10 * MINUTE,
+        status=Outcome.OK,
+        error_message="",
+        table="market.ohlc",
+        row_count=rows,
+        completed_at=0,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -154,7 +154,22 @@ def test_a_bar_has_what_its_message_says() -> None:
     message.complete, message.source = True, "ticks"
     platform.publish(message)
     got = platform.feed.take()
-    assert got == Bar(TICKER, 60, 5, 1.0, 4.0, 0.5, 2.0, 9.0, None, 3, True, 2, "ticks", 1)
+    assert got == Bar(
+        ticker=TICKER,
+        period_seconds=60,
+        open_time=5,
+        open=1.0,
+        high=4.0,
+        low=0.5,
+        close=2.0,
+        volume=9.0,
+        quote_volume=None,
+        trade_count=3,
+        complete=True,
+        revision=2,
+        source="ticks",
+        sequence=1,
+    )
 
 
 def test_a_gap_is_requested_and_comes_in_its_place() -> None:

@@ -32,7 +32,18 @@ def candles(*minutes: int) -> pa.Table:
 
 
 def history(table: pa.Table, holes: tuple[tuple[int, int], ...] = (), ticker: str = "BTC/USDT.BINANCE") -> cw.History:
-    final = Notification("r", ticker, 60, START, START + 9 * MINUTE, Outcome.OK, "", "t", table.num_rows, 1)
+    final = Notification(
+        request_id="r",
+        ticker=ticker,
+        period_seconds=60,
+        start=START,
+        end=START + 9 * MINUTE,
+        status=Outcome.OK,
+        error_message="",
+        table="t",
+        row_count=table.num_rows,
+        completed_at=1,
+    )
     return cw.History(table, final, holes)
 
 
@@ -87,7 +98,9 @@ def test_an_empty_history_and_one_candle_have_a_card() -> None:
 def test_text_of_others_is_escaped() -> None:
     html = history(candles(1), ticker="<script>alert(1)</script>")._repr_html_()
     assert "<script>" not in html
-    info = TriggerInfo("<b>t</b>", "price < 3", (), "suspended", "a & b", 0, 7)
+    info = TriggerInfo(
+        trigger_id="<b>t</b>", sql="price < 3", tickers=(), state="suspended", reason="a & b", registered_at=0, events=7
+    )
     assert "&lt;b&gt;t" in info._repr_html_()
     assert "price &lt; 3" in info._repr_html_()
     assert "a &amp; b" in info._repr_html_()

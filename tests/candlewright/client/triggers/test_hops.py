@@ -32,7 +32,16 @@ class Topics:
 
     def get(self, trigger_id: str) -> Operation[TriggerInfo]:
         yield from ()
-        return TriggerInfo(trigger_id, "", (), "active", "", START, 1, parameters=self._parameters)
+        return TriggerInfo(
+            trigger_id=trigger_id,
+            sql="",
+            tickers=(),
+            state="active",
+            reason="",
+            registered_at=START,
+            events=1,
+            parameters=self._parameters,
+        )
 
     def newest(self, topic: str) -> Operation[Newest]:
         yield from ()

@@ -128,7 +128,9 @@ def test_list_get_and_remove(relay: TriggerRelay, client: cw.Client) -> None:
         ("b", SQL, (TICKER,), 0),
     ]
     assert client.triggers.get("b") == client.triggers.list()[1]
-    assert trigger.info() == cw.TriggerInfo("a", "size > 1", (), "active", "", START, 2)
+    assert trigger.info() == cw.TriggerInfo(
+        trigger_id="a", sql="size > 1", tickers=(), state="active", reason="", registered_at=START, events=2
+    )
     trigger.remove()
     with pytest.raises(cw.TriggerNotFound, match="no trigger a "):
         trigger.info()
