@@ -1,14 +1,18 @@
-# One image for every part; compose.yaml names the command of each. The first stage builds the wheels, the second has nothing
-# of the sources but them.
+# One image for every part; compose.yaml names the command of each. The first stage builds the wheels with the development
+# tools and installs them without; the second takes that installation alone.
 FROM python:3.12-slim-bookworm AS build
 WORKDIR /src
 COPY requirements.lock ./
-RUN python -m venv /opt/candlewright \
-    && /opt/candlewright/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+RUN python -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
 COPY . .
-RUN /opt/candlewright/bin/python distributions/pages.py \
-    && /opt/candlewright/bin/pip wheel --no-deps --no-build-isolation -w /wheels \
+RUN /opt/build/bin/python distributions/pages.py \
+    && /opt/build/bin/pip wheel --no-deps --no-build-isolation -w /wheels \
         . ./distributions/candlewright ./distributions/candlewright-cep \
+    && /opt/build/bin/pip install --no-cache-dir --no-deps /wheels/*.whl \
+    && /opt/build/bin/python distributions/inventory.py lock > /wheels/requirements.lock
+RUN python -m venv /opt/candlewright \
+    && /opt/candlewright/bin/pip install --no-cache-dir --require-hashes -r /wheels/requirements.lock \
     && /opt/candlewright/bin/pip install --no-cache-dir --no-deps /wheels/*.whl
 
 FROM python:3.12-slim-bookworm

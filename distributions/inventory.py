@@ -1,6 +1,7 @@
 """What the distributions depend on, by the lock file: `NOTICE`, and the bill of materials in CycloneDX's format.
 
 python distributions/inventory.py notice      # writes NOTICE; a test compares it with what is installed
+python distributions/inventory.py lock        # prints the lock file without development tools, for the image
 """
 
 import json
@@ -44,20 +45,22 @@ class Package:
     hashes: tuple[str, ...]
 
 
-def locked() -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Version and hashes of each package of the lock file."""
-    found: dict[str, tuple[str, tuple[str, ...]]] = {}
+def _blocks() -> dict[str, list[str]]:
+    """The text of each package of the lock file: one for each version, if that depends on the interpreter."""
+    found: dict[str, list[str]] = {}
     for block in re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text()):
-        head = re.match(r"([A-Za-z0-9._-]+)==([^\s;\\]+)", block)
-        if head is not None:
-            hashes = tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})", block))
-            found[canonicalize_name(head[1])] = head[2], hashes
+        if "==" in block:
+            found.setdefault(canonicalize_name(block.partition("==")[0]), []).append(block.strip())
     return found
 
 
-def packages() -> list[Package]:
-    """What the three distributions need at run time, directly or not, as locked; development tools are left out."""
-    versions = locked()
+def _locked(name: str, block: str) -> Package:
+    version = str(Requirement(block.partition("\\")[0]).specifier).removeprefix("==")
+    return Package(name, version, license_of(name), tuple(re.findall(r"--hash=sha256:([0-9a-f]{64})", block)))
+
+
+def needed() -> list[str]:
+    """Names of what the three distributions need at run time, directly or not; development tools are left out."""
     names: set[str] = set()
     waiting = [("candlewright-platform", "")]
     done: set[tuple[str, str]] = set()
@@ -68,14 +71,26 @@ def packages() -> list[Package]:
         done.add(each)
         names.add(each[0])
         waiting += _needs(*each)
-    return [Package(name, versions[name][0], license_of(name), versions[name][1]) for name in sorted(names - {*OWN})]
+    return sorted(names - {*OWN})
+
+
+def packages() -> list[Package]:
+    """The `needed` ones as locked, for the newest interpreter, which the image has."""
+    blocks = _blocks()
+    return [_locked(name, blocks[name][-1]) for name in needed()]
+
+
+def lock() -> str:
+    """The lock file with the `needed` packages alone."""
+    blocks = _blocks()
+    return "".join(f"{block}\n" for name in needed() for block in blocks[name])
 
 
 def _needs(name: str, extra: str) -> Iterator[tuple[str, str]]:
     for text in metadata.requires(name) or ():
-        needed = Requirement(text)
-        if needed.marker is None or needed.marker.evaluate({"extra": extra}):
-            yield from ((canonicalize_name(needed.name), wanted) for wanted in ("", *needed.extras))
+        asked = Requirement(text)
+        if asked.marker is None or asked.marker.evaluate({"extra": extra}):
+            yield from ((canonicalize_name(asked.name), wanted) for wanted in ("", *asked.extras))
 
 
 def license_of(name: str) -> str:
@@ -167,6 +182,10 @@ def write_bill_of_materials(folder: Path, version: str) -> Path:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["notice"]:
-        sys.exit("usage: python distributions/inventory.py notice")
-    (ROOT / "NOTICE").write_text(notice())
+    match sys.argv[1:]:
+        case ["notice"]:
+            (ROOT / "NOTICE").write_text(notice())
+        case ["lock"]:
+            print(lock(), end="")
+        case _:
+            sys.exit("usage: python distributions/inventory.py notice|lock")

@@ -192,6 +192,16 @@ def test_the_notice_lists_what_is_locked() -> None:
     assert (ROOT / "NOTICE").read_text() == made.stdout, "run: python distributions/inventory.py notice"
 
 
+def test_the_image_installs_what_is_locked_without_development_tools() -> None:
+    command = [sys.executable, "distributions/inventory.py", "lock"]
+    made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    assert all(line in lines for line in made.splitlines())
+    names = {line.partition("==")[0] for line in made.splitlines() if "==" in line}
+    assert {"pyspark", "pyiceberg", "ccxt", "redis", "starlette"} <= names
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "playwright"} & names
+
+
 def test_a_script_of_a_user_is_typed(client: Path, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     command = ["-m", "mypy", "--strict", "--python-executable", str(client), "--cache-dir", str(tmp_path), "script.py"]
