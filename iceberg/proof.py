@@ -8,13 +8,13 @@ The exchange's own candles had closed when they were stored, whatever became of 
 without a gap proves itself: of a request that failed, only what it did not get is fetched.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from cachetools import LRUCache
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 from pyiceberg.table import Table
@@ -90,9 +90,7 @@ class CoverageFiles:
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._rows: OrderedDict[str, pa.Table] = OrderedDict()
+        self._rows: LRUCache[str, pa.Table] = LRUCache(max_bytes, getsizeof=lambda rows: rows.nbytes)
 
     def scan(self, table: Table, tickers: Sequence[str]) -> pa.Table:
         """The rows of these tickers."""
@@ -107,21 +105,12 @@ class CoverageFiles:
             rows = None if task.delete_files else self._rows.get(path)
             if rows is None:
                 rows = ArrowScan(table.metadata, table.io, schema, row_filter).to_table([task])
-                if not task.delete_files:
-                    self._remember(path, rows)
-            else:
-                self._rows.move_to_end(path)
+                if not task.delete_files and rows.nbytes <= self._rows.maxsize:
+                    self._rows[path] = rows
             parts.append(rows)
         # Hundreds of small chunks make each of the next steps ten times slower.
         rows = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
         return rows.filter(pc.is_in(rows["ticker"], pa.array(tickers, rows["ticker"].type)))
-
-    def _remember(self, path: str, rows: pa.Table) -> None:
-        self._rows[path] = rows
-        self._bytes += rows.nbytes
-        while self._bytes > self._max_bytes:
-            _, oldest = self._rows.popitem(last=False)
-            self._bytes -= oldest.nbytes
 
 
 def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:

@@ -4,7 +4,6 @@ All times are `timestamptz` with microseconds; `ticks.ts_ns` keeps the exchange'
 """
 
 import contextlib
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +29,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 from sqlalchemy.exc import IntegrityError, OperationalError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_incrementing
 
 from iceberg.catalog import NAMESPACE
 
@@ -216,30 +216,28 @@ def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TAB
     """
     with contextlib.suppress(NamespaceAlreadyExistsError, IntegrityError):
         catalog.create_namespace(NAMESPACE)
+    retrying = Retrying(
+        retry=retry_if_exception_type((OperationalError, CommitFailedException)),
+        wait=wait_incrementing(0.1, 0.1),
+        stop=stop_after_attempt(attempts),
+        reraise=True,
+    )
     for definition in definitions:
-        _create_table(catalog, definition, attempts)
+        retrying(_create_table, catalog, definition)
 
 
-def _create_table(catalog: Catalog, definition: TableDefinition, attempts: int) -> None:
-    for attempt in range(1, attempts + 1):
-        try:
-            if catalog.table_exists(definition.identifier):
-                _add_columns(catalog, definition)
-                return
-            catalog.create_table(
-                definition.identifier,
-                definition.schema,
-                partition_spec=definition.partition_spec,
-                sort_order=definition.sort_order,
-                properties=definition.properties,
-            )
-            return
-        except TableAlreadyExistsError:
-            return
-        except (OperationalError, CommitFailedException):
-            if attempt == attempts:
-                raise
-            time.sleep(0.1 * attempt)
+def _create_table(catalog: Catalog, definition: TableDefinition) -> None:
+    if catalog.table_exists(definition.identifier):
+        _add_columns(catalog, definition)
+        return
+    with contextlib.suppress(TableAlreadyExistsError):
+        catalog.create_table(
+            definition.identifier,
+            definition.schema,
+            partition_spec=definition.partition_spec,
+            sort_order=definition.sort_order,
+            properties=definition.properties,
+        )
 
 
 def _add_columns(catalog: Catalog, definition: TableDefinition) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from cachetools import LRUCache
 
 _Value = TypeVar("_Value")
 
@@ -14,21 +15,17 @@ class Recent(Generic[_Value]):
     """Keeps the `capacity` most recently used values; thread-safe (a value may be computed twice)."""
 
     def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._values: OrderedDict[Hashable, _Value] = OrderedDict()
+        self._values: LRUCache[Hashable, _Value] = LRUCache(capacity)
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], _Value]) -> _Value:
         """The cached value, or a new one from make()."""
         with self._lock:
             if key in self._values:
-                self._values.move_to_end(key)
                 return self._values[key]
         value = make()
         with self._lock:
             self._values[key] = value
-            if len(self._values) > self._capacity:
-                self._values.popitem(last=False)
         return value
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """Callbacks of triggers, for a relay without the registry: read from the table when an event needs one."""
 
 import time
-from collections import OrderedDict
 
+from cachetools import LRUCache
 from google.protobuf.message import DecodeError
 
 from bus import KeyedTables
@@ -18,7 +18,7 @@ class Callbacks:
 
     def __init__(self, bus: KeyedTables) -> None:
         self._bus = bus
-        self._known: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._known: LRUCache[str, tuple[str, float]] = LRUCache(_KEPT)
 
     def of(self, trigger_id: str) -> str:
         """Empty without one. After a removal the last one known, for events that fired before."""
@@ -28,9 +28,6 @@ class Callbacks:
         (found,) = self._bus.get(bus_topics.TABLE_TRIGGERS, [trigger_id])
         callback = known if found is None else _callback(found)
         self._known[trigger_id] = callback, time.monotonic() + _FRESH_SECONDS
-        self._known.move_to_end(trigger_id)
-        if len(self._known) > _KEPT:
-            self._known.popitem(last=False)
         return callback
 
 
