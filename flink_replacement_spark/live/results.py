@@ -43,7 +43,7 @@ class LiveCounts:
     @classmethod
     def of(cls, rows: pa.Table) -> "LiveCounts":
         """Of the rows that all tasks gave."""
-        return cls(*(sum(rows[name].to_pylist()) for name in _NAMES))
+        return cls(**{name: sum(rows[name].to_pylist()) for name in _NAMES})
 
 
 _NAMES = [part.name for part in fields(LiveCounts)]
