@@ -36,6 +36,8 @@ CLOCK_SECONDS = 5.0
 UNWATCH_SECONDS = 5.0
 #: A connection's clock is published at most this often: for each of its tickers ten times a second while they are few.
 _MARKS_PER_SECOND = 200
+#: Of the event loop, in which it takes what has come to its sockets, decodes it and hands it on.
+_READING_ROUNDS = 4
 _MARK_SECONDS = 0.1, 1.0
 _MEASURE_SECONDS = 0.25
 _RESTART_SECONDS = 1.0
@@ -106,6 +108,7 @@ class Feed:
         self._pinged_at: dict[str, float] = {}
         self._next_subscribe: dict[str, float] = {}
         self._newest_ns = 0
+        self._read_ns = time.time_ns()
         self._loop = asyncio.get_running_loop()
         self._farewells: dict[str, asyncio.Task[None]] = {}
         self._tasks = [
@@ -340,12 +343,16 @@ class Feed:
         return FROZEN_OWN_PING_SECONDS if getattr(self._pro, "ping", None) else FROZEN_SECONDS
 
     def exchange_time(self, subscription: Subscription) -> int | None:
-        """A time (ns) up to which the exchange had sent what it had on this connection; None when unknown."""
-        silence = self.silence(subscription)
-        ahead_ns = self.client.clock_ahead
-        if silence is None or ahead_ns is None:
+        """A time (ns) up to which all that the exchange had sent on this connection is read; None when unknown.
+
+        That of the last message, even while the connection is not being read; and no later than the sockets were looked
+        at, since a busy machine leaves messages in them.
+        """
+        client, ahead_ns = subscription.client, self.client.clock_ahead
+        if client is None or ahead_ns is None:
             return None
-        return time.time_ns() - int(silence * 1e9) + ahead_ns
+        heard = client.last_message_at or client.connectionEstablished or 0
+        return min(int(heard * 1_000_000), self._read_ns) + ahead_ns
 
     def mark_seconds(self, subscription: Subscription) -> float:
         """How often to publish the exchange's clock for this ticker."""
@@ -366,6 +373,10 @@ class Feed:
     async def _watch_over(self) -> None:
         measured_at = 0.0
         while True:
+            read_ns = time.time_ns()
+            for _ in range(_READING_ROUNDS):
+                await asyncio.sleep(0)
+            self._read_ns = read_ns
             now = time.monotonic()
             for url, client in list(self._pro.clients.items()):
                 self._look_after(url, client, now)

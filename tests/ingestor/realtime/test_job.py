@@ -13,8 +13,9 @@ import pytest
 from bus import Position, Record
 from bus.topics import TICKS
 from candlewright.wire.errors import BusFull, LeaseLost, Unavailable
+from ingestor.realtime.job import TickJob
 from ingestor.realtime.stream import UNUSUAL
-from ingestor.trade import ORDER, RECEIVED_AT, SIZE
+from ingestor.trade import ORDER, RECEIVED_AT, SIZE, TIME
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
@@ -449,3 +450,26 @@ async def test_many_tickers_share_one_ingestor() -> None:
     for pair in pairs:
         found = ids(bus, f"{pair}.BINANCE")
         assert found == list(range(found[0], found[0] + len(found)))
+
+
+async def test_no_clock_passes_trades_that_are_not_read_while_the_bus_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = FreshBus()
+    async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: marks(bus, TICKER, "clock"))
+        with monkeypatch.context() as slow:
+            slow.setattr(TickJob, "is_full", True)
+            await asyncio.sleep(0.5)
+            read = len(ids(bus, TICKER))
+            await asyncio.sleep(1.0)
+            assert len(ids(bus, TICKER)) == read
+        await until(lambda: len(ids(bus, TICKER)) > read)
+        await until(lambda: marks(bus, TICKER, "clock")[-1].sequence > read)
+        await stopped(task)
+    assert_clocks_are_true(bus)
+
+
+def assert_clocks_are_true(bus: FreshBus) -> None:
+    times = [trade[TIME] for trade in ticks(bus, TICKER)]
+    for clock in marks(bus, TICKER, "clock"):
+        assert min(times[clock.sequence :], default=clock.exchange_time) >= clock.exchange_time
