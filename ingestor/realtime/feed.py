@@ -345,8 +345,8 @@ class Feed:
     def exchange_time(self, subscription: Subscription) -> int | None:
         """A time (ns) up to which all that the exchange had sent on this connection is read; None when unknown.
 
-        That of the last message, even while the connection is not being read; and no later than the sockets were looked
-        at, since a busy machine leaves messages in them.
+        That of the last message, even while the connection is not being read; and no later than the sockets were last
+        read, since a busy machine leaves messages in them.
         """
         client, ahead_ns = subscription.client, self.client.clock_ahead
         if client is None or ahead_ns is None:
