@@ -136,7 +136,7 @@ def test_many_small_requests_cost_few_calls_of_the_bus_and_few_reads_of_the_tabl
 
     for name in ("read", "publish_once", "publish_new"):
         count(bench.bus, name)
-    count(ManifestGroupPlanner, "plan_files")
+    count(ManifestGroupPlanner, "plan_manifest_entries")
     for number in range(200):
         start = number * 10 if number % 40 else 50_000 + number * 200
         bench.feed.piece(f"r{number}", range(start, start + 5))
@@ -148,7 +148,7 @@ def test_many_small_requests_cost_few_calls_of_the_bus_and_few_reads_of_the_tabl
     assert calls["read"] < 20
     assert calls["publish_new"] == 1
     assert "publish_once" not in calls
-    assert calls["plan_files"] < 10
+    assert calls["plan_manifest_entries"] < 10
 
 
 def test_coverage_says_where_the_range_ended_for_what_had_not_closed(bench: Bench) -> None:
