@@ -102,11 +102,11 @@ class LeaseNote:
     """The note stored with a lease on the bus, enough to take the job over after a restart."""
 
     request_id: str
-    number: int
-    start: int
-    end: int
     attempts: int
     dispatched_id: str
+    number: int = 0
+    start: int = 0
+    end: int = 0
     realtime_ticker: str = ""
 
 

@@ -188,9 +188,6 @@ class SnapshotRequest(Request):
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
         note = LeaseNote(
             request_id=self.request_id,
-            number=0,
-            start=0,
-            end=0,
             attempts=piece.attempts,
             dispatched_id=piece.dispatched_id,
         )
@@ -230,9 +227,6 @@ class RealtimeRequest(Request):
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
         note = LeaseNote(
             request_id=self.request_id,
-            number=0,
-            start=0,
-            end=0,
             attempts=piece.attempts,
             dispatched_id=piece.dispatched_id,
             realtime_ticker=self.ticker,

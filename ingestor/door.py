@@ -1,6 +1,7 @@
 """Frames of the broker to events. Raises BadFrame, and nothing else, whatever came."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from google.protobuf.message import Message
 
@@ -45,30 +46,20 @@ def job_of(request: ing.DataRequest) -> Job:
     kind = _KINDS.get(request.type)
     if kind is None:
         raise InvalidRequest(f"{request.type} is not a RequestType")
-    if kind is not Kind.HISTORICAL:
-        return Job(
-            job_id=request.job_id,
-            request_id=request.request_id,
-            ticker=request.ticker,
-            venue=ticker.venue,
-            symbol=ticker.symbol,
-            kind=kind,
-        )
-    asked = request.historical
-    if not 0 <= asked.start_time < asked.end_time < _MAX_TIME:
-        raise InvalidRequest("the range must begin before it ends, in nanoseconds since the epoch")
-    if asked.period_seconds == 0 or (asked.HasField("limit") and asked.limit == 0):
-        raise InvalidRequest("period and limit must be over 0")
-    limit = asked.limit if asked.HasField("limit") else None
-    return Job(
+    job = Job(
         job_id=request.job_id,
         request_id=request.request_id,
         ticker=request.ticker,
         venue=ticker.venue,
         symbol=ticker.symbol,
         kind=kind,
-        period_seconds=asked.period_seconds,
-        start=asked.start_time,
-        end=asked.end_time,
-        limit=limit,
     )
+    if kind is not Kind.HISTORICAL:
+        return job
+    asked = request.historical
+    if not 0 <= asked.start_time < asked.end_time < _MAX_TIME:
+        raise InvalidRequest("the range must begin before it ends, in nanoseconds since the epoch")
+    if asked.period_seconds == 0 or (asked.HasField("limit") and asked.limit == 0):
+        raise InvalidRequest("period and limit must be over 0")
+    limit = asked.limit if asked.HasField("limit") else None
+    return replace(job, period_seconds=asked.period_seconds, start=asked.start_time, end=asked.end_time, limit=limit)
