@@ -52,7 +52,7 @@ class Claim(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Received:
     """`next_due_seconds`: until a hidden record is due again, None if none is hidden, 0 if not all records that may be
-    due were examined. `lost`: records that are no longer pending.
+    due were examined. `lost`: records that have left the pending list.
     """
 
     deliveries: tuple[Delivery, ...]

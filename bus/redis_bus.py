@@ -686,7 +686,7 @@ class RedisBus:
     ) -> list[GroupRecord]:
         stream = _log(topic, partition)
         deliveries = {int(entry[0].partition(b"-")[0]): entry[3] + 1 for entry in waiting}
-        # A record that another consumer claims meanwhile is no longer idle for this long.
+        # A claim by another consumer resets a record's idle time.
         least = max(int(idle), min(entry[2] for entry in waiting))
         command = ("XCLAIM", stream, group, consumer, least, *(entry[0] for entry in waiting))
         # On one connection, which ends with its server, so no other life can begin in between.

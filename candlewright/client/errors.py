@@ -71,7 +71,7 @@ class PlatformRefused(CandlewrightError):
 
 
 class GapError(CandlewrightError):
-    """Numbers `first` to `last` of `topic`, both included, were missed and are no longer available.
+    """Numbers `first` to `last` of `topic`, both included, were missed and have expired.
 
     The stream that raised it continues after them with its next item.
     """

@@ -186,7 +186,7 @@ class Operations(Questions):
                         raise RequestFailed(request.request_id, final.error_message, Notification.from_message(final))
 
     def replay(self, topic: str, from_sequence: int, to_sequence: int) -> Operation[list[tuple[int, Message]]]:
-        """The messages of a stream topic, by sequence; raises PlatformRefused if they are no longer kept."""
+        """The messages of a stream topic, by sequence; raises PlatformRefused if they have expired."""
         records = yield from self.replay_records(topic, from_sequence, to_sequence)
         return [(record.sequence, frames.decode_body(record.body, frames.ON_TOPIC)) for record in records]
 
