@@ -9,13 +9,13 @@ Each event goes to one room:
                 endings.py      accepted, failed, rejected, lost
                 deliveries.py   results of ingestors without the bus
 
-They share the desk (desk.py). A room calls those above it in `BrokerState.__init__`, never one below.
+They share the board (board.py). A room calls those above it in `BrokerState.__init__`, never one below.
 """
 
 from collections.abc import Callable, Iterable
 
+from broker.board import Board
 from broker.commands import Command, SendControl, SendHeartbeats
-from broker.desk import Desk
 from broker.events import (
     CancelAsked,
     CandlesReceived,
@@ -66,7 +66,7 @@ SHOW_SECONDS = 0.5
 
 class BrokerState:
     """`new_job_id` gives ids that never repeat; `at` and `wall_ns` are the time of the start. `history_partitions`,
-    `history_bytes`: see `Desk`.
+    `history_bytes`: see `Board`.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class BrokerState:
         history_partitions: int = 0,
         history_bytes: int = 0,
     ) -> None:
-        desk = self._desk = Desk(
+        board = self._board = Board(
             settings,
             new_job_id,
             at,
@@ -87,19 +87,19 @@ class BrokerState:
             history_partitions=history_partitions,
             history_bytes=history_bytes,
         )
-        self.room = desk.room
-        venues = self._venues = VenueBook(desk)
-        dispatching = self._dispatching = Dispatching(desk, venues)
-        lifecycle = self.lifecycle = Lifecycle(desk, venues, dispatching)
-        realtime = self._realtime = Realtime(desk, dispatching, lifecycle)
-        holding = self._holding = Holding(desk, dispatching, realtime)
-        endings = self._endings = Endings(desk, dispatching, lifecycle, holding=holding)
-        deliveries = Deliveries(desk, dispatching, realtime, holding=holding, endings=endings)
+        self.room = board.room
+        venues = self._venues = VenueBook(board)
+        dispatching = self._dispatching = Dispatching(board, venues)
+        lifecycle = self.lifecycle = Lifecycle(board, venues, dispatching)
+        realtime = self._realtime = Realtime(board, dispatching, lifecycle)
+        holding = self._holding = Holding(board, dispatching, realtime)
+        endings = self._endings = Endings(board, dispatching, lifecycle, holding=holding)
+        deliveries = Deliveries(board, dispatching, realtime, holding=holding, endings=endings)
 
-        self.matching = desk.matching
-        self.slots = desk.slots
-        self.requests = desk.requests
-        self.jobs = desk.jobs
+        self.matching = board.matching
+        self.slots = board.slots
+        self.requests = board.requests
+        self.jobs = board.jobs
         self.decided = lifecycle.decided
         self.oldest_offsets = lifecycle.oldest_offsets
         self._beaten_at = self._shown_at = at
@@ -133,7 +133,7 @@ class BrokerState:
             PublishRefused: endings.on_publish_refused,
             MarksRefused: realtime.on_marks_refused,
             HistoryMeasured: self._on_measured,
-            OutcomesWritten: desk.room.on_outcomes,
+            OutcomesWritten: board.room.on_outcomes,
             ClockTicked: self._on_clock,
         }
 
@@ -143,7 +143,7 @@ class BrokerState:
     def handle_all(self, events: Iterable[Event]) -> list[Command]:
         """What to do about `events`, in their order."""
         out: list[Command] = []
-        self._desk.out = out
+        self._board.out = out
         handlers = self._handlers
         for event in events:
             handlers[type(event)](event)
@@ -152,7 +152,7 @@ class BrokerState:
     def _on_cancel(self, event: CancelAsked) -> None:
         request = self.requests.get(event.request_id)
         if request is None:
-            self._desk.note("cancel_of_unknown", request_id=event.request_id)
+            self._board.note("cancel_of_unknown", request_id=event.request_id)
         elif isinstance(request, RealtimeRequest):
             self._realtime.cancel(event.request_id, request)
         else:
@@ -161,23 +161,23 @@ class BrokerState:
     def _on_measured(self, event: HistoryMeasured) -> None:
         room = self.room
         room.on_measured(event)
-        self._desk.has_prover = event.has_prover
+        self._board.has_prover = event.has_prover
         if (stuck := room.stuck_job(event.at)) is not None:
             self._endings.take_back(stuck)
         self._dispatching.retry_waiting()
 
     def _on_control(self, event: ControlAsked) -> None:
         for connection in self.slots.peers:
-            self._desk.say(SendControl(connection, event.control))
+            self._board.say(SendControl(connection, event.control))
 
     def _on_clock(self, event: ClockTicked) -> None:
-        desk = self._desk
-        pause = event.at - desk.at
-        desk.at = event.at
-        desk.wall_ns = event.wall_ns
+        board = self._board
+        pause = event.at - board.at
+        board.at = event.at
+        board.wall_ns = event.wall_ns
         if event.leases_wait:
             self._holding.stand_still(pause)
-        elif pause > desk.lease_seconds / 2:
+        elif pause > board.lease_seconds / 2:
             self._holding.forgive_pause(pause)
         self._endings.expire_leases()
         self.lifecycle.expire()
@@ -185,10 +185,10 @@ class BrokerState:
         self._endings.retry_delayed()
         if event.at - self._beaten_at >= self._beat_seconds:
             self._beaten_at = event.at
-            desk.say(SendHeartbeats(tuple(self.slots.peers)))
+            board.say(SendHeartbeats(tuple(self.slots.peers)))
         if event.at - self._shown_at >= SHOW_SECONDS:
             self._shown_at = event.at
-            progress.show(desk)
+            progress.show(board)
             self._realtime.tell_again()
             self._realtime.tell_time()
             self._venues.tell_served()

@@ -1,20 +1,20 @@
 """Shows how far requests are."""
 
+from broker.board import Board
 from broker.commands import PutState
-from broker.desk import Desk
 from broker.work import HistoricalRequest, RealtimeRequest, Request
 from candlewright.wire import grid
 
 
-def show(desk: Desk) -> None:
+def show(board: Board) -> None:
     """The states of all requests that changed since this was last called."""
-    for request_id in desk.dirty:
-        request = desk.requests.get(request_id)
+    for request_id in board.dirty:
+        request = board.requests.get(request_id)
         # That a request waits is known without us.
         if request is not None and request.was_dispatched:
-            desk.shown.add(request_id)
-            desk.say(_state_of(request_id, request, desk.wall_ns))
-    desk.dirty.clear()
+            board.shown.add(request_id)
+            board.say(_state_of(request_id, request, board.wall_ns))
+    board.dirty.clear()
 
 
 def _state_of(request_id: str, request: Request, wall_ns: int) -> PutState:

@@ -1,8 +1,8 @@
 """What ingestors without the bus deliver over the socket: candles, a snapshot, ticks."""
 
+from broker.board import Board
 from broker.collected import Collected
 from broker.commands import PublishTicks, PutTicksAside, Refuse
-from broker.desk import Desk
 from broker.events import CandlesReceived, SnapshotReceived, TicksReceived
 from broker.requests.endings import Endings
 from broker.requests.holding import Holding
@@ -17,20 +17,20 @@ MAX_COLLECTED_ROWS = 3_000_000
 
 class Deliveries:
     def __init__(
-        self, desk: Desk, dispatching: Dispatching, realtime: Realtime, *, holding: Holding, endings: Endings
+        self, board: Board, dispatching: Dispatching, realtime: Realtime, *, holding: Holding, endings: Endings
     ) -> None:
-        self._desk = desk
+        self._board = board
         self._dispatching = dispatching
         self._realtime = realtime
         self._holding = holding
         self._endings = endings
 
     def on_candles(self, event: CandlesReceived) -> None:
-        desk = self._desk
+        board = self._board
         piece = self._named_piece(event.dispatched_id)
         if piece is None or piece.job is None:
             self._dispatching.hear(event.connection, event.at)
-            desk.note("fenced_frame", request_id=event.dispatched_id, frame="DataResponse")
+            board.note("fenced_frame", request_id=event.dispatched_id, frame="DataResponse")
             return
         request = piece.request
         job = self._holding.worker(event.connection, piece.job.job_id, event.at, frame="DataResponse")
@@ -43,12 +43,12 @@ class Deliveries:
         if collected.problem:
             return
         collected.claimed = max(collected.claimed, event.total_records)
-        desk.collected_rows += collected.add(
+        board.collected_rows += collected.add(
             event.candles, piece.start, piece.end, period_seconds=request.period_seconds
         )
         job.progress = len(collected.candles)
-        desk.dirty[request.request_id] = None
-        if desk.collected_rows > MAX_COLLECTED_ROWS:
+        board.dirty[request.request_id] = None
+        if board.collected_rows > MAX_COLLECTED_ROWS:
             self._endings.fail(
                 job, Failure(FailureCode.RATE_LIMITED, "the broker holds too many candles of other jobs")
             )
@@ -56,7 +56,7 @@ class Deliveries:
     def _named_piece(self, dispatched_id: str) -> Piece | None:
         """The piece of a historical request that was dispatched under this id."""
         request_id, _, number = dispatched_id.partition("#")
-        request = self._desk.requests.get(request_id)
+        request = self._board.requests.get(request_id)
         if not isinstance(request, HistoricalRequest):
             return None
         named = int(number) if number.isdecimal() and len(number) < 10 else next(iter(request.outstanding), -1)
@@ -64,7 +64,7 @@ class Deliveries:
         return piece if piece is not None and piece.dispatched_id == dispatched_id else None
 
     def on_snapshot(self, event: SnapshotReceived) -> None:
-        request = self._desk.requests.get(event.snapshot.request_id)
+        request = self._board.requests.get(event.snapshot.request_id)
         job = request.outstanding[0].job if isinstance(request, SnapshotRequest) and request.outstanding else None
         job_id = job.job_id if job is not None else ""
         held = self._holding.holder(event.connection, job_id, event.at, frame="Snapshot")
@@ -72,7 +72,7 @@ class Deliveries:
             return
         if event.snapshot.ticker != request.ticker:
             text = f"a snapshot of {event.snapshot.ticker} where {request.ticker} was asked for"
-            self._desk.say(Refuse(event.connection, "UNEXPECTED", text, request.request_id))
+            self._board.say(Refuse(event.connection, "UNEXPECTED", text, request.request_id))
         else:
             held.snapshot = event.snapshot
 
@@ -82,16 +82,16 @@ class Deliveries:
         job = request.piece.job if request is not None else None
         if job is None:
             self._dispatching.hear(event.connection, event.at)
-            self._desk.note("ticks_without_job", ticker=batch.ticker, ticks=len(batch.timestamp))
+            self._board.note("ticks_without_job", ticker=batch.ticker, ticks=len(batch.timestamp))
             return
         held = self._holding.holder(event.connection, job.job_id, event.at, frame="TickBatch")
         if held is None:
             return
         if event.far is not None:
-            self._desk.note("ticks_put_aside", ticker=batch.ticker, ticks=len(event.far.timestamp))
-            self._desk.say(PutTicksAside(event.far, event.reason))
-            self._desk.say(Refuse(event.connection, "FAR_AHEAD", event.reason))
+            self._board.note("ticks_put_aside", ticker=batch.ticker, ticks=len(event.far.timestamp))
+            self._board.say(PutTicksAside(event.far, event.reason))
+            self._board.say(Refuse(event.connection, "FAR_AHEAD", event.reason))
         if batch.timestamp:
             held.newest_trade = max(held.newest_trade, *batch.timestamp)
             held.trades_at = event.at
-            self._desk.say(PublishTicks(held.job_id, batch))
+            self._board.say(PublishTicks(held.job_id, batch))

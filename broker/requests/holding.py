@@ -1,7 +1,7 @@
 """Who may speak for a job: the connection that holds it, as long as its lease lasts."""
 
+from broker.board import Board
 from broker.commands import AskHolder, Refuse, Revoke, StopWork
-from broker.desk import Desk
 from broker.events import (
     Connection,
     HeartbeatHeard,
@@ -21,23 +21,23 @@ MAX_PROGRESS = 1 << 40
 
 
 class Holding:
-    def __init__(self, desk: Desk, dispatching: Dispatching, realtime: Realtime) -> None:
-        self._desk = desk
+    def __init__(self, board: Board, dispatching: Dispatching, realtime: Realtime) -> None:
+        self._board = board
         self._dispatching = dispatching
         self._realtime = realtime
 
     def holder(self, connection: Connection, job_id: str, at: float, *, frame: str) -> Job | None:
         """The job, if this connection holds it: proof of life renews its lease."""
-        desk = self._desk
+        board = self._board
         self._dispatching.hear(connection, at)
-        job = desk.jobs.get(job_id)
+        job = board.jobs.get(job_id)
         if job is not None and job.connection is None:
             job.connection = connection
-            desk.note("job_taken_over", job_id=job_id)
+            board.note("job_taken_over", job_id=job_id)
         if job is None or job.connection != connection:
-            desk.note("fenced_frame", job_id=job_id, frame=frame)
+            board.note("fenced_frame", job_id=job_id, frame=frame)
             return None
-        lease_until = at + desk.lease_seconds
+        lease_until = at + board.lease_seconds
         if job.lease_until < lease_until:
             job.lease_until = lease_until
         return job
@@ -46,22 +46,22 @@ class Holding:
         """The job, if this connection holds it and has not called it complete before."""
         job = self.holder(connection, job_id, at, frame=frame)
         if job is not None and job.is_publishing:
-            self._desk.note("late_frame", job_id=job_id, frame=frame)
+            self._board.note("late_frame", job_id=job_id, frame=frame)
             return None
         return job
 
     def release(self, connection: Connection) -> None:
         """It is gone: its jobs are those of the connection that names them next, which their ingestor moved to."""
-        for job in self._desk.jobs.values():
+        for job in self._board.jobs.values():
             if job.connection == connection and not job.is_publishing:
                 # Frames may have been lost with it.
                 job.connection, job.is_adopted = None, True
 
     def on_heartbeat(self, event: HeartbeatHeard) -> None:
-        held = self._desk.jobs.get(event.job_id)
+        held = self._board.jobs.get(event.job_id)
         if held is not None and held.connection not in (None, event.connection):
             # Its ingestor may have moved: whether the connection before is gone shows when it is written to.
-            self._desk.say(AskHolder(held.connection, event.connection, event.job_id, event.at))
+            self._board.say(AskHolder(held.connection, event.connection, event.job_id, event.at))
         else:
             self.on_holder_asked(event)
 
@@ -69,18 +69,18 @@ class Holding:
         job = self.holder(event.connection, event.job_id, event.at, frame="WorkHeartbeat")
         if job is None:
             # Also after a mere cut of its connection: the ingestor must learn that its slots are gone with it.
-            self._desk.say(StopWork(event.connection, event.job_id))
+            self._board.say(StopWork(event.connection, event.job_id))
         elif isinstance(job.piece.request, RealtimeRequest) and not job.is_proven:
             job.is_proven = True
             job.piece.attempts = 0
             job.piece.request.failure = ""
-            self._desk.show_later(job.piece.request)
+            self._board.show_later(job.piece.request)
 
     def on_progress(self, event: JobProgressed) -> None:
         job = self.holder(event.connection, event.job_id, event.at, frame="WorkProgress")
         if job is not None:
             job.progress = min(event.done_candles, MAX_PROGRESS)
-            self._desk.dirty[job.piece.request.request_id] = None
+            self._board.dirty[job.piece.request.request_id] = None
 
     def on_history_end(self, event: HistoryEnded) -> None:
         """A result that cannot be is refused at once; the job fails with it when it is called complete."""
@@ -90,25 +90,25 @@ class Holding:
         job.result = event.result
         request = job.piece.request
         if isinstance(request, HistoricalRequest):
-            problem = problem_with(event.result, job.piece, request, partitions=self._desk.history_partitions)
+            problem = problem_with(event.result, job.piece, request, partitions=self._board.history_partitions)
             if problem:
-                self._desk.say(Refuse(event.connection, "INVALID", problem, job.piece.dispatched_id))
+                self._board.say(Refuse(event.connection, "INVALID", problem, job.piece.dispatched_id))
 
     # ---- leases
 
     def on_lease_found(self, event: LeaseFound) -> None:
         """A job of an earlier run: it lives on if its piece is still wanted, with a fresh grace period."""
-        desk = self._desk
+        board = self._board
         piece = self._adopted(event.note) if event.note is not None else None
         if piece is None:
-            desk.say(Revoke(event.job_id))
+            board.say(Revoke(event.job_id))
             return
         request = piece.request
         if piece in request.ready:
             request.ready.remove(piece)
-        lease_until = event.at + desk.lease_seconds
-        desk.add_job(Job(job_id=event.job_id, piece=piece, connection=None, lease_until=lease_until, is_adopted=True))
-        desk.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
+        lease_until = event.at + board.lease_seconds
+        board.add_job(Job(job_id=event.job_id, piece=piece, connection=None, lease_until=lease_until, is_adopted=True))
+        board.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
 
     def _adopted(self, note: LeaseNote) -> Piece | None:
         """The piece that a lease was for, or None when it is no longer wanted."""
@@ -116,7 +116,7 @@ class Holding:
         if note.realtime_ticker:
             request = self._realtime.by_ticker.get(note.realtime_ticker)
         else:
-            request = self._desk.requests.get(note.request_id)
+            request = self._board.requests.get(note.request_id)
         if isinstance(request, HistoricalRequest):
             return request.adopt(note)
         if request is None or not request.outstanding or request.outstanding[0].job is not None:
@@ -126,20 +126,20 @@ class Holding:
 
     def forgive_pause(self, seconds: float) -> None:
         """We were stopped, not the ingestors: their heartbeats wait in our sockets."""
-        self._desk.note("broker_paused", seconds=seconds)
+        self._board.note("broker_paused", seconds=seconds)
         self.stand_still(seconds)
 
     def stand_still(self, seconds: float) -> None:
         """Not counted against any lease, such as the time in which a job's own dispatch waits for the bus."""
-        for job in self._desk.jobs.values():
+        for job in self._board.jobs.values():
             job.lease_until += seconds
 
     def expired(self) -> list[Job]:
         """Jobs whose holders were silent for too long."""
-        at = self._desk.at
-        late = [job for job in self._desk.jobs.values() if job.lease_until <= at]
+        at = self._board.at
+        late = [job for job in self._board.jobs.values() if job.lease_until <= at]
         for job in late:
             if job.is_publishing:
                 # Its ingestor is done and may be silent; the bus has its rows.
-                job.lease_until = at + self._desk.lease_seconds
+                job.lease_until = at + self._board.lease_seconds
         return [job for job in late if not job.is_publishing]

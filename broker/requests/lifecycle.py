@@ -3,8 +3,8 @@
 import heapq
 from collections import deque
 
+from broker.board import Board
 from broker.commands import AskProof, DropState, PublishPieceDone, PublishRequestDone, PutState
-from broker.desk import Desk
 from broker.events import AcceptedPiece, Final, FinalSeen, HistoricalAccepted, ProofFound, SnapshotAccepted
 from broker.ranges import describe_ranges, merge
 from broker.requests.asking import Asking
@@ -20,8 +20,8 @@ MAX_QUESTIONS = 256
 
 
 class Lifecycle:
-    def __init__(self, desk: Desk, venues: VenueBook, dispatching: Dispatching) -> None:
-        self._desk = desk
+    def __init__(self, board: Board, venues: VenueBook, dispatching: Dispatching) -> None:
+        self._board = board
         self._venues = venues
         self._dispatching = dispatching
         #: Historical requests whose RequestDone is out and whose final notification was not seen yet -> offset.
@@ -42,8 +42,8 @@ class Lifecycle:
     # ---- in
 
     def on_historical(self, event: HistoricalAccepted) -> None:
-        if event.request_id in self._desk.requests or event.request_id in self.decided:
-            self._desk.note("duplicate_request", request_id=event.request_id)
+        if event.request_id in self._board.requests or event.request_id in self.decided:
+            self._board.note("duplicate_request", request_id=event.request_id)
             return
         if event.is_decided:
             self.decided[event.request_id] = event.offset
@@ -51,7 +51,7 @@ class Lifecycle:
         if event.period_seconds <= 0 or event.start >= event.end or event.limit == 0:
             # The relay refuses these; a record that came past it must not stop the broker.
             self.decided[event.request_id] = event.offset
-            self._desk.say(_refusal(event))
+            self._board.say(_refusal(event))
             return
         request = HistoricalRequest(
             event.request_id,
@@ -70,8 +70,8 @@ class Lifecycle:
         self._admit(request, event)
 
     def on_snapshot_request(self, event: SnapshotAccepted) -> None:
-        if event.request_id in self._desk.requests:
-            self._desk.note("duplicate_request", request_id=event.request_id)
+        if event.request_id in self._board.requests:
+            self._board.note("duplicate_request", request_id=event.request_id)
             return
         self._admit(
             SnapshotRequest(
@@ -87,9 +87,9 @@ class Lifecycle:
 
     def _admit(self, request: Request, event: HistoricalAccepted | SnapshotAccepted) -> None:
         request.lane = (event.sender, event.connection, event.client_id)
-        self._desk.requests[request.request_id] = request
-        if len(self.deadlines) > 2 * len(self._desk.requests) + _MANY_DEADLINES:
-            open_ones = self._desk.requests.values()
+        self._board.requests[request.request_id] = request
+        if len(self.deadlines) > 2 * len(self._board.requests) + _MANY_DEADLINES:
+            open_ones = self._board.requests.values()
             self.deadlines = [(each.deadline_ns, each.request_id) for each in open_ones if _has_deadline(each)]
             heapq.heapify(self.deadlines)
         else:
@@ -104,21 +104,21 @@ class Lifecycle:
         """Nothing of `request` is dispatched until it is known what the table proves, for a bounded time. A refresh
         asks nothing, but waits for its turn too.
         """
-        desk = self._desk
-        if not desk.settings.proof_seconds or not request.has_more(desk.wall_ns):
+        board = self._board
+        if not board.settings.proof_seconds or not request.has_more(board.wall_ns):
             return
-        if not desk.has_prover:
+        if not board.has_prover:
             self.unasked += not refresh
             return
         request.awaits_proof = True
         if refresh:
             self._refreshing.add(request.request_id)
-        self._to_ask.add(request, desk.at)
+        self._to_ask.add(request, board.at)
         self._ask_next()
 
     def _ask_next(self) -> None:
         """Few questions at a time: the driver answers them in their order, and clients take turns only here."""
-        at = self._desk.at
+        at = self._board.at
         while len(self._unanswered) < MAX_QUESTIONS and (request := self._to_ask.next(at)) is not None:
             if request.request_id in self._refreshing:
                 self._begin(request)
@@ -132,16 +132,18 @@ class Lifecycle:
         self.proceed(request)
 
     def _is_open(self, request: HistoricalRequest) -> bool:
-        return self._desk.requests.get(request.request_id) is request
+        return self._board.requests.get(request.request_id) is request
 
     def _ask(self, request: HistoricalRequest) -> None:
-        desk = self._desk
-        seconds = desk.settings.proof_seconds
+        board = self._board
+        seconds = board.settings.proof_seconds
         limit = None if request.limit is None else request.limit - request.rows
-        deadline = desk.wall_ns + int(seconds * grid.SECOND)
+        deadline = board.wall_ns + int(seconds * grid.SECOND)
         self._unanswered.add(request.request_id)
-        self._asking.append((desk.at + seconds, request.request_id))
-        desk.say(AskProof(request.request_id, request.ticker, request.period_seconds, request.uncut(), limit, deadline))
+        self._asking.append((board.at + seconds, request.request_id))
+        board.say(
+            AskProof(request.request_id, request.ticker, request.period_seconds, request.uncut(), limit, deadline)
+        )
 
     def on_proof(self, event: ProofFound) -> None:
         self._take_proof(event)
@@ -149,13 +151,13 @@ class Lifecycle:
         self._ask_next()
 
     def _take_proof(self, event: ProofFound) -> None:
-        request = self._desk.requests.get(event.request_id)
+        request = self._board.requests.get(event.request_id)
         # An answer that came too late, or a second one, finds no request that waits for it.
         if not isinstance(request, HistoricalRequest) or not request.awaits_proof:
             return
         request.awaits_proof = False
         for piece, result in request.take_proven(event.ranges):
-            self._desk.say(
+            self._board.say(
                 PublishPieceDone(
                     request_id=request.request_id,
                     number=piece.number,
@@ -168,23 +170,23 @@ class Lifecycle:
                     is_proven=True,
                 )
             )
-            self._desk.room.accept(request, piece, result)
-            self._desk.dirty[request.request_id] = None
+            self._board.room.accept(request, piece, result)
+            self._board.dirty[request.request_id] = None
             self.proven_candles += piece.rows
         self.proceed(request)
 
     def stop_asking(self) -> None:
         """Fetch what no answer came about in time."""
-        desk = self._desk
-        while self._asking and self._asking[0][0] <= desk.at:
+        board = self._board
+        while self._asking and self._asking[0][0] <= board.at:
             _, request_id = self._asking.popleft()
             self._unanswered.discard(request_id)
-            request = desk.requests.get(request_id)
+            request = board.requests.get(request_id)
             if isinstance(request, HistoricalRequest) and request.awaits_proof:
                 request.awaits_proof = False
-                desk.note("proof_unanswered", request_id=request_id)
+                board.note("proof_unanswered", request_id=request_id)
                 self.proceed(request)
-        if not desk.has_prover:
+        if not board.has_prover:
             for request in self._to_ask.take_all():
                 self.unasked += request.request_id not in self._refreshing
                 self._begin(request)
@@ -194,20 +196,20 @@ class Lifecycle:
 
     def proceed(self, request: Request) -> None:
         """After anything that may have settled `request` or made a piece of it ready."""
-        if isinstance(request, HistoricalRequest) and request.is_settled(self._desk.wall_ns):
+        if isinstance(request, HistoricalRequest) and request.is_settled(self._board.wall_ns):
             status, message = request.verdict()
             self.finish(request, status, message)
-        elif request.has_more(self._desk.wall_ns):
+        elif request.has_more(self._board.wall_ns):
             self._dispatching.offer(request)
 
     def expire(self) -> None:
         """End what was not finished in time."""
-        desk = self._desk
-        while self.deadlines and self.deadlines[0][0] <= desk.wall_ns:
+        board = self._board
+        while self.deadlines and self.deadlines[0][0] <= board.wall_ns:
             _, request_id = heapq.heappop(self.deadlines)
-            request = desk.requests.get(request_id)
+            request = board.requests.get(request_id)
             # An id may have been given again since; a realtime request has no deadline.
-            if request is None or not _has_deadline(request) or request.deadline_ns > desk.wall_ns:
+            if request is None or not _has_deadline(request) or request.deadline_ns > board.wall_ns:
                 continue
             text = "not finished in time"
             if not request.was_dispatched:
@@ -220,13 +222,13 @@ class Lifecycle:
 
     def finish(self, request: Request, status: Final, message: str) -> None:
         """Publish the end of a historical or snapshot request, and stop what still runs for it."""
-        desk = self._desk
-        del desk.requests[request.request_id]
+        board = self._board
+        del board.requests[request.request_id]
         self._refreshing.discard(request.request_id)
         if isinstance(request, HistoricalRequest):
             # What an unsettled request has not asked for says nothing of what has closed.
             closed_until = request.closed_until if status in (Final.OK, Final.NOT_FOUND) else 0
-            desk.out.append(
+            board.out.append(
                 PublishRequestDone(
                     request_id=request.request_id,
                     ticker=request.ticker,
@@ -254,7 +256,7 @@ class Lifecycle:
                 )
         else:
             self.close_state(request.request_id, request.ticker, message)
-        desk.end(request)
+        board.end(request)
         if self._to_ask:
             self._ask_next()
 
@@ -262,7 +264,7 @@ class Lifecycle:
         """Candles that an ended request should have had: where it failed, those of what it never got as well."""
         if status is Final.OK or status is Final.NOT_FOUND:
             return request.expected
-        now = self._desk.wall_ns + request.facts.ahead_ns
+        now = self._board.wall_ns + request.facts.ahead_ns
         missing = sum(
             grid.expected_candles(start, end, request.period_seconds, exchange_time=now)
             for start, end in merge(request.unfinished_ranges())
@@ -271,34 +273,34 @@ class Lifecycle:
         return request.expected + min(missing, most)
 
     def close_state(self, request_id: str, ticker: str, failure: str) -> None:
-        self._desk.shown.discard(request_id)
-        self._desk.say(PutState(request_id=request_id, state="done", ticker=ticker, failure=failure))
+        self._board.shown.discard(request_id)
+        self._board.say(PutState(request_id=request_id, state="done", ticker=ticker, failure=failure))
 
     def on_final(self, event: FinalSeen) -> None:
-        desk = self._desk
-        request = desk.requests.get(event.request_id)
+        board = self._board
+        request = board.requests.get(event.request_id)
         if isinstance(request, HistoricalRequest):
             # Another run of the broker must have decided it; its final stands, so nothing here can matter any more.
-            desk.note("final_of_running", request_id=event.request_id)
-            desk.end(request)
-            del desk.requests[event.request_id]
+            board.note("final_of_running", request_id=event.request_id)
+            board.end(request)
+            del board.requests[event.request_id]
             self._refreshing.discard(event.request_id)
         self.decided.pop(event.request_id, None)
-        self._to_ask.ended(event.request_id, desk.at)
+        self._to_ask.ended(event.request_id, board.at)
         if self._to_ask:
             self._ask_next()
         last_state = self._cut_short.pop(event.request_id, None)
         if last_state is not None:
-            desk.shown.discard(event.request_id)
-            desk.say(last_state)
-        elif event.request_id in desk.shown:
-            desk.shown.discard(event.request_id)
-            desk.say(DropState(event.request_id))
+            board.shown.discard(event.request_id)
+            board.say(last_state)
+        elif event.request_id in board.shown:
+            board.shown.discard(event.request_id)
+            board.say(DropState(event.request_id))
 
     def confirmed(self) -> dict[str, list[AcceptedPiece]]:
         """What is accepted of unfinished requests, and on the bus."""
         found = {}
-        for name, request in self._desk.requests.items():
+        for name, request in self._board.requests.items():
             if isinstance(request, HistoricalRequest) and request.confirmed:
                 found[name] = request.confirmed = joined(request.confirmed)
         return found
@@ -308,7 +310,7 @@ class Lifecycle:
         oldest = min(self.decided.values(), default=None)
         oldest_of_all = oldest
         # They are in the order of their offsets, so that the first ones are enough; realtime ones have none.
-        for request in self._desk.requests.values():
+        for request in self._board.requests.values():
             if request.offset < 0:
                 continue
             if oldest_of_all is None or request.offset < oldest_of_all:

@@ -1,7 +1,7 @@
 """Realtime requests: one job a ticker, shared by all who ask, and what they want together."""
 
+from broker.board import Board
 from broker.commands import ForgetRealtime, PublishClock, PublishMark, SaveRealtime
-from broker.desk import Desk
 from broker.events import MarksRefused, RealtimeAccepted, WantedFound, Wants
 from broker.requests.lifecycle import Lifecycle
 from broker.slots.dispatching import Dispatching
@@ -13,8 +13,8 @@ QUIET_SECONDS = 10.0
 
 
 class Realtime:
-    def __init__(self, desk: Desk, dispatching: Dispatching, lifecycle: Lifecycle) -> None:
-        self._desk = desk
+    def __init__(self, board: Board, dispatching: Dispatching, lifecycle: Lifecycle) -> None:
+        self._board = board
         self._dispatching = dispatching
         self._lifecycle = lifecycle
         self.by_ticker: dict[str, RealtimeRequest] = {}
@@ -24,12 +24,12 @@ class Realtime:
         self._untold: set[str] = set()
 
     def on_request(self, event: RealtimeAccepted) -> None:
-        desk = self._desk
-        if event.request_id in desk.requests:
+        board = self._board
+        if event.request_id in board.requests:
             return
-        if self._running >= desk.settings.max_slots:
+        if self._running >= board.settings.max_slots:
             # They run until they are cancelled: without a bound they would fill the broker's memory and its table.
-            desk.note("realtime_refused", request_id=event.request_id)
+            board.note("realtime_refused", request_id=event.request_id)
             text = f"REFUSED: {self._running} realtime requests run already, and broker.max_slots allows no more"
             self._lifecycle.close_state(event.request_id, event.ticker, text)
             return
@@ -40,23 +40,23 @@ class Realtime:
             request = RealtimeRequest(event.request_id, event.ticker, event.venue, client_id=event.client_id)
             self.by_ticker[event.ticker] = request
         request.subscribe(event)
-        desk.requests[event.request_id] = request
-        desk.dirty[event.request_id] = None
-        desk.say(SaveRealtime(event))
+        board.requests[event.request_id] = request
+        board.dirty[event.request_id] = None
+        board.say(SaveRealtime(event))
         self._tell_wants(event.ticker)
         if is_new:
             self._dispatching.offer(request)
 
     def cancel(self, request_id: str, request: RealtimeRequest) -> None:
         """One who asked is gone; the job ends with the last of them."""
-        desk = self._desk
+        board = self._board
         del request.subscribers[request_id]
-        del desk.requests[request_id]
+        del board.requests[request_id]
         self._running -= 1
-        desk.say(ForgetRealtime(request_id))
+        board.say(ForgetRealtime(request_id))
         self._lifecycle.close_state(request_id, request.ticker, "")
         if not request.subscribers:
-            desk.end(request)
+            board.end(request)
             del self.by_ticker[request.ticker]
         self._tell_wants(request.ticker)
 
@@ -72,7 +72,7 @@ class Realtime:
             del self._told[ticker]
         else:
             self._told[ticker] = wants
-        self._desk.say(PublishMark(ticker, wants))
+        self._board.say(PublishMark(ticker, wants))
 
     def on_wanted_found(self, event: WantedFound) -> None:
         if event.ticker not in self._told:
@@ -91,9 +91,9 @@ class Realtime:
             job = request.piece.job
             if job is None or not job.newest_trade:
                 continue
-            quiet = self._desk.at - job.trades_at - QUIET_SECONDS
+            quiet = self._board.at - job.trades_at - QUIET_SECONDS
             if quiet > 0:
-                self._desk.say(PublishClock(ticker, job.newest_trade + int(quiet * SECOND)))
+                self._board.say(PublishClock(ticker, job.newest_trade + int(quiet * SECOND)))
 
     def tell_again(self) -> None:
         """Publish what could not be published before."""

@@ -5,8 +5,8 @@ Invariant after every event: no free slot and no waiting piece fit each other.
 
 from itertools import count
 
+from broker.board import Board
 from broker.commands import Refuse
-from broker.desk import Desk
 from broker.events import Connection, Kind, SlotOffered, VenueLearned
 from broker.slots.free import Peer, QueueKey
 from broker.slots.venue_book import MAX_VENUES, VenueBook
@@ -14,20 +14,20 @@ from broker.work import Job, Piece, Request
 
 
 class Dispatching:
-    def __init__(self, desk: Desk, venues: VenueBook) -> None:
-        self._desk = desk
+    def __init__(self, board: Board, venues: VenueBook) -> None:
+        self._board = board
         self._venues = venues
-        self._matching = desk.matching
-        self._slots = desk.slots
+        self._matching = board.matching
+        self._slots = board.slots
         self._turn = count()
 
     def hear(self, connection: Connection, at: float) -> Peer | None:
         """Any frame is a sign of life. None when there are too many connections for another one."""
         peer = self._slots.peers.get(connection)
         if peer is None:
-            most = self._desk.settings.max_connections
+            most = self._board.settings.max_connections
             if len(self._slots.peers) >= most:
-                self._desk.say(Refuse(connection, "TOO_MANY_CONNECTIONS", f"this broker takes {most} connections"))
+                self._board.say(Refuse(connection, "TOO_MANY_CONNECTIONS", f"this broker takes {most} connections"))
                 return None
             peer = self._slots.peers[connection] = Peer(at)
         peer.last_heard = at
@@ -43,15 +43,15 @@ class Dispatching:
         peer = self.hear(connection, at)
         if peer is None:
             return
-        desk = self._desk
+        board = self._board
         slots = self._slots
-        if slots.total >= desk.settings.max_slots:
-            text = f"{desk.settings.max_slots} slots wait already"
-            desk.say(Refuse(connection, "TOO_MANY_SLOTS", text))
+        if slots.total >= board.settings.max_slots:
+            text = f"{board.settings.max_slots} slots wait already"
+            board.say(Refuse(connection, "TOO_MANY_SLOTS", text))
             return
         for venue in venues:
             if not self._venues.offered(venue, at):
-                desk.say(Refuse(connection, "TOO_MANY_VENUES", f"{MAX_VENUES} venues are known already"))
+                board.say(Refuse(connection, "TOO_MANY_VENUES", f"{MAX_VENUES} venues are known already"))
                 return
         offer = slots.offer_of(peer, venues, event.kinds)
         keys = offer.keys
@@ -63,7 +63,7 @@ class Dispatching:
             matching.unpark(key, connection)
             if self._may_match(key):
                 # By the invariant no other free slot fits what waits, so that this one need not wait with them.
-                piece = matching.next_for(key, connection, desk.wall_ns)
+                piece = matching.next_for(key, connection, board.wall_ns)
                 if piece is not None:
                     self._dispatch(connection, piece)
                     return
@@ -86,7 +86,7 @@ class Dispatching:
 
     def retry_waiting(self) -> None:
         """There may be room on the bus for pieces that wait for it, and slots for background pieces."""
-        room = self._desk.room
+        room = self._board.room
         waiting = room.waiting
         if waiting is None:
             for key in dict.fromkeys((*self._matching.restore_overtaken(), *self._matching.background())):
@@ -101,7 +101,7 @@ class Dispatching:
                 self._match(key)
 
     def lose_connection(self, connection: Connection) -> None:
-        self._desk.note("connection_lost", slots=self._slots.drop(connection))
+        self._board.note("connection_lost", slots=self._slots.drop(connection))
 
     def _may_match(self, key: QueueKey) -> bool:
         """A range is cut only once its venue's page size is known. Others overtake a piece that waits for room, for a
@@ -109,24 +109,24 @@ class Dispatching:
         """
         if key[1] is not Kind.HISTORICAL:
             return True
-        return not self._desk.room.is_kept and self._venues.facts(key[0]).is_known
+        return not self._board.room.is_kept and self._venues.facts(key[0]).is_known
 
     def _match(self, key: QueueKey) -> None:
         if self._may_match(key):
-            while (pair := self._matching.next_pair(key, self._desk.wall_ns)) is not None:
+            while (pair := self._matching.next_pair(key, self._board.wall_ns)) is not None:
                 self._dispatch(pair[0].connection, pair[1])
 
     def _dispatch(self, connection: Connection, piece: Piece) -> None:
-        desk = self._desk
+        board = self._board
         request = piece.request
-        job_id = desk.new_job_id()
+        job_id = board.new_job_id()
         job = Job(
             job_id=job_id,
             piece=piece,
             connection=connection,
-            lease_until=desk.at + desk.lease_seconds,
-            dispatched_ns=desk.wall_ns,
+            lease_until=board.at + board.lease_seconds,
+            dispatched_ns=board.wall_ns,
         )
-        desk.add_job(job)
-        desk.show_later(request)
-        desk.out.append(request.dispatch(connection, job_id, piece))
+        board.add_job(job)
+        board.show_later(request)
+        board.out.append(request.dispatch(connection, job_id, piece))

@@ -2,8 +2,8 @@
 
 import re
 
+from broker.board import Board
 from broker.commands import LookUpVenue, PutServed, PutVenue
-from broker.desk import Desk
 from broker.events import Kind, VenueLearned
 from broker.work import VenueFacts
 from candlewright.wire import grid
@@ -23,15 +23,15 @@ _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
 
 class VenueBook:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, board: Board) -> None:
+        self._board = board
         self._facts: dict[str, VenueFacts] = {}
         #: Venues whose records on the bus are kept alive here.
         self._own: set[str] = set()
-        self._put_at = desk.at
+        self._put_at = board.at
         #: What the bus says of the venues with slots, and since when.
         self._told: PutServed | None = None
-        self._told_at = desk.at
+        self._told_at = board.at
 
     def facts(self, venue: str) -> VenueFacts:
         facts = self._facts.get(venue)
@@ -48,7 +48,7 @@ class VenueBook:
             facts = self.facts(venue)
         if at - facts.asked_at > VENUE_SECONDS:
             facts.asked_at = at
-            self._desk.say(LookUpVenue(venue))
+            self._board.say(LookUpVenue(venue))
         elif facts.is_bare:
             self._keep(venue)
         return True
@@ -57,7 +57,7 @@ class VenueBook:
         """Whether this is the first that is known of the venue."""
         facts = self.facts(event.venue)
         page = facts.candles_per_page = max(1, event.candles_per_page)
-        facts.candles_per_piece = page * self._desk.room.pages_per_piece(page)
+        facts.candles_per_piece = page * self._board.room.pages_per_piece(page)
         facts.depth_candles = event.depth_candles
         # ccxt's venues are described by their ingestors, whose records must not be overwritten.
         facts.is_bare = event.is_bare and not is_known(event.venue) and _NAME.fullmatch(event.venue) is not None
@@ -71,31 +71,31 @@ class VenueBook:
 
     def refresh(self) -> None:
         """A venue is served as long as a connection that offered a slot for it is there."""
-        if self._desk.at - self._put_at < VENUE_SECONDS:
+        if self._board.at - self._put_at < VENUE_SECONDS:
             return
-        self._put_at = self._desk.at
+        self._put_at = self._board.at
         if self._own:
-            served = {venue for peer in self._desk.slots.peers.values() for venue, _ in peer.keys}
+            served = {venue for peer in self._board.slots.peers.values() for venue, _ in peer.keys}
             self._own &= served
             for venue in sorted(self._own):
-                self._desk.say(PutVenue(venue))
+                self._board.say(PutVenue(venue))
 
     def tell_served(self) -> None:
         """Let the relay know when the venues that slots are offered for have changed, and keep what it knows fresh."""
         # A connection that came back with a running job may have no further slot to offer.
-        keys = self._desk.slots.served() | {job.piece.request.key for job in self._desk.jobs.values()}
+        keys = self._board.slots.served() | {job.piece.request.key for job in self._board.jobs.values()}
         served = PutServed(
             tuple(sorted(venue for venue, kind in keys if kind is Kind.HISTORICAL)),
             tuple(sorted(venue for venue, kind in keys if kind is Kind.REALTIME)),
         )
-        if served != self._told or self._desk.at - self._told_at >= VENUE_SECONDS:
-            self._told, self._told_at = served, self._desk.at
-            self._desk.say(served)
+        if served != self._told or self._board.at - self._told_at >= VENUE_SECONDS:
+            self._told, self._told_at = served, self._board.at
+            self._board.say(served)
 
     def _keep(self, venue: str) -> None:
         if venue not in self._own and len(self._own) < MAX_OWN_VENUES:
             self._own.add(venue)
-            self._desk.say(PutVenue(venue))
+            self._board.say(PutVenue(venue))
 
 
 def saw_exchange_time(facts: VenueFacts, exchange_time: int, wall_ns: int) -> None:

@@ -9,7 +9,7 @@ from broker.work import Job, RealtimeRequest, Request
 from core.settings import BrokerSettings
 
 
-class Desk:
+class Board:
     """`at` is monotonic seconds and `wall_ns` the wall clock, both of the last tick. `history_partitions`: of the
     topic `history`, 0 where that is not known. `history_bytes`: what it may hold, 0 = anything.
     """
