@@ -25,11 +25,11 @@ from alerts.events import (
     TimePassed,
 )
 from alerts.feed import Feed
-from alerts.journal import Journal
 from alerts.pages import Pages
 from alerts.senders.sender import DeliveryFailed, Sender
 from alerts.senders.senders import sender_of
 from alerts.state import AlertsState
+from alerts.store import AlertStore
 from alerts.watch import Watch
 from bus.api import Bus
 from candlewright.wire.errors import BusError, RoleLost
@@ -89,7 +89,7 @@ class Alerts:
         self._state = AlertsState(settings)
         self._watch = Watch()
         self._pages = Pages(data_dir)
-        self._journal = Journal(bus)
+        self._store = AlertStore(bus)
         self._feed = Feed(bus, _kinds(settings))
         self._senders = senders
         # One for the reader, which waits on the bus, and one for the writer, which keeps the order of its calls.
@@ -106,8 +106,8 @@ class Alerts:
 
     async def serve(self, stop: asyncio.Event) -> None:
         await self._until_done(self._reading, self._open)
-        restored = await self._until_done(self._writing, self._journal.waiting)
-        opened = await self._until_done(self._writing, self._journal.opened)
+        restored = await self._until_done(self._writing, self._store.waiting)
+        opened = await self._until_done(self._writing, self._store.opened)
         self._carry_out(Restored(restored, time.time(), opened))
         self._is_ready = True
         tasks = [
@@ -153,7 +153,7 @@ class Alerts:
         )
 
     def _open(self) -> None:
-        self._journal.open()
+        self._store.open()
         self._feed.open()
 
     # ---- tasks
@@ -175,11 +175,11 @@ class Alerts:
 
     def _save(self, save: Save) -> None:
         if save.deliveries:
-            self._journal.keep(save.deliveries)
+            self._store.keep(save.deliveries)
         if save.opened:
-            self._journal.keep_opened(save.opened)
+            self._store.keep_opened(save.opened)
         if save.over:
-            self._journal.end_silences([each.silence_id for each in save.over])
+            self._store.end_silences([each.silence_id for each in save.over])
 
     async def _watch_parts(self) -> None:
         """For what the platform cannot report on the bus itself."""
@@ -215,9 +215,9 @@ class Alerts:
         over = {outcome.delivery.key for outcome in outcomes}
         changed = {each.key: each for command in commands for each in command.changed if each.key not in over}
         if changed:
-            self._journal.keep([*changed.values()])
+            self._store.keep([*changed.values()])
         if outcomes:
-            self._journal.finish(outcomes)
+            self._store.finish(outcomes)
 
     async def _keep_time(self) -> None:
         trimmed_at = time.monotonic()
@@ -232,14 +232,14 @@ class Alerts:
                 self._carry_out(TimePassed(time.time()))
             if time.monotonic() - trimmed_at > _TRIM_SECONDS:
                 trimmed_at = time.monotonic()
-                await self._until_done(self._writing, self._journal.trim)
+                await self._until_done(self._writing, self._store.trim)
 
     async def _look(self) -> None:
         """For what people ask for."""
         while True:
-            silences = await self._until_done(self._writing, self._journal.silences)
+            silences = await self._until_done(self._writing, self._store.silences)
             self._carry_out(SilencesFound(silences))
-            anew = await self._until_done(self._writing, lambda: self._journal.asked_again(time.time()))
+            anew = await self._until_done(self._writing, lambda: self._store.asked_again(time.time()))
             if anew:
                 self._carry_out(Restored(anew, time.time()))
             await asyncio.sleep(_LOOK_SECONDS)

@@ -8,10 +8,10 @@ from pathlib import Path
 import typer
 
 from alerts.alert import Alert, Delivery, Silence
-from alerts.journal import Journal
 from alerts.message import body_of
 from alerts.senders.sender import DeliveryFailed
 from alerts.senders.senders import sender_of
+from alerts.store import AlertStore
 from bus import topics
 from candlewright.cli.output import Output, print_rows, say
 from candlewright.wire.errors import CandlewrightError
@@ -28,8 +28,8 @@ _LONGEST_SILENCE_SECONDS = 30 * 86_400
 def list_destinations(output: Output, data_dir: Path | None, config: Path | None) -> None:
     settings = settings_for(config, data_dir)
     with open_bus(settings) as bus:
-        journal = Journal(bus)
-        waiting, abandoned = journal.waiting(), journal.abandoned()
+        store = AlertStore(bus)
+        waiting, abandoned = store.waiting(), store.abandoned()
     routes = settings.alerts.route
     rows = [
         {
@@ -102,7 +102,7 @@ def silence(
     config: Path | None,
 ) -> None:
     with open_bus(settings_for(config, data_dir)) as bus:
-        journal = Journal(bus)
+        store = AlertStore(bus)
         if trigger is None:
             if duration or until or is_over:
                 raise typer.BadParameter("name the trigger")
@@ -113,15 +113,15 @@ def silence(
                     "until": iso_seconds(each.until),
                     "until_trigger": each.until_trigger,
                 }
-                for each in journal.silences()
+                for each in store.silences()
             ]
             print_rows(rows, output, columns=["trigger", "ticker", "until", "until_trigger"], empty="no silences")
             return
         if is_over:
-            ids = [each.silence_id for each in journal.silences() if (each.trigger, each.ticker) == (trigger, ticker)]
+            ids = [each.silence_id for each in store.silences() if (each.trigger, each.ticker) == (trigger, ticker)]
             if not ids:
                 raise CandlewrightError(f"{trigger} is not silenced for {ticker}")
-            journal.end_silences(ids)
+            store.end_silences(ids)
             say(f"{trigger} alerts again")
             return
         if duration is None and until is None:
@@ -130,20 +130,20 @@ def silence(
             raise CandlewrightError(f"no trigger {until} is registered")
         seconds = _LONGEST_SILENCE_SECONDS if duration is None else parse_period(duration)
         end = time.time() + seconds
-        journal.silence(Silence(f"{trigger} {ticker}", trigger, ticker, end, until or ""), seconds)
+        store.silence(Silence(f"{trigger} {ticker}", trigger, ticker, end, until or ""), seconds)
         fires = f"{until} fires, at most until " if until else ""
         say(f"no alerts of {trigger} until {fires}{iso_seconds(end)}")
 
 
 def dead_letters(again: list[str], *, is_all: bool, output: Output, data_dir: Path | None, config: Path | None) -> None:
     with open_bus(settings_for(config, data_dir)) as bus:
-        journal = Journal(bus)
-        found = {each.key: each for each in journal.abandoned()}
+        store = AlertStore(bus)
+        found = {each.key: each for each in store.abandoned()}
         if again or is_all:
             keys = [*found] if is_all else again
             if unknown := [key for key in keys if key not in found]:
                 raise CandlewrightError(f"not an abandoned delivery: {', '.join(unknown)}")
-            journal.send_again(keys)
+            store.send_again(keys)
             say(f"{len(keys)} will be sent again")
             return
     rows = [

@@ -10,9 +10,9 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from alerts import state
-from alerts.journal import Journal
 from alerts.senders import webhook
 from alerts.server import Alerts, senders_of
+from alerts.store import AlertStore
 from bus import topics
 from bus.api import Bus, Record
 from bus.dead_letters import kept
@@ -172,18 +172,18 @@ async def test_a_restart_delivers_what_was_left_and_what_came_meanwhile(monkeypa
 
 async def test_what_was_given_up_is_sent_again_when_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "GIVE_UP_SECONDS", 0.0)
-    bus, receiver, journal = FreshBus(), Receiver(["500"]), None
+    bus, receiver, store = FreshBus(), Receiver(["500"]), None
     async with receiver.serve(), serving(bus, to(receiver)):
-        journal = Journal(bus)
+        store = AlertStore(bus)
         bus.publish(topics.TRIGGER_EVENTS, [event(1)])
         await until(lambda: len(outcomes(bus)) == 1, "it is given up")
-        (abandoned,) = journal.abandoned()
+        (abandoned,) = store.abandoned()
         assert abandoned.error == "HTTP 500"
-        journal.send_again([abandoned.key, "no such key"])
+        store.send_again([abandoned.key, "no such key"])
         await until(lambda: len(outcomes(bus)) == 2, "it is sent again")
     assert receiver.taken == ["dip-1"]
     assert [each["status"] for each in outcomes(bus)] == ["abandoned", "delivered"]
-    assert not journal.abandoned()
+    assert not store.abandoned()
 
 
 async def test_other_kinds_of_alerts_and_records_that_cannot_be_read() -> None:

@@ -10,7 +10,7 @@ from bus import topics
 from bus.api import Bus, Record
 from core.log import get_logger
 
-__all__ = ["Journal"]
+__all__ = ["AlertStore"]
 
 log = get_logger()
 
@@ -23,7 +23,7 @@ _KEEP_OPENED_SECONDS = 30 * 86_400.0
 _KEEP_OUTCOMES_SECONDS = 3_600.0
 
 
-class Journal:
+class AlertStore:
     """Methods raise BusUnavailable, and are harmless when they run again."""
 
     def __init__(self, bus: Bus) -> None:
