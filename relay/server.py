@@ -53,12 +53,12 @@ from relay.finals.replays import Replays
 from relay.keep.desk import KeepDesk
 from relay.live.feed import LiveFeed
 from relay.live.requests import LiveRequests
-from relay.register import FINAL_TYPE, Register, StoredFinal
 from relay.requests.long_answers import LongAnswers
 from relay.requests.pages import ReadRows
 from relay.requests.stored import ReadStored
 from relay.settings import RelayConfig
 from relay.state import RelayState
+from relay.store import FINAL_TYPE, RelayStore, StoredFinal
 from relay.topics import wanted_finals
 from relay.triggers.callbacks import Callbacks
 from relay.triggers.desk import TriggerDesk
@@ -117,7 +117,7 @@ class Relay:
         self._registry = registry
         self._has_registry = threading.Event()
         name = "" if registry is None else registry.name
-        self._register = Register(bus, config, name)
+        self._relay_store = RelayStore(bus, config, name)
         self._state = RelayState(config)
         folder = KeyFolder(config.keys_in) if config.keys_in is not None else None
         pair = folder.platform() if folder is not None else None
@@ -137,7 +137,7 @@ class Relay:
         index = FinalIndex(config.limits.max_indexed)
         self._feed = Feed(
             bus,
-            self._register,
+            self._relay_store,
             config,
             index=index,
             publish=self._notifier.publish,
@@ -145,14 +145,14 @@ class Relay:
             on_awaited=self._on_awaited,
         )
         self._interest = Interest()
-        self._live_feed = LiveFeed(bus, self._register, self._interest, publish=self._notifier.publish)
+        self._live_feed = LiveFeed(bus, self._relay_store, self._interest, publish=self._notifier.publish)
         self._live_requests = LiveRequests(
-            self._register, config, self._notifier.publish, is_registry=self._has_registry.is_set
+            self._relay_store, config, self._notifier.publish, is_registry=self._has_registry.is_set
         )
-        self._replays = Replays(bus, self._register, config, index=index, publish=self._notifier.publish)
+        self._replays = Replays(bus, self._relay_store, config, index=index, publish=self._notifier.publish)
         self._triggers = TriggerDesk(
-            TriggerStore(bus, self._register),
-            self._register,
+            TriggerStore(bus, self._relay_store),
+            self._relay_store,
             config,
             reply=self._answer,
             follow=self._live_requests.follow,
@@ -165,7 +165,7 @@ class Relay:
         self._callbacks = Callbacks(bus)
         self._trigger_feed = TriggerFeed(
             bus,
-            self._register,
+            self._relay_store,
             config.limits,
             callback_of=self._callback_of,
             publish=self._notifier.publish,
@@ -455,7 +455,7 @@ class Relay:
         if not stale:
             return
         try:
-            venues.learn(self._ask_bus(lambda: self._register.venues([*stale, ALL_VENUES])), now)
+            venues.learn(self._ask_bus(lambda: self._relay_store.venues([*stale, ALL_VENUES])), now)
         except BusError:
             venues.is_blind = True
 
@@ -503,7 +503,7 @@ class Relay:
     def _carry_out_one(self, command: ev.Command) -> list[ev.Event]:
         match command:
             case ev.Enqueue():
-                return [self._do(command, lambda: self._register.enqueue(command))]
+                return [self._do(command, lambda: self._relay_store.enqueue(command))]
             case ev.PublishControl():
                 return [self._do(command, lambda: self._publish_control(command))]
             case ev.ListVenues():
@@ -535,11 +535,11 @@ class Relay:
         return [ev.CommandFailed(command, "BUSY", BUSY_TRIGGERS)]
 
     def _publish_control(self, command: ev.PublishControl) -> ev.Event:
-        self._register.publish_control(command)
+        self._relay_store.publish_control(command)
         return ev.ControlPublished(command.peer, command.control)
 
     def _list_venues(self, command: ev.ListVenues) -> ev.Event:
-        records = self._register.venues_for(command.query.venue.upper()[:100])
+        records = self._relay_store.venues_for(command.query.venue.upper()[:100])
         return ev.VenuesListed(command.peer, command.query, records)
 
     # ---- the bus
@@ -555,7 +555,7 @@ class Relay:
 
     def _look_up(self, commands: list[ev.LookUp]) -> list[ev.Event]:
         try:
-            return list(self._ask_bus(lambda: self._register.look_up(commands)))
+            return list(self._ask_bus(lambda: self._relay_store.look_up(commands)))
         except BusError:
             return [ev.CommandFailed(command, "UNAVAILABLE", ev.UNAVAILABLE) for command in commands]
 
@@ -571,7 +571,7 @@ class Relay:
             log.warning("bus_unavailable", error=str(error))
             metrics.BUS_FAILURES.labels("requests").inc()
             self._bus_down_until = time.monotonic() + _FAIL_FAST_SECONDS
-            self._register.forget_preparation()
+            self._relay_store.forget_preparation()
             raise
 
     def _fail(self, failure: ev.CommandFailed) -> None:

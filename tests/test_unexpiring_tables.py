@@ -25,7 +25,7 @@ from gateways.numaflow_sources.journal import Journal
 from gateways.numaflow_sources.protocol import Result
 from protobuf import records_pb2 as records
 from protobuf.source_superset_pb2 import Offset
-from relay.register import Register
+from relay.store import RelayStore
 from relay.triggers.store import TABLE_PROGRESS, TriggerStore
 from tests.fresh_bus import FreshBus
 from tests.relay.harness import config
@@ -134,7 +134,7 @@ def platform(bus: FreshBus, rounds: int) -> str:
 
 def relay_trigger_progress(bus: FreshBus, rounds: int) -> str:
     """Also of partitions that there are not, as from a hostile sender."""
-    store = TriggerStore(bus, Register(bus, config()))
+    store = TriggerStore(bus, RelayStore(bus, config()))
     store.load()
     for number in range(rounds):
         progress = records.TriggerProgress(partition=number, controls_end=0)

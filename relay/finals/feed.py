@@ -16,8 +16,8 @@ from relay import metrics, topics
 from relay.doors.notifier import Batch
 from relay.finals.index import FinalIndex
 from relay.live.follower import Follower
-from relay.register import Register, StoredFinal
 from relay.settings import RelayConfig
+from relay.store import RelayStore, StoredFinal
 
 _WAIT_SECONDS = 0.5
 _READ_RECORDS = 1_000
@@ -31,7 +31,7 @@ class Feed(Follower):
     def __init__(
         self,
         bus: Bus,
-        register: Register,
+        relay_store: RelayStore,
         config: RelayConfig,
         *,
         index: FinalIndex,
@@ -39,7 +39,7 @@ class Feed(Follower):
         awaited: Container[str],
         on_awaited: Callable[[StoredFinal], None],
     ) -> None:
-        super().__init__("feed", bus, register, publish=publish)
+        super().__init__("feed", bus, relay_store, publish=publish)
         self._config = config
         self._index = index
         self._awaited = awaited
@@ -118,7 +118,7 @@ class Feed(Follower):
 
     def _publish_snapshots(self, records: list[StoredRecord], stop: threading.Event) -> None:
         snapshots = self._readable(records, _snapshot, "not a Snapshot that subscribers can take")
-        clients = self._register.client_ids([snapshot.request_id for snapshot, _ in snapshots]) if snapshots else []
+        clients = self._relay_store.client_ids([snapshot.request_id for snapshot, _ in snapshots]) if snapshots else []
         head = bytes((topics.SNAPSHOTS.type_id,))
         batch = []
         for (snapshot, value), client_id in zip(snapshots, clients, strict=True):
@@ -129,7 +129,7 @@ class Feed(Follower):
         self._hand_over(batch, "snapshot", stop)
 
     def _finals(self, records: list[StoredRecord]) -> list[StoredFinal]:
-        return self._register.finals_of(
+        return self._relay_store.finals_of(
             self._readable(records, _sound_final, "not a HistoryReadyNotification that subscribers can take")
         )
 

@@ -11,8 +11,8 @@ from candlewright.wire.errors import BusError, OffsetOutOfRange
 from relay import metrics, topics
 from relay.doors.notifier import Batch
 from relay.finals.index import FinalIndex, runs
-from relay.register import FINAL_TYPE, Register
 from relay.settings import RelayConfig
+from relay.store import FINAL_TYPE, RelayStore
 from relay.topics import AllFinals, ClientFinals, RequestFinal, Wanted
 
 _MAX_PENDING = 100_000
@@ -28,14 +28,14 @@ class Replays:
     def __init__(
         self,
         bus: Log,
-        register: Register,
+        relay_store: RelayStore,
         config: RelayConfig,
         *,
         index: FinalIndex,
         publish: Callable[[Batch, float], bool],
     ) -> None:
         self._bus = bus
-        self._register = register
+        self._relay_store = relay_store
         self._config = config
         self._index = index
         self._publish = publish
@@ -75,7 +75,7 @@ class Replays:
     def _find(self, todo: list[Wanted]) -> Iterable[tuple[str, bytes]]:
         request_ids = [wanted.request_id for wanted in todo if isinstance(wanted, RequestFinal)]
         if request_ids:
-            for request_id, body in self._register.recall_finals(request_ids).items():
+            for request_id, body in self._relay_store.recall_finals(request_ids).items():
                 yield topics.history_ready(request_id), body
         for wanted in todo:
             if isinstance(wanted, ClientFinals):
@@ -98,7 +98,7 @@ class Replays:
         for partition, state in enumerate(states):
             for first in range(max(state.first, state.end - share), state.end, _MAX_RUN):
                 records = self._read(partition, first, min(first + _MAX_RUN, state.end) - 1)
-                for final in self._register.finals_of(records):
+                for final in self._relay_store.finals_of(records):
                     for topic in topics.final_topics(final.request_id, final.client_id, final.owner):
                         if topic.startswith(prefix):
                             yield topic, final.body

@@ -15,7 +15,7 @@ from relay.doors.interest import Interest
 from relay.doors.notifier import Batch
 from relay.live.follower import Follower
 from relay.live.numbered import numbered, unreadable
-from relay.register import Register
+from relay.store import RelayStore
 from relay.topics import LIVE_BARS, LIVE_TICKS, OHLC, TICKS, Stream
 
 _WAIT_SECONDS = 0.25
@@ -34,9 +34,9 @@ class LiveFeed(Follower):
     """
 
     def __init__(
-        self, bus: Bus, register: Register, interest: Interest, *, publish: Callable[[Batch, float], bool]
+        self, bus: Bus, relay_store: RelayStore, interest: Interest, *, publish: Callable[[Batch, float], bool]
     ) -> None:
-        super().__init__("live", bus, register, publish=publish)
+        super().__init__("live", bus, relay_store, publish=publish)
         self._interest = interest
         self._streams = {stream.bus_topic: stream for _, stream in _KINDS}
         self._next: dict[str, dict[int, int]] = {}

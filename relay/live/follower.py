@@ -15,7 +15,7 @@ from core.log import get_logger
 from core.poison import is_poison, reason_of
 from relay import metrics
 from relay.doors.notifier import Batch
-from relay.register import Register
+from relay.store import RelayStore
 
 _READ_RECORDS = 1_000
 _RETRY_SECONDS = 0.2
@@ -35,10 +35,12 @@ class Follower(ABC):
     long as the notifications socket lets it.
     """
 
-    def __init__(self, name: str, bus: Bus, register: Register, *, publish: Callable[[Batch, float], bool]) -> None:
+    def __init__(
+        self, name: str, bus: Bus, relay_store: RelayStore, *, publish: Callable[[Batch, float], bool]
+    ) -> None:
         self._name = name
         self._bus = bus
-        self._register = register
+        self._relay_store = relay_store
         self._publish = publish
         self.problem = "the bus has not been read yet"
         self.seen_at = time.monotonic()
@@ -61,7 +63,7 @@ class Follower(ABC):
             self.seen_at = time.monotonic()
             try:
                 if self.problem:
-                    self._register.prepare()
+                    self._relay_store.prepare()
                     self._resume(stop)
                 self._round(stop)
                 self.problem = ""
@@ -70,7 +72,7 @@ class Follower(ABC):
                     log.warning("bus_unavailable", error=str(error))
                 self.problem = f"the bus cannot be read: {error}"
                 metrics.BUS_FAILURES.labels(self._name).inc()
-                self._register.forget_preparation()
+                self._relay_store.forget_preparation()
                 stop.wait(_RETRY_SECONDS)
 
     def _kept(self, topic: str, known: Mapping[int, int], default: Callable[[PartitionState], int]) -> dict[int, int]:

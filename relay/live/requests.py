@@ -16,8 +16,8 @@ from relay.doors.gate import inode_of
 from relay.doors.notifier import Batch
 from relay.doors.shares import TRIGGERS, Holder, Shares
 from relay.live.subscriptions import Reader, Start, Subscriptions
-from relay.register import Register
 from relay.settings import RelayConfig
+from relay.store import RelayStore
 from relay.topics import LiveTopic, live_topic, named_topic
 from relay.venues.ticker_judge import TickerJudge
 from relay.venues.topic_checks import TopicChecks
@@ -45,18 +45,18 @@ class LiveRequests:
 
     def __init__(
         self,
-        register: Register,
+        relay_store: RelayStore,
         config: RelayConfig,
         publish: Callable[[Batch, float], bool],
         *,
         is_registry: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._register = register
+        self._relay_store = relay_store
         self._is_registry = is_registry
         self._alive_at = 0.0
         self._publish = publish
         self._state = Subscriptions(config.limits)
-        self._judge = TickerJudge(register, config.limits.venue_refresh_seconds)
+        self._judge = TickerJudge(relay_store, config.limits.venue_refresh_seconds)
         self._checks = TopicChecks(config.limits)
         self._shares = Shares(config.limits)
         self._max_refused = config.limits.max_live_topics
@@ -96,7 +96,7 @@ class LiveRequests:
                 self._say_alive()
                 self._take_news()
                 if not self._is_adopted:
-                    self._state.adopt(self._register.live_requests(), time.monotonic())
+                    self._state.adopt(self._relay_store.live_requests(), time.monotonic())
                     self._is_adopted = True
                 self._cancel()
                 self._start(self._state.to_start(time.monotonic())[:_TOGETHER])
@@ -104,7 +104,7 @@ class LiveRequests:
             except BusError as error:
                 log.warning("live_requests_delayed", error=str(error))
                 metrics.BUS_FAILURES.labels("live_requests").inc()
-                self._register.forget_preparation()
+                self._relay_store.forget_preparation()
                 # How far it came is not known: the table tells.
                 self._is_adopted = False
                 stop.wait(_RETRY_SECONDS)
@@ -115,8 +115,8 @@ class LiveRequests:
         now = time.monotonic()
         if now < self._alive_at:
             return
-        self._register.say_alive(ALIVE_SECONDS)
-        if self._is_registry() and (count := self._register.cancel_orphans(time.time_ns())):
+        self._relay_store.say_alive(ALIVE_SECONDS)
+        if self._is_registry() and (count := self._relay_store.cancel_orphans(time.time_ns())):
             log.info("orphans_cancelled", topics=count)
         self._alive_at = now + ALIVE_SECONDS / 3
 
@@ -244,7 +244,7 @@ class LiveRequests:
                 valid.append(start)
         if not valid:
             return
-        self._register.start_live({start.topic.name: start.request for start in valid}, time.time_ns())
+        self._relay_store.start_live({start.topic.name: start.request for start in valid}, time.time_ns())
         self._state.started(valid)
         for start in valid:
             log.info("live_topic_started", topic=start.topic.name, request_id=start.request_id)
@@ -253,7 +253,7 @@ class LiveRequests:
     def _cancel(self) -> None:
         due = self._state.to_cancel(time.monotonic())
         if due:
-            self._register.cancel_live(due, time.time_ns())
+            self._relay_store.cancel_live(due, time.time_ns())
             self._state.cancelled(due)
             log.info("live_topics_cancelled", topics=len(due))
 

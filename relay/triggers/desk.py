@@ -20,8 +20,8 @@ from core.log import get_logger
 from relay import metrics
 from relay.doors.notifier import Batch
 from relay.events import UNAVAILABLE, Peer
-from relay.register import Register
 from relay.settings import RelayConfig
+from relay.store import RelayStore
 from relay.triggers.checks import TriggerChecks
 from relay.triggers.events import (
     Ack,
@@ -85,7 +85,7 @@ class TriggerDesk:
     def __init__(
         self,
         store: TriggerStore,
-        register: Register,
+        relay_store: RelayStore,
         config: RelayConfig,
         *,
         reply: Callable[[Peer, Message], None],
@@ -102,7 +102,7 @@ class TriggerDesk:
         settings = config.triggers
         self._state = TriggerState(config.limits, settings.max_triggers, settings.activation_timeout_seconds)
         self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        judge = TickerJudge(register, config.limits.venue_refresh_seconds)
+        judge = TickerJudge(relay_store, config.limits.venue_refresh_seconds)
         self.checks = TriggerChecks(
             settings, self.ask, config.functions, warnings=judge.warnings, destinations=config.destinations
         )

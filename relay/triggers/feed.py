@@ -18,8 +18,8 @@ from relay.doors.notifier import Batch
 from relay.live.follower import Follower
 from relay.live.numbered import Numbered, numbered, unreadable
 from relay.live.recent_events import RecentEvents
-from relay.register import Register
 from relay.settings import RelayLimits
+from relay.store import RelayStore
 from relay.triggers.store import READER
 
 _TOPIC = bus_topics.TRIGGER_EVENTS
@@ -38,14 +38,14 @@ class TriggerFeed(Follower):
     def __init__(
         self,
         bus: Bus,
-        register: Register,
+        relay_store: RelayStore,
         limits: RelayLimits,
         *,
         callback_of: Callable[[str], str],
         publish: Callable[[Batch, float], bool],
         is_registry: Callable[[], bool] = lambda: True,
     ) -> None:
-        super().__init__("trigger_feed", bus, register, publish=publish)
+        super().__init__("trigger_feed", bus, relay_store, publish=publish)
         self._limits = limits
         self._is_registry = is_registry
         self._callback_of = callback_of

@@ -13,7 +13,7 @@ from core.log import get_logger
 from protobuf import records_pb2 as rec
 from relay import metrics, topics
 from relay.live.follower import PART
-from relay.register import Register
+from relay.store import RelayStore
 from relay.triggers.events import Change, Delete, DropView, LeaveJoint, Loaded, Save, SaveViews
 
 #: Reader of the controls that not all partitions have carried out, of their progress, and of trigger events.
@@ -27,9 +27,9 @@ log = get_logger()
 class TriggerStore:
     """Used by one thread. The progress topic is read behind a hold, which moves only after what was read is saved."""
 
-    def __init__(self, bus: Bus, register: Register) -> None:
+    def __init__(self, bus: Bus, relay_store: RelayStore) -> None:
         self._bus = bus
-        self._register = register
+        self._relay_store = relay_store
         self._lives = Lives()
         self._progress_at = 0
         self._held_controls = -1
@@ -39,7 +39,7 @@ class TriggerStore:
         self._bus = bus
 
     def load(self) -> Loaded:
-        self._register.prepare()
+        self._relay_store.prepare()
         self._progress_at = self._start_of_progress()
         self._held_controls = -1
         items = self._bus.items(bus_topics.TABLE_TRIGGERS)
@@ -79,7 +79,7 @@ class TriggerStore:
 
     def forget(self) -> None:
         """After an outage the store may be a new one."""
-        self._register.forget_preparation()
+        self._relay_store.forget_preparation()
 
     # ---- changes
 

@@ -12,7 +12,7 @@ from candlewright.wire.periods import parse_period
 from candlewright.wire.ticker import Ticker, refusal
 from core.log import get_logger
 from relay import metrics
-from relay.register import Register
+from relay.store import RelayStore
 from relay.topics import Named, ticks
 from relay.venues.venue_book import ALL_VENUES, VenueBook
 from venues.served import waiting_for_slot
@@ -48,9 +48,9 @@ _FINE = Judgement(Verdict.FINE)
 class TickerJudge:
     """Used by one thread. What it reads raises BusError."""
 
-    def __init__(self, register: Register, refresh_seconds: float) -> None:
+    def __init__(self, relay_store: RelayStore, refresh_seconds: float) -> None:
         self.book = VenueBook()
-        self._register = register
+        self._relay_store = relay_store
         self._refresh_seconds = refresh_seconds
 
     def refresh(self, venues: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ class TickerJudge:
         now = time.monotonic()
         stale = sorted(venue for venue in set(venues) if self.book.is_stale(venue, now, self._refresh_seconds))
         if stale:
-            self.book.learn(self._register.venues([*stale, ALL_VENUES]), now)
+            self.book.learn(self._relay_store.venues([*stale, ALL_VENUES]), now)
 
     def judge(self, topics: Sequence[Named], seconds: float = _TURN_SECONDS) -> dict[str, Judgement]:
         """By name, as far as `seconds` reach and at least one: a near name takes some 20 ms to find."""
@@ -82,7 +82,7 @@ class TickerJudge:
 
     def _warnings(self, topics: Sequence[Named]) -> list[str]:
         found = [judgement(topic, self.book) for topic in self._doubtful(topics)[:_MAX_WARNINGS]]
-        served = self._register.served()
+        served = self._relay_store.served()
         waiting = {waiting_for_slot(topic.venue, served.realtime) for topic in topics} if served is not None else set()
         return [*filter(None, (each.text for each in found)), *sorted(filter(None, waiting))[:_MAX_WARNINGS]]
 
@@ -91,7 +91,7 @@ class TickerJudge:
         self.refresh(topic.venue for topic in topics)
         unlisted = [topic for topic in topics if not self._is_listed(topic)]
         names = [name for topic in unlisted for name in (topic.name, ticks(topic.text))]
-        numbers = iter(self._register.newest_numbers(names) if names else ())
+        numbers = iter(self._relay_store.newest_numbers(names) if names else ())
         return [topic for topic in unlisted if not max(next(numbers), next(numbers))]
 
     def _is_listed(self, topic: Named) -> bool:

@@ -30,8 +30,8 @@ from relay.doors.notifier import Batch
 from relay.finals.feed import Feed as RelayFeed
 from relay.finals.index import FinalIndex
 from relay.live.follower import Follower
-from relay.register import Register
 from relay.settings import RelayLimits
+from relay.store import RelayStore
 from relay.triggers.feed import TriggerFeed
 from tests.broker.harness import eventually
 from tests.relay import pipeline
@@ -125,7 +125,7 @@ def lost(topic: str) -> float:
 
 class Reader(Follower):
     def __init__(self, bus: RedisBus) -> None:
-        super().__init__("reader", bus, Register(bus, config()), publish=lambda batch, seconds: True)
+        super().__init__("reader", bus, RelayStore(bus, config()), publish=lambda batch, seconds: True)
         self.next: dict[int, int] = {}
         self.values: list[str] = []
 
@@ -187,7 +187,7 @@ def test_finals_that_were_lost_are_not_replayed_from_the_places_of_others(store:
 
     feed = RelayFeed(
         store.reading,
-        Register(bus, config()),
+        RelayStore(bus, config()),
         config(),
         index=index,
         publish=publish,
@@ -232,8 +232,8 @@ def test_subscribers_are_notified_that_numbers_are_assigned_again(store: Store) 
         for number in range(len(names)):
             pipeline.fire(store.bus, "t", number)
 
-    register, stop = Register(store.reading, config()), threading.Event()
-    feed = TriggerFeed(store.reading, register, RelayLimits(), callback_of=lambda trigger_id: "", publish=publish)
+    relay_store, stop = RelayStore(store.reading, config()), threading.Event()
+    feed = TriggerFeed(store.reading, relay_store, RelayLimits(), callback_of=lambda trigger_id: "", publish=publish)
     thread = threading.Thread(target=feed.run, args=(stop,))
     thread.start()
     try:

@@ -11,7 +11,7 @@ from candlewright.wire import candlewright_pb2 as cw
 from relay.doors.interest import Interest
 from relay.doors.notifier import Batch
 from relay.live.feed import LiveFeed
-from relay.register import Register
+from relay.store import RelayStore
 from tests.fresh_bus import FreshBus
 from tests.relay.harness import config
 
@@ -52,8 +52,8 @@ def test_a_subscriber_during_the_lookup_of_the_end_gets_what_was_published_since
             interest.add(TOPIC)
         publish(bus, 2)
 
-    feed = LiveFeed(bus, Register(bus, config()), interest, publish=hand_over)
-    feed._register.prepare()
+    feed = LiveFeed(bus, RelayStore(bus, config()), interest, publish=hand_over)
+    feed._relay_store.prepare()
     publish(bus, 1)
     feed._resume(stop)
     bus.meanwhile = subscribed_and_published

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bus.api import Bus, Record
 from core.metrics import REGISTRY
 from relay.live.follower import Follower
-from relay.register import Register
+from relay.store import RelayStore
 from tests.fresh_bus import FreshBus
 from tests.relay.harness import config
 
@@ -22,8 +22,8 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 class Reader(Follower):
-    def __init__(self, bus: Bus, register: Register, offset: int) -> None:
-        super().__init__("reader", bus, register, publish=lambda batch, seconds: True)
+    def __init__(self, bus: Bus, relay_store: RelayStore, offset: int) -> None:
+        super().__init__("reader", bus, relay_store, publish=lambda batch, seconds: True)
         self.next = {(TOPIC, 0): offset}
         self.values: list[bytes] = []
 
@@ -42,7 +42,7 @@ def test_a_store_that_lost_what_was_read_is_followed_from_its_end() -> None:
     bus = FreshBus()
     bus.create_topic(TOPIC, 1)
     bus.publish(TOPIC, [Record(b"kept")])
-    reader = Reader(bus, Register(bus, config()), offset=1)
+    reader = Reader(bus, RelayStore(bus, config()), offset=1)
     stop = threading.Event()
     thread = threading.Thread(target=reader.run, args=(stop,))
     thread.start()
@@ -64,6 +64,6 @@ def test_records_that_were_trimmed_unread_are_counted() -> None:
     bus.publish("short", [Record(b"%d" % n) for n in range(4)])
     bus.trim("short", keep_seconds=1e9, keep_bytes=0)
     bus.publish("short", [Record(b"new")])
-    reader = Reader(bus, Register(bus, config()), offset=0)
+    reader = Reader(bus, RelayStore(bus, config()), offset=0)
     assert [record.value for record in reader._read("short", 0, 1)] == [b"new"]
     assert REGISTRY.get_sample_value("candlewright_relay_unread_records_total", {"topic": "short"}) == 3

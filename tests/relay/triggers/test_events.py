@@ -13,8 +13,8 @@ from candlewright.wire.frames import ON_TOPIC, decode_body
 from protobuf import records_pb2 as rec
 from relay.doors.notifier import Batch
 from relay.live.recent_events import RecentEvents
-from relay.register import Register
 from relay.settings import RelayLimits
+from relay.store import RelayStore
 from relay.triggers.feed import TriggerFeed
 from tests.fresh_bus import FreshBus
 from tests.relay import pipeline
@@ -221,8 +221,8 @@ def test_events_of_many_tickers_keep_their_order_live_and_replayed(start_relay: 
 
 def test_a_backlog_of_several_rounds_keeps_its_order() -> None:
     bus = FreshBus(partitions=2)
-    register = Register(bus, config())
-    register.prepare()
+    relay_store = RelayStore(bus, config())
+    relay_store.prepare()
     randomly = Random(2)
     for first in range(0, 12_000, 50):
         places = [f"C{randomly.randrange(20)}/USDT.BINANCE" for _ in range(50)]
@@ -239,7 +239,7 @@ def test_a_backlog_of_several_rounds_keeps_its_order() -> None:
             stop.set()
         return True
 
-    TriggerFeed(bus, register, RelayLimits(), callback_of=lambda trigger_id: "", publish=publish).run(stop)
+    TriggerFeed(bus, relay_store, RelayLimits(), callback_of=lambda trigger_id: "", publish=publish).run(stop)
     assert published == list(range(1, 12_001))
 
 

@@ -6,7 +6,7 @@ from bus import topics as bus_topics
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusUnavailable
 from protobuf import records_pb2 as rec
-from relay.register import Register
+from relay.store import RelayStore
 from relay.topics import Named, named_topic
 from relay.venues.ticker_judge import TickerJudge, Verdict
 from tests.fresh_bus import FreshBus
@@ -35,7 +35,7 @@ def bus() -> FreshBus:
 
 @pytest.fixture
 def judge(bus: FreshBus) -> TickerJudge:
-    return TickerJudge(Register(bus, config()), refresh_seconds=0.0)
+    return TickerJudge(RelayStore(bus, config()), refresh_seconds=0.0)
 
 
 def text_of(judge: TickerJudge, topic: str) -> str:
@@ -140,5 +140,5 @@ class Unreachable(FreshBus):
 
 
 def test_without_the_bus_nothing_is_said_of_a_triggers_tickers() -> None:
-    judge = TickerJudge(Register(Unreachable(), config()), refresh_seconds=0.0)
+    judge = TickerJudge(RelayStore(Unreachable(), config()), refresh_seconds=0.0)
     assert judge.warnings(named("TICKS:BTC/USDX.BINANCE")) == []

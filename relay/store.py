@@ -47,7 +47,7 @@ class StoredFinal:
     owner: str = ""
 
 
-class Register:
+class RelayStore:
     """`relay` names this relay among several, which each have their own requests for subscribers."""
 
     def __init__(self, bus: Bus, config: RelayConfig, relay: str = "") -> None:
