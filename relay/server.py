@@ -39,7 +39,7 @@ from core.log import get_logger
 from core.settings import is_loopback
 from relay import events as ev
 from relay import metrics
-from relay.doors.envelope import open_envelope, receive, receive_with_key, seal
+from relay.door import event_of, frames_of, receive, receive_with_key
 from relay.doors.gate import Gate
 from relay.doors.inbox import Inbox
 from relay.doors.interest import Interest
@@ -435,12 +435,12 @@ class Relay:
     def _receive_one(self, at_ns: int) -> ev.MessageReceived | ev.FrameRefused:
         if self._keys is None:
             parts, count, address = receive(self._router)
-            return open_envelope(parts, count, at_ns, address=address)
+            return event_of(parts, count, at_ns, address=address)
         parts, count, public, is_named = receive_with_key(self._router)
         name = self._keys.name_of(public)
         self._state.names = self._keys.all_names
         refusal = _NAMED if is_named else "" if name else _UNKNOWN_KEY
-        return open_envelope(parts, count, at_ns, name=name, refusal=refusal)
+        return event_of(parts, count, at_ns, name=name, refusal=refusal)
 
     def _refresh_venues(self, events: Sequence[ev.Event]) -> None:
         venues, now = self._state.venues, time.monotonic()
@@ -585,4 +585,4 @@ class Relay:
             metrics.ERRORS.labels(message.code).inc()
         elif isinstance(message, ing.SubmitResponse):
             metrics.SUBMISSIONS.labels(ing.SubmitResponse.SubmitStatus.Name(message.status)).inc()
-        self._outbox.post(command.peer, seal(command.peer, message))
+        self._outbox.post(command.peer, frames_of(command.peer, message))

@@ -16,7 +16,7 @@ import zmq
 from candlewright.wire.frames import VERSION
 from core.log import get_logger
 from relay import metrics
-from relay.doors.envelope import address_of
+from relay.door import address_of
 from relay.doors.gate import Gate, OnSubscribed, OnTopic, subscriber_of
 from relay.doors.inbox import Inbox
 from relay.settings import RelayLimits

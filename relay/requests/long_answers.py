@@ -13,7 +13,7 @@ from candlewright.wire.errors import BusError, CandlewrightError, InvalidRequest
 from core.log import get_logger
 from relay import events as ev
 from relay import metrics
-from relay.doors.envelope import seal
+from relay.door import frames_of
 from relay.doors.outbox import Outbox, PeerStalled
 from relay.live import topic_replay
 from relay.requests.pages import ReadRows, pages
@@ -69,7 +69,7 @@ class LongAnswers:
                 self._answer_from_table(command)
             else:
                 answer = self._read_stored(command.query, self._limits.max_stored_rows)
-                self._outbox.stream(command.peer, seal(command.peer, answer), _STREAM_SECONDS)
+                self._outbox.stream(command.peer, frames_of(command.peer, answer), _STREAM_SECONDS)
         except PeerStalled:
             log.info("client_stalled")
         except topic_replay.NotKept as error:
@@ -102,14 +102,14 @@ class LongAnswers:
             self._refuse_several(command.peer, request.request_id)
             return
         for page in pages(request.request_id, table, self._limits.page_rows):
-            self._outbox.stream(command.peer, seal(command.peer, page), _STREAM_SECONDS)
+            self._outbox.stream(command.peer, frames_of(command.peer, page), _STREAM_SECONDS)
 
     def _stream(self, peer: ev.Peer, messages: Sequence[Message]) -> None:
         if len(messages) > 1 and peer.is_req:
             self._refuse_several(peer, "")
             return
         for message in messages:
-            self._outbox.stream(peer, seal(peer, message), _STREAM_SECONDS)
+            self._outbox.stream(peer, frames_of(peer, message), _STREAM_SECONDS)
 
     def _refuse_several(self, peer: ev.Peer, request_id: str) -> None:
         text = "This answer has several frames and a REQ socket takes only one: use DEALER."

@@ -15,8 +15,8 @@ from core.metrics import REGISTRY
 from relay.settings import RelayLimits
 from tests.fresh_bus import FreshBus
 from tests.relay.conftest import Start
-from tests.relay.doors.test_envelope import FRAME_LISTS
 from tests.relay.harness import START, Platform, finish, submit
+from tests.relay.test_door import FRAME_LISTS
 from tests.rounds import rounds
 
 Status = ing.SubmitResponse

@@ -54,7 +54,7 @@ def _with_the_rest(router: "zmq.Socket[bytes]", first: bytes) -> tuple[list[byte
     return parts, count
 
 
-def open_envelope(
+def event_of(
     parts: Sequence[bytes], count: int, at_ns: int, *, name: str = "", refusal: str = "", address: str = ""
 ) -> MessageReceived | FrameRefused:
     """`parts` begin with the connection's identity; behind an empty delimiter they are those of a REQ client.
@@ -76,6 +76,6 @@ def open_envelope(
         return FrameRefused(peer, error.code, error.text, error.request_id)
 
 
-def seal(peer: Peer, message: Message) -> list[bytes]:
+def frames_of(peer: Peer, message: Message) -> list[bytes]:
     head = [peer.identity, b""] if peer.is_req else [peer.identity]
     return [*head, *encode(message)]

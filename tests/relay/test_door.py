@@ -5,7 +5,7 @@ from hypothesis import strategies as hyp
 
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import FRAMES, VERSION, encode
-from relay.doors.envelope import open_envelope, seal
+from relay.door import event_of, frames_of
 from relay.events import FrameRefused, MessageReceived, Peer
 from tests.relay.harness import submit
 
@@ -27,7 +27,7 @@ FRAME_LISTS = hyp.one_of(
 
 @given(FRAME_LISTS)
 def test_any_frames_become_one_event_for_their_sender(frames: list[bytes]) -> None:
-    event = open_envelope([b"me", *frames], 1 + len(frames), at_ns=1)
+    event = event_of([b"me", *frames], 1 + len(frames), at_ns=1)
     assert isinstance(event, MessageReceived | FrameRefused)
     assert event.peer.identity == b"me"
     assert event.peer.is_req == (len(frames) > 1 and frames[0] == b"")
@@ -40,19 +40,19 @@ def test_any_frames_become_one_event_for_their_sender(frames: list[bytes]) -> No
 def test_a_message_is_read_with_or_without_an_empty_delimiter(is_req: bool) -> None:
     delimiter = [b""] if is_req else []
     frames = [b"me", *delimiter, *encode(submit("r"))]
-    assert open_envelope(frames, len(frames), 7) == MessageReceived(Peer(b"me", is_req), submit("r"), 7)
+    assert event_of(frames, len(frames), 7) == MessageReceived(Peer(b"me", is_req), submit("r"), 7)
     answer = ing.SubmitResponse(request_id="r")
-    assert seal(Peer(b"me", is_req), answer) == [b"me", *delimiter, *encode(answer)]
+    assert frames_of(Peer(b"me", is_req), answer) == [b"me", *delimiter, *encode(answer)]
 
 
 def test_a_message_of_many_parts_is_refused_with_their_number() -> None:
-    event = open_envelope([b"me", VERSION, b"\x10", b"", b""], 10_001, 0)
+    event = event_of([b"me", VERSION, b"\x10", b"", b""], 10_001, 0)
     assert isinstance(event, FrameRefused)
     assert "this one has 10000" in event.text
 
 
 @pytest.mark.parametrize("message", [ing.SubmitResponse(), ing.WorkerReady(), ing.HistoryReadyNotification()])
 def test_a_message_that_clients_do_not_send_is_refused(message: Message) -> None:
-    event = open_envelope([b"me", *encode(message)], 3, 0)
+    event = event_of([b"me", *encode(message)], 3, 0)
     assert isinstance(event, FrameRefused)
     assert event.code == "UNEXPECTED_TYPE"
