@@ -14,9 +14,9 @@ from core.log import get_logger
 from core.settings_gateways import KafkaPixySettings
 from gateways import records
 from gateways.kafka_pixy import metrics
-from gateways.kafka_pixy.arrivals import Arrivals
 from gateways.kafka_pixy.bus_calls import BusCalls
 from gateways.kafka_pixy.consumer import Consumer
+from gateways.kafka_pixy.feed import Feed
 from gateways.kafka_pixy.instances import BEAT_SECONDS, Instances
 from gateways.kafka_pixy.producer import Producer
 from gateways.service import handlers_of
@@ -73,7 +73,7 @@ class KafkaPixy:
         self._loop = asyncio.get_running_loop()
         self._calls = BusCalls()
         self._producer = Producer(self._bus, self._calls, self._settings.partitions, on_written=self._arrived)
-        self._arrivals = Arrivals(self._bus, self._tell)
+        self._feed = Feed(self._bus, self._tell)
         self._server = grpc.aio.server(
             options=[
                 ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
@@ -100,7 +100,7 @@ class KafkaPixy:
             await self._calls.run(self._instances.beat)
         except BusError as error:
             raise OSError(f"the bus does not answer: {error}") from error
-        self._arrivals.start()
+        self._feed.start()
         self._tasks = [
             start_task(self._live, "kafka-pixy beat"),
             start_task(self._keep_up, "kafka-pixy lines", restarts_after=BEAT_SECONDS),
@@ -119,7 +119,7 @@ class KafkaPixy:
         if lost:
             metrics.DROPPED.labels("stop").inc(lost)
             log.error("messages_not_written", messages=lost)
-        await asyncio.to_thread(self._arrivals.close)
+        await asyncio.to_thread(self._feed.close)
         try:
             await self._calls.run(self._instances.leave)
         except BusError as error:
@@ -166,7 +166,7 @@ class KafkaPixy:
             await asyncio.sleep(BEAT_SECONDS)
 
     def _watch(self) -> None:
-        self._arrivals.watch(frozenset(self._by_topic))
+        self._feed.watch(frozenset(self._by_topic))
 
     def _tell(self, topic: str) -> None:
         self._loop.call_soon_threadsafe(self._arrived, topic)

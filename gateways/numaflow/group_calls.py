@@ -1,4 +1,4 @@
-"""The consumer group for the event loop: runs the reader's blocking calls on threads."""
+"""The consumer group for the event loop: runs the feed's blocking calls on threads."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from candlewright.wire.errors import BusError, BusUnavailable
 from core.background import awaited_task
 from core.log import get_logger
 from gateways.numaflow import metrics
+from gateways.numaflow.feed import Fetched, GroupFeed
 from gateways.numaflow.partitions import RecordId
-from gateways.numaflow.reader import Fetched, GroupReader
 from gateways.numaflow.state import Fetch
 
 log = get_logger()
@@ -29,8 +29,8 @@ class GroupCalls:
     BusError; a group that expired, or whose topic was dropped, is made again once.
     """
 
-    def __init__(self, reader: GroupReader) -> None:
-        self._reader = reader
+    def __init__(self, feed: GroupFeed) -> None:
+        self._feed = feed
         self._fetching = ThreadPoolExecutor(4, thread_name_prefix="numaflow")
         self._acking = ThreadPoolExecutor(2, thread_name_prefix="numaflow-ack")
         self._waiting = ThreadPoolExecutor(1, thread_name_prefix="numaflow-wait")
@@ -39,33 +39,33 @@ class GroupCalls:
         self.problem = ""
 
     async def open(self) -> None:
-        await self._run(self._fetching, self._reader.open)
+        await self._run(self._fetching, self._feed.open)
 
     async def fetch(self, fetch: Fetch) -> Fetched:
-        return await self._run(self._fetching, self._reader.fetch, fetch)
+        return await self._run(self._fetching, self._feed.fetch, fetch)
 
     async def acknowledge(self, records: Sequence[RecordId]) -> int:
-        return await self._run(self._acking, self._reader.acknowledge, records)
+        return await self._run(self._acking, self._feed.acknowledge, records)
 
     async def refuse(self, deliveries: Mapping[RecordId, int], delay_seconds: float) -> None:
-        await self._run(self._acking, self._reader.refuse, deliveries, delay_seconds)
+        await self._run(self._acking, self._feed.refuse, deliveries, delay_seconds)
 
     async def backlog(self) -> int:
-        return await self._run(self._fetching, self._reader.backlog)
+        return await self._run(self._fetching, self._feed.backlog)
 
     async def is_ready(self) -> bool:
-        return await self._run(self._fetching, self._reader.is_ready)
+        return await self._run(self._fetching, self._feed.is_ready)
 
     def news(self) -> "asyncio.Future[None]":
         """Done when there may be a new record, and from time to time; shared by all waiters."""
         if self._news is None or self._news.done():
-            self._news = awaited_task(self._run(self._waiting, self._reader.wait, _WAIT_SECONDS))
+            self._news = awaited_task(self._run(self._waiting, self._feed.wait, _WAIT_SECONDS))
             self._news.add_done_callback(looked_at)
         return self._news
 
     async def leave(self) -> None:
         with contextlib.suppress(BusError, TimeoutError):
-            leaving = asyncio.get_running_loop().run_in_executor(self._acking, self._reader.leave)
+            leaving = asyncio.get_running_loop().run_in_executor(self._acking, self._feed.leave)
             await asyncio.wait_for(leaving, _LEAVE_SECONDS)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class GroupCalls:
             except BusError as error:
                 metrics.GROUPS_MADE_ANEW.inc()
                 log.warning("group_made_anew", error=str(error))
-                await loop.run_in_executor(pool, self._reader.open)
+                await loop.run_in_executor(pool, self._feed.open)
                 result = await loop.run_in_executor(pool, call, *arguments)
         except BusError as error:
             self.problem = str(error)

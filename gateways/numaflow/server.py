@@ -16,9 +16,9 @@ from core.background import awaited_task
 from core.settings_gateways import NumaflowSettings
 from gateways.numaflow import listening, metrics, server_info
 from gateways.numaflow.acks import Acks
+from gateways.numaflow.feed import GroupFeed
 from gateways.numaflow.group_calls import GroupCalls
 from gateways.numaflow.message import MAX_MESSAGE_BYTES
-from gateways.numaflow.reader import GroupReader
 from gateways.numaflow.reads import Reads
 from gateways.numaflow.state import SourceState
 from gateways.numaflow.streams import Context, Streams
@@ -43,10 +43,10 @@ class NumaflowSource:
         self._settings = settings
         self._socket = Path(settings.socket)
         self._info = Path(settings.server_info)
-        self._reader = GroupReader(
+        self._feed = GroupFeed(
             bus, settings.topic, settings.group, consumer=settings.consumer, at_end=settings.start == "end"
         )
-        self._calls = GroupCalls(self._reader)
+        self._calls = GroupCalls(self._feed)
         self._streams = Streams()
         self._state = SourceState(redeliver_seconds=settings.redeliver_seconds)
         self._acks = Acks(self._state, self._calls, self._streams)
@@ -115,7 +115,7 @@ class NumaflowSource:
             "topics": list(self._settings.topic),
             "group": self._settings.group,
             "replica": self._settings.consumer,
-            "partitions": self._reader.partition_ids,
+            "partitions": self._feed.partition_ids,
             "outstanding": self._state.outstanding,
             "streams": dict(self._streams.open),
         }
@@ -130,7 +130,7 @@ class NumaflowSource:
 
     async def _partitions(self, request: object, context: Context) -> source.PartitionsResponse:
         # Every replica reads all partitions.
-        ids = self._reader.partition_ids
+        ids = self._feed.partition_ids
         return source.PartitionsResponse(
             result=source.PartitionsResponse.Result(partitions=ids, total_partitions=len(ids))
         )

@@ -10,7 +10,7 @@ from candlewright.wire.errors import BusError
 from core.background import start_task
 from core.log import get_logger
 from core.settings_gateways import NumaflowSourceSettings
-from gateways.numaflow_sources.reader import SourceReader
+from gateways.numaflow_sources.feed import SourceFeed
 from gateways.records import MAX_AHEAD_NS
 from gateways.tick_clocks import TickClocks
 
@@ -32,20 +32,20 @@ class NumaflowSources:
         """Raises ConfigurationError."""
         self._threads = ThreadPoolExecutor(1 + len(sources), thread_name_prefix="numaflow-sources")
         self._clocks = TickClocks(bus)
-        self._readers = [
-            SourceReader(name, settings, bus, threads=self._threads, clocks=self._clocks, max_ahead_ns=max_ahead_ns)
+        self._feeds = [
+            SourceFeed(name, settings, bus, threads=self._threads, clocks=self._clocks, max_ahead_ns=max_ahead_ns)
             for name, settings in sources.items()
         ]
         self._tasks: list[asyncio.Task[None]] = []
         self._telling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._tasks = [start_task(reader.run, f"source {reader.name}") for reader in self._readers]
+        self._tasks = [start_task(feed.run, f"source {feed.name}") for feed in self._feeds]
         self._telling = start_task(self._tell_time, "source clocks", restarts_after=_CLOCK_SECONDS)
 
     async def stop(self) -> None:
-        for reader in self._readers:
-            reader.stop()
+        for feed in self._feeds:
+            feed.stop()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_GRACE_SECONDS)
         ending = [*self._tasks, *([self._telling] if self._telling is not None else [])]
@@ -64,7 +64,7 @@ class NumaflowSources:
                 log.warning("minutes_not_ended", error=str(error))
 
     def problems(self) -> tuple[str, ...]:
-        return tuple(f"{reader.name}: {reader.problem}" for reader in self._readers if reader.problem)
+        return tuple(f"{feed.name}: {feed.problem}" for feed in self._feeds if feed.problem)
 
     def details(self) -> Mapping[str, Any]:
-        return {"sources": {reader.name: reader.details() for reader in self._readers}}
+        return {"sources": {feed.name: feed.details() for feed in self._feeds}}

@@ -14,7 +14,7 @@ from candlewright.wire import tick_columns
 from candlewright.wire.errors import BusUnavailable
 from core.metrics import REGISTRY
 from core.settings_gateways import NumaflowSourceSettings
-from gateways.numaflow_sources import reader as reader_module
+from gateways.numaflow_sources import feed as feed_module
 from gateways.numaflow_sources import session as session_module
 from gateways.numaflow_sources.server import NumaflowSources
 from protobuf import source_superset_pb2 as source
@@ -58,7 +58,7 @@ async def other(tmp_path: Path) -> AsyncIterator[SourceServer]:
 async def run(bus: KillableBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Run]:
     monkeypatch.setattr(session_module, "_READY_SECONDS", 0.02)
     monkeypatch.setattr(session_module, "_INFO_SECONDS", 0.02)
-    monkeypatch.setattr(reader_module, "_REFUSED_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(feed_module, "_REFUSED_PAUSE_SECONDS", 0.05)
     started: list[NumaflowSources] = []
 
     async def start(**settings: object) -> NumaflowSources:
@@ -296,7 +296,7 @@ async def test_a_batch_of_any_size_is_known_when_it_comes_again(
     bus: KillableBus, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As of records that are as large as a piece.
-    monkeypatch.setattr(reader_module, "PIECE_RECORDS", 1)
+    monkeypatch.setattr(feed_module, "PIECE_RECORDS", 1)
     other = SourceServer(tmp_path, breaks_acks=1)
     other.add(numbered(100))
     await other.start()

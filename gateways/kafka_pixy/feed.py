@@ -19,7 +19,7 @@ _RETRY_SECONDS = 0.5
 log = get_logger()
 
 
-class Arrivals:
+class Feed:
     """`tell(topic)` is called on the thread for new records, and once when a topic is first watched."""
 
     def __init__(self, bus: Log, tell: Callable[[str], None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from bus.api import Record
-from gateways.kafka_pixy.arrivals import Arrivals
+from gateways.kafka_pixy.feed import Feed
 from tests.fresh_bus import FreshBus
 
 
@@ -14,8 +14,8 @@ class Stage:
     def __init__(self) -> None:
         self.bus = FreshBus(partitions=2)
         self.told: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.arrivals = Arrivals(self.bus, self.told.put)
-        self.arrivals.start()
+        self.feed = Feed(self.bus, self.told.put)
+        self.feed.start()
 
     def next(self) -> str:
         return self.told.get(timeout=10)
@@ -25,18 +25,18 @@ class Stage:
 def stage() -> Iterator[Stage]:
     found = Stage()
     yield found
-    found.arrivals.close()
+    found.feed.close()
 
 
 def test_new_records_are_reported_for_watched_topics_only(stage: Stage) -> None:
     for topic in "abc":
         stage.bus.publish(topic, [Record(b"")])
-    stage.arrivals.watch(frozenset("ab"))
+    stage.feed.watch(frozenset("ab"))
     assert {stage.next(), stage.next()} == {"a", "b"}
     stage.bus.publish("c", [Record(b"")])
     stage.bus.publish("b", [Record(b"")])
     assert stage.next() == "b"
-    stage.arrivals.watch(frozenset("c"))
+    stage.feed.watch(frozenset("c"))
     assert stage.next() == "c"
     stage.bus.publish("a", [Record(b"")])
     stage.bus.publish("c", [Record(b"")])
@@ -46,7 +46,7 @@ def test_new_records_are_reported_for_watched_topics_only(stage: Stage) -> None:
 
 def test_a_topic_that_is_made_after_it_was_requested_is_watched_beside_others(stage: Stage) -> None:
     stage.bus.create_topic("a")
-    stage.arrivals.watch(frozenset({"a", "later"}))
+    stage.feed.watch(frozenset({"a", "later"}))
     assert stage.next() == "a"
     stage.bus.create_topic("later")
     assert stage.next() == "later"

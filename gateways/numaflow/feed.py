@@ -19,7 +19,7 @@ Fetched = list[tuple[Found, StoredRecord]]
 _OFFSETS_A_CALL = 10_000
 
 
-class GroupReader:
+class GroupFeed:
     """One replica's part in `group` on all of `topics`. Every method raises BusError."""
 
     def __init__(self, bus: Bus, topics: Sequence[str], group: str, *, consumer: str, at_end: bool) -> None:

@@ -50,7 +50,7 @@ _REFUSED_PAUSE_SECONDS = 30.0
 _PASSING = (SourceGone, grpc.aio.AioRpcError, OSError, BusError, TimeoutError)
 
 
-class SourceReader:
+class SourceFeed:
     """`run` until `stop`. It acknowledges what it has published; the source sends the rest again."""
 
     def __init__(
