@@ -1,11 +1,11 @@
-"""`python -m gateways.rocketmq`: see `gateways.rocketmq.commands`."""
+"""`python -m gateways.rocketmq`: see `gateways.rocketmq.cli`."""
 
 import sys
 
 from bus.connect import connect, messaging_of
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.settings import load_settings
-from gateways.rocketmq.commands import run
+from gateways.rocketmq.cli import run
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ import pytest
 from bus.api import Bus
 from bus.connect import messaging_of
 from candlewright.wire.errors import InvalidRequest
-from gateways.rocketmq.commands import run
+from gateways.rocketmq.cli import run
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 from tests.gateways.rocketmq.client import code
 from tests.gateways.rocketmq.conftest import Start
