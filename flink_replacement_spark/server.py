@@ -46,8 +46,8 @@ from flink_replacement_spark.engine.session import (
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
 from flink_replacement_spark.history.merger import SparkMerger
+from flink_replacement_spark.history.outcomes import OutcomeRecord
 from flink_replacement_spark.history.prover import Prover
-from flink_replacement_spark.history.state import OutcomeRecord
 from flink_replacement_spark.history.writer import Health, HistoryWriter
 from flink_replacement_spark.live.query import LIVE_QUERY, serve_live, settle_live_mode, start_live_query
 from flink_replacement_spark.live.results import LiveHealth

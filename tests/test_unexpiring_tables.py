@@ -18,8 +18,8 @@ from core.origin import Origin
 from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, remember_plan
 from flink_replacement_spark.engine.checkpoints import TABLE_CHECKPOINTS, SharedCheckpoint
 from flink_replacement_spark.engine.serving import NO_STEP, Step, Steps
-from flink_replacement_spark.live.state import StateStore, drop_outdated
-from flink_replacement_spark.triggers.state import PartStore, Stored
+from flink_replacement_spark.live.store import StateStore, drop_outdated
+from flink_replacement_spark.triggers.store import PartStore, Stored
 from gateways.numaflow_sources import journal as numaflow_journal
 from gateways.numaflow_sources.journal import Journal
 from gateways.numaflow_sources.protocol import Result

@@ -25,8 +25,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import CandlewrightError
 from core import metrics
 from core.log import get_logger
-from flink_replacement_spark.history.pieces import read_pieces, utc
-from flink_replacement_spark.history.state import (
+from flink_replacement_spark.history.outcomes import (
     OutcomeRecord,
     Outcomes,
     Tally,
@@ -35,6 +34,7 @@ from flink_replacement_spark.history.state import (
     runs,
     waves,
 )
+from flink_replacement_spark.history.pieces import read_pieces, utc
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.revisions import RevisionTable
 from iceberg import (

@@ -19,7 +19,7 @@ from flink_replacement_spark.engine.checked_records import CheckedRecords, Place
 from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.partition import LivePartition
 from flink_replacement_spark.live.source import TOPICS
-from flink_replacement_spark.live.state import StateStore
+from flink_replacement_spark.live.store import StateStore
 
 __all__ = ["Journal", "Note"]
 

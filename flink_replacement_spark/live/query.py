@@ -24,7 +24,7 @@ from flink_replacement_spark.live.journal import MAX_BYTES
 from flink_replacement_spark.live.results import RESULT_SCHEMA, LiveCounts, LiveHealth
 from flink_replacement_spark.live.rows import process
 from flink_replacement_spark.live.served import LiveOwner, LiveTimes
-from flink_replacement_spark.live.state import drop_outdated
+from flink_replacement_spark.live.store import drop_outdated
 
 __all__ = ["LIVE_QUERY", "serve_live", "settle_live_mode", "start_live_query"]
 

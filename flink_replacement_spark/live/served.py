@@ -15,7 +15,7 @@ from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.results import counted
 from flink_replacement_spark.live.rows import run_step
 from flink_replacement_spark.live.source import TOPICS, next_ends
-from flink_replacement_spark.live.state import StateStore
+from flink_replacement_spark.live.store import StateStore
 
 __all__ = ["LiveOwner", "LiveTimes"]
 

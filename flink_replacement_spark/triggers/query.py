@@ -23,7 +23,7 @@ from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches,
 from flink_replacement_spark.engine.serving import Done, Step, Steps
 from flink_replacement_spark.engine.serving_query import query_id_of, start_serving
 from flink_replacement_spark.engine.session import STREAMS_POOL
-from flink_replacement_spark.live.state import drop_outdated
+from flink_replacement_spark.live.store import drop_outdated
 from flink_replacement_spark.triggers.functions import (
     FUNCTION_STATE_PREFIX,
     FunctionOutcome,
@@ -33,7 +33,7 @@ from flink_replacement_spark.triggers.functions import (
 from flink_replacement_spark.triggers.rows import RESULT_SCHEMA, counted, process
 from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
 from flink_replacement_spark.triggers.source import BEHIND, ROWS, SOURCE, Barrier
-from flink_replacement_spark.triggers.state import STATE_PREFIX
+from flink_replacement_spark.triggers.store import STATE_PREFIX
 from triggers.check import TriggerRules
 
 __all__ = [

@@ -20,7 +20,7 @@ from flink_replacement_spark.engine.bus_source import read_range, worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
 from flink_replacement_spark.engine.writes import Direct, Writes
 from flink_replacement_spark.triggers.source import ROWS, Span, TriggerPlan
-from flink_replacement_spark.triggers.state import PartStore, Stored
+from flink_replacement_spark.triggers.store import PartStore, Stored
 from protobuf import records_pb2 as records
 from triggers.check import TriggerRules
 from triggers.events import Fired

@@ -25,7 +25,7 @@ from flink_replacement_spark.triggers.source import (
     spans_of,
     towards,
 )
-from flink_replacement_spark.triggers.state import PartStore
+from flink_replacement_spark.triggers.store import PartStore
 from triggers.check import TriggerRules
 
 __all__ = ["TriggerOwner", "reader_of"]

@@ -12,7 +12,7 @@ from candlewright.wire import tick_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.engine.writes import Outdated
-from flink_replacement_spark.live.state import StateStore
+from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import GAPS, OHLC, load_table, open_catalog, read_ohlc, read_ticks
 from protobuf import records_pb2 as records

@@ -4,7 +4,7 @@ import pytest
 
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.live.partition import LivePartition
-from flink_replacement_spark.live.state import StateStore, drop_outdated
+from flink_replacement_spark.live.store import StateStore, drop_outdated
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark.live.test_partition import TICKER, _bars, _batch, _covered, _mark
 from tests.fresh_bus import FreshBus

@@ -20,7 +20,7 @@ from flink_replacement_spark.live import rows as live_rows
 from flink_replacement_spark.live import source as live_source
 from flink_replacement_spark.live.partition import LivePartition
 from flink_replacement_spark.live.results import LiveCounts
-from flink_replacement_spark.live.state import StateStore
+from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
 from flink_replacement_spark.tables.follower import Follower
 from flink_replacement_spark.tables.locks import TableLocks

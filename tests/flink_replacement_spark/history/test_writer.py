@@ -21,7 +21,7 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import CommitConflict
 from core.settings import Settings
-from flink_replacement_spark.history.state import OutcomeRecord
+from flink_replacement_spark.history.outcomes import OutcomeRecord
 from flink_replacement_spark.history.writer import TABLE_TALLIES, HistoryWriter
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.revisions import RevisionTable

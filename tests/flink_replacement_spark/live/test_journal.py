@@ -18,7 +18,7 @@ from flink_replacement_spark.live import journal as live_journal
 from flink_replacement_spark.live import rows as live_rows
 from flink_replacement_spark.live import source as live_source
 from flink_replacement_spark.live.partition import LivePartition
-from flink_replacement_spark.live.state import StateStore
+from flink_replacement_spark.live.store import StateStore
 from protobuf import records_pb2 as records
 from tests.fresh_bus import FreshBus
 

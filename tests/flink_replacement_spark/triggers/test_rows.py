@@ -10,7 +10,7 @@ from bus.dead_letters import kept
 from bus.embedded import EmbeddedRedis
 from candlewright.wire.candlewright_pb2 import TriggerRemove
 from flink_replacement_spark.triggers import rows as trigger_rows
-from flink_replacement_spark.triggers.state import STATE_PREFIX
+from flink_replacement_spark.triggers.store import STATE_PREFIX
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.trigger_batches import (

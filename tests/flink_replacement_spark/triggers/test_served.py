@@ -16,7 +16,7 @@ from flink_replacement_spark.cep import evaluate
 from flink_replacement_spark.engine.serving import Steps
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers import served as trigger_served
-from flink_replacement_spark.triggers import state as trigger_state
+from flink_replacement_spark.triggers import store as trigger_store
 from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.harness import wait_for
@@ -59,7 +59,7 @@ def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     monkeypatch.setattr(trigger_rows, "_CACHE", cache)
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
-    monkeypatch.setattr(trigger_state.PartStore, "save", deaths.around(trigger_state.PartStore.save))
+    monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
     prices, others = walk(3, count), walk(4, count)
     owners = [partial(owner, redis.url, number, rules) for number in range(PARTITIONS + 1)]
     with served(bus, "q", cache, owners):
@@ -102,7 +102,7 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
     monkeypatch.setattr(trigger_rows, "_CACHE", cache)
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
-    monkeypatch.setattr(trigger_state.PartStore, "save", deaths.around(trigger_state.PartStore.save))
+    monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
     owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
     with served(bus, "q", cache, owners):
         register(bus, "echo", "SELECT event_id, ticker FROM trigger_events WHERE trigger_id = 'high'")
