@@ -138,7 +138,7 @@ class Connection:
 
     def _serve(self, requests: list[Request], *, is_open: bool) -> None:
         try:
-            self._writer.send(self._session.handle(requests, time.time_ns()))
+            self._writer.send(self._session.answer(requests, time.time_ns()))
             if not is_open:
                 self._finish()
         except (Refused, CandlewrightError) as error:

@@ -66,7 +66,7 @@ class Session:
     _begin: BeginBatch | None = None
     _points: list[Point] = field(default_factory=list)
 
-    def handle(self, requests: Sequence[Request], now_ns: int = 0) -> list[Response]:
+    def answer(self, requests: Sequence[Request], now_ns: int = 0) -> list[Response]:
         """Responses to `requests`, which follow each other, but to keepalives: these must not wait for their turn, and
         tell the time here. Raises Refused.
         """

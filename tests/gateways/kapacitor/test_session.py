@@ -65,14 +65,14 @@ def _points(count: int) -> list[Request]:
 
 
 def _one(session: Session, asked: Request) -> Response:
-    (response,) = session.handle([asked])
+    (response,) = session.answer([asked])
     return response
 
 
 def test_answers_go_in_the_order_of_the_requests() -> None:
     session, _ = _session()
     requests = [init([]), *_points(3), request("snapshot"), request("info")]
-    responses = session.handle(requests)
+    responses = session.answer(requests)
     assert [response.WhichOneof("message") for response in responses] == ["init", "snapshot", "info"]
     assert responses[0].init.success
 
@@ -80,26 +80,26 @@ def test_answers_go_in_the_order_of_the_requests() -> None:
 @pytest.mark.parametrize(("is_batch", "told"), [(False, 9), (True, None)])
 def test_keepalive_tells_a_function_of_a_stream_the_time(is_batch: bool, told: int | None) -> None:
     session, function = _session(is_batch)
-    assert session.handle([request("keepalive", time=1)], now_ns=8) == []
-    session.handle([init([]), request("keepalive", time=2)], now_ns=9)
+    assert session.answer([request("keepalive", time=1)], now_ns=8) == []
+    session.answer([init([]), request("keepalive", time=2)], now_ns=9)
     assert function.counts.get("time") == told
 
 
 def test_snapshot_holds_what_was_read_before_it_and_restores_it() -> None:
     session, _ = _session()
-    before, after = (r.snapshot.snapshot for r in session.handle(
+    before, after = (r.snapshot.snapshot for r in session.answer(
         [init([]), *_points(2), request("snapshot"), *_points(3), request("snapshot")]
     )[1:])  # fmt: skip
     for state, count in ((before, 2), (after, 5)):
         other, function = _session()
-        other.handle([init([])])
+        other.answer([init([])])
         assert _one(other, request("restore", snapshot=state)).restore.success
         assert function.counts["points"] == count
 
 
 def test_function_without_a_state_gives_an_empty_snapshot() -> None:
     session, _ = _session()
-    response = session.handle([init([]), request("snapshot")])[1]
+    response = session.answer([init([]), request("snapshot")])[1]
     assert response.WhichOneof("message") == "snapshot"
     assert response.snapshot.snapshot == b""
 
@@ -117,7 +117,7 @@ def test_function_without_a_state_gives_an_empty_snapshot() -> None:
 )
 def test_snapshot_that_cannot_be_read_gives_a_fresh_state_and_never_a_failure(state: bytes) -> None:
     session, function = _session()
-    session.handle([init([])])
+    session.answer([init([])])
     response = _one(session, request("restore", snapshot=state))
     assert response.restore.success
     assert response.restore.error == ""
@@ -126,7 +126,7 @@ def test_snapshot_that_cannot_be_read_gives_a_fresh_state_and_never_a_failure(st
 
 def test_refused_init_says_why_and_what_follows_changes_nothing() -> None:
     session, function = _session()
-    responses = session.handle([init([option("fail")]), *_points(2), request("snapshot")])
+    responses = session.answer([init([option("fail")]), *_points(2), request("snapshot")])
     assert not responses[0].init.success
     assert responses[0].init.error == "counting: as asked"
     assert [response.WhichOneof("message") for response in responses[1:]] == ["snapshot"]
@@ -137,41 +137,41 @@ def test_refused_init_says_why_and_what_follows_changes_nothing() -> None:
 def test_end_closes_what_the_function_holds() -> None:
     session, function = _session()
     session.close()
-    session.handle([init([])])
+    session.answer([init([])])
     session.close()
     assert function.closed == 1
 
 
 def test_second_init_is_refused() -> None:
     session, _ = _session()
-    session.handle([init([])])
+    session.answer([init([])])
     assert not _one(session, init([])).init.success
 
 
 @pytest.mark.parametrize("kind", ["point", "snapshot", "restore"])
 def test_data_before_init_ends_the_task(kind: str) -> None:
     with pytest.raises(Refused, match="before init"):
-        _session()[0].handle([request(kind)])
+        _session()[0].answer([request(kind)])
 
 
 def test_request_with_nothing_in_it_ends_the_task() -> None:
     session, _ = _session()
-    session.handle([init([])])
+    session.answer([init([])])
     with pytest.raises(Refused):
-        session.handle([Request()])
+        session.answer([Request()])
 
 
 def test_batch_is_taken_at_its_end() -> None:
     session, function = _session(is_batch=True)
-    session.handle([init([]), request("begin"), *_points(2)])
+    session.answer([init([]), request("begin"), *_points(2)])
     assert function.counts["points"] == 0
-    session.handle([*_points(1), request("end")])
+    session.answer([*_points(1), request("end")])
     assert function.counts["points"] == 3
 
 
 def test_half_a_batch_is_not_part_of_a_snapshot_and_is_dropped_at_the_end() -> None:
     session, function = _session(is_batch=True)
-    responses = session.handle([init([]), request("begin"), *_points(2), request("snapshot")])
+    responses = session.answer([init([]), request("begin"), *_points(2), request("snapshot")])
     assert responses[1].snapshot.snapshot == b""
     session.finish()
     assert function.counts["points"] == 0
@@ -182,9 +182,9 @@ def test_half_a_batch_is_not_part_of_a_snapshot_and_is_dropped_at_the_end() -> N
 )
 def test_edges_that_do_not_fit_end_the_task(is_batch: bool, kinds: list[str]) -> None:
     session, _ = _session(is_batch)
-    session.handle([init([])])
+    session.answer([init([])])
     with pytest.raises(Refused):
-        session.handle([request(kind) for kind in kinds])
+        session.answer([request(kind) for kind in kinds])
 
 
 @pytest.mark.parametrize("name", NAMES)
