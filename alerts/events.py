@@ -1,12 +1,11 @@
-"""What the state of the alerts takes in (events) and gives out (commands). `at` is in seconds since the epoch."""
+"""What happens to alerts. `at` is in seconds since the epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from alerts.alert import Alert, Delivery, Opened, Outcome, Silence
+from alerts.alert import Alert, Delivery, Opened, Silence
 
 
-# ---- events
 @dataclass(frozen=True, slots=True)
 class Restored:
     """Deliveries that an earlier process had taken and not finished, and the alerts that may still be resolved."""
@@ -69,36 +68,3 @@ class TimePassed:
 
 
 Event = Restored | AlertsRead | Saved | Sent | SendFailed | Finished | SilencesFound | TimePassed
-
-
-# ---- commands
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Make these durable, then report `Saved`. Nothing is sent before. `over`: silences that have ended."""
-
-    deliveries: Sequence[Delivery]
-    opened: Sequence[Opened] = ()
-    over: Sequence[Silence] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """One message to the destination: a single delivery, or several as a digest."""
-
-    destination: str
-    deliveries: Sequence[Delivery]
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """Publish the outcomes, forget their deliveries, remember what a failed try has `changed`, then report `Finished`.
-
-    `destination`: where the message went that this ended; empty where deliveries end without one.
-    """
-
-    outcomes: Sequence[Outcome]
-    changed: Sequence[Delivery] = ()
-    destination: str = ""
-
-
-Command = Save | Send | Finish

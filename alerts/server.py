@@ -9,21 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from alerts.alert import Alert, Delivery
-from alerts.events import (
-    AlertsRead,
-    Command,
-    Event,
-    Finish,
-    Finished,
-    Restored,
-    Save,
-    Saved,
-    Send,
-    SendFailed,
-    Sent,
-    SilencesFound,
-    TimePassed,
-)
+from alerts.commands import Command, Finish, Save, Send
+from alerts.events import AlertsRead, Event, Finished, Restored, Saved, SendFailed, Sent, SilencesFound, TimePassed
 from alerts.feed import Feed
 from alerts.pages import Pages
 from alerts.senders.sender import DeliveryFailed, Sender

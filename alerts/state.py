@@ -12,22 +12,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from alerts.alert import Alert, Delivery, Opened, Outcome, Silence, Status
+from alerts.commands import Command, Finish, Save, Send
 from alerts.destination import Destination
-from alerts.events import (
-    AlertsRead,
-    Command,
-    Event,
-    Finish,
-    Finished,
-    Restored,
-    Save,
-    Saved,
-    Send,
-    SendFailed,
-    Sent,
-    SilencesFound,
-    TimePassed,
-)
+from alerts.events import AlertsRead, Event, Finished, Restored, Saved, SendFailed, Sent, SilencesFound, TimePassed
 from alerts.message import body_of
 from core.settings_alerts import AlertsSettings
 

@@ -1,4 +1,4 @@
-"""What the ingestor's state machine receives (events) and what it wants done (commands).
+"""What the ingestor's state machine receives.
 
 `at` and `until` are monotonic seconds. A connection is the number of a socket to the broker, counted from 1.
 """
@@ -47,9 +47,6 @@ class StopReason(Enum):
     STOPPED = "stopped by the broker"
     CANCELLED = "cancelled"
     SHUTDOWN = "the ingestor is shutting down"
-
-
-# ---- events
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,52 +202,3 @@ Event = (
     | ShutdownAsked
     | Ticked
 )
-
-
-# ---- commands
-
-
-@dataclass(frozen=True, slots=True)
-class Connect:
-    """Open the socket of this number; `reason` is why the previous one is not used any more."""
-
-    connection: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnect:
-    """Close the socket of this number after what it still has to send."""
-
-    connection: int
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    connection: int
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class StartJob:
-    job: Job
-
-
-@dataclass(frozen=True, slots=True)
-class StopJob:
-    job_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Something to count: `what` is a key of the server's table of counters."""
-
-    what: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    pass
-
-
-Command = Connect | Disconnect | Send | StartJob | StopJob | Count | Exit

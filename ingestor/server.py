@@ -21,18 +21,14 @@ from core.http import Status
 from core.log import get_logger
 from core.settings import Settings
 from ingestor import metrics
+from ingestor.commands import Command, Connect, Count, Disconnect, Exit, Send, StartJob, StopJob
 from ingestor.connection import Connection
 from ingestor.door import dispatch_of, message_of
 from ingestor.events import (
     CancelAsked,
-    Command,
     ConfigChanged,
-    Connect,
     ConnectionLost,
-    Count,
-    Disconnect,
     Event,
-    Exit,
     Heard,
     HeartbeatCame,
     Job,
@@ -42,12 +38,9 @@ from ingestor.events import (
     JobFenced,
     JobStopped,
     JobSucceeded,
-    Send,
     ShutdownAsked,
     Started,
-    StartJob,
     StopAsked,
-    StopJob,
     Ticked,
     VenueBlocked,
     VenueReady,

@@ -7,18 +7,14 @@ from dataclasses import dataclass, field
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from core.failures import Failure, FailureCode
+from ingestor.commands import Command, Connect, Count, Disconnect, Exit, Send, StartJob, StopJob
 from ingestor.events import (
     CancelAsked,
-    Command,
     ConfigChanged,
-    Connect,
     ConnectionLost,
-    Count,
-    Disconnect,
     Dispatched,
     DispatchRefused,
     Event,
-    Exit,
     Heard,
     HeartbeatCame,
     Job,
@@ -29,12 +25,9 @@ from ingestor.events import (
     JobStopped,
     JobSucceeded,
     Kind,
-    Send,
     ShutdownAsked,
     Started,
-    StartJob,
     StopAsked,
-    StopJob,
     StopReason,
     Ticked,
     VenueBlocked,

@@ -1,4 +1,4 @@
-"""What happens at the requests socket, and what to do about it: the words of `relay.state`.
+"""What happens at the requests socket: the events of `relay.state`.
 
 An event that carries the time has it in nanoseconds of the wall clock.
 """
@@ -6,6 +6,7 @@ An event that carries the time has it in nanoseconds of the wall clock.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import Message
 
@@ -14,6 +15,9 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BUS_AWAY
 from protobuf import records_pb2 as rec
 from relay import topics
+
+if TYPE_CHECKING:
+    from relay.commands import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,6 @@ class Repeated:
 
 #: Why a request is looked up.
 Purpose = StateAsked | CancelAsked | Repeated
-
-
-# ---- events
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,91 +164,4 @@ Event = (
     | FinalArrived
     | CommandFailed
     | TimePassed
-)
-
-
-# ---- commands
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    peer: Peer
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueue:
-    """Put `record` on the bus once for this request id; `Enqueued` says what was there."""
-
-    submission: Submission
-    record: rec.Request
-
-
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    purpose: Purpose
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class PublishControl:
-    peer: Peer
-    control: ing.IngestorControl
-    record: rec.Request
-
-
-@dataclass(frozen=True, slots=True)
-class Announce:
-    """Publish a final (again) on these topics."""
-
-    topics: tuple[str, ...]
-    final: ing.HistoryReadyNotification
-
-
-@dataclass(frozen=True, slots=True)
-class ListVenues:
-    peer: Peer
-    query: cw.VenueQuery
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayTopic:
-    peer: Peer
-    query: cw.TopicReplay
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRows:
-    """Answer a finished legacy request from the table."""
-
-    peer: Peer
-    request: ing.SubmitHistoricalRequest
-
-
-@dataclass(frozen=True, slots=True)
-class ReadStored:
-    peer: Peer
-    query: cw.StoredQuery
-
-
-@dataclass(frozen=True, slots=True)
-class AskTriggers:
-    """Hand a valid message about triggers and their views to those who decide about them; they answer it."""
-
-    peer: Peer
-    message: ing.CEPTriggerRequest | cw.TriggerRemove | cw.TriggerQuery | cw.ViewRequest | cw.ViewRemove | cw.ViewQuery
-    at_ns: int
-
-
-Command = (
-    Reply
-    | Enqueue
-    | LookUp
-    | PublishControl
-    | Announce
-    | ListVenues
-    | ReplayTopic
-    | ReadRows
-    | ReadStored
-    | AskTriggers
 )

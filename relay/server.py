@@ -37,6 +37,7 @@ from core.doors import Doorkeeper, KeyFolder, KnownKeys
 from core.http import Status
 from core.log import get_logger
 from core.settings import is_loopback
+from relay import commands as do
 from relay import events as ev
 from relay import metrics
 from relay.door import event_of, frames_of, receive, receive_with_key
@@ -349,7 +350,7 @@ class Relay:
         if isinstance(peer, DistantPeer):
             self._door.answer(peer, message)
         else:
-            self._reply(ev.Reply(peer, message))
+            self._reply(do.Reply(peer, message))
 
     def _publish_trigger_events(self) -> None:
         # Subscribers are accepted first, and callbacks are known.
@@ -463,12 +464,12 @@ class Relay:
         """New requests first, then questions about them, so that a cancellation finds what came just before it; the
         answers leave in the order of the messages.
         """
-        replies: list[tuple[int, ev.Reply]] = []
+        replies: list[tuple[int, do.Reply]] = []
         todo = [(order, command) for order, event in enumerate(events) for command in self._state.handle(event)]
         while todo:
-            replies += [(order, command) for order, command in todo if isinstance(command, ev.Reply)]
-            todo = [(order, command) for order, command in todo if not isinstance(command, ev.Reply)]
-            kind = next((kind for kind in (ev.Enqueue, ev.LookUp) if any(isinstance(c, kind) for _, c in todo)), None)
+            replies += [(order, command) for order, command in todo if isinstance(command, do.Reply)]
+            todo = [(order, command) for order, command in todo if not isinstance(command, do.Reply)]
+            kind = next((kind for kind in (do.Enqueue, do.LookUp) if any(isinstance(c, kind) for _, c in todo)), None)
             now = [entry for entry in todo if kind is None or isinstance(entry[1], kind)]
             later = [entry for entry in todo if kind is not None and not isinstance(entry[1], kind)]
             outcomes = self._do_all(now)
@@ -476,52 +477,52 @@ class Relay:
         for _, reply in sorted(replies, key=lambda entry: entry[0]):
             self._reply(reply)
 
-    def _do_all(self, entries: Sequence[tuple[int, ev.Command]]) -> list[tuple[int, ev.Event]]:
-        lookups = [(order, command) for order, command in entries if isinstance(command, ev.LookUp)]
+    def _do_all(self, entries: Sequence[tuple[int, do.Command]]) -> list[tuple[int, ev.Event]]:
+        lookups = [(order, command) for order, command in entries if isinstance(command, do.LookUp)]
         if lookups:
             found = self._look_up([command for _, command in lookups])
             return [(order, event) for (order, _), event in zip(lookups, found, strict=True)]
-        if len(entries) > 1 and isinstance(entries[0][1], ev.Enqueue):
+        if len(entries) > 1 and isinstance(entries[0][1], do.Enqueue):
             return self._enqueue_together(entries)
         return [(order, event) for order, command in entries for event in self._carry_out_one(command)]
 
-    def _enqueue_together(self, entries: Sequence[tuple[int, ev.Command]]) -> list[tuple[int, ev.Event]]:
+    def _enqueue_together(self, entries: Sequence[tuple[int, do.Command]]) -> list[tuple[int, ev.Event]]:
         """Calls that run at the same time share one flush of the store's disk; those of one id keep their order."""
-        lanes: list[list[tuple[int, ev.Command]]] = [[] for _ in range(_WRITERS)]
+        lanes: list[list[tuple[int, do.Command]]] = [[] for _ in range(_WRITERS)]
         lane_of: dict[str, int] = {}
         for order, command in entries:
-            if isinstance(command, ev.Enqueue):
+            if isinstance(command, do.Enqueue):
                 request_id = command.submission.body.request_id
                 lanes[lane_of.setdefault(request_id, len(lane_of) % _WRITERS)].append((order, command))
 
-        def work(lane: Sequence[tuple[int, ev.Command]]) -> list[tuple[int, ev.Event]]:
+        def work(lane: Sequence[tuple[int, do.Command]]) -> list[tuple[int, ev.Event]]:
             return [(order, event) for order, command in lane for event in self._carry_out_one(command)]
 
         outcomes = self._writers.map(work, [lane for lane in lanes if lane])
         return sorted((entry for lane in outcomes for entry in lane), key=lambda entry: entry[0])
 
-    def _carry_out_one(self, command: ev.Command) -> list[ev.Event]:
+    def _carry_out_one(self, command: do.Command) -> list[ev.Event]:
         match command:
-            case ev.Enqueue():
+            case do.Enqueue():
                 return [self._do(command, lambda: self._relay_store.enqueue(command))]
-            case ev.PublishControl():
+            case do.PublishControl():
                 return [self._do(command, lambda: self._publish_control(command))]
-            case ev.ListVenues():
+            case do.ListVenues():
                 return [self._do(command, lambda: self._list_venues(command))]
-            case ev.Announce():
+            case do.Announce():
                 body = FINAL_TYPE + command.final.SerializeToString()
                 batch = [(topic.encode(), body) for topic in command.topics]
                 if self._notifier.publish(batch, 1.0):
                     metrics.PUBLISHED.labels("repeated").inc(len(batch))
                 else:
                     metrics.DROPPED_REPLAYS.inc()
-            case ev.ReplayTopic() | ev.ReadRows() | ev.ReadStored():
+            case do.ReplayTopic() | do.ReadRows() | do.ReadStored():
                 return self._long_answers.start(command)
-            case ev.AskTriggers():
+            case do.AskTriggers():
                 return self._ask_triggers(command)
         return []
 
-    def _ask_triggers(self, command: ev.AskTriggers) -> list[ev.Event]:
+    def _ask_triggers(self, command: do.AskTriggers) -> list[ev.Event]:
         peer, message = command.peer, command.message
         if self._registry is not None and not self._has_registry.is_set():
             try:
@@ -534,17 +535,17 @@ class Relay:
             return []
         return [ev.CommandFailed(command, "BUSY", BUSY_TRIGGERS)]
 
-    def _publish_control(self, command: ev.PublishControl) -> ev.Event:
+    def _publish_control(self, command: do.PublishControl) -> ev.Event:
         self._relay_store.publish_control(command)
         return ev.ControlPublished(command.peer, command.control)
 
-    def _list_venues(self, command: ev.ListVenues) -> ev.Event:
+    def _list_venues(self, command: do.ListVenues) -> ev.Event:
         records = self._relay_store.venues_for(command.query.venue.upper()[:100])
         return ev.VenuesListed(command.peer, command.query, records)
 
     # ---- the bus
 
-    def _do(self, command: ev.Command, call: Callable[[], ev.Event]) -> ev.Event:
+    def _do(self, command: do.Command, call: Callable[[], ev.Event]) -> ev.Event:
         try:
             return self._ask_bus(call)
         except BusFull as error:
@@ -553,7 +554,7 @@ class Relay:
         except BusError:
             return ev.CommandFailed(command, "UNAVAILABLE", ev.UNAVAILABLE)
 
-    def _look_up(self, commands: list[ev.LookUp]) -> list[ev.Event]:
+    def _look_up(self, commands: list[do.LookUp]) -> list[ev.Event]:
         try:
             return list(self._ask_bus(lambda: self._relay_store.look_up(commands)))
         except BusError:
@@ -576,10 +577,10 @@ class Relay:
 
     def _fail(self, failure: ev.CommandFailed) -> None:
         for reply in self._state.handle(failure):
-            if isinstance(reply, ev.Reply):
+            if isinstance(reply, do.Reply):
                 self._reply(reply)
 
-    def _reply(self, command: ev.Reply) -> None:
+    def _reply(self, command: do.Reply) -> None:
         message = command.message
         if isinstance(message, cw.Error):
             metrics.ERRORS.labels(message.code).inc()

@@ -16,31 +16,33 @@ from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.grid import count_opens
 from protobuf import records_pb2 as rec
 from relay import topics
-from relay.doors import ownership
-from relay.events import (
+from relay.commands import (
     Announce,
     AskTriggers,
-    CancelAsked,
     Command,
+    Enqueue,
+    ListVenues,
+    LookUp,
+    PublishControl,
+    ReadRows,
+    ReadStored,
+    ReplayTopic,
+    Reply,
+)
+from relay.doors import ownership
+from relay.events import (
+    CancelAsked,
     CommandFailed,
     ControlPublished,
-    Enqueue,
     Enqueued,
     Event,
     FinalArrived,
     FrameRefused,
     Kind,
-    ListVenues,
     LookedUp,
-    LookUp,
     MessageReceived,
     Peer,
-    PublishControl,
-    ReadRows,
-    ReadStored,
     Repeated,
-    ReplayTopic,
-    Reply,
     StateAsked,
     Submission,
     TimePassed,

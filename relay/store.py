@@ -13,8 +13,9 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import type_id_of
 from protobuf import records_pb2 as rec
 from relay import metrics
+from relay.commands import Enqueue, LookUp, PublishControl
 from relay.doors.ownership import client_of, may_publish
-from relay.events import Enqueue, Enqueued, LookedUp, LookUp, PublishControl
+from relay.events import Enqueued, LookedUp
 from relay.settings import RelayConfig
 from relay.venues.venue_book import ALL_VENUES
 

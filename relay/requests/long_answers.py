@@ -11,6 +11,7 @@ from bus.api import Bus
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusError, CandlewrightError, InvalidRequest
 from core.log import get_logger
+from relay import commands as do
 from relay import events as ev
 from relay import metrics
 from relay.door import frames_of
@@ -23,7 +24,7 @@ from relay.settings import RelayLimits
 #: How long a thread waits for a client that does not read.
 _STREAM_SECONDS = 30.0
 log = get_logger()
-LongCommand = ev.ReplayTopic | ev.ReadRows | ev.ReadStored
+LongCommand = do.ReplayTopic | do.ReadRows | do.ReadStored
 
 
 class LongAnswers:
@@ -38,7 +39,7 @@ class LongAnswers:
         outbox: Outbox,
         limits: RelayLimits,
         fail: Callable[[ev.CommandFailed], None],
-        reply: Callable[[ev.Reply], None],
+        reply: Callable[[do.Reply], None],
     ) -> None:
         self._bus = bus
         self._read_rows = read_rows
@@ -63,9 +64,9 @@ class LongAnswers:
 
     def _run(self, command: LongCommand) -> None:
         try:
-            if isinstance(command, ev.ReplayTopic):
+            if isinstance(command, do.ReplayTopic):
                 self._replay_topic(command)
-            elif isinstance(command, ev.ReadRows):
+            elif isinstance(command, do.ReadRows):
                 self._answer_from_table(command)
             else:
                 answer = self._read_stored(command.query, self._limits.max_stored_rows)
@@ -90,11 +91,11 @@ class LongAnswers:
     def _failed(self, command: LongCommand, code: str, text: str, newest_sequence: int | None = None) -> None:
         self._fail(ev.CommandFailed(command, code, text, newest_sequence, time.time_ns()))
 
-    def _replay_topic(self, command: ev.ReplayTopic) -> None:
+    def _replay_topic(self, command: do.ReplayTopic) -> None:
         records = topic_replay.replay(self._bus, command.query, self._limits)
         self._stream(command.peer, records)
 
-    def _answer_from_table(self, command: ev.ReadRows) -> None:
+    def _answer_from_table(self, command: do.ReadRows) -> None:
         request = command.request
         limit = request.limit if request.HasField("limit") else None
         table = self._read_rows(request.ticker, request.period_seconds, request.start_time, request.end_time, limit)
@@ -113,4 +114,4 @@ class LongAnswers:
 
     def _refuse_several(self, peer: ev.Peer, request_id: str) -> None:
         text = "This answer has several frames and a REQ socket takes only one: use DEALER."
-        self._reply(ev.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))
+        self._reply(do.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))

@@ -16,17 +16,8 @@ from core.settings import TriggersSettings
 from core.settings_gateways import KapacitorFunctionSettings
 from relay import metrics
 from relay.topics import Named, live_name, named_topic
-from relay.triggers.events import (
-    Ack,
-    Check,
-    Checked,
-    CheckView,
-    Refused,
-    RefusedView,
-    Sound,
-    SoundView,
-    ViewChecked,
-)
+from relay.triggers.commands import Check, CheckView
+from relay.triggers.events import Ack, Checked, Refused, RefusedView, Sound, SoundView, ViewChecked
 from triggers.check import TriggerRules, check_trigger, compile_trigger
 from triggers.udf.known import KnownFunctions
 from triggers.udf.options import UdfRefused

@@ -23,8 +23,7 @@ from relay.events import UNAVAILABLE, Peer
 from relay.settings import RelayConfig
 from relay.store import RelayStore
 from relay.triggers.checks import TriggerChecks
-from relay.triggers.events import (
-    Ack,
+from relay.triggers.commands import (
     Answer,
     AnswerList,
     AnswerView,
@@ -35,18 +34,21 @@ from relay.triggers.events import (
     Command,
     Delete,
     DropView,
-    Event,
-    EventsDelivered,
     Follow,
     LeaveJoint,
+    Save,
+    SaveViews,
+    Tell,
+)
+from relay.triggers.events import (
+    Ack,
+    Event,
+    EventsDelivered,
     ListAsked,
     ProgressMade,
     RegisterAsked,
     RemoveAsked,
-    Save,
-    SaveViews,
     Subscribed,
-    Tell,
     TimePassed,
     ViewAsked,
     ViewRemoveAsked,

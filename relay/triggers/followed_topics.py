@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Container
 
-from relay.triggers.events import Follow
+from relay.triggers.commands import Follow
 
 
 class FollowedTopics:

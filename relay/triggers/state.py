@@ -18,29 +18,31 @@ from relay.events import UNAVAILABLE, Peer
 from relay.settings import RelayLimits
 from relay.triggers.book import Registered, TriggerBook
 from relay.triggers.changes import Changes, Waiter
-from relay.triggers.events import (
-    Ack,
+from relay.triggers.commands import (
     Answer,
     AnswerList,
     AwaitEvents,
     Change,
     Check,
-    Checked,
     Command,
     Delete,
+    LeaveJoint,
+    Save,
+    Tell,
+)
+from relay.triggers.events import (
+    Ack,
+    Checked,
     Event,
     EventsDelivered,
-    LeaveJoint,
     ListAsked,
     Loaded,
     ProgressMade,
     Refused,
     RegisterAsked,
     RemoveAsked,
-    Save,
     Sound,
     Subscribed,
-    Tell,
     TimePassed,
     ViewAsked,
     ViewChecked,

@@ -14,7 +14,8 @@ from protobuf import records_pb2 as rec
 from relay import metrics, topics
 from relay.live.follower import PART
 from relay.store import RelayStore
-from relay.triggers.events import Change, Delete, DropView, LeaveJoint, Loaded, Save, SaveViews
+from relay.triggers.commands import Change, Delete, DropView, LeaveJoint, Save, SaveViews
+from relay.triggers.events import Loaded
 
 #: Reader of the controls that not all partitions have carried out, of their progress, and of trigger events.
 READER = "relay"

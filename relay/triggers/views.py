@@ -14,14 +14,10 @@ from relay.doors.ownership import is_own
 from relay.events import UNAVAILABLE, Peer
 from relay.settings import RelayLimits
 from relay.triggers.book import Registered, TriggerBook
+from relay.triggers.commands import AnswerView, CheckView, Command, DropView, SaveViews
 from relay.triggers.events import (
-    AnswerView,
-    CheckView,
-    Command,
-    DropView,
     Loaded,
     RefusedView,
-    SaveViews,
     Sound,
     SoundView,
     ViewAsked,

@@ -9,21 +9,8 @@ from hypothesis import strategies as st
 
 from alerts import destination as bounds
 from alerts.alert import Alert, Delivery, Opened, Silence, Status
-from alerts.events import (
-    AlertsRead,
-    Command,
-    Event,
-    Finish,
-    Finished,
-    Restored,
-    Save,
-    Saved,
-    Send,
-    SendFailed,
-    Sent,
-    SilencesFound,
-    TimePassed,
-)
+from alerts.commands import Command, Finish, Save, Send
+from alerts.events import AlertsRead, Event, Finished, Restored, Saved, SendFailed, Sent, SilencesFound, TimePassed
 from alerts.state import GIVE_UP_SECONDS, AlertsState
 from core.settings_alerts import AlertsSettings
 

@@ -12,6 +12,7 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
 from core.settings import BrokerSettings
+from ingestor import commands as ingestor_commands
 from ingestor import door
 from ingestor import events as ingestor_events
 from ingestor.state import IngestorState, SlotPlan
@@ -32,10 +33,10 @@ class Pair:
         self.ingestor.handle(ingestor_events.Started(0.0))
         self.to_broker(self.ingestor.handle(ingestor_events.VenueReady("BINANCE", 0.0)))
 
-    def to_broker(self, commands: list[ingestor_events.Command], at: float = 1.0) -> list[Command]:
+    def to_broker(self, commands: list[ingestor_commands.Command], at: float = 1.0) -> list[Command]:
         said: list[Command] = []
         for command in commands:
-            if isinstance(command, ingestor_events.Send):
+            if isinstance(command, ingestor_commands.Send):
                 event = broker_door.event_of(b"peer", frames.encode(command.message), at, wall_ns=NOW_NS)
                 said += self.broker.handle(event)
         return said

@@ -8,18 +8,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from core.failures import Failure, FailureCode
+from ingestor.commands import Command, Connect, Count, Disconnect, Exit, Send, StartJob, StopJob
 from ingestor.events import (
     CancelAsked,
-    Command,
     ConfigChanged,
-    Connect,
     ConnectionLost,
-    Count,
-    Disconnect,
     Dispatched,
     DispatchRefused,
     Event,
-    Exit,
     Heard,
     HeartbeatCame,
     Job,
@@ -30,12 +26,9 @@ from ingestor.events import (
     JobStopped,
     JobSucceeded,
     Kind,
-    Send,
     ShutdownAsked,
     Started,
-    StartJob,
     StopAsked,
-    StopJob,
     Ticked,
     VenueBlocked,
     VenueReady,

@@ -9,6 +9,7 @@ from hypothesis import strategies as hyp
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
+from relay import commands as do
 from relay import events as ev
 from relay.settings import SECOND_NS
 from relay.state import RelayState
@@ -49,15 +50,15 @@ class World:
 
     def handle(self, event: ev.Event) -> None:
         for command in self.state.handle(event):
-            if isinstance(command, ev.Reply):
+            if isinstance(command, do.Reply):
                 self.replies[command.peer.identity] += 1
                 if getattr(command.message, "notification_topic", "") and not command.message.status:  # type: ignore[attr-defined]
                     self.queued.append(command.message.request_id)  # type: ignore[attr-defined]
-            elif isinstance(command, ev.ReadRows) or (isinstance(command, ev.AskTriggers) and self._accepts()):
+            elif isinstance(command, do.ReadRows) or (isinstance(command, do.AskTriggers) and self._accepts()):
                 self.replies[command.peer.identity] += 1
-            elif isinstance(command, ev.AskTriggers):
+            elif isinstance(command, do.AskTriggers):
                 self.handle(ev.CommandFailed(command, "BUSY", "No."))
-            elif not isinstance(command, ev.Announce):
+            elif not isinstance(command, do.Announce):
                 works = self._works.draw(hyp.booleans())
                 self.handle(self._outcome(command) if works else ev.CommandFailed(command, "X", "No."))
 
@@ -66,17 +67,17 @@ class World:
         return self._works.draw(hyp.booleans())
 
     def _outcome(self, command: Any) -> ev.Event:
-        if isinstance(command, ev.Enqueue):
+        if isinstance(command, do.Enqueue):
             request_id = command.submission.body.request_id
             known = self.requests.setdefault(request_id, command.submission.request)
             return ev.Enqueued(command.submission, known is command.submission.request, known)
-        if isinstance(command, ev.LookUp):
+        if isinstance(command, do.LookUp):
             request_id = command.request_id
             found = self.requests.get(request_id), None, self.finals.get(request_id)
             return ev.LookedUp(command.purpose, request_id, *found)
-        if isinstance(command, ev.PublishControl):
+        if isinstance(command, do.PublishControl):
             return ev.ControlPublished(command.peer, command.control)
-        assert isinstance(command, ev.ListVenues)
+        assert isinstance(command, do.ListVenues)
         return ev.VenuesListed(command.peer, command.query, {})
 
 

@@ -5,6 +5,7 @@ import pytest
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
+from relay import commands as do
 from relay import events as ev
 from relay.settings import SECOND_NS
 from relay.state import LEGACY_CLIENT, RelayState
@@ -21,11 +22,11 @@ def state() -> RelayState:
     return RelayState(config())
 
 
-def send(state: RelayState, message: Any, peer: ev.Peer = PEER) -> list[ev.Command]:
+def send(state: RelayState, message: Any, peer: ev.Peer = PEER) -> list[do.Command]:
     return state.handle(ev.MessageReceived(peer, message, NOW))
 
 
-def only(commands: list[ev.Command], kind: type) -> Any:
+def only(commands: list[do.Command], kind: type) -> Any:
     assert [type(command) for command in commands] == [kind]
     return commands[0]
 
@@ -41,13 +42,13 @@ def looked_up(purpose: ev.Purpose, **found: Any) -> ev.LookedUp:
 
 
 def test_a_valid_request_is_answered_only_after_it_is_on_the_bus(state: RelayState) -> None:
-    enqueue = only(send(state, submit("r")), ev.Enqueue)
-    answer = only(state.handle(ev.Enqueued(enqueue.submission, True, rec.Request())), ev.Reply)
+    enqueue = only(send(state, submit("r")), do.Enqueue)
+    answer = only(state.handle(ev.Enqueued(enqueue.submission, True, rec.Request())), do.Reply)
     assert answer.message == ing.SubmitResponse(request_id="r", notification_topic="HISTORY_READY:r")
 
 
 def test_the_record_carries_times_and_the_compared_content_does_not(state: RelayState) -> None:
-    enqueue = only(send(state, submit("r")), ev.Enqueue)
+    enqueue = only(send(state, submit("r")), do.Enqueue)
     assert enqueue.record.accepted_at == NOW
     assert enqueue.record.deadline == NOW + HOUR
     assert enqueue.record.historical == submit("r")
@@ -55,31 +56,31 @@ def test_the_record_carries_times_and_the_compared_content_does_not(state: Relay
 
 
 def test_a_refresh_is_marked_in_the_request(state: RelayState) -> None:
-    enqueue = only(send(state, cw.RefreshHistoricalRequest(request=submit("r"))), ev.Enqueue)
+    enqueue = only(send(state, cw.RefreshHistoricalRequest(request=submit("r"))), do.Enqueue)
     assert (enqueue.record.historical, enqueue.record.refresh) == (submit("r"), True)
-    answer = only(state.handle(ev.Enqueued(enqueue.submission, True, rec.Request())), ev.Reply)
+    answer = only(state.handle(ev.Enqueued(enqueue.submission, True, rec.Request())), do.Reply)
     assert answer.message == ing.SubmitResponse(request_id="r", notification_topic="HISTORY_READY:r")
     known = rec.Request(historical=submit("r"))
-    refused = only(state.handle(ev.Enqueued(enqueue.submission, False, known)), ev.Reply).message
+    refused = only(state.handle(ev.Enqueued(enqueue.submission, False, known)), do.Reply).message
     assert refused.status == ing.SubmitResponse.INVALID
 
 
 def test_a_refresh_without_a_request_is_invalid(state: RelayState) -> None:
-    message = only(send(state, cw.RefreshHistoricalRequest()), ev.Reply).message
+    message = only(send(state, cw.RefreshHistoricalRequest()), do.Reply).message
     assert (message.status, message.notification_topic) == (ing.SubmitResponse.INVALID, "")
 
 
 def test_the_same_request_again_is_a_duplicate_on_the_same_topic(state: RelayState) -> None:
-    submission = only(send(state, submit("r", client_id="c")), ev.Enqueue).submission
+    submission = only(send(state, submit("r", client_id="c")), do.Enqueue).submission
     reply, again = state.handle(ev.Enqueued(submission, False, submission.request))
-    assert isinstance(reply, ev.Reply)
+    assert isinstance(reply, do.Reply)
     assert reply.message.status == ing.SubmitResponse.DUPLICATE
     assert reply.message.notification_topic == "RESPONSE:c"
-    assert again == ev.LookUp(ev.Repeated(submission), "r")
+    assert again == do.LookUp(ev.Repeated(submission), "r")
     assert state.handle(looked_up(again.purpose)) == []
     final = ing.HistoryReadyNotification(request_id="r", row_count=3)
-    announce = only(state.handle(looked_up(again.purpose, final=final)), ev.Announce)
-    assert announce == ev.Announce(("HISTORY_READY:r", "RESPONSE:c"), final)
+    announce = only(state.handle(looked_up(again.purpose, final=final)), do.Announce)
+    assert announce == do.Announce(("HISTORY_READY:r", "RESPONSE:c"), final)
 
 
 @pytest.mark.parametrize(
@@ -88,35 +89,35 @@ def test_the_same_request_again_is_a_duplicate_on_the_same_topic(state: RelaySta
 def test_a_known_id_with_other_content_is_invalid_and_names_no_topic(
     state: RelayState, changes: dict[str, Any]
 ) -> None:
-    submission = only(send(state, submit("r")), ev.Enqueue).submission
+    submission = only(send(state, submit("r")), do.Enqueue).submission
     known = rec.Request(historical=submit("r", **changes))
-    message = only(state.handle(ev.Enqueued(submission, False, known)), ev.Reply).message
+    message = only(state.handle(ev.Enqueued(submission, False, known)), do.Reply).message
     assert message.status == ing.SubmitResponse.INVALID
     assert message.notification_topic == ""
     assert message.error_message == "The request_id 'r' is taken by a request with other content."
 
 
 def test_an_invalid_request_reaches_no_bus_and_names_no_topic(state: RelayState) -> None:
-    message = only(send(state, submit("r", limit=0)), ev.Reply).message
+    message = only(send(state, submit("r", limit=0)), do.Reply).message
     assert (message.request_id, message.status) == ("r", ing.SubmitResponse.INVALID)
     assert message.error_message.startswith("The limit is 0")
     assert message.notification_topic == ""
 
 
 def test_a_bus_that_fails_is_an_error_and_not_invalid(state: RelayState) -> None:
-    enqueue = only(send(state, submit("r")), ev.Enqueue)
-    message = only(state.handle(ev.CommandFailed(enqueue, "UNAVAILABLE", "No bus.")), ev.Reply).message
+    enqueue = only(send(state, submit("r")), do.Enqueue)
+    message = only(state.handle(ev.CommandFailed(enqueue, "UNAVAILABLE", "No bus.")), do.Reply).message
     assert message == ing.SubmitResponse(request_id="r", status=ing.SubmitResponse.ERROR, error_message="No bus.")
 
 
 def test_an_overlong_id_is_echoed_in_a_bounded_answer(state: RelayState) -> None:
-    assert only(send(state, submit("x" * 10_000)), ev.Reply).message.request_id == "x" * 10_000
-    assert only(send(state, submit("x" * 60_000)), ev.Reply).message.ByteSize() < 20_000
+    assert only(send(state, submit("x" * 10_000)), do.Reply).message.request_id == "x" * 10_000
+    assert only(send(state, submit("x" * 60_000)), do.Reply).message.ByteSize() < 20_000
 
 
 def test_a_snapshot_has_a_deadline_and_a_realtime_job_has_none(state: RelayState) -> None:
     for kind, deadline in ((ing.DataRequest.TICKER_SNAPSHOT, NOW + HOUR), (ing.DataRequest.REALTIME_TICKS, 0)):
-        enqueue = only(send(state, ing.DataRequest(request_id="r", type=kind, ticker="A/B.BINANCE")), ev.Enqueue)
+        enqueue = only(send(state, ing.DataRequest(request_id="r", type=kind, ticker="A/B.BINANCE")), do.Enqueue)
         assert enqueue.record.deadline == deadline
         assert enqueue.record.data.type == kind
 
@@ -166,8 +167,8 @@ def test_a_snapshot_has_a_deadline_and_a_realtime_job_has_none(state: RelayState
     ],
 )
 def test_the_state_of_a_request(state: RelayState, found: dict[str, Any], expected: cw.RequestState) -> None:
-    lookup = only(send(state, cw.RequestStateQuery(request_id="r")), ev.LookUp)
-    assert only(state.handle(looked_up(lookup.purpose, **found)), ev.Reply).message == expected
+    lookup = only(send(state, cw.RequestStateQuery(request_id="r")), do.LookUp)
+    assert only(state.handle(looked_up(lookup.purpose, **found)), do.Reply).message == expected
 
 
 def cancel(request_id: str = "r") -> ing.IngestorControl:
@@ -176,57 +177,57 @@ def cancel(request_id: str = "r") -> ing.IngestorControl:
 
 @pytest.mark.parametrize("peer", [PEER, OTHER])
 def test_a_cancellation_is_put_on_the_bus_and_only_a_req_gets_an_echo(state: RelayState, peer: ev.Peer) -> None:
-    lookup = only(send(state, cancel(), peer), ev.LookUp)
+    lookup = only(send(state, cancel(), peer), do.LookUp)
     publish = only(
-        state.handle(looked_up(lookup.purpose, request=rec.Request(historical=submit("r")))), ev.PublishControl
+        state.handle(looked_up(lookup.purpose, request=rec.Request(historical=submit("r")))), do.PublishControl
     )
     assert publish.record == rec.Request(control=cancel(), accepted_at=NOW)
     answers = state.handle(ev.ControlPublished(publish.peer, publish.control))
-    assert answers == ([ev.Reply(peer, cancel())] if peer.is_req else [])
+    assert answers == ([do.Reply(peer, cancel())] if peer.is_req else [])
 
 
 def test_an_unknown_request_cannot_be_cancelled(state: RelayState) -> None:
-    lookup = only(send(state, cancel()), ev.LookUp)
-    message = only(state.handle(looked_up(lookup.purpose)), ev.Reply).message
+    lookup = only(send(state, cancel()), do.LookUp)
+    message = only(state.handle(looked_up(lookup.purpose)), do.Reply).message
     assert (message.code, message.request_id) == ("UNKNOWN_REQUEST", "r")
 
 
 def test_cancelling_what_is_over_announces_its_final_again(state: RelayState) -> None:
-    lookup = only(send(state, cancel()), ev.LookUp)
+    lookup = only(send(state, cancel()), do.LookUp)
     final = ing.HistoryReadyNotification(request_id="r")
     request = rec.Request(historical=submit("r", client_id="c"))
     commands = state.handle(looked_up(lookup.purpose, request=request, final=final))
-    assert commands == [ev.Announce(("HISTORY_READY:r", "RESPONSE:c"), final)]
+    assert commands == [do.Announce(("HISTORY_READY:r", "RESPONSE:c"), final)]
 
 
 def test_a_heartbeat_is_echoed_and_orders_for_ingestors_are_refused(state: RelayState) -> None:
     beat = ing.IngestorControl(action=ing.IngestorControl.HEARTBEAT)
-    assert send(state, beat) == [ev.Reply(PEER, beat)]
+    assert send(state, beat) == [do.Reply(PEER, beat)]
     for action in (ing.IngestorControl.SHUTDOWN, ing.IngestorControl.CONFIG_UPDATE, 77):
-        message = only(send(state, ing.IngestorControl(action=action)), ev.Reply).message
+        message = only(send(state, ing.IngestorControl(action=action)), do.Reply).message
         assert message.code == "NOT_ALLOWED"
 
 
 def test_sound_messages_about_triggers_are_handed_on_and_others_refused(state: RelayState) -> None:
     for message in (ing.CEPTriggerRequest(trigger_id="t", sql_pattern="x"), cw.TriggerRemove(trigger_id="t")):
-        asked = only(send(state, message), ev.AskTriggers)
-        assert asked == ev.AskTriggers(PEER, message, NOW)
-        ack = only(state.handle(ev.CommandFailed(asked, "BUSY", "Too many.")), ev.Reply).message
+        asked = only(send(state, message), do.AskTriggers)
+        assert asked == do.AskTriggers(PEER, message, NOW)
+        ack = only(state.handle(ev.CommandFailed(asked, "BUSY", "Too many.")), do.Reply).message
         assert ack == ing.CEPTriggerAck(trigger_id="t", status=ing.CEPTriggerAck.ERROR, error_message="Too many.")
-    asked = only(send(state, cw.TriggerQuery()), ev.AskTriggers)
-    assert only(state.handle(ev.CommandFailed(asked, "BUSY", "Too many.")), ev.Reply).message.code == "BUSY"
+    asked = only(send(state, cw.TriggerQuery()), do.AskTriggers)
+    assert only(state.handle(ev.CommandFailed(asked, "BUSY", "Too many.")), do.Reply).message.code == "BUSY"
     for trigger_id in ("", "a#1", "x" * 201):
         for message in (ing.CEPTriggerRequest(trigger_id=trigger_id), cw.TriggerRemove(trigger_id=trigger_id)):
-            assert only(send(state, message), ev.Reply).message.status == ing.CEPTriggerAck.ERROR
+            assert only(send(state, message), do.Reply).message.status == ing.CEPTriggerAck.ERROR
 
 
 def test_a_legacy_request_waits_for_its_final_and_then_reads_the_rows(state: RelayState) -> None:
-    enqueue = only(send(state, legacy()), ev.Enqueue)
+    enqueue = only(send(state, legacy()), do.Enqueue)
     assert enqueue.record.historical == submit("r", client_id=LEGACY_CLIENT)
     assert state.handle(ev.Enqueued(enqueue.submission, True, rec.Request())) == []
     assert "r" in state.waiting
-    read = only(state.handle(ev.FinalArrived(ing.HistoryReadyNotification(request_id="r", status=OK))), ev.ReadRows)
-    assert read == ev.ReadRows(PEER, submit("r", client_id=LEGACY_CLIENT))
+    read = only(state.handle(ev.FinalArrived(ing.HistoryReadyNotification(request_id="r", status=OK))), do.ReadRows)
+    assert read == do.ReadRows(PEER, submit("r", client_id=LEGACY_CLIENT))
     assert not state.waiting
 
 
@@ -238,34 +239,34 @@ def test_a_legacy_request_ends_as_its_final_says(state: RelayState, final_status
     send(state, legacy())
     value = ing.HistoryReadyNotification.NotificationStatus.Value(final_status)
     final = ing.HistoryReadyNotification(request_id="r", status=value)
-    message = only(state.handle(ev.FinalArrived(final)), ev.Reply).message
+    message = only(state.handle(ev.FinalArrived(final)), do.Reply).message
     assert (message.status, message.is_final, message.total_records) == (status, True, 0)
     assert message.error_message
 
 
 def test_a_repeated_finished_legacy_request_is_served_to_all_waiting_clients(state: RelayState) -> None:
     send(state, legacy(), OTHER)
-    submission = only(send(state, legacy()), ev.Enqueue).submission
-    lookup = only(state.handle(ev.Enqueued(submission, False, submission.request)), ev.LookUp)
+    submission = only(send(state, legacy()), do.Enqueue).submission
+    lookup = only(state.handle(ev.Enqueued(submission, False, submission.request)), do.LookUp)
     final = ing.HistoryReadyNotification(request_id="r", status=OK)
     commands = state.handle(looked_up(lookup.purpose, final=final))
-    assert [type(command) for command in commands] == [ev.ReadRows, ev.ReadRows]
+    assert [type(command) for command in commands] == [do.ReadRows, do.ReadRows]
 
 
 def test_a_legacy_request_that_its_client_sends_again_waits_once(state: RelayState) -> None:
     for _ in range(3):
-        submission = only(send(state, legacy()), ev.Enqueue).submission
+        submission = only(send(state, legacy()), do.Enqueue).submission
         state.handle(ev.Enqueued(submission, False, submission.request))
     final = ev.FinalArrived(ing.HistoryReadyNotification(request_id="r", status=OK))
-    assert [type(command) for command in state.handle(final)] == [ev.ReadRows]
+    assert [type(command) for command in state.handle(final)] == [do.ReadRows]
 
 
 def test_a_legacy_request_that_cannot_be_queued_does_not_wait(state: RelayState) -> None:
-    enqueue = only(send(state, legacy()), ev.Enqueue)
-    assert only(state.handle(ev.CommandFailed(enqueue, "BUSY", "Busy.")), ev.Reply).message.error_message == "Busy."
+    enqueue = only(send(state, legacy()), do.Enqueue)
+    assert only(state.handle(ev.CommandFailed(enqueue, "BUSY", "Busy.")), do.Reply).message.error_message == "Busy."
     assert not state.waiting
-    submission = only(send(state, legacy()), ev.Enqueue).submission
-    taken = only(state.handle(ev.Enqueued(submission, False, rec.Request(historical=submit("r")))), ev.Reply).message
+    submission = only(send(state, legacy()), do.Enqueue).submission
+    taken = only(state.handle(ev.Enqueued(submission, False, rec.Request(historical=submit("r")))), do.Reply).message
     assert (taken.status, taken.is_final) == (ing.Response.ERROR, True)
     assert not state.waiting
 
@@ -273,41 +274,41 @@ def test_a_legacy_request_that_cannot_be_queued_does_not_wait(state: RelayState)
 def test_a_legacy_request_does_not_wait_forever(state: RelayState) -> None:
     send(state, legacy())
     assert state.handle(ev.TimePassed(NOW + HOUR)) == []
-    message = only(state.handle(ev.TimePassed(NOW + 2 * HOUR)), ev.Reply).message
+    message = only(state.handle(ev.TimePassed(NOW + 2 * HOUR)), do.Reply).message
     assert (message.status, message.request_id) == (ing.Response.ERROR, "r")
     assert not state.waiting
 
 
 def test_only_so_many_legacy_requests_wait(state: RelayState) -> None:
     for number in range(state.config.limits.max_waiting_reads):
-        only(send(state, legacy(f"r{number}")), ev.Enqueue)
-    refused = only(send(state, legacy("more")), ev.Reply).message
+        only(send(state, legacy(f"r{number}")), do.Enqueue)
+    refused = only(send(state, legacy("more")), do.Reply).message
     assert refused.status == ing.Response.ERROR
     assert "more" not in state.waiting
 
 
 def test_venues_are_listed_from_the_bus(state: RelayState) -> None:
     query = cw.VenueQuery(request_id="q", venue="house")
-    listing = only(send(state, query), ev.ListVenues)
+    listing = only(send(state, query), do.ListVenues)
     records = {"HOUSE": cw.Venue(venue="HOUSE", period_seconds=[60])}
-    found = only(state.handle(ev.VenuesListed(listing.peer, query, records)), ev.Reply).message
+    found = only(state.handle(ev.VenuesListed(listing.peer, query, records)), do.Reply).message
     assert found == cw.VenueList(request_id="q", venues=[records["HOUSE"]])
-    missing = only(state.handle(ev.VenuesListed(PEER, query, {})), ev.Reply).message
+    missing = only(state.handle(ev.VenuesListed(PEER, query, {})), do.Reply).message
     assert (missing.code, missing.request_id) == ("UNKNOWN_VENUE", "q")
 
 
 def test_every_command_that_fails_is_answered(state: RelayState) -> None:
-    asked = ev.LookUp(ev.StateAsked(PEER), "r")
-    failing: list[ev.Command] = [
+    asked = do.LookUp(ev.StateAsked(PEER), "r")
+    failing: list[do.Command] = [
         asked,
-        ev.LookUp(ev.CancelAsked(PEER, cancel(), NOW), "r"),
-        ev.PublishControl(PEER, cancel(), rec.Request()),
-        ev.ListVenues(PEER, cw.VenueQuery()),
-        ev.ReplayTopic(PEER, cw.TopicReplay()),
-        ev.ReadRows(PEER, submit("r")),
+        do.LookUp(ev.CancelAsked(PEER, cancel(), NOW), "r"),
+        do.PublishControl(PEER, cancel(), rec.Request()),
+        do.ListVenues(PEER, cw.VenueQuery()),
+        do.ReplayTopic(PEER, cw.TopicReplay()),
+        do.ReadRows(PEER, submit("r")),
     ]
     for command in failing:
-        assert only(state.handle(ev.CommandFailed(command, "UNAVAILABLE", "No bus.")), ev.Reply).peer == PEER
+        assert only(state.handle(ev.CommandFailed(command, "UNAVAILABLE", "No bus.")), do.Reply).peer == PEER
 
 
 SERVED = rec.ServedVenues(historical=["OKX", "BINANCE"], realtime=["OKX"])
@@ -315,7 +316,7 @@ SERVED = rec.ServedVenues(historical=["OKX", "BINANCE"], realtime=["OKX"])
 
 def state_of(state: RelayState, request: rec.Request, served: rec.ServedVenues | None, **found: Any) -> Any:
     known = ev.LookedUp(ev.StateAsked(PEER), "r", request, found.get("progress"), found.get("final"), served)
-    return only(state.handle(known), ev.Reply).message
+    return only(state.handle(known), do.Reply).message
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from candlewright.wire.frames import ON_TOPIC, decode_body
 from protobuf import records_pb2 as rec
 from relay.events import Peer
 from relay.settings import RelayLimits
+from relay.triggers import commands as do
 from relay.triggers import events as ev
 from relay.triggers.requests import clean
 from relay.triggers.state import TriggerState
@@ -78,17 +79,17 @@ class World:
         self.checks, self.awaited, self.followed, self.told = [], set(), set(), Counter()
         entries = {name: rec.TriggerEntry.FromString(value) for name, value in self.table.items()}
         joint = frozenset(self.joint)
-        self.do(ev.Loaded(entries, joint, dict(self.saved), PARTITIONS, len(self.controls)))
+        self.take(ev.Loaded(entries, joint, dict(self.saved), PARTITIONS, len(self.controls)))
 
-    def do(self, event: ev.Event, dies_after: int = 99) -> None:
+    def take(self, event: ev.Event, dies_after: int = 99) -> None:
         """Carry out what the state says; after `dies_after` writes the relay is killed and started again."""
         todo = self.state.handle(event)
         writes = 0
         while todo:
-            changes = [command for command in todo if isinstance(command, ev.Change)]
-            steps: list[Any] = [self._update(command) for command in todo if isinstance(command, ev.Save)]
-            steps += [self._leave(c.trigger_id) for c in todo if isinstance(c, ev.LeaveJoint | ev.Delete)]
-            steps += [self._delete(command.trigger_id) for command in todo if isinstance(command, ev.Delete)]
+            changes = [command for command in todo if isinstance(command, do.Change)]
+            steps: list[Any] = [self._update(command) for command in todo if isinstance(command, do.Save)]
+            steps += [self._leave(c.trigger_id) for c in todo if isinstance(c, do.LeaveJoint | do.Delete)]
+            steps += [self._delete(command.trigger_id) for command in todo if isinstance(command, do.Delete)]
             offsets: dict[int, int] = {}
             steps += [self._join(change) for change in changes] + [self._update(change) for change in changes]
             steps += [self._publish(change, offsets) for change in changes]
@@ -102,30 +103,30 @@ class World:
                 writes += 1
             todo = self.state.handle(ev.Written(offsets, self.now)) if changes else []
 
-    def _carry_out(self, command: ev.Command) -> None:
-        if isinstance(command, ev.Answer):
+    def _carry_out(self, command: do.Command) -> None:
+        if isinstance(command, do.Answer):
             self.answers[command.peer.identity] += 1
             self.acks[command.peer.identity] = command.ack
             if command.ack.status == Ack.REGISTERED and command.peer.identity in self.versions:
                 name, version = self.versions[command.peer.identity]
                 # An id that was replaced or removed meanwhile has passed this version on the way there.
                 assert all(part.known.get(name, 0) >= version for part in self.partitions[:PARTITIONS])
-        elif isinstance(command, ev.Check):
+        elif isinstance(command, do.Check):
             self.checks.append(command.asked)
-        elif isinstance(command, ev.AwaitEvents):
+        elif isinstance(command, do.AwaitEvents):
             self.awaited.add(command.change)
-        elif isinstance(command, ev.Follow):
+        elif isinstance(command, do.Follow):
             assert (command.topic in self.followed) is not command.is_wanted
             (self.followed.add if command.is_wanted else self.followed.discard)(command.topic)
-        elif isinstance(command, ev.Tell):
+        elif isinstance(command, do.Tell):
             assert all(self.entry(notice.trigger_id).suspended_reason for notice in command.notices)
             self.told.update((notice.trigger_id, notice.topic.decode()) for notice in command.notices)
 
-    def _update(self, command: ev.Save | ev.Change) -> Any:
+    def _update(self, command: do.Save | do.Change) -> Any:
         value, name = command.entry.SerializeToString(), command.entry.registration.trigger_id
         return lambda: self.table.__setitem__(name, value)
 
-    def _join(self, change: ev.Change) -> Any:
+    def _join(self, change: do.Change) -> Any:
         return lambda: self.joint.add(change.trigger_id) if change.joins else None
 
     def _leave(self, name: str) -> Any:
@@ -134,7 +135,7 @@ class World:
     def _delete(self, name: str) -> Any:
         return lambda: self.table.pop(name, None)
 
-    def _publish(self, change: ev.Change, offsets: dict[int, int]) -> Any:
+    def _publish(self, change: do.Change, offsets: dict[int, int]) -> Any:
         def publish() -> None:
             offsets[change.number] = len(self.controls)
             self.controls.append(change.control)
@@ -150,12 +151,12 @@ class World:
 
     def register(self, wanted: ing.CEPTriggerRequest) -> bytes:
         peer = self.peer()
-        self.do(ev.RegisterAsked(peer, wanted, next(self.clock)))
+        self.take(ev.RegisterAsked(peer, wanted, next(self.clock)))
         return peer.identity
 
     def remove(self, name: str, dies_after: int = 99) -> bytes:
         peer = self.peer()
-        self.do(ev.RemoveAsked(peer, name), dies_after)
+        self.take(ev.RemoveAsked(peer, name), dies_after)
         return peer.identity
 
     def check(self, is_sound: bool = True, is_joint: bool = False, dies_after: int = 99) -> None:
@@ -163,13 +164,13 @@ class World:
             asked = self.checks.pop(0)
             self.versions[asked.peer.identity] = (asked.trigger_id, asked.at_ns)
             outcome = ev.Sound((), is_joint, 0) if is_sound else ev.Refused(Ack.INVALID_SQL, "1:1: no")
-            self.do(ev.Checked(asked, outcome), dies_after)
+            self.take(ev.Checked(asked, outcome), dies_after)
 
     def report(self, partition: int, end: int | None = None, *suspended: rec.TriggerSuspended, saves: int = 99) -> None:
         part = self.partitions[partition]
         part.read(self.controls, len(self.controls) if end is None else min(end, len(self.controls)))
         progress = rec.TriggerProgress(partition=partition, controls_end=part.end, suspended=suspended)
-        self.do(ev.ProgressMade(progress), saves)
+        self.take(ev.ProgressMade(progress), saves)
         self.saved[partition] = part.end
 
     def suspend(self, name: str, partition: int = 0, saves: int = 99) -> None:
@@ -179,7 +180,7 @@ class World:
 
     def list(self, **query: Any) -> dict[str, cw.TriggerInfo]:
         [found] = self.state.handle(ev.ListAsked(PEER, cw.TriggerQuery(**query)))
-        assert isinstance(found, ev.AnswerList)
+        assert isinstance(found, do.AnswerList)
         return {info.trigger_id: info for info in found.found.triggers}
 
     def report_all(self) -> None:
@@ -188,7 +189,7 @@ class World:
 
     def deliver(self) -> None:
         done, self.awaited = frozenset(self.awaited), set()
-        self.do(ev.EventsDelivered(done))
+        self.take(ev.EventsDelivered(done))
 
     def settle(self) -> None:
         while self.checks:
@@ -274,9 +275,9 @@ def test_a_client_that_waits_too_long_is_notified_that_it_is_stored() -> None:
     world = World()
     peer = world.register(request())
     world.check()
-    world.do(ev.TimePassed(TIMEOUT - 1))
+    world.take(ev.TimePassed(TIMEOUT - 1))
     assert world.status(peer) is None
-    world.do(ev.TimePassed(TIMEOUT))
+    world.take(ev.TimePassed(TIMEOUT))
     assert "stored" in world.acks[peer].error_message
     assert world.state.waiting == 0
     again = world.register(request())
@@ -288,15 +289,15 @@ def test_a_failed_write_is_reported_and_its_effect_is_read_again() -> None:
     world = World()
     peer = world.peer()
     [check] = world.state.handle(ev.RegisterAsked(peer, request(), 1_000))
-    assert isinstance(check, ev.Check)
+    assert isinstance(check, do.Check)
     [change] = world.state.handle(ev.Checked(check.asked, ev.Sound((), False, 0)))
-    assert isinstance(change, ev.Change)
+    assert isinstance(change, do.Change)
     [answer] = world.state.handle(ev.WriteFailed((change,), "Away."))
-    assert answer == ev.Answer(peer, Ack(trigger_id="a", status=Ack.ERROR, error_message="Away."))
+    assert answer == do.Answer(peer, Ack(trigger_id="a", status=Ack.ERROR, error_message="Away."))
     [refused] = world.state.handle(ev.RegisterAsked(peer, request(), 1_001))
-    assert isinstance(refused, ev.Answer)
+    assert isinstance(refused, do.Answer)
     assert "cannot be reached" in refused.ack.error_message
-    world.do(ev.Loaded({"a": change.entry}, frozenset(), {}, PARTITIONS, 0))
+    world.take(ev.Loaded({"a": change.entry}, frozenset(), {}, PARTITIONS, 0))
     assert world.controls == [change.control]
 
 
@@ -304,7 +305,7 @@ def test_the_registered_triggers_may_not_grow_without_bound() -> None:
     state = TriggerState(RelayLimits(max_trigger_bytes=1_000), 100, TIMEOUT)
     state.handle(ev.Loaded({}, frozenset(), {}, PARTITIONS, 0))
     [answer] = state.handle(ev.RegisterAsked(PEER, request(sql="x" * 1_000), 1))
-    assert isinstance(answer, ev.Answer)
+    assert isinstance(answer, do.Answer)
     assert "1000 are allowed" in answer.ack.error_message
 
 
@@ -357,14 +358,14 @@ def test_a_suspension_is_published_once_it_is_stored_and_again_to_later_subscrib
     world.told.clear()
     world.suspend("a")
     assert not world.told
-    world.do(ev.Subscribed(b"RESPONSE:c"))
-    world.do(ev.Subscribed(b"TRIGGER:ab"))
-    world.do(ev.Subscribed(b"TRIGGER:b"))
+    world.take(ev.Subscribed(b"RESPONSE:c"))
+    world.take(ev.Subscribed(b"TRIGGER:ab"))
+    world.take(ev.Subscribed(b"TRIGGER:b"))
     assert world.told == {("a", "RESPONSE:c"): 1}
     world.register(request("a"))
     world.settle()
     world.told.clear()
-    world.do(ev.Subscribed(b"TRIGGER:"))
+    world.take(ev.Subscribed(b"TRIGGER:"))
     assert not world.told
 
 
@@ -457,7 +458,7 @@ def test_after_any_run_the_pipeline_matches_the_table_and_every_client_was_answe
             world.deliver()
         elif step == "time":
             world.now += 10.0 * number
-            world.do(ev.TimePassed(world.now))
+            world.take(ev.TimePassed(world.now))
         elif step == "die":
             world.start()
     world.settle()
@@ -482,7 +483,7 @@ def test_after_any_run_the_pipeline_matches_the_table_and_every_client_was_answe
     assert owed <= set(world.told)
     world.told.clear()
     for subscription in (b"TRIGGER:", b"RESPONSE:c"):
-        world.do(ev.Subscribed(subscription))
+        world.take(ev.Subscribed(subscription))
     assert world.told == Counter(owed)
     callbacks = {name: registration.callback_id for name, registration in kept.items() if registration.callback_id}
     assert world.state.callbacks == callbacks
