@@ -46,7 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What explains is loaded when it is requested."""
+    """Import the explanation functions on first access."""
     if name not in ("Explanation", "explain"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from candlewright_cep.tracing import explanation

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a text at once, and the text as it was probably meant."""
+"""Reports all errors of a text at once, and the text with its obvious typos corrected."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ _QUOTES = "write texts in single quotes, names in double quotes"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`length` characters from `column` on are `text` instead (1-based)."""
+    """Replaces `length` characters from `column` on with `text` (positions are 1-based)."""
 
     line: int
     column: int
@@ -29,7 +29,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error with its place in the text that was given (1-based). `edit`: what mends it there."""
+    """One error and its position in the original text (1-based). `edit`: a correction for that position."""
 
     line: int
     column: int
@@ -38,13 +38,15 @@ class Problem:
     edit: Edit | None = None
 
     def to_dict(self) -> dict[str, str | int]:
-        """For JSON."""
+        """A dictionary for JSON, without the edit."""
         return {"line": self.line, "column": self.column, "message": self.message, "hint": self.hint}
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`mended`: the text without its obvious slips; None where there are none, or where that leaves as many errors."""
+    """`mended`: the text with its obvious typos corrected; None if there are none, or if correcting them does not
+    reduce the number of errors.
+    """
 
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
@@ -52,9 +54,10 @@ class Diagnosis:
 
 
 def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
-    """`check`: gives the warnings of a text; raises TriggerRejected.
+    """Find all errors in a text. `check` returns the warnings of a text, or raises TriggerRejected.
 
-    A syntax error hides what is after it, unless it is an obvious slip: checking then continues with the mended text.
+    A syntax error hides everything after it, unless it is an obvious typo: checking then continues with the corrected
+    text.
     """
     text, moved = sql, list[Edit]()
     problems: dict[tuple[int, int, str], Problem] = {}
@@ -83,18 +86,18 @@ def _errors(text: str, check: Callable[[str], Sequence[str]]) -> tuple[list[Trig
         try:
             return [], check(text)
         except TriggerRejected as error:
-            # After one that was noted it may follow from that.
+            # An error raised after a collected one may only follow from it.
             if not found:
                 found.append(error)
         except Exception:
-            # What comes of an expression that was taken for NULL; without one it is a fault of ours.
+            # An exception can follow from an expression that was replaced with NULL; otherwise it is a bug.
             if not found:
                 raise
     return sorted(found, key=lambda error: (error.line, error.column)), ()
 
 
 def _mending(text: str, error: TriggerRejected, moved: Sequence[Edit]) -> Edit | None:
-    """In the text that was given."""
+    """The edit in terms of the original text."""
     lines = text.split("\n")
     edit = _edit(lines, error) if error.line <= len(lines) else None
     if edit is None:
@@ -104,7 +107,7 @@ def _mending(text: str, error: TriggerRejected, moved: Sequence[Edit]) -> Edit |
 
 
 def _edits(text: str, errors: Sequence[TriggerRejected]) -> list[Edit]:
-    """From the last to the first, so that none moves the others."""
+    """From the last to the first, so that applying one does not move the others."""
     found: dict[tuple[int, int], Edit] = {}
     lines = text.split("\n")
     for error in errors:
@@ -139,7 +142,7 @@ def _edit(lines: Sequence[str], error: TriggerRejected) -> Edit | None:
 
 
 def _word(lines: Sequence[str], error: TriggerRejected, meant: str, written: str) -> Edit | None:
-    """The misspelt word is here, or shortly before."""
+    """The misspelt word is at the error's position, or shortly before."""
     for number in range(error.line, 0, -1):
         upto = error.column - 1 + len(written) if number == error.line else None
         places = [found.start() for found in re.finditer(rf"\b{written}\b", lines[number - 1][:upto])]
@@ -149,7 +152,7 @@ def _word(lines: Sequence[str], error: TriggerRejected, meant: str, written: str
 
 
 def edited(text: str, edit: Edit) -> str:
-    """The text with it."""
+    """The text after the edit."""
     lines = text.split("\n")
     line, start = lines[edit.line - 1], edit.column - 1
     lines[edit.line - 1] = line[:start] + edit.text + line[start + edit.length :]
@@ -157,7 +160,7 @@ def edited(text: str, edit: Edit) -> str:
 
 
 def _original(line: int, column: int, moved: Sequence[Edit]) -> tuple[int, int]:
-    """Where a place of the mended text was in the one that was given."""
+    """Where a position of the corrected text was in the original one."""
     for edit in reversed(moved):
         if edit.line == line and column > edit.column:
             column = max(edit.column, column - len(edit.text) + edit.length)

@@ -1,4 +1,4 @@
-"""The entry of the library: a text in, a checked trigger or a table out."""
+"""The library's entry points: they turn a text into a checked trigger, or evaluate it to a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from candlewright_cep.types import SqlType, from_arrow, to_arrow
 
 
 class Exporter(Protocol):
-    """Rows that export Arrow, through the PyCapsule interface."""
+    """Tabular data that exports Arrow through the PyCapsule interface."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -40,7 +40,7 @@ class CompiledQuery:
     matches: tuple[Match, ...]
     limits: Limits = DEFAULT
     planned: tuple[str, ...] = ()
-    #: Names of the registered views that it reads, those that they read included.
+    #: Names of the registered views that it reads, directly or through other views.
     views: tuple[str, ...] = ()
 
     @property
@@ -49,9 +49,9 @@ class CompiledQuery:
         return tuple(dict.fromkeys((*of_matches, *self.planned)))
 
     def run(self, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """The rows over finished inputs.
+        """Evaluate over finished inputs.
 
-        Raises TriggerRejected for work past a limit, SkipFailed where AFTER MATCH SKIP has no target.
+        Raises TriggerRejected if the work exceeds a limit, SkipFailed if AFTER MATCH SKIP has no target.
         """
         rows = sum(table.num_rows for table in tables.values())
         try:
@@ -86,11 +86,13 @@ def compile_query(
     is_stored: bool = False,
     views: Mapping[str, str] | None = None,
 ) -> CompiledQuery:
-    """Check a text against the inputs it may read. A bare condition is one over `default_table`, and with
-    `answers_to_any` so is every table that the text names and `schemas` lacks. `views`: texts that it may read by name.
-    `is_stored`: the inputs are finished, and bars are those of the parameter `period_seconds` alone, as on a stream.
+    """Check a text against the inputs that it may read.
 
-    Raises TriggerRejected with line and column; nothing else, whatever the text.
+    A bare condition applies to `default_table`; with `answers_to_any`, that table also stands for every table that the
+    text names and `schemas` lacks. `views`: the texts of views by name. `is_stored`: the inputs are finished, and the
+    parameter `period_seconds` selects the bars of one period, as on a stream.
+
+    Raises TriggerRejected with line and column, and no other exception, whatever the text.
     """
     inputs = {name: fields_of(schema) for name, schema in schemas.items()}
     planner = Planner(
@@ -108,9 +110,10 @@ def compile_query(
 def compile_view(
     name: str, schemas: Mapping[str, pa.Schema], views: Mapping[str, str], *, limits: Limits = DEFAULT
 ) -> CompiledQuery:
-    """Check the view of this name against the inputs and the other views; its text may call it by its name.
+    """Check the view `name` against the inputs and the other views; a CREATE VIEW in its text may only create that
+    name.
 
-    Raises TriggerRejected, with the place in the text of the view.
+    Raises TriggerRejected with the position in the view's text.
     """
     planner = Planner({table: fields_of(schema) for table, schema in schemas.items()}, {}, limits, views=views)
     try:
@@ -152,14 +155,15 @@ def evaluate(
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
-    """The rows that a trigger's text gives over finished tables (timestamps keep their precision).
+    """Evaluate a trigger's text over finished tables. Timestamps keep their precision.
 
-    `tables`: one table, which answers to any name, or tables by name, where a text instead of a table is a view. A
-    table is one of pyarrow, or anything that exports Arrow (a DataFrame of Polars or pandas, a relation of DuckDB). A
-    bare condition is one over `table_name`, or over the only table. The parameter `period_seconds` leaves bars of other
-    periods out (tables with `open_time` and `period_seconds`), as it does for a running trigger.
+    `tables`: one table, which any name in the text refers to, or a mapping of names to tables and views (a text instead
+    of a table is a view). A table is a pyarrow table or anything that exports Arrow, such as a Polars or pandas
+    DataFrame or a DuckDB relation. A bare condition applies to `table_name`, or to the only table. The parameter
+    `period_seconds` excludes bars of other periods (in tables with `open_time` and `period_seconds`), as it does for a
+    running trigger.
 
-    Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`, and SkipFailed.
+    Raises TriggerRejected, whose text begins with `INVALID_SQL line:column:`, and SkipFailed.
     """
     if isinstance(tables, Mapping):
         named = {name: rows if isinstance(rows, str) else as_table(rows) for name, rows in tables.items()}
@@ -178,7 +182,7 @@ def evaluate(
 
 
 def as_table(rows: Rows) -> pa.Table:
-    """Raises TypeError for what does not export Arrow."""
+    """Raises TypeError for data that does not export Arrow."""
     if isinstance(rows, pa.Table):
         return rows
     if not hasattr(rows, "__arrow_c_stream__") and not hasattr(rows, "__arrow_c_array__"):
@@ -195,7 +199,7 @@ def evaluate_named(
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> pa.Table:
-    """`evaluate` over tables and views that answer to their names alone."""
+    """`evaluate` over tables and views that are found only by their own names."""
     views = {name: given for name, given in tables.items() if isinstance(given, str)}
     stored = {name: given for name, given in tables.items() if not isinstance(given, str)}
     default = table_name if table_name in stored or len(stored) != 1 else next(iter(stored))

@@ -1,11 +1,11 @@
-"""What is wrong with a text, or with the rows that it meets."""
+"""Errors in a text, or in the rows that it processes."""
 
 import copyreg
 from typing import Any
 
 
 class TriggerRejected(Exception):
-    """A text that is refused, with the place in it (1-based) and, where there is one, a hint."""
+    """A rejected text, with the position of the error (1-based) and a hint, which may be empty."""
 
     def __init__(self, message: str, line: int = 1, column: int = 1, *, hint: str = "") -> None:
         self.message = message
@@ -15,5 +15,5 @@ class TriggerRejected(Exception):
         super().__init__(f"INVALID_SQL {line}:{column}: {message}" + (f" ({hint})" if hint else ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """From what an error holds: `__init__` would put the place in front of the text again."""
+        """Pickle the fields: `__init__` would prepend the position to the text a second time."""
         return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]

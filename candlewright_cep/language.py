@@ -1,4 +1,4 @@
-"""The language as data, for editors: every entry comes from the declaration that makes it what it is."""
+"""The language as data for editors, generated from the declarations of its functions and forms."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,19 +18,20 @@ from candlewright_cep.syntax.type_parser import DECIMALS, TYPES
 __all__ = ["Entry", "Form", "forms", "functions", "keywords", "types"]
 
 _YES = "yes"
-_GROUPED = "with a window of time, over a frame with a start, in MEASURES and DEFINE, and with EMIT CHANGES"
-_GROWING = "with a window of time, over a frame with a start, and in MEASURES"
-_RANKED = "within a window of time (PARTITION BY window_start)"
+_GROUPED = "with a time window, over a frame with a start, in MEASURES and DEFINE, and with EMIT CHANGES"
+_GROWING = "with a time window, over a frame with a start, and in MEASURES"
+_RANKED = "within a time window (PARTITION BY window_start)"
 _OF_WINDOWS = {
-    "LEAD": "as the last step: a row comes once what it looks at has come",
+    "LEAD": "as the last step: a row is emitted once the rows that it looks at have arrived",
     "NTH_VALUE": "over a frame with a start",
 }
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Entry:
-    """A function. `stream`: where it runs over a stream; `example`: of a scalar function a condition that holds,
-    otherwise a column of a query over `ticks`."""
+    """A function. `stream`: where it can run on a stream; `example`: for a scalar function a condition that is true,
+    otherwise a column of a query over `ticks`.
+    """
 
     name: str
     kind: str
@@ -43,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form of the grammar. `example`: a whole text."""
+    """A form of the grammar. `example`: a complete text."""
 
     name: str
     form: str
@@ -52,7 +53,7 @@ class Form:
 
 
 def functions() -> list[Entry]:
-    """Those that are called by name, sorted; operators are forms."""
+    """The functions that are called by name, sorted; operators are forms."""
     found = {entry.name: entry for entry in _entries()}
     return [found[name] for name in sorted(found)]
 
@@ -62,12 +63,12 @@ def forms() -> list[Form]:
 
 
 def types() -> list[str]:
-    """What CAST takes."""
+    """The types that CAST accepts."""
     return sorted([*TYPES, *DECIMALS, "TIMESTAMP"])
 
 
 def keywords() -> list[str]:
-    """Single words."""
+    """The single key words."""
     return sorted({*RESERVED, *KEY_WORDS, *(word for clause in CLAUSES for word in clause.words if word.isalpha())})
 
 
@@ -120,7 +121,7 @@ def _alias(alias: str, name: str) -> Entry:
             example=f"{alias}(price, 0.9)",
         )
     signature, example = (text.replace(base, alias, 1) for text in (usage.signature, usage.example))
-    text = "how many distinct values there are" if name == "COUNT_DISTINCT" else f"the same as {name}"
+    text = "how many distinct values there are" if name == "COUNT_DISTINCT" else f"alias of {name}"
     return Entry(
         name=alias,
         kind="aggregate",

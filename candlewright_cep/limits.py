@@ -1,10 +1,11 @@
-"""Bounds on what one trigger may ask for. Texts past a bound are refused; work past a bound is stopped."""
+"""Limits of one trigger. Texts that exceed a limit are rejected; work that exceeds one is stopped."""
 
 from dataclasses import dataclass
 
 from candlewright_cep.errors import TriggerRejected
 
-# Characters of one text that a function makes (a longer one is NULL), and bytes of everything that one step makes.
+# The most characters of one text that a function makes (a longer one is NULL), and the most bytes of all texts made in
+# one step.
 MADE_TEXT = 10_000
 MADE_TEXTS = 256 * 2**20
 
@@ -20,9 +21,9 @@ class Limits:
     repetitions: int = 1_000
     instructions: int = 6_000
     offset: int = 100_000
-    # For one match, on top of a few for each of its rows.
+    # Per match, on top of a few for each of its rows.
     steps_per_match: int = 1_000_000
-    # For one input, or one batch of a stream: a base, and so much more for each row.
+    # Per input, or per batch of a stream: a base, plus an allowance for each row.
     steps_per_batch: int = 2_500_000
     steps_per_row: int = 100
     seconds_per_batch: float = 2.0
@@ -30,13 +31,13 @@ class Limits:
     mapped_rows: int = 30_000_000
     joined_rows: int = 50_000_000
     retained_rows: int = 1_000_000
-    # That one operator of a stream keeps at a time.
+    # The most that one operator of a stream keeps at a time.
     partitions: int = 50_000
-    # That a text joins by time on a stream: each keeps rows of its own.
+    # The most inputs that a text may join by time on a stream: each keeps its own rows.
     joined_inputs: int = 16
-    # Of a query whose WITH queries stand where they are read: tables and sub-queries that it reads.
+    # The most tables and sub-queries that a query reads, with its WITH queries counted wherever they are read.
     sources: int = 500
-    # Registered views that a text reads, those that its views read included; and how many may build on one another.
+    # Registered views that a text reads, directly or through other views; and how deeply views may build on each other.
     views: int = 100
     view_depth: int = 20
     columns: int = 1_000
@@ -46,6 +47,6 @@ DEFAULT = Limits()
 
 
 def check_made(size: int) -> None:
-    """Raises TriggerRejected where a step makes more bytes of text than memory is for."""
+    """Raises TriggerRejected if a step makes more bytes of text than the limit."""
     if size > MADE_TEXTS:
-        raise TriggerRejected(f"the texts made in one step have more than {MADE_TEXTS} bytes in all")
+        raise TriggerRejected(f"the texts made in one step have more than {MADE_TEXTS} bytes in total")

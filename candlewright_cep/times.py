@@ -34,7 +34,7 @@ _INT64 = 2**63
 
 
 def unit_name(word: str) -> str | None:
-    """The unit a word means ('seconds' -> 'SECOND'); None for an unknown one. MONTH, QUARTER, YEAR are units too."""
+    """The unit that a word denotes ('seconds' -> 'SECOND', also MONTH, QUARTER and YEAR); None if it is unknown."""
     upper = word.upper()
     for candidate in (upper, upper.removesuffix("S"), _SHORT.get(upper, "")):
         if candidate in UNITS or candidate in CALENDAR_UNITS:
@@ -43,7 +43,7 @@ def unit_name(word: str) -> str | None:
 
 
 def literal_time(text: str, kind: str = "TIMESTAMP") -> tuple[int, str] | None:
-    """(nanoseconds since the epoch, unit of the written precision) of ISO text in UTC; None when it is none."""
+    """(nanoseconds since the epoch, unit of the written precision) of ISO text in UTC; None if it is not a time."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         return None
@@ -66,7 +66,9 @@ def literal_time(text: str, kind: str = "TIMESTAMP") -> tuple[int, str] | None:
 
 
 def literal_interval(text: str, unit: str) -> int | None:
-    """Nanoseconds of an amount written as text ('5', '1.5', '1:30' with MINUTE TO SECOND); None when it is none."""
+    """Nanoseconds of an amount written as text ('5', '1.5', '1:30' with MINUTE TO SECOND); None if it is not an
+    amount.
+    """
     first, _, last = unit.partition(" TO ")
     if first not in UNITS:
         return None

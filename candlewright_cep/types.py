@@ -1,8 +1,8 @@
 """The types of the trigger language and how they map to Arrow.
 
-Values inside the evaluator: booleans are bool, INT and BIGINT are int64, DOUBLE is float64, TIMESTAMP, DATE and
-INTERVAL are int64 nanoseconds (UTC), STRING and DECIMAL stay Arrow arrays. The unit of a timestamp is part of its type,
-so that a result has the precision of its input.
+Inside the evaluator, booleans are bool, INT and BIGINT are int64, DOUBLE is float64, TIMESTAMP, DATE and INTERVAL are
+int64 nanoseconds (UTC), STRING and DECIMAL stay Arrow arrays. The unit of a timestamp is part of its type, so that a
+result has the precision of its input.
 """
 
 import enum
@@ -30,8 +30,9 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SqlType:
-    """One type. `unit` and `zone` only for TIMESTAMP; `arrow` only for DECIMAL, whose digits it has, and for columns
-    that are passed through unread."""
+    """One type. `unit` and `zone` are only for TIMESTAMP; `arrow` is only for DECIMAL, whose digits it has, and for
+    columns that are passed through unread.
+    """
 
     kind: Kind
     unit: str = ""
@@ -51,7 +52,7 @@ class SqlType:
 
     @property
     def is_measured(self) -> bool:
-        """Whether values are held as numpy's numbers, which can be told apart by how far they are."""
+        """Whether values are stored as numpy numbers with a meaningful distance between them."""
         return self.is_time or self.kind in (Kind.INT, Kind.BIGINT, Kind.DOUBLE, Kind.INTERVAL)
 
     @property
@@ -64,17 +65,17 @@ class SqlType:
 
     @property
     def is_text(self) -> bool:
-        """Whether values are held as an Arrow array instead of a numpy one."""
+        """Whether values are stored as an Arrow array instead of a numpy one."""
         return self.kind in (Kind.STRING, Kind.DECIMAL, Kind.OPAQUE)
 
     @property
     def precision(self) -> int:
-        """Of a DECIMAL: how many digits it has."""
+        """The number of digits of a DECIMAL."""
         return int(self.arrow.precision)
 
     @property
     def scale(self) -> int:
-        """Of a DECIMAL: how many of its digits are after the point."""
+        """The number of digits after the point of a DECIMAL."""
         return int(self.arrow.scale)
 
 
@@ -94,22 +95,22 @@ def timestamp(unit: str, zone: str | None = None) -> SqlType:
     return SqlType(Kind.TIMESTAMP, unit, zone)
 
 
-#: A DECIMAL has as many digits at most.
+#: The most digits that a DECIMAL may have.
 MOST_DIGITS = 38
 
 
 def decimal(precision: int, scale: int) -> SqlType:
-    """With MOST_DIGITS digits where `precision` is greater."""
+    """A DECIMAL type; `precision` is capped at MOST_DIGITS."""
     return SqlType(Kind.DECIMAL, arrow=pa.decimal128(min(precision, MOST_DIGITS), scale))
 
 
 def as_decimal(kind: SqlType) -> SqlType:
-    """The DECIMAL that holds every value of a DECIMAL or integer type."""
+    """The DECIMAL type that can hold every value of a DECIMAL or integer type."""
     return kind if kind.kind is Kind.DECIMAL else decimal(10 if kind.kind is Kind.INT else 19, 0)
 
 
 def from_arrow(kind: pa.DataType) -> SqlType:
-    """The SQL type of an Arrow column; columns of any other Arrow type can be passed on but not computed with."""
+    """The SQL type of an Arrow column; columns of unknown Arrow types can be passed on but not used in expressions."""
     checks = pa.types
     if checks.is_dictionary(kind):
         inner = from_arrow(kind.value_type)
@@ -174,7 +175,7 @@ _FINENESS = ("s", "ms", "us", "ns")
 
 
 def common(left: SqlType, right: SqlType) -> SqlType | None:
-    """The type both sides convert to without asking, or None: numbers widen, times take the finer unit."""
+    """The type to which both sides are converted implicitly, or None: numbers widen, times take the finer unit."""
     if left == right:
         return left
     if left.kind is Kind.NULL:

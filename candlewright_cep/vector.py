@@ -14,17 +14,17 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Index = npt.NDArray[np.int64]
 
-#: Times become numbers, and back, by a view: on columns of few rows a cast takes fifteen times as long.
+#: Times are converted to numbers and back by a view: on columns of few rows, a cast takes fifteen times as long.
 _INT64 = pa.int64()
-#: Fewer values are sorted at once; a table of values may have so many times their places; of so many, evenly spread, it
-#: is asked whether few differ.
+#: Up to the first number of values, sorting is used; a lookup table may have the second number of entries per value;
+#: the third is the size of the evenly spaced sample that decides whether values repeat often.
 _MANY, _SPREAD, _SAMPLE = 256, 4, 256
 
 
 class Vector:
-    """`length` values of one type. `valid` is None when no value is NULL.
+    """`length` values of one type. `valid` is None if no value is NULL.
 
-    A constant holds one value (a numpy array of length 1, or an Arrow array of length 1) and broadcasts.
+    A constant holds one value (a numpy or Arrow array of length 1) and broadcasts.
     """
 
     __slots__ = ("constant", "length", "type", "valid", "values")
@@ -49,12 +49,12 @@ class Vector:
         return self.valid
 
     def true(self) -> Bools:
-        """True where a boolean is TRUE (NULL counts as not met); always of full length."""
+        """True where a boolean is TRUE (NULL counts as false); always of full length."""
         found = self.values if self.valid is None else self.values & self.valid
         return np.broadcast_to(found, (self.length,)) if self.constant else found
 
     def expand(self) -> "Vector":
-        """The same values without broadcasting."""
+        """The same values at full length, without broadcasting."""
         if not self.constant:
             return self
         if self.type.is_text:
@@ -88,7 +88,7 @@ class Vector:
         return Vector(self.type, values, None if self.valid is None else self.valid[start : start + length])
 
     def with_nulls(self, is_null: Bools) -> "Vector":
-        """The same values, NULL also where `is_null`."""
+        """The same values, with additional NULLs where `is_null`."""
         if not is_null.any():
             return self
         whole = self.expand()
@@ -134,7 +134,7 @@ class Vector:
 
 
 def constant(kind: SqlType, value: Any, length: int) -> Vector:
-    """`length` times the same Python value (None = NULL)."""
+    """The same Python value `length` times (None = NULL)."""
     valid = np.zeros(1, dtype=np.bool_) if value is None else None
     if kind.is_text:
         return Vector(kind, pa.array([value], to_arrow(kind)), valid, length=length, constant=True)
@@ -178,7 +178,7 @@ def from_list(kind: SqlType, values: Sequence[Any]) -> Vector:
 
 
 def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
-    """An Arrow column as a vector. Raises pyarrow.ArrowInvalid for a time or number out of the 64-bit range."""
+    """An Arrow column as a vector. Raises pyarrow.ArrowInvalid for a time or number outside the 64-bit range."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     kind = from_arrow(array.type)
     valid = None if array.null_count == 0 else np.asarray(pc.is_valid(array).to_numpy(zero_copy_only=False))
@@ -209,7 +209,7 @@ def from_column(column: pa.Array | pa.ChunkedArray) -> Vector:
 
 
 def concatenate(parts: Sequence[Vector]) -> Vector:
-    """Vectors of one type one after another."""
+    """Vectors of one type, one after another."""
     whole = [part.expand() for part in parts]
     kind = whole[0].type
     valid = None
@@ -221,7 +221,7 @@ def concatenate(parts: Sequence[Vector]) -> Vector:
 
 
 def codes(vector: Vector) -> Index:
-    """Dense numbers with the order of the values; equal values share one, NULL is -1."""
+    """Dense integers in the order of the values; equal values have equal numbers, NULL is -1."""
     whole = vector.expand()
     if whole.type.is_text:
         encoded = whole.text().dictionary_encode()
@@ -240,7 +240,9 @@ def codes(vector: Vector) -> Index:
 
 
 def ranks_of(values: npt.NDArray[Any]) -> Index:
-    """Dense numbers with the order of the values. Equal neighbours, as those of one window, are sorted as one."""
+    """Dense integers in the order of the values. Runs of equal neighbours, as those of one window, are sorted as one
+    value.
+    """
     firsts = np.flatnonzero(values[1:] != values[:-1]) + 1
     if 4 * len(firsts) > len(values) or not len(values):
         return _ranks(values)
@@ -250,8 +252,9 @@ def ranks_of(values: npt.NDArray[Any]) -> Index:
 
 
 def _ranks(values: npt.NDArray[Any]) -> Index:
-    """Sorted only where nothing quicker will do: a table of the values where they lie close together, else the few
-    that differ."""
+    """Avoids sorting all values: uses a lookup table if they are close together, or sorts only the few distinct
+    ones.
+    """
     if values.dtype == np.int64 and len(values) >= _MANY:
         least = int(values.min())
         if int(values.max()) - least < _SPREAD * len(values):
@@ -271,7 +274,7 @@ def _ranks(values: npt.NDArray[Any]) -> Index:
 
 
 def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
-    """`chosen` where the condition holds, `otherwise` elsewhere."""
+    """`chosen` where the condition is true, `otherwise` elsewhere."""
     one, other = chosen.expand(), otherwise.expand()
     valid = None if one.valid is None and other.valid is None else np.where(condition, one.mask, other.mask)
     if one.type.is_text:
@@ -280,7 +283,7 @@ def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
 
 
 def ranges(firsts: Index, lengths: Index) -> Index:
-    """The numbers of all ranges, one range after another."""
+    """The integers of all ranges, one range after another."""
     ends = np.cumsum(lengths)
     found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
     return found

@@ -1,8 +1,9 @@
-"""How much work one evaluation, or one batch of a stream, may do: steps and seconds, both growing with its rows.
+"""Limits the work of one evaluation, or of one batch of a stream: steps and seconds, both growing with its rows.
 
-A step is one row that a search tries, or what takes as long: `VALUES_A_STEP` values of a vectorised function, or
-`FOLDED_A_STEP` of one that is computed value by value. What makes many rows of few (frames, windows, joins) spends its
-steps before it makes them. Seconds are CPU time of this thread, so a busy machine does not refuse a text.
+A step is one row that a search tries, or work that takes as long: `VALUES_A_STEP` values of a vectorised function, or
+`FOLDED_A_STEP` of one that is computed value by value. Operations that turn few rows into many (frames, windows, joins)
+spend their steps before they make the rows. Seconds are CPU time of this thread, so that a busy machine does not reject
+a text.
 """
 
 import time
@@ -12,7 +13,7 @@ from contextvars import ContextVar
 
 from candlewright_cep.limits import DEFAULT, Limits
 
-#: The clock is read once in this many steps.
+#: The clock is read once per this many steps.
 _STRETCH = 20_000
 VALUES_A_STEP, FOLDED_A_STEP = 8, 3
 LESS = "use shorter frames and windows, or narrower joins"
@@ -35,7 +36,7 @@ class Work:
 
     @property
     def steps(self) -> int:
-        """Those spent so far."""
+        """The steps spent so far."""
         return self._steps
 
     def spend(self, steps: int) -> None:
@@ -55,12 +56,12 @@ _CURRENT: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
 def current() -> Work:
-    """The allowance that applies here; outside `allowed` a fresh one."""
+    """The allowance that applies here; a fresh one outside `allowed`."""
     return _CURRENT.get() or Work(DEFAULT, 0)
 
 
 def spend(values: int, a_step: int = VALUES_A_STEP) -> None:
-    """The steps of so many values; raises WorkLimit."""
+    """Spend the steps of this many values; raises WorkLimit."""
     current().spend(values // a_step + 1)
 
 

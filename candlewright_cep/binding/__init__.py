@@ -1,1 +1,1 @@
-"""From the tree to typed expressions, and their values."""
+"""Turns the syntax tree into typed expressions, and evaluates them."""

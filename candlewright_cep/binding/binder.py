@@ -1,4 +1,6 @@
-"""From syntax to typed expressions: names, types, parameters, the allow-list of functions."""
+"""From syntax to typed expressions: resolves names, types and parameters, and checks functions against the
+allow-list.
+"""
 
 import difflib
 import math
@@ -39,7 +41,7 @@ from candlewright_cep.vector import Vector, constant, nulls
 
 Parameters = Mapping[str, str]
 
-# Other dialects' names for functions of the table.
+# Names that other dialects use for functions of the table.
 ALIASES = {
     "CHARACTER_LENGTH": "CHAR_LENGTH",
     "LEN": "LENGTH",
@@ -65,7 +67,7 @@ ALIASES = {
     "CHAR": "CHR",
     "ISNAN": "IS_NAN",
 }
-#: What takes their place outside of row patterns.
+#: Functions that only row patterns have, and what to use elsewhere.
 _OF_PATTERNS = {
     "PREV": "LAG(...) OVER (PARTITION BY ticker ORDER BY ts) is the value of the row before",
     "NEXT": "a later row is seen by a pattern of two rows",
@@ -103,7 +105,7 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def lookup(fields: Sequence[Field], name: Identifier, qualifier: Identifier | None) -> int | None:
-    """The place of the column, or None. Raises TriggerRejected when several answer to the name."""
+    """The index of the column, or None if no column has this name. Raises TriggerRejected if the name is ambiguous."""
     candidates = [
         index
         for index, field in enumerate(fields)
@@ -122,7 +124,7 @@ def lookup(fields: Sequence[Field], name: Identifier, qualifier: Identifier | No
 
 
 def check_part(node: CallNode, name: str, arguments: Sequence[Expression]) -> None:
-    """Raises TriggerRejected for a percentile that is not a constant from 0 to 1."""
+    """Raises TriggerRejected unless the percentile is a constant from 0 to 1."""
     if AGGREGATES[name].takes_part:
         part = arguments[-1]
         if not isinstance(part, Constant) or part.value is None or not 0 <= part.value <= 1:
@@ -133,13 +135,13 @@ def check_part(node: CallNode, name: str, arguments: Sequence[Expression]) -> No
 
 
 class Binder:
-    """Checks expressions over the columns `fields`. Subclasses add what else an expression may contain."""
+    """Checks expressions over the columns `fields`. Subclasses add the other things that an expression may contain."""
 
     def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits) -> None:
         self.fields = fields
         self.parameters = parameters
         self.limits = limits
-        #: Names that the SELECT gives to its results, which WHERE and HAVING do not see.
+        #: Names that the SELECT gives to its results; WHERE and HAVING cannot see them.
         self.results: frozenset[str] = frozenset()
 
     # -- entries --------------------------------------------------------------------------------------------------
@@ -231,7 +233,7 @@ class Binder:
 
     def call(self, node: CallNode) -> Expression:
         if node.filter is not None:
-            raise node.filter.at.reject("FILTER is possible only behind an aggregate of a SELECT")
+            raise node.filter.at.reject("FILTER is possible only after an aggregate of a SELECT")
         if node.mode:
             where = "in COUNT of a grouped SELECT" if node.mode == "DISTINCT" else "in MEASURES"
             raise node.at.reject(f"{node.mode} is possible only {where}")
@@ -247,7 +249,7 @@ class Binder:
         return self.scalar(node)
 
     def _months_later(self, node: CallNode) -> CallNode | None:
-        """A time and an interval of months or years, which have no fixed length, as DATE_ADD."""
+        """A time plus or minus months or years, which have no fixed length, as DATE_ADD; None for other operands."""
         for time, interval in ((0, 1), (1, 0)) if node.name == "+" else ((0, 1),):
             amount = node.arguments[interval]
             sign = -1 if node.name == "-" else 1
@@ -266,7 +268,7 @@ class Binder:
         return None
 
     def scalar(self, node: CallNode) -> Expression:
-        """A call of the function table."""
+        """Bind a call of a scalar function."""
         rewritten = _rewritten(node)
         if rewritten is not None:
             return self.bind(rewritten)
@@ -330,11 +332,11 @@ class Binder:
         return self.folded(Apply(name, tuple(converted), kind, extra))
 
     def folded(self, node: Apply) -> Expression:
-        """Constant subtrees are computed once, here."""
+        """Computes a constant subtree once, when the text is checked."""
         if not all(isinstance(argument, Constant) for argument in node.arguments):
             return node
         found = RowValues(_no_column, 1).value(node).to_list()[0]
-        # An array that is a constant must be one to Python too: expressions are compared and looked up.
+        # A constant array must be hashable in Python too, because expressions are compared and looked up.
         return Constant(tuple(found) if isinstance(found, list) else found, node.type)
 
     def _in_zone(self, node: CallNode) -> Expression:
@@ -361,7 +363,7 @@ class Binder:
             raise node.at.reject("a ROW has too many fields") from None
 
     def _field(self, node: CallNode) -> Expression | None:
-        """column['name'] of a MAP or STRUCT; None for an array and a place in it."""
+        """column['name'] of a MAP or STRUCT; None for an array, which takes an index."""
         key = node.arguments[1]
         if not isinstance(key, LiteralNode | ParameterNode):
             return None
@@ -384,7 +386,9 @@ class Binder:
         return self.resolved(name, [self.bind(node.arguments[0])], node, extra=calendar)
 
     def calendar_name(self, node: Node) -> str:
-        """The name of an exchange's calendar. Raises TriggerRejected for others, and where there are none."""
+        """The name of an exchange's calendar. Raises TriggerRejected for an unknown one, or if no calendars are
+        installed.
+        """
         given = self.bind(node)
         name = given.text if isinstance(given, Constant) else None
         if name is None:
@@ -399,12 +403,12 @@ class Binder:
         if found is None:
             hint = closest(name, known) or "write 'XNYS', or another market identifier code"
             raise node.at.reject(f"unknown calendar '{name[:60]}'", hint)
-        # Made now: the first rows of a trigger have no second to spare for it.
+        # Load the calendar now, so that the trigger's first rows do not wait a second for it.
         calendars.calendar(found)
         return found
 
     def zone_name(self, node: Node) -> str:
-        """The name of a time zone as the tz database writes it. Raises TriggerRejected for others."""
+        """The name of a time zone as the tz database spells it. Raises TriggerRejected for an unknown one."""
         zone = self.bind(node)
         name = zone.text if isinstance(zone, Constant) else None
         if name is None:
@@ -455,7 +459,7 @@ class Binder:
         return self.resolved(name, arguments[:1], node, extra=expression)
 
     def _with_form(self, node: CallNode, name: str) -> Expression:
-        """Functions whose pattern is read when the trigger is checked."""
+        """Functions whose pattern is compiled when the trigger is checked."""
         if not 2 <= len(node.arguments) <= (3 if name == "REGEXP_EXTRACT" else 2):
             raise node.at.reject(f"{node.name} has a wrong number of arguments")
         arguments = [self.bind(argument) for argument in node.arguments]
@@ -511,7 +515,7 @@ class Binder:
     # -- conversions ----------------------------------------------------------------------------------------------
 
     def converted(self, node: Expression, target: SqlType, at: Position) -> Expression:
-        """The value as `target`, where that needs no CAST. Raises TriggerRejected otherwise."""
+        """The value converted to `target`. Raises TriggerRejected where that needs a CAST."""
         if node.type == target:
             return node
         if isinstance(node, Constant):
@@ -538,7 +542,7 @@ class Binder:
 
 
 def _rewritten(node: CallNode) -> Node | None:
-    """Functions that are others in another form."""
+    """Rewrites functions that are another function in a different form."""
     name, arguments, at = node.name, node.arguments, node.at
 
     def literal(value: int | str) -> LiteralNode:
@@ -552,7 +556,7 @@ def _rewritten(node: CallNode) -> Node | None:
         time = CallNode(name="CAST", arguments=arguments, at=at, type=timestamp("ms"), is_operator=True)
         return CallNode(name="EXTRACT", arguments=(literal("EPOCH"), time), at=at)
     if len(arguments) == 1 and name == "DAYOFWEEK":
-        # From Sunday = 1, where DAY_OF_WEEK and EXTRACT count from Monday.
+        # Counted from Sunday = 1; DAY_OF_WEEK and EXTRACT count from Monday.
         day = CallNode(name="DAY_OF_WEEK", arguments=arguments, at=at)
         return CallNode(
             name="+",
@@ -568,7 +572,7 @@ def _rewritten(node: CallNode) -> Node | None:
     if len(arguments) == 2 and name == "LOCATE":
         return CallNode(name="STRPOS", arguments=(arguments[1], arguments[0]), at=at)
     if len(arguments) == 3 and name == "SPLIT_INDEX":
-        # Parts are counted from 0, where SPLIT_PART counts from 1.
+        # Counted from 0; SPLIT_PART counts from 1.
         number = CallNode(name="+", arguments=(arguments[2], literal(1)), at=at, is_operator=True)
         return CallNode(name="SPLIT_PART", arguments=(*arguments[:2], number), at=at)
     if len(arguments) == 2 and name == "TO_TIMESTAMP_LTZ" and isinstance(arguments[1], LiteralNode):
@@ -590,7 +594,7 @@ _CASTS = {
 
 
 def _moves_by_days(name: str, arguments: Sequence[Expression], unit: str) -> bool:
-    """A date and whole days are a date again."""
+    """Whether the call adds whole days to a date, which gives a date."""
     kinds = {argument.type.kind for argument in arguments}
     if name == "DATE_ADD":
         return Kind.DATE in kinds and UNITS.get(unit, 0) % UNITS["DAY"] == 0
@@ -609,7 +613,7 @@ def _sample(kind: SqlType) -> object:
 
 
 def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
-    """A NULL, a parameter or a time written as text takes the type that is asked of it."""
+    """A NULL, a parameter or a time written as text, converted to the type that its context requires."""
     if node.value is None and node.text is None:
         return Constant(None, target)
     if target.kind is Kind.DOUBLE and node.type.is_integer:
@@ -622,17 +626,17 @@ def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
     return None if value is None else Constant(value, target, node.text)
 
 
-#: Types of arguments that an error names.
+#: Argument types as errors name them.
 _SHOWN = 8
 _COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
 
 
-#: Where a number beside a DECIMAL is one as well.
+#: Operators that make a number beside a DECIMAL a DECIMAL as well.
 _EXACT = _COMPARING | {"+", "*", "/", "%", "MOD", "CASE", "IF", "COALESCE", "IFNULL", "GREATEST", "LEAST"}
 
 
 def _exact_literals(arguments: list[Expression], nodes: Sequence[Node]) -> list[Expression]:
-    """Numbers written beside a DECIMAL as the DECIMALs of their digits, unless a DOUBLE is among the arguments."""
+    """Numbers written beside a DECIMAL, as DECIMALs with the same digits, unless one of the arguments is a DOUBLE."""
     if not any(argument.type.kind is Kind.DECIMAL for argument in arguments):
         return arguments
     if any(argument.type.kind is Kind.DOUBLE and not isinstance(argument, Constant) for argument in arguments):
@@ -651,7 +655,7 @@ def _exact_literals(arguments: list[Expression], nodes: Sequence[Node]) -> list[
 
 
 def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expression]:
-    """Texts beside a time, and parameters beside a value, take the type of their neighbour."""
+    """Converts text beside a time, and parameters beside a value, to the type of their neighbour."""
     if name not in _COMPARING:
         return arguments
     fixed = [argument for argument in arguments if not isinstance(argument, Constant)]

@@ -14,7 +14,7 @@ from candlewright_cep.vector import Bools, Index, Vector, constant, nulls
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where the partitions of a sorted input lie: `starts[p]` to `ends[p]` (exclusive)."""
+    """The bounds of the partitions of a sorted input: partition p has the rows `starts[p]` to `ends[p]` (exclusive)."""
 
     starts: Index
     ends: Index
@@ -26,7 +26,7 @@ class Bounds:
         return Bounds(np.zeros(1, np.int64), np.array([length], np.int64))
 
     def outside(self, delta: int, length: int) -> Bools:
-        """Rows for which the row `delta` later lies outside their partition."""
+        """For each row, whether the row `delta` later is outside its partition."""
         found = np.zeros(length, dtype=np.bool_)
         if abs(delta) == 1:
             found[self.starts if delta < 0 else self.ends - 1] = True
@@ -39,20 +39,20 @@ class Bounds:
 
 
 class Values(Protocol):
-    """Anything that gives the values of an expression."""
+    """Evaluates expressions over some input."""
 
     def value(self, node: Expression) -> Vector: ...
 
 
 def apply(node: Apply, arguments: list[Vector]) -> Vector:
-    """The value of one function over the values of its arguments."""
+    """Apply one function to the values of its arguments."""
     if node.function == "CAST":
         return cast(arguments[0], node.type)
     return FUNCTIONS[node.function].vector(arguments, node.type, node.extra)
 
 
 class RowValues:
-    """The values of row expressions over the rows of one input; equal subtrees are computed once."""
+    """Values of row expressions over the rows of one input; equal subtrees are computed once."""
 
     def __init__(self, column: Callable[[int], Vector], length: int, bounds: Bounds | None = None) -> None:
         self._column = column
@@ -61,7 +61,7 @@ class RowValues:
         self._known: dict[Expression, Vector] = {}
 
     def value(self, node: Expression) -> Vector:
-        """Raises KeyError for nodes that are not row expressions."""
+        """One value for each row. Raises KeyError for nodes that are not row expressions."""
         if isinstance(node, Constant):
             return constant(node.type, node.value, self._length)
         if isinstance(node, Column):

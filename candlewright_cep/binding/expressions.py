@@ -1,6 +1,6 @@
-"""Checked, typed expressions. They are values: equal trees are equal and hashable.
+"""Checked, typed expressions. They are immutable: equal trees compare equal and are hashable.
 
-Row expressions (`Constant`, `Column`, `Apply`, `Shift`) have a value for each row of one input. The nodes of row
+Row expressions (`Constant`, `Column`, `Apply`, `Shift`) have one value for each row of an input. The nodes of row
 patterns (`Navigation`, `Aggregation`, `MatchNumber`, `Label`) have one for each row of a match.
 """
 
@@ -13,7 +13,7 @@ from candlewright_cep.types import BIGINT, STRING, SqlType
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal or a bound parameter; `text` is what the parameter's value was written as."""
+    """A literal or a bound parameter; `text` is the parameter's value as it was written."""
 
     value: Any
     type: SqlType
@@ -22,7 +22,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the input by its place."""
+    """A column of the input, by its index."""
 
     index: int
     type: SqlType
@@ -30,7 +30,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A function of `functions.scalar` by name; `extra` carries what is not a value (a unit, a pattern)."""
+    """A call of the function `functions.scalar` has under this name; `extra` carries arguments that are not values,
+    such as a unit or a pattern.
+    """
 
     function: str
     arguments: tuple["Expression", ...]
@@ -40,7 +42,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """The value `delta` rows later (negative: earlier) in the same partition; NULL outside."""
+    """The value `delta` rows later (negative: earlier) in the same partition; NULL outside it."""
 
     argument: "Expression"
     delta: int
@@ -52,10 +54,10 @@ class Shift:
 
 @dataclass(frozen=True, slots=True)
 class Navigation:
-    """`argument` at the row found by logical then physical steps.
+    """`argument` at a row of the match, found first by logical navigation (FIRST, LAST), then by physical (PREV, NEXT).
 
-    `labels` None means every row of the match. `last`: count `offset` from the last row, else from the first.
-    `running`: only rows up to the current one.
+    `labels`: the pattern variables whose rows count, None for every row of the match. `last`: count `offset` back from
+    the last row, otherwise forwards from the first. `running`: only rows up to the current one.
     """
 
     labels: frozenset[str] | None
@@ -72,7 +74,7 @@ class Navigation:
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """An aggregate over the rows of a match that have one of `labels`."""
+    """An aggregate over the rows of a match that are mapped to one of `labels`."""
 
     function: str
     labels: frozenset[str] | None
@@ -83,7 +85,7 @@ class Aggregation:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The variable of the row that a Navigation or Aggregation is looking at."""
+    """The variable of the row that the enclosing Navigation or Aggregation reads."""
 
     type: SqlType = STRING
 
@@ -98,8 +100,9 @@ Expression = Constant | Column | Apply | Shift | Navigation | Aggregation | Labe
 
 @dataclass(frozen=True, slots=True)
 class WindowFunction:
-    """A function of a window: an aggregate over the frame, an indicator with its `numbers`, or one of ROW_NUMBER,
-    LAG ... with the `offset` of LAG, LEAD, NTH_VALUE."""
+    """A window function: an aggregate over the frame, an indicator with its `numbers`, or a function such as ROW_NUMBER
+    or LAG. `offset` belongs to LAG, LEAD and NTH_VALUE.
+    """
 
     name: str
     arguments: tuple[Expression, ...]
@@ -109,7 +112,7 @@ class WindowFunction:
     ignores_nulls: bool = False
 
 
-#: Columns from this number on are slots (see `streaming.slots`): they hold one value for all rows of a partition.
+#: Column numbers from here on are slots (see `streaming.slots`), which hold one value for all rows of a partition.
 FIRST_SLOT = 1 << 30
 
 
@@ -118,7 +121,7 @@ def is_slot(node: Expression) -> bool:
 
 
 def is_local(node: Expression) -> bool:
-    """Whether the value needs only the row itself, and rows a fixed distance away."""
+    """Whether the value depends only on the row itself and on rows at a fixed distance from it."""
     return not any(isinstance(part, Navigation | Aggregation | MatchNumber | Label) for part in walk(node))
 
 
@@ -131,7 +134,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def walk(node: Expression) -> Iterator[Expression]:
-    """The node and everything below it."""
+    """The node and all its descendants."""
     pending = [node]
     while pending:
         current = pending.pop()
@@ -140,7 +143,9 @@ def walk(node: Expression) -> Iterator[Expression]:
 
 
 def rewrite(node: Expression, change: Callable[[Expression], Expression | None]) -> Expression:
-    """The tree with every node that `change` answers for replaced (its inside is not visited)."""
+    """The tree with every node for which `change` returns a replacement replaced; replaced nodes are not descended
+    into.
+    """
     changed = change(node)
     if changed is not None:
         return changed
@@ -158,7 +163,7 @@ def rewrite(node: Expression, change: Callable[[Expression], Expression | None])
 
 
 def conjuncts(node: Expression) -> list[Expression]:
-    """The parts of a conjunction, or the node alone."""
+    """The operands of a conjunction, or the node alone."""
     if isinstance(node, Apply) and node.function == "AND":
         return [part for argument in node.arguments for part in conjuncts(argument)]
     return [node]

@@ -1,4 +1,4 @@
-"""FILTER (WHERE ...) behind an aggregate."""
+"""FILTER (WHERE ...) after an aggregate."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from candlewright_cep.types import BIGINT, NULL
 
 
 def filtered(node: CallNode) -> CallNode:
-    """An aggregate with FILTER as one without: values of other rows become NULL, which aggregates pass over."""
+    """An aggregate with FILTER rewritten without it: values of the other rows become NULL, which aggregates ignore."""
     if node.filter is None:
         return node
     name = aggregate_name(node.name)

@@ -1,4 +1,4 @@
-"""Calls of indicators: their inputs are values of a row, their numbers are known when the text is checked."""
+"""Binds calls of indicators: their inputs are row values; their numbers are known when the text is checked."""
 
 from candlewright_cep.binding.binder import Binder
 from candlewright_cep.binding.expressions import Constant, Label, WindowFunction, walk
@@ -10,7 +10,7 @@ from candlewright_cep.types import DOUBLE
 
 
 def bind_indicator(binder: Binder, node: CallNode) -> WindowFunction:
-    """Raises TriggerRejected where the call is not what the declaration says."""
+    """Raises TriggerRejected for a call that does not match the indicator's declaration."""
     indicator = INDICATORS[node.name]
     if node.mode or node.filter is not None:
         raise node.at.reject(f"{node.mode or 'FILTER'} is not possible with {node.name}")

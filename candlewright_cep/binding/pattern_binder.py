@@ -1,4 +1,6 @@
-"""Checks what MEASURES and DEFINE may contain: navigation, aggregates, CLASSIFIER, MATCH_NUMBER, RUNNING and FINAL."""
+"""Checks the expressions of MEASURES and DEFINE: navigation, aggregates, CLASSIFIER, MATCH_NUMBER, RUNNING and
+FINAL.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,7 +60,7 @@ USAGES = (
 
 @dataclass(slots=True)
 class _Inside:
-    """What has been seen inside one navigation or aggregate call."""
+    """What has been found so far inside one navigation or aggregate call."""
 
     function: str
     labels: list[Labels] = field(default_factory=list)
@@ -73,7 +75,7 @@ class _Inside:
 
 
 def inside_navigation(node: Expression) -> Expression:
-    """A part of an array, MAP or ROW of one row of the match as a value of that row: columns are computed at once."""
+    """LAST(x)[1] as LAST(x[1]), which is evaluated for a whole column at once; also for fields of a MAP or ROW."""
     if not isinstance(node, Apply) or node.function not in (FIELD, *ARRAYS):
         return node
     places = [place for place, part in enumerate(node.arguments) if not isinstance(part, Constant)]
@@ -85,9 +87,12 @@ def inside_navigation(node: Expression) -> Expression:
 
 
 class PatternBinder(Binder):
-    """`variables` maps every primary and subset variable to its primary variables; `time` is the first ORDER BY key
-    where that is a time, which MATCH_ROWTIME() gives of the last row. `computed` takes the indicators: they are
-    computed before the pattern, as columns after those of the input."""
+    """Binds expressions of a row pattern.
+
+    `variables` maps every primary and subset variable to its primary variables. `time` is the first ORDER BY key if
+    that is a time; MATCH_ROWTIME() returns its value in the last row. `computed` collects the indicators, which are
+    computed before the pattern, as columns after those of the input.
+    """
 
     def __init__(
         self,
@@ -275,7 +280,9 @@ class PatternBinder(Binder):
         return (inside.labels[0] if inside.labels else None), argument
 
     def _indicator(self, node: CallNode) -> Expression:
-        """Of the row, over all rows of its partition so far; a variable says of which row of the match."""
+        """An indicator over all rows of its partition so far; a pattern variable selects the row of the match it is
+        read at.
+        """
         outer = self._inside
         inside = self._inside = outer or _Inside(node.name)
         try:

@@ -1,7 +1,7 @@
-"""Going on after an error, to find the others: what is wrong becomes NULL, which fits anywhere.
+"""Error recovery: an expression with an error becomes NULL, which fits anywhere, so that checking finds further errors.
 
-Only inside `collecting`; elsewhere the first error is raised as it is. A plan that was made with errors never leaves
-`compile_query`.
+This applies only inside `collecting`; elsewhere the first error is raised as it is. A plan made with errors never
+leaves `compile_query`.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from candlewright_cep.binding.expressions import Constant, Expression
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.types import NULL
 
-#: Of one text.
+#: At most this many errors are collected for one text.
 MOST_ERRORS = 20
 
 _COLLECTED: ContextVar[list[TriggerRejected] | None] = ContextVar("collected", default=None)
@@ -23,7 +23,7 @@ _Arguments = ParamSpec("_Arguments")
 
 @contextmanager
 def collecting() -> Iterator[list[TriggerRejected]]:
-    """The errors that are found inside, besides one that is raised."""
+    """Yields a list that receives the errors found inside, except for one that is raised."""
     found: list[TriggerRejected] = []
     token = _COLLECTED.set(found)
     try:
@@ -34,7 +34,7 @@ def collecting() -> Iterator[list[TriggerRejected]]:
 
 @contextmanager
 def strictly() -> Iterator[None]:
-    """The first error inside is raised as it is: it is about another text."""
+    """Inside, the first error is raised as it is, because it belongs to another text (a view's)."""
     token = _COLLECTED.set(None)
     try:
         yield
@@ -43,7 +43,7 @@ def strictly() -> Iterator[None]:
 
 
 def is_noted(error: TriggerRejected) -> bool:
-    """Whether it is noted, so that checking may go on."""
+    """Whether the error was collected, so that checking may continue."""
     found = _COLLECTED.get()
     if found is None or len(found) >= MOST_ERRORS:
         return False
@@ -52,13 +52,13 @@ def is_noted(error: TriggerRejected) -> bool:
 
 
 def raise_noted() -> None:
-    """Raises the first error that was noted, if any was."""
+    """Raises the first collected error, if there is one."""
     if found := _COLLECTED.get():
         raise found[0]
 
 
 def recovering(bind: Callable[_Arguments, Expression]) -> Callable[_Arguments, Expression]:
-    """A method that binds; what it refuses is NULL while errors are collected."""
+    """Wraps a method that binds an expression: while errors are collected, a rejected expression becomes NULL."""
 
     @wraps(bind)
     def bound(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> Expression:
@@ -66,7 +66,7 @@ def recovering(bind: Callable[_Arguments, Expression]) -> Callable[_Arguments, E
         try:
             return bind(*arguments, **named)
         except TriggerRejected as error:
-            # What follows from an error inside is none of its own.
+            # An error that follows from one inside is not reported separately.
             if len(_COLLECTED.get() or ()) == known and not is_noted(error):
                 raise
             return Constant(None, NULL)

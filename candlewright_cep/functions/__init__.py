@@ -1,1 +1,1 @@
-"""What a text may call: signatures, NULL rules and vectorised values."""
+"""The functions that a text may call: signatures, NULL rules and vectorised kernels."""

@@ -1,6 +1,6 @@
 """Aggregate functions: signatures, and values over segments of rows.
 
-A segment is a run of consecutive positions. `reduced` gives one value a segment, `running` one a position (over the
+A segment is a run of consecutive positions. `reduced` gives one value per segment, `running` one per position (over the
 segment up to it). Sums of doubles are added one after another in row order, so that running and final results, and
 results of different batchings, are bit-equal.
 """
@@ -28,9 +28,9 @@ _MAX_ARRAY_ITEMS = 20_000_000
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class AggregateFunction:
-    """`running(arguments, firsts)`: see `running`. `reduced(arguments, firsts, sizes)`: one value a segment, where
-    there is a shorter way to it. `grows`: it keeps every value that it has seen. `takes_part`: its last argument is a
-    constant from 0 to 1.
+    """One aggregate. `running(arguments, firsts)`: see `running`. `reduced(arguments, firsts, sizes)`: one value per
+    segment, if there is a faster way to compute it. `grows`: its state keeps every value. `takes_part`: its last
+    argument is a constant from 0 to 1.
     """
 
     name: str
@@ -39,7 +39,7 @@ class AggregateFunction:
     reduced: Callable[[Sequence[Vector], Index, Index, SqlType], Vector] | None = None
     grows: bool = False
     takes_part: bool = False
-    #: None for forms that the parser makes of other names.
+    #: None for forms into which the parser turns other names.
     usage: Usage | None = None
 
 
@@ -64,7 +64,7 @@ def accumulate(step: np.ufunc, values: Array, firsts: Index) -> Array:
 
 
 def _counted(argument: Vector, firsts: Index) -> Index:
-    """How many non-NULL values there are up to each position."""
+    """The number of non-NULL values up to each position."""
     present = np.broadcast_to(argument.mask, (argument.length,)).astype(np.int64)
     return accumulate(np.add, present, firsts)
 
@@ -86,9 +86,9 @@ def _sum(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
     values = _filled(arguments[0], 0)
     total = accumulate(np.add, values, firsts)
     valid = _counted(arguments[0], firsts) > 0
-    # A check of every sum only where one could have left 64 bits.
+    # Check every sum only if one could have overflowed 64 bits.
     if total.dtype.kind == "i" and float(np.abs(values.astype(np.float64)).sum()) >= 2.0**62:
-        # In two halves, which stay exact.
+        # Added in two halves, neither of which can overflow.
         upper = accumulate(np.add, values >> 32, firsts) + (accumulate(np.add, values & 0xFFFF_FFFF, firsts) >> 32)
         valid &= (upper >= -(2**31)) & (upper < 2**31)
     return Vector(kind, total, valid)
@@ -114,7 +114,7 @@ def _extreme(*, largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], V
         neutral: float | int | bool
         step: np.ufunc = np.maximum if largest else np.minimum
         if values.dtype.kind == "f":
-            # These pass over NaN, unless there is nothing else.
+            # These ignore NaN unless every value is NaN.
             neutral, step = np.nan, np.fmax if largest else np.fmin
         elif values.dtype.kind == "b":
             neutral = not largest
@@ -127,11 +127,11 @@ def _extreme(*, largest: bool) -> Callable[[Sequence[Vector], Index, SqlType], V
 
 
 def _best(argument: Vector, firsts: Index, *, largest: bool) -> Index:
-    """The position of the first extreme value up to each position, -1 where there is none."""
+    """The position of the first extreme value up to each position, -1 if there is none."""
     ranks = codes(argument)
     length = len(ranks)
     positions = np.arange(length, dtype=np.int64)
-    # One number that orders by rank and then by earlier position.
+    # One number that orders by rank, then by earlier position.
     size = length + 1
     span = int(ranks.max(initial=0)) + 1
     key = np.where(ranks < 0, -1, (ranks if largest else span - ranks) * size + (length - positions))
@@ -158,7 +158,7 @@ def _last_value(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Ve
 
 
 def _moments(*, sample: bool, root: bool) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
-    """Variance by the numerically stable recurrence, position by position."""
+    """Variance at each position by a numerically stable recurrence (Welford's)."""
 
     def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
         found: list[float | None] = []
@@ -233,7 +233,7 @@ def _joined(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector
 
 
 def _joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
-    """Of each segment only the whole text: those on the way to it would take the square of its room."""
+    """Only each segment's final text: all its intermediate texts would take quadratic memory."""
     values, separators = (part.to_list() for part in arguments)
     found: list[str | None] = []
     for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
@@ -256,8 +256,9 @@ def _ordered_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType
 
 
 def _ordered_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
-    """Each segment in the order of the third argument, descending where the fourth says so; NULLs last, ties as they
-    came."""
+    """Each segment in the order of the third argument, descending if the fourth argument is true; NULLs last, ties in
+    their original order.
+    """
     ranks = codes(arguments[2])
     turned = np.where(arguments[3].expand().true(), -ranks, ranks)
     turned = np.where(ranks < 0, np.iinfo(np.int64).max, turned)
@@ -296,7 +297,7 @@ def _average(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 
 
 def _first_seen(argument: Vector, firsts: Index) -> Bools:
-    """Where a value occurs in its segment for the first time."""
+    """Whether each value is the first occurrence in its segment."""
     numbers = codes(argument)
     segment = np.zeros(len(numbers), dtype=np.int64)
     segment[firsts] = 1
@@ -316,7 +317,7 @@ def _count_distinct(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -
 def _of_distinct(
     compute: Callable[[Sequence[Vector], Index, SqlType], Vector],
 ) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
-    """The aggregate of the different values: of each value where it comes first."""
+    """The DISTINCT form of an aggregate: each value counts where it first occurs."""
 
     def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
         argument = arguments[0].expand()
@@ -326,7 +327,7 @@ def _of_distinct(
 
 
 def _no_running_array(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
-    """Arrays are made for the rows that show them, see `arrays`."""
+    """Arrays are made only for the rows that show them, see `arrays`."""
     length = arguments[0].length
     starts = np.zeros(length, dtype=np.int64)
     starts[firsts] = firsts
@@ -334,7 +335,7 @@ def _no_running_array(arguments: Sequence[Vector], firsts: Index, kind: SqlType)
 
 
 def arrays(values: Vector, begins: Index, ends: Index, *, kind: SqlType) -> Vector:
-    """One array a row: the values from `begins[i]` to `ends[i]`, NULL where there are none."""
+    """One array per row: the values from `begins[i]` to `ends[i]`, NULL if there are none."""
     sizes = np.maximum(ends - begins, 0)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     if int(offsets[-1]) > _MAX_ARRAY_ITEMS:
@@ -629,7 +630,7 @@ def _table() -> dict[str, AggregateFunction]:
 
 
 AGGREGATES = _table()
-#: Those that are computed value by value, or by sorting all values.
+#: Aggregates that are computed value by value, or by sorting all values.
 _FOLDED = frozenset(
     [
         *("VAR_POP", "VAR_SAMP", "STDDEV_POP", "STDDEV_SAMP", *moments.RESULTS),
@@ -652,24 +653,26 @@ AGGREGATE_ALIASES = {
 
 
 def aggregate_name(name: str) -> str | None:
-    """The table's name of an aggregate, or None when `name` is none."""
+    """The table's name for an aggregate, or None if `name` is not an aggregate."""
     found = AGGREGATE_ALIASES.get(name, name)
     return found if found in AGGREGATES else None
 
 
 def distinct_name(name: str) -> str | None:
-    """The aggregate of the different values; None where there is none."""
+    """The name of the aggregate's DISTINCT form; None if it has none."""
     found = {"MIN": "MIN", "MAX": "MAX"}.get(name, f"{name}_DISTINCT")
     return found if found in AGGREGATES else None
 
 
 def spend(function: str, values: int) -> None:
-    """The steps of an aggregate over so many values; raises WorkLimit."""
+    """Spend the steps of an aggregate over this many values; raises WorkLimit."""
     work.spend(values, work.FOLDED_A_STEP if function in _FOLDED else work.VALUES_A_STEP)
 
 
 def running(function: str, arguments: Sequence[Vector], firsts: Index, *, length: int, kind: SqlType) -> Vector:
-    """The aggregate of each segment up to each of `length` positions. COUNT without arguments counts rows."""
+    """The aggregate of each segment up to each of its positions, `length` values in all. COUNT without arguments counts
+    rows.
+    """
     if not arguments:
         return Vector(kind, accumulate(np.add, np.ones(length, dtype=np.int64), firsts), None)
     return AGGREGATES[function].running(arguments, firsts, kind)
@@ -680,7 +683,7 @@ def reduced(
 ) -> Vector:
     """The aggregate of each segment `firsts[i]` to `firsts[i] + sizes[i]`; sizes may be 0.
 
-    The segments lie one after another without gaps and cover all `length` positions.
+    The segments are contiguous and cover all `length` positions.
     """
     shorter = AGGREGATES[function].reduced
     if shorter is not None:

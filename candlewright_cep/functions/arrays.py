@@ -1,4 +1,4 @@
-"""Functions of arrays. Arrays are what ARRAY_AGG makes, and list columns of an input."""
+"""Array functions. Arrays come from ARRAY_AGG, ARRAY[...], and list columns of an input."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +25,7 @@ from candlewright_cep.vector import (
     ranges,
 )
 
-#: Values of ARRAY[...].
+#: The most values that ARRAY[...] may have.
 _MOST_WRITTEN = 1_000
 
 
@@ -34,14 +34,14 @@ def is_array(kind: SqlType) -> bool:
 
 
 def item_type(kind: SqlType) -> SqlType:
-    """Of the values of an array. Raises Mismatch for other types."""
+    """The type of an array's values. Raises Mismatch for other types."""
     if not is_array(kind):
         raise Mismatch
     return from_arrow(kind.arrow.value_type)
 
 
 def _takes(result: SqlType | None, *further: SqlType, optional: int = 0) -> Signature:
-    """An array, then these types; without `result` the result is a value of the array."""
+    """A signature: an array, then these types; without `result`, the result has the type of the array's values."""
 
     def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
         if not types or not 1 + len(further) - optional <= len(types) <= 1 + len(further):
@@ -55,7 +55,7 @@ def _takes(result: SqlType | None, *further: SqlType, optional: int = 0) -> Sign
 
 
 def opened(array: Vector) -> tuple[Vector, Index, Index]:
-    """The values of all arrays, and where those of each begin and how many there are."""
+    """The values of all arrays, the start of each array among them, and its length."""
     whole = array.text() if not array.constant else array.expand().text()
     lists = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     items = whole.flatten()
@@ -115,7 +115,7 @@ def _cardinality(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vec
 
 
 def _element(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    """Counted from 1, from the end where negative; NULL where there is none."""
+    """Indexes count from 1, negative ones from the end; NULL if the array has no such index."""
     items, firsts, sizes = opened(arguments[0])
     place = arguments[1].expand()
     wanted = np.where(place.values > 0, place.values - 1, place.values + sizes)
@@ -139,7 +139,7 @@ def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         length = 1
         arguments = [argument.slice(0, 1) for argument in arguments]
     work.spend(count * length)
-    # Value by value of the first row, then of the second.
+    # Every row's first value, then every row's second value, and so on.
     order = (np.arange(count * length) % count) * length + np.arange(count * length) // count
     items = concatenate(list(arguments)).take(order).to_arrow()
     offsets = pa.array(np.arange(0, count * length + 1, count), pa.int32())
@@ -148,8 +148,9 @@ def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
 
 
 def are_equal(one: Vector, other: Vector) -> Bools:
-    """Whether the arrays have the same values in the same order; NULL in an array equals NULL. Also of arrays that are
-    NULL, which mean nothing."""
+    """Whether the arrays have the same values in the same order; NULL in an array equals NULL. Results for arrays that
+    are NULL are meaningless.
+    """
     left, firsts, sizes = opened(one)
     right, others, lengths = opened(other)
     found: Bools = np.equal(sizes, lengths)
@@ -163,7 +164,7 @@ def are_equal(one: Vector, other: Vector) -> Bools:
 
 
 def _numbered(one: Vector, other: Vector) -> Index:
-    """Numbers of the values of both, one after the other: equal ones have the same, NULL has -1."""
+    """Numbers for the values of both vectors, one after the other: equal values have equal numbers, NULL has -1."""
     if one.type.is_text:
         return codes(concatenate([one, other]))
     values = np.concatenate([one.values, other.values])
@@ -171,7 +172,7 @@ def _numbered(one: Vector, other: Vector) -> Index:
 
 
 def both_arrays(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | None:
-    """The signature of a comparison of two arrays whose values can be compared; None for other types."""
+    """The signature for comparing two arrays of comparable values; None for other types."""
     if len(types) != 2 or any(kind.kind is not Kind.OPAQUE for kind in types):
         return None
     items = [item_type(kind) for kind in types]
@@ -181,7 +182,7 @@ def both_arrays(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | Non
 
 
 def _contains(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    """NULL for an array that is NULL, and for NULL as the value."""
+    """NULL if the array or the value is NULL."""
     items, _, sizes = opened(arguments[0])
     wanted = arguments[1].expand()
     numbers = _numbered(items, wanted)
@@ -237,5 +238,5 @@ ENTRIES: list[Declared] = [
         ),
     ),
 ]
-#: Those that take an array first, and are NULL where it is.
+#: Functions whose first argument is an array, and that are NULL if it is NULL.
 INSIDE = ("ARRAY_CONTAINS", "ARRAY_JOIN", "CARDINALITY", "ELEMENT_AT")

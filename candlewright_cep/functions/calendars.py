@@ -1,7 +1,7 @@
 """Sessions of exchanges: when a market is open, by the calendars of the package exchange-calendars.
 
-The package is an extra of this library and is loaded when a text names a calendar. Times outside of what a calendar
-knows belong to no session. Days and hours follow the package: upgrading it brings new holidays.
+The package is an optional extra and is loaded when a text names a calendar. Times outside a calendar's range are in no
+session. Days and hours follow the package: upgrading it brings new holidays.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,8 +26,9 @@ class MissingPackage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The sessions of an exchange in order, as nanoseconds: the day, the first moment, and the first one after the
-    last. A session without a break has one of no length."""
+    """An exchange's sessions in order, as nanoseconds: the day, the open, and the close (exclusive). A session without
+    a break has a break of zero length.
+    """
 
     days: Index
     opens: Index
@@ -36,7 +37,7 @@ class Calendar:
     break_ends: Index
 
     def sessions(self, times: Array) -> Index:
-        """The number of the session that each time is in, -1 where the exchange is closed."""
+        """The index of the session that each time is in, -1 if the exchange is closed."""
         found = np.searchsorted(self.opens, times, side="right") - 1
         inside = (found >= 0) & (times < self.closes[np.maximum(found, 0)])
         return np.where(inside, found, -1)
@@ -57,14 +58,14 @@ def _package() -> Any:
 
 
 def calendar_names() -> Sequence[str]:
-    """Those that a text may name; raises MissingPackage."""
+    """The calendars that a text may name; raises MissingPackage."""
     found: list[str] = _package().get_calendar_names()
     return found
 
 
 @lru_cache(maxsize=64)
 def calendar(name: str) -> Calendar:
-    """Raises MissingPackage."""
+    """Load a calendar. Raises MissingPackage."""
     package = _package()
     try:
         known = package.get_calendar(name, start=_SINCE)
@@ -85,7 +86,7 @@ def _nanoseconds(column: Any) -> Index:
 
 
 def _of_time(result: SqlType | None) -> Signature:
-    """A time; without `result` the result is such a time."""
+    """The signature of functions of a time and a calendar; without `result`, the result has the type of the time."""
 
     def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
         if len(types) != 1 or types[0].kind is not Kind.TIMESTAMP:
@@ -96,7 +97,7 @@ def _of_time(result: SqlType | None) -> Signature:
 
 
 def _of_session(value: Callable[[Calendar, Index, Array], Array]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
-    """What the session of a time says; NULL where the exchange is closed."""
+    """A value of the session that each time is in; NULL if the exchange is closed."""
 
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         known, source = calendar(extra), arguments[0]

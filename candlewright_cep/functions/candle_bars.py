@@ -1,7 +1,7 @@
-"""What candle patterns are made of: the bar some rows back, its parts, and what was usual before it.
+"""Building blocks of candle patterns: the bar some rows back, its parts, and their usual length.
 
-What is long, short or near is measured by the bars before: the mean of their bodies, ranges or shadows, times a factor.
-The settings are TA-Lib's defaults.
+Long, short and near are relative to the preceding bars: the mean of their bodies, ranges or shadows, times a factor.
+The settings are TA-Lib's defaults (https://ta-lib.org).
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """`factor` times the mean of a part of so many bars before; of the bar itself where `bars` is 0."""
+    """`factor` times the mean of a part over the preceding `bars` bars; over the bar itself if `bars` is 0."""
 
     part: str
     bars: int
@@ -28,7 +28,7 @@ class Measure:
 
 LONG = SHORT = Measure("body", 10, 1.0)
 DOJI = VERY_SHORT_SHADOW = Measure("range", 10, 0.1)
-#: Half of both shadows.
+#: Both shadows added, so half of that is the mean length of one shadow.
 SHORT_SHADOW = Measure("shadows", 10, 0.5)
 LONG_SHADOW = Measure("body", 0, 1.0)
 VERY_LONG_SHADOW = Measure("body", 0, 2.0)
@@ -38,7 +38,9 @@ EQUAL = Measure("range", 5, 0.05)
 
 
 class Bars:
-    """The bars of a walk. Patterns look back in a fixed order: a walk keeps its state by the order of its calls."""
+    """The bars of a walk. Patterns must look back in a fixed order, because a walk identifies its state by the order of
+    calls.
+    """
 
     def __init__(self, walk: Walk, open_: Series, high: Series, *, low: Series, close: Series) -> None:
         self._walk = walk
@@ -56,11 +58,11 @@ class Bars:
         return self._known[count]
 
     def last(self, count: int) -> "list[Bar]":
-        """So many bars, the oldest first."""
+        """The last `count` bars, the oldest first."""
         return [self.back(place) for place in range(count - 1, -1, -1)]
 
     def usual(self, measure: Measure, bar: "Bar") -> Floats:
-        """The measure at a bar, of the bars before it."""
+        """The measure for `bar`, over the bars that precede it."""
         if not measure.bars:
             return measure.factor * bar.part(measure.part)
         of = (measure.part, measure.bars)
@@ -130,14 +132,14 @@ class Bar:
         return (self.upper < short) & (self.lower < short)
 
     def is_above(self, other: "Bar") -> Bools:
-        """Whether its body begins above the other's."""
+        """Whether this body is entirely above the other body."""
         return self.bottom > other.top
 
     def is_below(self, other: "Bar") -> Bools:
         return self.top < other.bottom
 
     def opens_in(self, other: "Bar") -> Bools:
-        """Strictly inside the other's body."""
+        """Whether the open is strictly inside the other's body."""
         return (self.open < other.top) & (self.open > other.bottom)
 
 
@@ -156,17 +158,19 @@ Found = Callable[..., Floats]
 
 
 def is_(condition: Callable[..., Bools], value: float = 100.0) -> Found:
-    """`value` where the condition holds."""
+    """`value` where the condition holds, otherwise 0."""
     return lambda bars, *numbers: np.where(condition(bars, *numbers), value, 0.0)
 
 
 def signed(condition: Callable[[Bars], Bools], bar: int = 0, sign: float = 1.0) -> Found:
-    """100 or -100, by the colour of the bar so many rows back, where the condition holds."""
+    """100 or -100, by the colour of the bar `count` rows back, where the condition holds."""
     return lambda bars: np.where(condition(bars), 100.0 * sign * bars.back(bar).sign, 0.0)
 
 
 def candle(name: str, found: Found, start: int, *, text: str, penetration: float | None = None) -> Indicator:
-    """`start`: the first row with a value. `penetration`: the number that may follow the columns."""
+    """Declare a pattern. `start`: the first row with a value. `penetration`: the default of the optional number after
+    the columns.
+    """
 
     def compute(walk: Walk, open_: Series, high: Series, low: Series, close: Series, *numbers: float) -> Series:
         given = numbers if penetration is None else (numbers or (penetration,))

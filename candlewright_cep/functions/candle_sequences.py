@@ -36,7 +36,7 @@ def _three(bars: Bars) -> _Bars3:
 
 
 def _falls_after_rise(bars: Bars) -> Bools:
-    """A long rise, then two falls of which the first is above a gap."""
+    """A long rise, then two falls, the first of which is above a gap."""
     first, second, third = _three(bars)
     return first.rises & first.is_long & second.falls & second.is_above(first) & third.falls
 
@@ -77,7 +77,7 @@ def _three_stars_in_the_south(bars: Bars) -> Bools:
 
 
 def _climbs(first: Bar, second: Bar) -> Bools:
-    """Opens in the body before, or just above it, and closes higher."""
+    """Opens in the previous body, or just above it, and closes higher."""
     found = (second.open > first.open) & (second.open <= first.close + first.usual(NEAR))
     return found & (second.close > first.close)
 
@@ -122,7 +122,7 @@ def _identical_three_crows(bars: Bars) -> Bools:
 
 
 def _star(*, is_morning: bool, of: Callable[[Bar], Bools]) -> Callable[[Bars, float], Bools]:
-    """A long bar, a star past a gap, and one that takes back a part of the first."""
+    """A long bar, a star past a gap, and a bar that reverses part of the first."""
 
     def run(bars: Bars, penetration: float) -> Bools:
         first, star, third = _three(bars)
@@ -271,7 +271,9 @@ _CONFIRMED_WITHIN = 3
 
 
 def _breaks_out(bars: Bars, count: int) -> tuple[Floats, Floats, Floats]:
-    """At the bar so many rows back: 1 for a break of the bar before downwards, -1 upwards; and that bar's ends."""
+    """At the bar `count` rows back: 1 if it breaks downwards out of the bar before, -1 if upwards; and that bar's high
+    and low.
+    """
     inside, bar = bars.back(count + 1), bars.back(count)
     down = (bar.high < inside.high) & (bar.low < inside.low)
     up = (bar.high > inside.high) & (bar.low > inside.low)
@@ -284,13 +286,15 @@ def _is_inside(bars: Bars, count: int) -> Bools:
 
 
 def _trap(bars: Bars, count: int) -> tuple[Floats, Floats, Floats]:
-    """A false break: of an inside bar."""
+    """A false break out of an inside bar."""
     sign, high, low = _breaks_out(bars, count)
     return np.where(_is_inside(bars, count + 1), sign, 0.0), high, low
 
 
 def _modified_trap(bars: Bars, count: int) -> tuple[Floats, Floats, Floats]:
-    """Of the second of two inside bars, the first of which closes near its end in the direction of the break."""
+    """A false break out of the second of two inside bars, the first of which closes near its end in the direction of
+    the break.
+    """
     sign, high, low = _breaks_out(bars, count)
     first = bars.back(count + 2)
     near = first.usual(NEAR)
@@ -300,7 +304,7 @@ def _modified_trap(bars: Bars, count: int) -> tuple[Floats, Floats, Floats]:
 
 
 def _hikkake(trap: Callable[[Bars, int], tuple[Floats, Floats, Floats]]) -> Found:
-    """100 or -100 for a false break; 200 or -200 where a close within three bars confirms the last one, once."""
+    """100 or -100 for a false break; 200 or -200 once, where a close within three bars confirms the last one."""
 
     def run(bars: Bars) -> Floats:
         traps = [trap(bars, count) for count in range(_CONFIRMED_WITHIN + 1)]

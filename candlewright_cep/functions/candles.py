@@ -1,5 +1,5 @@
-"""Candle patterns with TA-Lib's answers: 100 for one that turns up, -100 down, 0 for none. Here those of one and two
-bars; 80 instead of 100 says that two bodies share an end.
+"""Candle patterns of one and two bars, with TA-Lib's results: 100 for a bullish pattern, -100 for a bearish one, 0 for
+none. 80 instead of 100 means that two bodies share an end.
 """
 
 import numpy as np
@@ -99,7 +99,7 @@ def _short_line(bars: Bars) -> Bools:
 
 
 def _long_lower(bar: Bar) -> Bools:
-    """A small body over a shadow longer than it, with nearly none above."""
+    """A small body above a longer shadow, with almost no upper shadow."""
     return bar.is_short & (bar.lower > bar.usual(LONG_SHADOW)) & bar.has_no_upper
 
 

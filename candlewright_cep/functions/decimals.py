@@ -1,8 +1,8 @@
 """DECIMAL: exact numbers of up to 38 digits.
 
-Values are an Arrow array; computed with are the whole numbers that it holds, in units of the type's last digit: int64
-where they and the result are certain to fit, and Python's integers elsewhere. A result of more digits than its type has
-is NULL, as an integer past 64 bits is.
+Values are stored as an Arrow array. Computations use whole numbers in units of the type's last digit: int64 where
+operands and result are certain to fit, otherwise Python integers. A result with more digits than its type is NULL, as
+is an integer past 64 bits.
 """
 
 import decimal
@@ -19,15 +19,15 @@ from candlewright_cep.types import MOST_DIGITS, STRING, Kind, SqlType, as_decima
 from candlewright_cep.types import decimal as decimal_type
 from candlewright_cep.vector import Array, Bools, Vector, from_list
 
-#: Adds, rounds and compares numbers of any two DECIMAL types exactly.
+#: The context that adds, rounds and compares numbers of any two DECIMAL types exactly.
 EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 _INT64 = 2**63
-#: Digits after the point that a quotient has at least.
+#: The least number of digits after the point of a quotient.
 _LEAST_SCALE = 6
-#: A mean has so many digits more than its values.
+#: A mean has this many more digits than its values.
 _OF_MEAN = 4
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
-#: Doubles up to here, and powers of ten up to 10 ** 22, are exact; of 15 digits each names a double of its own.
+#: Doubles up to here, and powers of ten up to 10 ** 22, are exact; every number of up to 15 digits has its own double.
 _EXACT_DOUBLE, _EXACT_POWER, _SHORT_DOUBLE = 2**53, 22, 1e15
 
 
@@ -35,8 +35,9 @@ _EXACT_DOUBLE, _EXACT_POWER, _SHORT_DOUBLE = 2**53, 22, 1e15
 
 
 def units(vector: Vector) -> Array:
-    """Each value as a whole number of its type's last digit, 0 for NULL: int64, or Python's integers where that is too
-    small."""
+    """Each value as a whole number of its type's last digit, 0 for NULL: int64, or Python integers if that is too
+    small.
+    """
     array = vector.values
     count = len(array)
     if not count:
@@ -53,7 +54,7 @@ def units(vector: Vector) -> Array:
 
 
 def vector_of(kind: SqlType, numbers: Array, valid: Bools | None) -> Vector:
-    """The values of type `kind` that are so many units; NULL where they have too many digits."""
+    """A vector of type `kind` from whole numbers of its units; NULL for those with too many digits."""
     most: int = 10**kind.precision
     if _greatest(numbers) >= most:
         fits = (np.abs(numbers) < most).astype(np.bool_)
@@ -69,12 +70,12 @@ def vector_of(kind: SqlType, numbers: Array, valid: Bools | None) -> Vector:
 
 
 def _greatest(numbers: Array) -> int:
-    """The greatest of all without their signs."""
+    """The greatest absolute value."""
     return max(int(numbers.max()), -int(numbers.min())) if len(numbers) else 0
 
 
 def _fitting(bound: int, *numbers: Array) -> list[Array]:
-    """The numbers in a form in which what is up to `bound` can be computed of them."""
+    """The numbers as int64 if results up to `bound` fit in it, otherwise as Python integers."""
     if bound < _INT64 and all(each.dtype != object for each in numbers):
         return list(numbers)
     work.spend(max(len(each) for each in numbers), work.FOLDED_A_STEP)
@@ -82,7 +83,7 @@ def _fitting(bound: int, *numbers: Array) -> list[Array]:
 
 
 def _finer(numbers: Array, digits: int) -> Array:
-    """In units that are 10 ** `digits` times smaller."""
+    """The numbers in units that are 10 ** `digits` times smaller."""
     if not digits:
         return numbers
     found: Array = _fitting(_greatest(numbers) * 10**digits, numbers)[0] * 10**digits
@@ -90,7 +91,7 @@ def _finer(numbers: Array, digits: int) -> Array:
 
 
 def _quotients(numbers: Array, divisors: Array) -> Array:
-    """Rounded to whole numbers, halves away from zero. No divisor may be 0."""
+    """Quotients rounded to whole numbers, halves away from zero. Divisors must not be 0."""
     numbers, divisors = _fitting(2 * _greatest(numbers) + _greatest(divisors), numbers, divisors)
     size, of = np.abs(numbers), np.abs(divisors)
     found: Array = (2 * size + of) // (2 * of)
@@ -98,7 +99,7 @@ def _quotients(numbers: Array, divisors: Array) -> Array:
 
 
 def _at_scale(numbers: Array, scale: int, wanted: int) -> Array:
-    """Numbers of a type with `scale` digits after the point as those of one with `wanted`, rounded."""
+    """Units of a type with `scale` digits after the point, converted to `wanted` digits and rounded."""
     if wanted >= scale:
         return _finer(numbers, wanted - scale)
     return _quotients(numbers, _power(scale - wanted))
@@ -112,9 +113,11 @@ def _power(digits: int) -> Array:
 
 
 def arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], SqlType]:
-    """The types of + - * / % over DECIMALs and integers. Sums, differences, products and remainders are exact, so the
-    result keeps all digits after the point; a quotient has as many as Spark SQL's. Raises Mismatch for a product that
-    would need more than 38 digits after the point."""
+    """The types of + - * / % over DECIMALs and integers.
+
+    Sums, differences, products and remainders are exact, so the result keeps all digits after the point; a quotient has
+    as many as Spark SQL's. Raises Mismatch for a product that would need more than 38 digits after the point.
+    """
     left, right = (as_decimal(kind) for kind in types)
     scale = max(left.scale, right.scale)
     whole, other = left.precision - left.scale, right.precision - right.scale
@@ -137,7 +140,9 @@ def arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], Sq
 
 
 def compared(types: Sequence[SqlType]) -> list[SqlType] | None:
-    """What arguments of a comparison become where one is a DECIMAL: each keeps its digits. None for other types."""
+    """The types that the arguments of a comparison are converted to if one is a DECIMAL: each keeps its digits. None
+    for other types.
+    """
     kinds = {kind.kind for kind in types}
     if Kind.DECIMAL not in kinds or not kinds <= {Kind.DECIMAL, Kind.INT, Kind.BIGINT, Kind.NULL}:
         return None
@@ -205,7 +210,7 @@ def _absolute(arguments: Sequence[Vector], _kind: SqlType) -> tuple[Array, Bools
 
 
 def _to_digits(cut: Callable[[Array, Array], Array]) -> Kernel:
-    """Whole multiples of a power of ten, found by `cut` from the number and that power in units."""
+    """Whole multiples of a power of ten; `cut` finds them from the number and that power in units."""
 
     def run(arguments: Sequence[Vector], kind: SqlType) -> tuple[Array, Bools | None]:
         number = units(arguments[0])
@@ -262,7 +267,7 @@ def computed(function: str, arguments: Sequence[Vector], kind: SqlType) -> Vecto
 
 
 def _shaped(found: Vector, arguments: Sequence[Vector]) -> Vector:
-    """Constant where all arguments are, and of their length elsewhere."""
+    """Constant if all arguments are, otherwise of their length."""
     is_constant = all(argument.constant for argument in arguments)
     if is_constant or len(found.values) == arguments[0].length:
         return Vector(found.type, found.values, found.valid, length=arguments[0].length, constant=is_constant)
@@ -270,7 +275,7 @@ def _shaped(found: Vector, arguments: Sequence[Vector]) -> Vector:
 
 
 def comparable(left: Vector, right: Vector) -> tuple[Array, Array]:
-    """Two sides in the same units."""
+    """Both sides in the same units."""
     scale = max(left.type.scale, right.type.scale)
     return _finer(units(left), scale - left.type.scale), _finer(units(right), scale - right.type.scale)
 
@@ -279,7 +284,7 @@ def comparable(left: Vector, right: Vector) -> tuple[Array, Array]:
 
 
 def cast(vector: Vector, target: SqlType) -> Vector:
-    """CAST from a DECIMAL, or from a number or BOOLEAN to one, rounded with halves away from zero."""
+    """CAST from a DECIMAL, or from a number or BOOLEAN to one. Halves are rounded away from zero."""
     source = vector.type
     if target.kind is Kind.DECIMAL:
         return _shaped(_to_decimal(vector, target), [vector])
@@ -315,13 +320,13 @@ def _doubles(numbers: Array, scale: int) -> Array:
     """The nearest doubles."""
     if scale <= _EXACT_POWER and _greatest(numbers) <= _EXACT_DOUBLE:
         return numbers.astype(np.float64) / 10.0**scale
-    # The quotient of two of Python's integers is rounded once.
+    # Python rounds the quotient of two integers only once.
     found: Array = (numbers.astype(object) / 10**scale).astype(np.float64)
     return found
 
 
 def _of_doubles(vector: Vector, target: SqlType) -> Vector:
-    """A double is the shortest number that is written like it: 0.1 is one tenth."""
+    """A double counts as the shortest decimal that reads back as the same double: 0.1 is one tenth."""
     values = vector.values
     with np.errstate(all="ignore"):
         scaled = values * 10.0 ** min(target.scale, _EXACT_POWER)
@@ -342,7 +347,7 @@ def _of_doubles(vector: Vector, target: SqlType) -> Vector:
 
 
 def of_text(text: str, kind: SqlType) -> decimal.Decimal | None:
-    """The number that a text says, rounded to the digits of `kind`; None for others, and for one that is too large."""
+    """The number written in a text, rounded to the digits of `kind`; None if it is not a number or is too large."""
     stripped = text.strip()
     if not _NUMBER.fullmatch(stripped) or len(stripped) > 400:
         return None
@@ -354,7 +359,7 @@ def of_text(text: str, kind: SqlType) -> decimal.Decimal | None:
 
 
 def written_exactly(text: str) -> tuple[decimal.Decimal, SqlType] | None:
-    """The number of a literal with the DECIMAL that has just its digits; None where 38 are too few."""
+    """The number of a literal and the DECIMAL type that has exactly its digits; None if 38 are too few."""
     if not _NUMBER.fullmatch(text.strip()):
         return None
     value = EXACT.create_decimal(text.strip())
@@ -377,18 +382,18 @@ def written(vector: Vector) -> Vector:
 
 
 def totals(vector: Vector) -> Array:
-    """The units in a form in which no sum of them leaves its range."""
+    """The units, widened so that no sum of them overflows."""
     numbers = units(vector)
     return _fitting(_greatest(numbers) * max(len(numbers), 1), numbers)[0]
 
 
 def means(kind: SqlType, source: SqlType, total: Array, *, count: Array) -> Vector:
-    """The quotients of sums of `source`."""
+    """Sums of units of `source` divided by counts, as values of `kind`."""
     return vector_of(kind, _quotients(_finer(total, kind.scale - source.scale), np.maximum(count, 1)), count > 0)
 
 
 def added(total: Any, value: decimal.Decimal) -> decimal.Decimal:
-    """One more value of a sum that is kept value by value."""
+    """Add one value to a running sum."""
     return EXACT.add(total, value)
 
 
@@ -403,5 +408,5 @@ def mean_result(total: decimal.Decimal, count: int) -> decimal.Decimal:
 
 
 def accumulated(numbers: Array) -> Array:
-    """Running sums with 0 before the first."""
+    """Running sums, with a leading 0."""
     return np.concatenate([np.zeros(1, numbers.dtype), np.add.accumulate(numbers)])

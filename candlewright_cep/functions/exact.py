@@ -1,9 +1,9 @@
 """Exact sums of doubles over many ranges of rows at once.
 
 A double is a whole number of units, and whole numbers add without rounding: the sum of a range is the difference of two
-running sums, whatever comes before the range. Numbers are kept as digits of `bits` bits, lowest first, in int64 arrays.
-Running sums may wrap around, since their differences are right as long as the digits of one range's sum fit. Only the
-result is rounded, once, so it depends on the values of its range alone: not on their order, and not on batches.
+running sums, whatever precedes the range. Numbers are stored as digits of `bits` bits, lowest first, in int64 arrays.
+Running sums may wrap around, since their differences are right if the digits of one range's sum fit. Only the result is
+rounded, once, so it depends only on the values of its range, not on their order or on the batching.
 """
 
 from collections.abc import Sequence
@@ -14,9 +14,9 @@ import numpy as np
 from candlewright_cep.vector import Array, Bools, Index
 
 Digits = list[Index]
-#: Bits of a digit of a plain sum, and of one that is multiplied.
+#: Bits per digit of a plain sum, and of one that is multiplied.
 _SUM_BITS, _PRODUCT_BITS = 32, 20
-#: Scaling by a power of two is one multiplication up to here.
+#: Up to this exponent, scaling by a power of two is a single multiplication.
 _PLAIN_EXPONENT = 1000
 
 
@@ -29,7 +29,7 @@ def _scaled(values: Array, exponent: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """One whole number a row: the sum of `digits[k]` * 2 ** (`bits` * k), in units of 2 ** `exponent`."""
+    """One whole number per row: the sum of `digits[k]` * 2 ** (`bits` * k), in units of 2 ** `exponent`."""
 
     digits: Digits
     bits: int
@@ -37,7 +37,7 @@ class Wide:
 
     @staticmethod
     def of(values: Array, bits: int) -> "Wide":
-        """Finite doubles as they are."""
+        """From finite doubles, without rounding."""
         most = float(np.abs(values).max(initial=0.0))
         exponent = int(np.frexp(most)[1])
         digits: Digits = []
@@ -51,7 +51,7 @@ class Wide:
                 return Wide(digits[::-1], bits, exponent)
 
     def balanced(self) -> "Wide":
-        """The same numbers with digits of at most half the base, so that each outweighs all below it."""
+        """The same numbers with digits of at most half the base, so that each digit outweighs all lower ones."""
         half, digits = 1 << (self.bits - 1), []
         carry: Index = np.zeros(1, np.int64)
         for digit in self.digits:
@@ -77,7 +77,7 @@ class Wide:
         return Wide(products, self.bits, self.exponent + other.exponent)
 
     def __sub__(self, other: "Wide") -> "Wide":
-        """Of a number in the same units."""
+        """Both numbers must have the same units."""
         length = max(len(self.digits), len(other.digits))
         none = [np.zeros(1, np.int64)]
         mine, its = (part + none * (length - len(part)) for part in (self.digits, other.digits))
@@ -93,7 +93,7 @@ class Wide:
         found = scaled[-1]
         if len(scaled) == 1:
             return found
-        # What rounding took away, and the digits below that, of which only the sign can matter.
+        # The rounding error, and the lower digits, of which only the sign can matter.
         lost, below = np.zeros(len(found)), np.zeros(len(found))
         for digit in scaled[-2::-1]:
             is_exact = lost == 0
@@ -101,7 +101,7 @@ class Wide:
             below = np.where(is_exact | (below != 0), below, digit)
             lost = np.where(is_exact, digit - (total - found), lost)
             found = np.where(is_exact, total, found)
-        # A tie that the digits below decide the other way.
+        # The lower digits break the tie the other way.
         other = found + 2 * lost
         is_tie = ((below > 0) & (lost > 0)) | ((below < 0) & (lost < 0))
         return np.where(is_tie & (other - found == 2 * lost), other, found)
@@ -114,7 +114,7 @@ class RangeSums:
         self._low, self._high = low, high
 
     def of(self, values: Array) -> Index:
-        """Of whole numbers, modulo 2 ** 64."""
+        """Sums of whole numbers, modulo 2 ** 64."""
         totals = np.zeros(len(values) + 1, np.int64)
         np.cumsum(values, out=totals[1:])
         found: Index = totals.take(self._high) - totals.take(self._low)
@@ -124,7 +124,7 @@ class RangeSums:
         return Wide([self.of(digit) for digit in numbers.digits], numbers.bits, numbers.exponent)
 
     def rounded(self, values: Array) -> Array:
-        """Of doubles: NaN and infinities count as in any other sum."""
+        """Sums of doubles, correctly rounded. NaN and infinities propagate as in any other sum."""
         finite = np.isfinite(values)
         if finite.all():
             return self.wide(Wide.of(values, _SUM_BITS)).rounded()
@@ -136,8 +136,9 @@ class RangeSums:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """`products[k]` for pairs of arguments, NaN where a value of the range is not finite: what
-    `count` * SUM(a * b) - SUM(a) * SUM(b) is."""
+    """`products[k]` is `count` * SUM(a * b) - SUM(a) * SUM(b) for a pair of arguments; NaN if a value of the range is
+    not finite.
+    """
 
     count: Index
     means: list[Array]
@@ -145,7 +146,7 @@ class Moments:
 
 
 def moments(sums: RangeSums, arguments: Sequence[Array], present: Bools) -> Moments:
-    """Of the rows that are `present`."""
+    """Moments of the rows that are `present`."""
     finite = present & np.logical_and.reduce([np.isfinite(values) for values in arguments])
     count = sums.of(present)
     is_odd = count != sums.of(finite)

@@ -1,4 +1,4 @@
-"""What is inside of one value: JSON_VALUE of a text, and the fields of MAP and STRUCT columns."""
+"""Access to parts of a value: JSON_VALUE of a text, and the fields of MAP and STRUCT columns."""
 
 import json
 import re
@@ -27,7 +27,7 @@ _STEP = re.compile(
 
 @lru_cache(maxsize=1_000)
 def path_of(text: str) -> tuple[str | int, ...] | None:
-    """The names and places of a path such as `$.bids[0].price`; None for what is not one."""
+    """The names and indexes of a path such as `$.bids[0].price`; None if it is not a path."""
     written = text.strip().removeprefix("lax").strip()
     if not written.startswith("$"):
         return None
@@ -43,7 +43,7 @@ def path_of(text: str) -> tuple[str | int, ...] | None:
 
 
 def _value(text: str | None, path: tuple[str | int, ...]) -> str | None:
-    """A number as it is written; NULL for an object, an array, null, and a text that is not JSON."""
+    """A number as it is written; NULL for an object, an array, null, and text that is not JSON."""
     if text is None:
         return None
     try:
@@ -71,7 +71,9 @@ def _json_value(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vecto
 
 
 def field_type(kind: SqlType, name: str) -> SqlType | None:
-    """Of a value of a MAP, or of a field of a STRUCT; None for a STRUCT without it. Raises Mismatch for other types."""
+    """The type of a MAP's values, or of a field of a STRUCT; None if the STRUCT lacks it. Raises Mismatch for other
+    types.
+    """
     if kind.kind is Kind.OPAQUE and pa.types.is_map(kind.arrow) and pa.types.is_string(kind.arrow.key_type):
         return from_arrow(kind.arrow.item_type)
     if kind.kind is Kind.OPAQUE and pa.types.is_struct(kind.arrow):
@@ -92,7 +94,7 @@ def _field(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
 
 
 def row_type(names: Sequence[str], types: Sequence[SqlType]) -> SqlType:
-    """Of ROW(...). Raises Mismatch for too many fields."""
+    """The type of ROW(...). Raises Mismatch for too many fields."""
     if len(names) > _MOST_FIELDS:
         raise Mismatch
     parts = [pa.field(name, to_arrow(kind)) for name, kind in zip(names, types, strict=True)]
@@ -106,7 +108,7 @@ def _row(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
 
 
 def _nothing(_types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    """The type of a field goes by its name: see `field_type`."""
+    """Not used: the type of a field depends on its name, see `field_type`."""
     raise Mismatch
 
 

@@ -1,4 +1,4 @@
-"""Aggregates one row at a time, for conditions: immutable state, each step O(1)."""
+"""Aggregates computed one row at a time, for conditions. State is immutable, and each step takes O(1) time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ State = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """`step(state, *arguments)` gives the next state, `result(state)` the value (None = NULL)."""
+    """`step(state, *arguments)` returns the next state, `result(state)` the value (None = NULL)."""
 
     initial: State
     step: Callable[..., State]
@@ -35,7 +35,7 @@ def _count(state: State, value: Any) -> State:
 
 
 def _kept(values: frozenset[Any], value: Any) -> frozenset[Any]:
-    """The values with one more: copied, as earlier states stay what they are. All NaN count as one value."""
+    """A copy with one more value, because earlier states must not change. All NaN count as one value."""
     value = "NaN" if value != value else value
     if value in values:
         return values
@@ -85,7 +85,7 @@ def _average_result(state: State) -> Any:
 
 
 def _minimum(state: State, value: Any) -> State:
-    """NaN counts only where there is nothing else."""
+    """NaN counts only if there is no other value."""
     least = state[0]
     return state if value is None or not (least is None or least != least or value < least) else (value,)
 
@@ -135,7 +135,7 @@ def _last_value(state: State, value: Any) -> State:
 
 
 def _of_distinct(step: Callable[..., State]) -> Callable[..., State]:
-    """The last part of the state holds the values that were seen."""
+    """The last element of the state holds the values seen so far."""
 
     def run(state: State, value: Any) -> State:
         if value is None or (values := _kept(state[-1], value)) is state[-1]:
@@ -152,7 +152,7 @@ def _joined(state: State, value: Any, separator: Any) -> State:
 
 
 def _ordered(state: State) -> Any:
-    """The state holds values with their separators, keys, and whether the order is descending."""
+    """The state holds the values with their separators, the sort keys, and whether the order is descending."""
     rows = state[0]
     if not rows:
         return None

@@ -1,7 +1,7 @@
-"""Aggregates over frames: many ranges of rows that overlap, in a time that does not grow with their length.
+"""Aggregates over frames: many overlapping ranges of rows, in a time that does not grow with their length.
 
-Counts and sums are differences of running totals (of doubles exact ones, see `exact`), extremes come from ranges of
-2 ** k rows. Frames are computed in stretches, so that memory stays bounded.
+Counts and sums are differences of running totals (exact ones for doubles, see `exact`); extremes are combined from
+ranges of 2 ** k rows. Frames are computed in chunks, so that memory stays bounded.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,15 +15,16 @@ from candlewright_cep.functions.exact import Moments, RangeSums, moments
 from candlewright_cep.types import Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate, is_ascending
 
-#: Frames that are computed together, at least; more where they are longer.
+#: At least this many frames are computed together; more if the frames are longer.
 _STRETCH = 1 << 16
 
 Kernel = Callable[[Sequence[Vector], Index, Index, SqlType], Vector]
 
 
 def framed(function: str, arguments: Sequence[Vector], low: Index, *, high: Index, kind: SqlType) -> Vector | None:
-    """The aggregate over the rows `low[i]` to `high[i]` (exclusive) for each i; None where this module has no way to
-    it. COUNT without arguments counts rows."""
+    """The aggregate over the rows `low[i]` to `high[i]` (exclusive) for each i; None if this module cannot compute it.
+    COUNT without arguments counts rows.
+    """
     if function == "COUNT" and not arguments:
         return Vector(kind, high - low, None)
     kernel = _KERNELS.get(function)
@@ -43,7 +44,7 @@ def framed(function: str, arguments: Sequence[Vector], low: Index, *, high: Inde
 
 
 def has_frames(function: str) -> bool:
-    """Whether `framed` knows a way to an aggregate, in whatever order the frames are."""
+    """Whether `framed` can compute an aggregate, whatever the order of the frames."""
     return function in _KERNELS
 
 
@@ -52,7 +53,7 @@ def _stretch(kernel: Kernel, arguments: Sequence[Vector], low: Index, high: Inde
     begin = int(low.min(where=filled, initial=arguments[0].length))
     end = max(begin, int(high.max(where=filled, initial=0)))
     if not filled.all():
-        # Empty frames may lie anywhere; none of them moves a later one back.
+        # Empty frames may have any position; clip them to the chunk.
         low, high = (np.clip(side, begin, end) for side in (low, high))
     return kernel([argument.slice(begin, end - begin) for argument in arguments], low - begin, high - begin, kind)
 
@@ -73,7 +74,7 @@ def _count_if(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlTyp
 
 
 def _count_distinct(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
-    """Of frames that move on: each row comes in once and goes once."""
+    """For frames whose bounds ascend: each row enters once and leaves once."""
     work.spend(2 * arguments[0].length, work.FOLDED_A_STEP)
     ranks = codes(arguments[0])
     held = [0] * (int(ranks.max(initial=-1)) + 1)
@@ -106,7 +107,7 @@ def _sum(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) ->
     values, sums = _filled(arguments[0]), RangeSums(low, high)
     if values.dtype.kind == "f":
         return Vector(kind, sums.rounded(values), valid)
-    # A check of every sum only where one could have left 64 bits: in two halves, which stay exact.
+    # Check every sum only if one could have overflowed 64 bits: in two halves, neither of which can.
     if float(np.abs(values.astype(np.float64)).sum()) >= 2.0**62:
         upper = sums.of(values >> 32) + (sums.of(values & 0xFFFF_FFFF) >> 32)
         valid &= (upper >= -(2**31)) & (upper < 2**31)
@@ -194,11 +195,13 @@ def _intercept(found: Moments) -> tuple[Array, Bools]:
 
 
 def reduced_over(step: np.ufunc, values: Array, low: Index, *, high: Index) -> Array:
-    """`step` over each range, for one that may count a value twice. The result of an empty range has no meaning."""
+    """`step` over each range, for a step that may count a value twice (such as a maximum). Results for empty ranges are
+    meaningless.
+    """
     sizes = np.maximum(high - low, 1)
     levels = np.frexp(sizes.astype(np.float64))[1] - 1
     found: Array = np.zeros(len(low), values.dtype)
-    # Of each row the `step` over it and the rows after it, 2 ** level in all.
+    # For each row, `step` over it and the following rows, 2 ** level in all.
     reach = values
     with np.errstate(all="ignore"):
         for level in range(int(levels.max(initial=0)) + 1):
@@ -224,7 +227,7 @@ def _extreme(*, largest: bool) -> Kernel:
         step: np.ufunc = np.maximum if largest else np.minimum
         neutral: float | int | bool = not largest
         if values.dtype.kind == "f":
-            # These pass over NaN, unless there is nothing else.
+            # These ignore NaN unless every value is NaN.
             neutral, step = np.nan, np.fmax if largest else np.fmin
         elif values.dtype.kind == "i":
             neutral = np.iinfo(np.int64).min if largest else np.iinfo(np.int64).max
@@ -236,10 +239,10 @@ def _extreme(*, largest: bool) -> Kernel:
 
 
 def _best(argument: Vector, low: Index, high: Index, *, largest: bool) -> Index:
-    """The position of the first extreme value of each range, -1 where there is none."""
+    """The position of the first extreme value of each range, -1 if there is none."""
     ranks = codes(argument)
     length = len(ranks)
-    # One number that orders by rank and then by earlier position.
+    # One number that orders by rank, then by earlier position.
     size, span = length + 1, int(ranks.max(initial=0)) + 1
     key = np.where(ranks < 0, -1, (ranks if largest else span - ranks) * size + length - np.arange(length))
     best = np.where(high > low, reduced_over(np.maximum, key, low, high=high), -1)
@@ -260,7 +263,7 @@ def _any_value(arguments: Sequence[Vector], low: Index, high: Index, _kind: SqlT
     return argument.take(np.where(first < high, first, -1))
 
 
-#: Of frames that move on.
+#: For frames whose bounds ascend.
 _MOVING: dict[str, Kernel] = {
     "COUNT_DISTINCT": _count_distinct,
     "MEDIAN": CONTINUOUS.framed,

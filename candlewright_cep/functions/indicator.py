@@ -1,4 +1,4 @@
-"""What an indicator is: its declaration, and how it runs over rows in order."""
+"""Defines an indicator: its declaration, and how it runs over ordered rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from candlewright_cep.functions.usage import Usage
 from candlewright_cep.types import DOUBLE
 from candlewright_cep.vector import Bools, Index, Vector
 
-#: Rows that an indicator may look back.
+#: The most rows that an indicator may look back.
 LONGEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A number that is fixed when the text is checked: of rows (a whole one) or a factor."""
+    """A number that is fixed when the text is checked: a number of rows (an integer) or a factor."""
 
     name: str
     least: float = 2
@@ -27,14 +27,16 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Indicator:
-    """`compute` takes a walk, a series for each of `inputs`, and a number for each of `numbers`."""
+    """A declared indicator. `compute` takes a walk, a series for each of `inputs`, and a number for each of
+    `numbers`.
+    """
 
     name: str
     inputs: tuple[str, ...]
     numbers: tuple[Argument, ...]
     compute: Callable[..., Series]
     text: str
-    #: Numbers at the end that may be left out.
+    #: How many of the last numbers may be omitted.
     optional: int = 0
 
     @property
@@ -50,7 +52,7 @@ class Indicator:
         return Usage(self.signature, self.text, example, nulls)
 
     def over(self, arguments: Sequence[Vector], numbers: Sequence[float], rows: "Rows") -> Vector:
-        """The values of the rows, which `rows.memory` has then taken."""
+        """The indicator's values for these rows; `rows.memory` is updated with them."""
         length = arguments[0].length
         usable: Bools = np.ones(length, np.bool_)
         for argument in arguments:
@@ -75,7 +77,9 @@ class Indicator:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows in order, `starts[i]` to `ends[i]` of the partition that has the number `partitions[i]` in `memory`."""
+    """Ordered rows. Rows `starts[i]` to `ends[i]` belong to the partition with the number `partitions[i]` in
+    `memory`.
+    """
 
     starts: Index
     ends: Index
@@ -84,7 +88,7 @@ class Rows:
 
 
 def whole(starts: Index, ends: Index) -> Rows:
-    """A finished input: every partition begins and ends in it."""
+    """The rows of a finished input, in which every partition begins and ends."""
     memory = Memory()
     memory.grow(len(starts))
     return Rows(starts, ends, np.arange(len(starts), dtype=np.int64), memory)

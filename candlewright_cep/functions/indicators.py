@@ -1,7 +1,7 @@
-"""Technical indicators, each declared once: arguments, computation, and what the reference says of it.
+"""Technical indicators, each declared once: arguments, computation and reference text.
 
-Where TA-Lib has the function, values and the first row with a value are TA-Lib's. A row whose inputs are NULL, NaN or
-infinite gets NULL, and does not exist for the rows after it.
+Where TA-Lib (https://ta-lib.org) has the function, the values and the first row with a value are TA-Lib's. A row whose
+inputs are NULL, NaN or infinite gets NULL, and is ignored by the following rows.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from candlewright_cep.functions.indicator import Argument, Indicator
 from candlewright_cep.functions.series import Series, Walk
 from candlewright_cep.vector import Array
 
-#: What TA-Lib takes for zero.
+#: TA-Lib treats smaller absolute values as zero.
 _NOTHING = 1e-14
 
 
@@ -45,7 +45,7 @@ def _tema(walk: Walk, x: Series, n: int) -> Series:
 
 
 def _kama(walk: Walk, x: Series, n: int) -> Series:
-    """The weight goes from 2 / 31 to 2 / 3 with the share of the way that was not taken back."""
+    """Kaufman's adaptive moving average; the smoothing factor goes from 2 / 31 to 2 / 3 with the efficiency ratio."""
     step, whole = x - walk.back(x, 1), x - walk.back(x, n)
     way = walk.total(Series(np.abs(step.values), 1), n)
     is_straight = (way.values <= whole.values) | (np.abs(way.values) < _NOTHING)
@@ -58,7 +58,7 @@ def _kama(walk: Walk, x: Series, n: int) -> Series:
 
 
 def _by_half_life(walk: Walk, x: Series, half_life: float) -> tuple[Series, Series]:
-    """Mean and variance; what is `half_life` rows back counts half."""
+    """Mean and variance with exponential weights; a value `half_life` rows back has half the weight."""
     weight = 1 - 0.5 ** (1 / half_life)
     mean = walk.smoothed(x, 1, weight)
     apart = np.where(walk.numbers == 0, 0.0, x.values - walk.back(mean, 1).values)
@@ -72,7 +72,7 @@ def _ewm(part: int) -> Callable[..., Series]:
 
 
 def _macd(part: int) -> Callable[..., Series]:
-    """The line, its signal or their difference. All begin where the signal does."""
+    """The MACD line, its signal or their difference. All three begin where the signal does."""
 
     def run(walk: Walk, x: Series, fast: int, slow: int, signal: int) -> Series:
         fast, slow = min(fast, slow), max(fast, slow)
@@ -97,7 +97,7 @@ def _bollinger(sign: int) -> Callable[..., Series]:
 
 
 def _over(part: Array, of: Array, factor: float = 1.0) -> Array:
-    """`factor` times the quotient, 0 where there is nothing to divide by."""
+    """`factor` times the quotient, 0 where the divisor is 0."""
     nothing = np.abs(of) < _NOTHING
     return np.where(nothing, 0.0, factor * (part / np.where(nothing, 1.0, of)))
 
@@ -197,7 +197,7 @@ def _moves(walk: Walk, high: Series, low: Series) -> tuple[Series, Series]:
 
 
 def _directions(walk: Walk, high: Series, low: Series, close: Series, n: int) -> tuple[Series, Series]:
-    """PLUS_DI and MINUS_DI, and NaN where nothing moved."""
+    """PLUS_DI and MINUS_DI, NaN where nothing moved."""
     plus, minus = _moves(walk, high, low)
     moved = _true_range(walk, high, low, close)
     if n > 1:
@@ -258,7 +258,7 @@ def _mfi(walk: Walk, high: Series, low: Series, close: Series, volume: Series, n
 
 
 def _line(walk: Walk, x: Series, n: int) -> tuple[Series, Series]:
-    """Mean and slope of the straight line through the last n values by least squares."""
+    """Mean and slope of the least-squares line through the last n values."""
     total, products = walk.weighted(x, n)
     slope = (products.values - total.values * ((n + 1) / 2)) / (n * (n * n - 1) / 12)
     return Series(total.values / n, total.start), Series(slope, total.start)

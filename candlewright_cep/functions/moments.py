@@ -1,7 +1,7 @@
 """Aggregates of two numbers, one row at a time: covariance, correlation and the regression line.
 
-The state is (count, mean of y, mean of x, and the sums of squared and mixed distances from the means), moved on by the
-numerically stable recurrence. Rows where either number is NULL do not count.
+The state is (count, mean of y, mean of x, and the sums of squared and mixed deviations from the means), updated by
+Welford's recurrence, which is numerically stable. Rows where either number is NULL are ignored.
 """
 
 from collections.abc import Callable

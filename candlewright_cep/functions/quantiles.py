@@ -1,7 +1,7 @@
-"""Aggregates that put their values in order: medians, percentiles, and the most frequent value.
+"""Aggregates that sort their values: medians, percentiles, and the most frequent value.
 
-They work on ranks: dense numbers with the order of the values. The result of a segment is one rank, or a place between
-two neighbouring ones.
+They work on ranks: dense integers in the order of the values. The result of a segment is one rank, or a position
+between two neighbouring ones.
 """
 
 from bisect import bisect_left, insort
@@ -15,13 +15,15 @@ from candlewright_cep import work
 from candlewright_cep.types import SqlType
 from candlewright_cep.vector import Array, Index, Vector, codes
 
-#: A product of a percentile and a count that is past a whole number by less counts as that number.
+#: If a percentile times a count exceeds an integer by less than this, it counts as that integer.
 _HAIR = 1e-9
 State = tuple[Any, ...]
 
 
 def _places(counts: Array, parts: Array, *, is_continuous: bool) -> tuple[Index, Index, Array]:
-    """Of so many values in order the two that the percentile is between, and how far it is past the first."""
+    """For sorted values, this many per segment: the two positions around the percentile, and its fraction of the way
+    between them.
+    """
     if is_continuous:
         place = parts * np.maximum(counts - 1, 0)
         low = np.floor(place)
@@ -37,7 +39,7 @@ def _parts(arguments: Sequence[Vector]) -> Array:
 
 
 def _valued(argument: Vector, ranks: Index, kind: SqlType, low: Index, high: Index, past: Array) -> Vector:
-    """The values for ranks `low` (-1: none), or `past` the way from them to those for `high`."""
+    """The values of the ranks `low` (-1: none), or the fraction `past` of the way from them to the values of `high`."""
     rows = np.full(int(ranks.max(initial=-1)) + 2, -1, np.int64)
     rows[ranks[::-1]] = np.arange(len(ranks))[::-1]
     rows[-1] = -1
@@ -51,13 +53,15 @@ def _valued(argument: Vector, ranks: Index, kind: SqlType, low: Index, high: Ind
 
 
 class Quantile:
-    """PERCENTILE_CONT (between two values where the percentile is) or PERCENTILE_DISC (the value that reaches it)."""
+    """PERCENTILE_CONT (interpolates between two values) or PERCENTILE_DISC (the first value that reaches the
+    percentile).
+    """
 
     def __init__(self, *, is_continuous: bool) -> None:
         self._is_continuous = is_continuous
 
     def reduced(self, arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
-        """One value a segment."""
+        """One value per segment."""
         argument, ranks = arguments[0].expand(), codes(arguments[0])
         segment = np.repeat(np.arange(len(sizes)), sizes)
         present = np.flatnonzero(ranks >= 0)
@@ -74,14 +78,14 @@ class Quantile:
         return _valued(argument, ranks, kind, first, second, past)
 
     def running(self, arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
-        """Of each segment up to each row."""
+        """For each row, over its segment up to that row."""
         length = arguments[0].length
         low = np.zeros(length, np.int64)
         low[firsts] = firsts
         return self.framed(arguments, np.maximum.accumulate(low), np.arange(1, length + 1), kind)
 
     def framed(self, arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
-        """Of frames that move on: each row comes in once and goes once."""
+        """For frames whose bounds ascend: each row enters once and leaves once."""
         argument, ranks = arguments[0].expand(), codes(arguments[0])
         work.spend(4 * len(ranks), work.FOLDED_A_STEP)
         of_row, parts = ranks.tolist(), _parts(arguments)
@@ -113,7 +117,7 @@ class Quantile:
     # -- one row at a time, for conditions ------------------------------------------------------------------------
 
     def step(self, state: State, value: Any, part: float = 0.5) -> State:
-        """The state holds the values in order, and the percentile."""
+        """The state holds the sorted values and the percentile."""
         if value is None:
             return state
         values = state[0]
@@ -130,7 +134,7 @@ class Quantile:
 
 
 def most_frequent(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
-    """Of equally frequent values the one that came first."""
+    """Among equally frequent values, the one that occurred first."""
     argument, ranks = arguments[0].expand(), codes(arguments[0])
     segment = np.repeat(np.arange(len(sizes)), sizes)
     present = np.flatnonzero(ranks >= 0)
@@ -167,12 +171,12 @@ def running_mode(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> V
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """NaN comes after all other values."""
+    """NaN sorts after all other values."""
     return value != value, value
 
 
 def count_value(state: State, value: Any) -> State:
-    """For conditions: the state holds the values as they came."""
+    """For conditions: the state holds the values in their original order."""
     if value is None:
         return state
     work.spend(len(state[0]))

@@ -1,7 +1,7 @@
-"""The scalar functions and operators: names, signatures, vectorised values. This table is the allow-list.
+"""Scalar functions and operators: names, signatures and vectorised kernels. This table is the allow-list.
 
-All follow SQL's NULL rules. What has no value of its type (a division by zero of integers, an integer past 64 bits,
-a text that is not a number) is NULL: data must never stop a trigger.
+All follow SQL's NULL rules. A result that its type cannot represent (an integer divided by zero, an integer past 64
+bits, text that is not a number) is NULL: data must never stop a trigger.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ def _valid(arguments: Sequence[Vector]) -> Bools | None:
 
 
 def finish(arguments: Sequence[Vector], kind: SqlType, values: Array, *, valid: Bools | None) -> Vector:
-    """A vector of the arguments' common length; it stays constant when all of them are."""
+    """A vector of the arguments' common length; it stays constant if all of them are."""
     length = arguments[0].length
     if all(argument.constant for argument in arguments):
         return Vector(kind, values, valid, length=length, constant=True)
@@ -71,7 +71,7 @@ def _strict(compute: Callable[..., Array]) -> Implementation:
 
 _SAFE = 2**62
 _LEAST = np.iinfo(np.int64).min
-#: Doubles from here on are whole.
+#: All doubles from here on are integers.
 _WHOLE = 2.0**52
 
 
@@ -113,7 +113,7 @@ def _multiply(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector
 
 
 def _products_fit(left: Array, right: Array) -> Bools:
-    """Where the products of integers have 64 bits; near the bound doubles are too coarse."""
+    """Where products of integers fit in 64 bits; near the bound, doubles are too coarse to tell."""
     estimate = np.abs(left.astype(np.float64) * right.astype(np.float64))
     fits: Bools = estimate < _SAFE
     near = np.flatnonzero(~fits & (estimate <= 2.0**63))
@@ -135,9 +135,9 @@ def _divide(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
             bad = bad | ~(np.abs(quotient) < 2.0**63)
             values = np.where(bad, 0, quotient).astype(np.int64)
         else:
-            # The least integer has no opposite.
+            # The least integer has no negation.
             bad = bad | ((left == _LEAST) & (right == -1))
-            # SQL truncates towards zero where numpy floors.
+            # SQL truncates towards zero; numpy floors.
             values = left // divisor
             values = values + ((left % divisor != 0) & ((left < 0) != (divisor < 0)))
     valid = _valid(arguments)
@@ -159,7 +159,7 @@ def _modulo(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
 
 
 def _exact(function: str, otherwise: Implementation) -> Implementation:
-    """The function as `decimals` computes it where the result is a DECIMAL."""
+    """The function as `decimals` computes it, if the result is a DECIMAL."""
 
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         if kind.kind is Kind.DECIMAL:
@@ -170,7 +170,7 @@ def _exact(function: str, otherwise: Implementation) -> Implementation:
 
 
 def _compared(count: int | None, at_least: int = 1) -> Signature:
-    """Arguments of one type, DECIMALs with digits of their own among them."""
+    """Arguments converted to one type; DECIMALs may keep their own digits."""
     alike = one_type(count, BOOLEAN, at_least)
 
     def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
@@ -242,7 +242,7 @@ def _logic(arguments: Sequence[Vector], kind: SqlType, *, stops_at: bool) -> Vec
         values = join(values, argument.values)
     if all(argument.valid is None for argument in arguments):
         return finish(arguments, kind, values, valid=None)
-    # Known when every part is known, or one known part decides alone.
+    # Known if every part is known, or if one known part decides the result.
     known: Bools = np.ones(1, dtype=np.bool_)
     decided: Bools = np.zeros(1, dtype=np.bool_)
     for argument in arguments:
@@ -312,19 +312,19 @@ def _extreme(numbers: Callable[..., Array], *, least: bool) -> Implementation:
 
 
 def _coarse(number: Array, digits: Array, *, is_rounded: bool) -> tuple[Array, Bools]:
-    """Integers without their last -`digits` digits; and where that is an integer of 64 bits."""
+    """Integers rounded with their last -`digits` digits removed; and whether the result fits in 64 bits."""
     step = np.power(np.int64(10), np.clip(-digits, 0, 18))
     rest = np.fmod(number, step)
     kept = number - rest
     up = (np.abs(rest) * 2 >= step) & (step > 1) & is_rounded
     moved = kept + np.where(up, np.sign(number) * step, 0)
-    # Half of 10^19 is in reach of 64 bits, 10^19 is not.
+    # Half of 10^19 fits in 64 bits, 10^19 does not.
     lost = (digits == -19) & is_rounded & ((number >= 5 * 10**18) | (number <= -5 * 10**18))
     return np.where(digits < -18, 0, moved), ((np.sign(moved) * np.sign(number) >= 0) | (digits < -18)) & ~lost
 
 
 def _whole(arguments: Sequence[Vector], kind: SqlType, values: Array, fits: Bools) -> Vector:
-    """Integers, NULL where they do not fit their type."""
+    """Integers, NULL if they do not fit their type."""
     if kind.kind is Kind.INT:
         fits = fits & (values >= -(2**31)) & (values < 2**31)
     valid = _valid(arguments)
@@ -334,7 +334,7 @@ def _whole(arguments: Sequence[Vector], kind: SqlType, values: Array, fits: Bool
 
 
 def _sign_changed(compute: Callable[..., Array]) -> Implementation:
-    """ABS and the minus sign: the least integer has no opposite."""
+    """ABS and negation: the least integer has no negation."""
 
     def run(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
         if kind.kind is Kind.DOUBLE:
@@ -346,20 +346,20 @@ def _sign_changed(compute: Callable[..., Array]) -> Implementation:
 
 
 def _nearest(number: Array) -> Array:
-    """Whole doubles, halves away from zero. Adding a half first would itself round."""
+    """Rounded doubles, halves away from zero. Adding one half first would itself round."""
     whole = np.trunc(number)
     return whole + np.where(np.abs(number - whole) >= 0.5, np.sign(number), 0.0)
 
 
 def _at_digits(number: Array, digits: Array, cut: Callable[[Array], Array]) -> Array:
-    """`cut` (to whole numbers) at so many digits after the point, or before it where they are negative."""
+    """Apply `cut` (which rounds to integers) at this many digits after the point, or before it if negative."""
     factor = np.power(10.0, np.abs(digits))
     is_after = digits >= 0
     moved = np.where(is_after, number * factor, number / factor)
     found = cut(moved)
     found = np.where(is_after, found / factor, found * factor)
     found = np.where(~is_after & np.isinf(factor), 0.0, found)
-    # Infinity, NaN, what has no further digits and what would be rounded past the largest double stay as they are.
+    # Infinity, NaN, values without further digits, and values that would round past the largest double are unchanged.
     same = ~np.isfinite(number) | (is_after & ~(np.abs(moved) < _WHOLE)) | ~np.isfinite(found)
     return np.where(same, number, found)
 
@@ -392,15 +392,16 @@ def _logarithm(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vecto
 
 
 def _width_bucket(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    """As in the standard and in Spark SQL: between falling bounds buckets are counted from the greater one down. NULL
-    for a value that is NaN, bounds that are equal or not finite, and less than one bucket."""
+    """As in the SQL standard and Spark SQL: between descending bounds, buckets are counted from the greater bound down.
+    NULL for a NaN value, for bounds that are equal or not finite, and for fewer than one bucket.
+    """
     value, first, last, count = (argument.values for argument in arguments)
     most = np.iinfo(np.int64).max
     with np.errstate(all="ignore"):
         falls = first > last
         apart = np.where(falls, first - value, value - first)
         share = count.astype(np.float64) * apart / np.abs(last - first)
-        # A quotient just below the last bound may be rounded to it.
+        # Rounding can carry a quotient just below the last bound up to it.
         inside = np.where(share < 2.0**63, share, 0.0).astype(np.int64)
         inside = np.minimum(np.where(share < 2.0**63, inside, most), count - 1) + 1
         is_behind = np.where(falls, value <= last, value >= last)
@@ -428,7 +429,7 @@ def _rounding(name: str, compute: Callable[..., Array], usage: Usage) -> ScalarF
 
 
 def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], SqlType]:
-    """What + - * / % do with numbers, times and intervals."""
+    """The signature of + - * / % over numbers, times and intervals."""
     if len(types) != 2:
         raise Mismatch
     left, right = types
@@ -458,7 +459,7 @@ def _arithmetic(types: Sequence[SqlType], symbol: str) -> tuple[list[SqlType], S
 
 
 def _plain(kind: SqlType) -> SqlType:
-    """What an interval is multiplied by."""
+    """The type that a number is converted to before an interval is multiplied or divided by it."""
     return DOUBLE if kind.kind is Kind.DECIMAL else kind
 
 

@@ -1,8 +1,8 @@
-"""Values that build on all rows of a partition so far, kept in a state of fixed size for each partition.
+"""Values that depend on all rows of a partition so far, computed with a state of fixed size for each partition.
 
 A `Walk` goes through one batch of rows, partition after partition, from the state that earlier batches left. Its
-operations are what indicators are made of: values some rows back, windows of the last n rows, and recurrences. A value
-is computed by the same steps in the same order whatever the batches are, so results are bit-equal.
+operations are the building blocks of indicators: values some rows back, windows of the last n rows, and recurrences. A
+value is computed by the same steps in the same order whatever the batching, so results are bit-equal.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,20 +16,20 @@ from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.vector import Array, Bools, Index
 
-#: Rows of one partition from which on a recurrence runs through them alone, not in step with the other partitions.
+#: From this many rows of one partition on, a recurrence runs through them alone, not in step with the other partitions.
 _LONG = 48
-#: Numbers of state that one indicator keeps over all partitions.
+#: The most numbers of state that one indicator may keep over all partitions.
 MOST_STATE = 1 << 24
 
 Step = Callable[..., Array]
 Parts = tuple[Array, ...]
-#: Merges what is known of two neighbouring runs of values; the runs' lengths come last.
+#: Merges what is known of two adjacent runs of values; the runs' lengths are the last arguments.
 Merge = Callable[[Parts, Parts, int, int], Parts]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One value a row; those of a partition's first `start` rows have no meaning."""
+    """One value per row; those of a partition's first `start` rows are meaningless."""
 
     values: Array
     start: int = 0
@@ -44,13 +44,13 @@ class Series:
         return Series(self.values * factor, self.start)
 
     def after(self, start: int) -> "Series":
-        """The same values, the first of them not before row `start`."""
+        """The same values, starting at row `start` or later."""
         return Series(self.values, max(self.start, start))
 
 
 @dataclass(slots=True)
 class Memory:
-    """What one indicator keeps: how many rows of each partition it has taken, and a table for each operation."""
+    """The state of one indicator: how many rows of each partition it has taken, and a table for each operation."""
 
     rows: Index = field(default_factory=lambda: np.zeros(0, np.int64))
     tables: list[Array] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Memory:
         return sum(table.size for table in self.tables)
 
     def grow(self, partitions: int) -> None:
-        """Room for so many partitions."""
+        """Make room for this many partitions."""
         if len(self.rows) < partitions:
             wanted = max(partitions, 2 * len(self.rows))
             _check(sum(table.shape[1] for table in self.tables) * wanted)
@@ -68,7 +68,7 @@ class Memory:
             self.tables = [_longer(table, wanted) for table in self.tables]
 
     def keep(self, partitions: Index) -> None:
-        """Only these partitions, which are numbered again in this order."""
+        """Keep only these partitions, renumbered in this order."""
         self.rows = self.rows[partitions]
         self.tables = [table[partitions] for table in self.tables]
 
@@ -87,7 +87,9 @@ def _longer(table: Array, length: int) -> Array:
 
 
 class Walk:
-    """Rows of the partitions `partitions` (their numbers in `memory`), `sizes[i]` of each, one after another."""
+    """A walk over one batch: `sizes[i]` rows of the partition with the number `partitions[i]` in `memory`, one
+    partition after another.
+    """
 
     def __init__(self, memory: Memory, partitions: Index, sizes: Index) -> None:
         self._memory = memory
@@ -99,12 +101,12 @@ class Walk:
         self._next = 0
         self._layouts: dict[int, tuple[Index, Index]] = {}
         before = memory.rows[partitions]
-        #: The number of each row among those of its partition, from 0.
+        #: The index of each row in its partition, from 0.
         self.numbers: Index = np.arange(self._length) + np.repeat(before - self._firsts, sizes)
         memory.rows[partitions] = before + sizes
 
     def _table(self, width: int) -> Array:
-        """The table of the operation that comes next: operations come in the same order in every batch."""
+        """The state table of the next operation: operations must come in the same order in every batch."""
         tables = self._memory.tables
         if self._next == len(tables):
             rows = len(self._memory.rows)
@@ -116,11 +118,13 @@ class Walk:
     # -- looking back ---------------------------------------------------------------------------------------------
 
     def _with_history(self, values: Array, count: int) -> tuple[Array, Index]:
-        """The values with the `count` ones before them in front of those of each partition; and where the rows are."""
+        """The values, with the `count` preceding ones in front of each partition's; and the new positions of the
+        rows.
+        """
         table = self._table(count)
         work.spend(self._length + count * len(self._partitions))
         if self._is_one_each:
-            # As when a minute closes: whole blocks are copied.
+            # Usual when a minute closes: whole blocks are copied.
             block = np.empty((len(values), count + 1))
             block[:, :count], block[:, count] = table[self._partitions], values
             table[self._partitions] = block[:, 1:]
@@ -138,12 +142,12 @@ class Walk:
         return extended, places
 
     def back(self, series: Series, count: int) -> Series:
-        """The value `count` rows before."""
+        """The value `count` rows earlier."""
         extended, places = self._with_history(series.values, count)
         return Series(extended[places - count], series.start + count)
 
     def folded(self, series: Sequence[Series], n: int, first: Callable[[Parts], Parts], *, merge: Merge) -> Parts:
-        """Per row the merge of what `first` makes of the last `n` values, always in the same order."""
+        """For each row, merge what `first` returns for each of the last `n` values, always in the same order."""
         extended: list[Array] = []
         places: Index = np.zeros(0, np.int64)
         for one in series:
@@ -169,7 +173,7 @@ class Walk:
         return Series(found, series.start + n - 1)
 
     def weighted(self, series: Series, n: int) -> tuple[Series, Series]:
-        """The sum of the last n values, and the sum of each times its place among them (1 for the oldest)."""
+        """The sum of the last n values, and the sum of each times its position among them (1 for the oldest)."""
 
         def merge(one: Parts, other: Parts, older: int, _newer: int) -> Parts:
             return one[0] + other[0], one[1] + (other[1] + older * other[0])
@@ -178,7 +182,7 @@ class Walk:
         return Series(total, series.start + n - 1), Series(products, series.start + n - 1)
 
     def spread(self, series: Series, n: int) -> tuple[Series, Series]:
-        """The mean of the last n values, and the sum of their squared distances from it."""
+        """The mean of the last n values, and the sum of their squared deviations from it."""
 
         def merge(one: Parts, other: Parts, older: int, newer: int) -> Parts:
             apart = other[0] - one[0]
@@ -189,7 +193,7 @@ class Walk:
         return Series(mean, series.start + n - 1), Series(squares, series.start + n - 1)
 
     def distances(self, series: Series, n: int, centre: Series) -> Series:
-        """The sum of the last n values' distances from the row's own `centre`."""
+        """The sum of the absolute deviations of the last n values from the row's own `centre`."""
         extended, places = self._with_history(series.values, n - 1)
         work.spend(self._length * n)
         found = np.zeros(self._length)
@@ -198,7 +202,7 @@ class Walk:
         return Series(found, series.start + n - 1)
 
     def ago(self, series: Series, n: int, *, largest: bool) -> Series:
-        """How many rows ago the extreme of the last n values was; of equal ones the latest counts."""
+        """How many rows ago the extreme of the last n values was; among equal ones the latest counts."""
 
         def merge(one: Parts, other: Parts, _older: int, newer: int) -> Parts:
             is_later = other[0] >= one[0] if largest else other[0] <= one[0]
@@ -219,10 +223,11 @@ class Walk:
         holds: bool = False,
         further: Array | None = None,
     ) -> Array:
-        """Per row y, where y is `finish` of the sum of the first `seed` values, then `step(y, x)` with each further x.
+        """For each row y, where y is `finish` of the sum of the first `seed` values, then `step(y, x)` for each further
+        x.
 
-        `step` computes the same with floats and with arrays. `holds`: a value that is NaN counts as 0 in the seed, and
-        leaves y as it is after it. `further`: a second value of each row, which `step` takes as well.
+        `step` must compute the same for floats and for arrays. `holds`: a NaN counts as 0 in the seed, and leaves y
+        unchanged after it. `further`: a second value for each row, passed to `step` with the first.
         """
         table = self._table(1)
         work.spend(self._length, work.FOLDED_A_STEP)
@@ -255,7 +260,9 @@ class Walk:
         return found
 
     def smoothed(self, series: Series, n: int, weight: float, *, start: int = 0) -> Series:
-        """Exponential smoothing from the mean of the first n values; the values before row `start` are left out."""
+        """Exponential smoothing that starts from the mean of the first n values; values before row `start` are
+        ignored.
+        """
         given = series.after(start)
         found = self.recurrence(given, n, lambda total: total / n, step=lambda y, x: (x - y) * weight + y)
         return Series(found, given.start + n - 1)
@@ -264,14 +271,16 @@ class Walk:
         return self.smoothed(series, n, 2 / (n + 1), start=start)
 
     def wilder(self, series: Series, n: int, *, holds: bool = False) -> Series:
-        """Wilder's mean: each value counts one n-th."""
+        """Wilder's smoothed mean: each new value has the weight 1 / n."""
         found = self.recurrence(
             series, n, lambda total: total / n, step=lambda y, x: (y * (n - 1) + x) / n, holds=holds
         )
         return Series(found, series.start + n - 1)
 
     def wilder_total(self, series: Series, n: int) -> Series:
-        """Wilder's sum: one n-th of it goes with each value that comes. It begins with the n-th value."""
+        """Wilder's smoothed sum: each new value is added, and 1 / n of the sum is subtracted. It starts with the n-th
+        value.
+        """
         found = self.recurrence(series, n - 1, lambda total: total, step=lambda y, x: y - y / n + x)
         return Series(found, series.start + n - 1)
 
@@ -280,7 +289,7 @@ class Walk:
 
 
 def _windows(parts: Parts, n: int, merge: Merge) -> Parts:
-    """For each place the merge of the n values from it on."""
+    """For each position, merge the n values from it on (by blocks of 2 ** k values)."""
     length = len(parts[0]) - n + 1
     found: Parts | None = None
     covered, size = 0, 1
@@ -307,7 +316,7 @@ def _through(
     holds: bool,
     further: Array | None,
 ) -> float:
-    """Many rows of one partition, the first of them the `number`-th value; the y of the last."""
+    """Many rows of one partition, the first of which is value number `number`; returns the last y."""
     lead = min(max(seed - number, 0), len(values))
     for row, x in enumerate(values[:lead].tolist()):
         place = number + row

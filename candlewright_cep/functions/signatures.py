@@ -1,4 +1,4 @@
-"""How argument types decide what a function accepts and returns."""
+"""Signatures: which argument types a function accepts, and the type of its result."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,15 +6,15 @@ from candlewright_cep.types import BIGINT, DOUBLE, Kind, SqlType, common
 
 
 class Mismatch(Exception):
-    """The argument types fit no form of the function."""
+    """The argument types match no signature of the function."""
 
 
-# From argument types to the types they are converted to and the type of the result.
+# From argument types to the types that they are converted to, and the type of the result.
 Signature = Callable[[Sequence[SqlType]], tuple[list[SqlType], SqlType]]
 
 
 def fits(source: SqlType, target: SqlType) -> bool:
-    """Whether a value converts without CAST."""
+    """Whether a type converts to another without CAST."""
     return source.kind is Kind.NULL or common(source, target) == target
 
 
@@ -32,7 +32,7 @@ def fixed(result: SqlType, *wanted: SqlType, optional: int = 0) -> Signature:
 
 
 def result_of(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    """The common type of all."""
+    """The common type of all arguments."""
     found = types[0]
     for kind in types[1:]:
         wider = common(found, kind)

@@ -18,12 +18,12 @@ from candlewright_cep.times import literal_time
 from candlewright_cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
 from candlewright_cep.vector import Vector, constant, from_column, from_list
 
-# Made texts are repeated once a row: a bound on one is a bound on the memory of a batch.
+# One constant text is repeated for every row, so this bounds the memory of a batch.
 _MAX_TEXT = 1_000
 
 
 def _kernel(compute: Callable[..., Any]) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
-    """An Arrow kernel of one string (further arguments are Arrow arrays or scalars too)."""
+    """Wraps an Arrow kernel whose first argument is a string; further arguments are Arrow arrays or scalars."""
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         if all(argument.constant for argument in arguments):
@@ -42,7 +42,7 @@ def _first(argument: Vector) -> Any:
 
 
 def _rowwise(compute: Callable[..., Any], *, strict: bool = True) -> Callable[[Sequence[Vector], SqlType, str], Vector]:
-    """A Python function per distinct row of arguments; NULL in gives NULL out where it is `strict`."""
+    """Wraps a Python function, called once per distinct row of arguments. If `strict`, NULL in gives NULL out."""
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         length = arguments[0].length
@@ -76,7 +76,7 @@ def _concat(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         sizes = pc.add(sizes, pc.cast(pc.binary_length(text), pa.int64()))
     fits = pc.less_equal(sizes, MADE_TEXT)
     check_made(pc.sum(pc.if_else(fits, sizes, 0)).as_py() or 0)
-    # Before they are joined: what is too long has to be NULL without being made.
+    # Checked before joining: a text that is too long becomes NULL without being built.
     first = pc.if_else(fits, texts[0], pa.scalar(None, pa.string()))
     made = from_column(pc.binary_join_element_wise(first, *texts[1:], ""))
     return Vector(kind, made.values, made.valid)
@@ -89,7 +89,7 @@ def _concat_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]
 
 
 def like_expression(pattern: str, escape: str | None) -> str:
-    """The RE2 expression that means the same as a LIKE pattern."""
+    """The RE2 expression equivalent to a LIKE pattern."""
     parts: list[str] = []
     characters = iter(pattern)
     for character in characters:
@@ -101,7 +101,7 @@ def like_expression(pattern: str, escape: str | None) -> str:
 
 
 def _like(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
-    """`extra` holds the expression made when the trigger was checked."""
+    """`extra` holds the expression compiled when the trigger was checked."""
     return _kernel(lambda text: pc.match_substring_regex(text, extra))(arguments[:1], kind, extra)
 
 
@@ -111,15 +111,15 @@ def _concat_ws(separator: str | None, *parts: str | None) -> str | None:
 
 
 def _replace(text: str, old: str, new: str = "") -> str | None:
-    # An empty text is before every character and at the end.
+    # An empty text occurs before every character and at the end.
     size = len(text) + text.count(old) * (len(new) - len(old))
     return text.replace(old, new) if size <= MADE_TEXT else None
 
 
 def named_group(pattern: str, group: int) -> str | None:
-    """The pattern with its group of that number named `found` and the others without number, as Arrow wants it.
+    """The pattern with the group of this number named `found` and the other groups unnumbered, as Arrow requires.
 
-    Group 0 is the whole. None where there is no such group, or where groups have names.
+    Group 0 is the whole match. None if there is no such group, or if groups have names.
     """
     parts: list[str] = []
     count, index, in_class = 0, 0, False
@@ -149,7 +149,7 @@ def named_group(pattern: str, group: int) -> str | None:
 
 
 def _regexp_extract(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
-    """`extra` holds the pattern with the group `found`."""
+    """`extra` holds the pattern, whose group `found` is the result."""
     whole = arguments[0].expand()
     texts = whole.text()
     found = pc.extract_regex(texts, extra)
@@ -162,7 +162,9 @@ _SEPARATOR = "\x00"
 
 
 def replacement_form(pattern: str, replacement: str = "") -> str:
-    """What REGEXP_REPLACE is given: a pattern, and a replacement in which $1 stands for a group ($ and \\ as Java)."""
+    """The arguments of REGEXP_REPLACE: a pattern, and a replacement in which $1 refers to a group ($ and \\ are escaped
+    as in Java).
+    """
     parts: list[str] = []
     for token in re.finditer(r"\\(.)|\$([0-9])|(.)", replacement, re.DOTALL):
         literal = token.group(1) or token.group(3)
@@ -171,12 +173,13 @@ def replacement_form(pattern: str, replacement: str = "") -> str:
 
 
 def _regexp_replace(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
-    """`extra` as `replacement_form` makes it."""
+    """`extra` is the result of `replacement_form`."""
     pattern, _, replacement = extra.partition(_SEPARATOR)
     references = len(re.findall(r"\\[0-9]", replacement))
 
     def replaced(text: Any) -> Any:
-        # Before it is made, as in `_concat`: at most every match replaced, and every reference the whole text.
+        # Checked before replacing, as in `_concat`: at worst, every match is replaced, and every reference is the whole
+        # text.
         size = pc.cast(pc.binary_length(text), pa.int64())
         count = pc.cast(pc.count_substring_regex(text, pattern), pa.int64())
         bound = pc.add(pc.multiply(size, 1 + references), pc.multiply(count, len(replacement.encode())))
@@ -524,7 +527,7 @@ def _double_text(value: float) -> str:
     text = repr(value)
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return text
-    # Scientific notation as the reference engines write it: one digit before the point, E, no plus sign.
+    # Scientific notation as Trino and Spark write it: one digit before the point, E, no plus sign.
     mantissa, _, exponent = f"{Decimal(text).normalize():E}".partition("E")
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
 
@@ -540,7 +543,7 @@ def time_text(value: int, kind: SqlType) -> str:
 
 def _read_number(text: str) -> float | None:
     try:
-        # float() reads the digits of all scripts.
+        # float() accepts the digits of all scripts.
         return float(text) if "_" not in text and text.isascii() else None
     except ValueError:
         return None
@@ -553,7 +556,7 @@ def _read_integer(text: str) -> int | None:
 
 
 def read(text: str, target: SqlType) -> Any:
-    """The value that `text` means in `target` (times as nanoseconds), or None. Raises Mismatch for other types."""
+    """The value of `text` as type `target` (times as nanoseconds), or None. Raises Mismatch for other types."""
     if target.kind is Kind.DOUBLE:
         return _read_number(text)
     if target.is_integer:
@@ -575,6 +578,6 @@ def read(text: str, target: SqlType) -> Any:
 
 
 def parsed(vector: Vector, target: SqlType) -> Vector:
-    """CAST of text: NULL where it does not say a value of the type."""
+    """CAST of text: NULL where it is not a value of the type."""
     read("", target)
     return _rowwise(lambda text: read(text, target))([vector], target, "")

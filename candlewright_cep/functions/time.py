@@ -1,4 +1,4 @@
-"""Functions of times. All times are UTC."""
+"""Functions of times, all in UTC."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,9 +11,9 @@ from candlewright_cep.types import BIGINT, DOUBLE, INTERVAL, NANOSECONDS, Kind, 
 from candlewright_cep.vector import Array, Bools, Vector
 
 _DAY = UNITS["DAY"]
-# Monday 1969-12-29 is the start of the week that holds the epoch.
+# The week that contains the epoch starts on Monday 1969-12-29.
 _MONDAY = -3 * _DAY
-# What a time in nanoseconds can be, a little less than 64 bits.
+# The range of a time in nanoseconds, a little less than 64 bits.
 _LATEST = 9.2e18
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
@@ -26,7 +26,7 @@ def moved(kind: SqlType) -> SqlType:
 
 
 def rescaled(vector: Vector, target: SqlType) -> Vector:
-    """The same times in the precision of `target`, cut towards the past."""
+    """The same times in the precision of `target`, rounded down."""
     unit = NANOSECONDS["D" if target.kind is Kind.DATE else target.unit]
     values = vector.values - vector.values % unit if unit > 1 else vector.values
     return Vector(target, values, vector.valid, length=vector.length, constant=vector.constant)
@@ -139,7 +139,7 @@ def _date_ceil(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector
 
 
 def _months_later(values: Array, count: Array | np.int64) -> Array:
-    """Times moved by calendar months; a day that the month does not have is its last."""
+    """Times moved by calendar months; a day that the month lacks becomes its last day."""
     months = (_calendar(values, "M") + count).astype("datetime64[M]")
     first: Array = months.astype("datetime64[D]").astype(np.int64)
     size = (months + 1).astype("datetime64[D]").astype(np.int64) - first
@@ -169,7 +169,7 @@ def _date_diff(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector
         apart = end - start
         values = np.sign(apart) * (np.abs(apart) // UNITS[extra])
     else:
-        # Whole months between the two: as many as the earlier can be moved by without passing the later.
+        # Whole months between the two: the most by which the earlier can be moved without passing the later.
         first, last = np.minimum(start, end), np.maximum(start, end)
         count = _calendar(last, "M") - _calendar(first, "M")
         count = count - (_months_later(first, count) > last)

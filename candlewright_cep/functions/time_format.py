@@ -1,4 +1,4 @@
-"""Times as text in a given form: Java patterns (yyyy-MM-dd HH:mm) and MySQL patterns (%Y-%m-%d %H:%i)."""
+"""Formats times as text by Java patterns (yyyy-MM-dd HH:mm) and MySQL patterns (%Y-%m-%d %H:%i)."""
 
 import datetime as dt
 import re
@@ -109,7 +109,7 @@ def _java_piece(letter: str, width: int) -> Piece | None:
 
 @lru_cache(maxsize=256)
 def time_format(pattern: str) -> tuple[Piece, ...] | None:
-    """How to write a time, piece by piece; None for a pattern with letters that mean nothing here."""
+    """The pieces that write a time, one for each part of the pattern; None for a pattern with unknown letters."""
     found: list[Piece | None] = []
     at = 0
     by_percent = "%" in pattern

@@ -1,4 +1,4 @@
-"""What a declaration says about its function to the authors of texts."""
+"""The documentation of a function for the authors of texts, as part of its declaration."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ SKIPPED = "NULLs are left out; NULL if nothing else is there"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """`example`: of a scalar function a condition that holds, otherwise a column of a query over `ticks`."""
+    """How to use a function. `example`: for a scalar function a condition that is true, otherwise a column of a query
+    over `ticks`.
+    """
 
     signature: str
     text: str
@@ -21,5 +23,5 @@ class Usage:
     nulls: str = STRICT
 
 
-#: Name, signature, values; no usage where the grammar has a form of its own for it.
+#: Name, signature, kernel, usage; the usage is None if the grammar has its own form for the function.
 Declared = tuple[str, Signature, Callable[[Sequence[Vector], SqlType, str], Vector], Usage | None]

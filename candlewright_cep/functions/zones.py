@@ -1,7 +1,7 @@
-"""Time zones: the wall clock of a place at an instant, and the instant of a wall clock.
+"""Time zones: the wall-clock time of a place at an instant, and the instant of a wall-clock time.
 
-An instant is a time with the zone UTC, a wall clock a time without one. The rules are those of the tz database; the
-offset is looked up once for each day, and where it changes within a day to the second.
+An instant is a time with the zone UTC, a wall-clock time is one without a zone. The rules are those of the tz database;
+the offset is looked up once per day, and to the second on a day when it changes.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ def _names() -> frozenset[str]:
 
 @lru_cache(maxsize=50_000)
 def _offset(name: str, second: int) -> int:
-    """Seconds that the zone is ahead of UTC at a second since 1970."""
+    """Seconds by which the zone is ahead of UTC at a second since 1970."""
     ahead = (_EPOCH + timedelta(seconds=second)).astimezone(ZoneInfo(name)).utcoffset()
     assert ahead is not None
     return int(ahead.total_seconds())
@@ -51,7 +51,7 @@ def _offset(name: str, second: int) -> int:
 
 @lru_cache(maxsize=50_000)
 def _change(name: str, day: int) -> tuple[int, int, int]:
-    """Of a day: the offset at its start, the first second from which it is another, and that one."""
+    """For a day: the offset at its start, the first second with another offset, and that offset."""
     low, high = day * _DAY_SECONDS, (day + 1) * _DAY_SECONDS
     before, after = _offset(name, low), _offset(name, high)
     if before == after:
@@ -63,7 +63,7 @@ def _change(name: str, day: int) -> tuple[int, int, int]:
 
 
 def offsets(values: Array, name: str) -> Index:
-    """Nanoseconds that the zone is ahead of UTC at each instant."""
+    """Nanoseconds by which the zone is ahead of UTC at each instant."""
     seconds = np.floor_divide(values, _SECOND)
     days = np.floor_divide(seconds, _DAY_SECONDS)
     known, place = np.unique(days, return_inverse=True)
@@ -77,7 +77,9 @@ def wall_clock(values: Array, name: str) -> Array:
 
 
 def instants(clock: Array, name: str) -> Array:
-    """Of a wall clock that comes twice the later instant; one that is skipped counts on from before the change."""
+    """Instants of wall-clock times. An ambiguous time is the later instant; a skipped time uses the offset from before
+    the change.
+    """
     earlier, later = clock - offsets(clock - _DAY, name), clock - offsets(clock + _DAY, name)
     is_later = wall_clock(later, name) == clock
     found: Array = np.where(is_later, later, earlier)
@@ -85,7 +87,9 @@ def instants(clock: Array, name: str) -> Array:
 
 
 def first_instants(clock: Array, name: str) -> Array:
-    """Of a wall clock that comes twice the earlier instant; of one that is skipped the instant of the change."""
+    """Instants of wall-clock times. An ambiguous time is the earlier instant; a skipped time is the instant of the
+    change.
+    """
     earlier, later = clock - offsets(clock - _DAY, name), clock - offsets(clock + _DAY, name)
     is_only_later = (wall_clock(earlier, name) != clock) & (wall_clock(later, name) == clock)
     found: Array = np.where(is_only_later, later, earlier)

@@ -1,1 +1,1 @@
-"""Row patterns: compiled, pruned and searched."""
+"""Matches row patterns: compiles them, prunes the ways through them, and searches."""

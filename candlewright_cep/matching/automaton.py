@@ -1,10 +1,10 @@
-"""Which ways through a pattern can still succeed: the pruning that keeps matching linear.
+"""Finds which ways through a pattern can still succeed. This pruning keeps matching linear.
 
 A pass over the rows from last to first finds, for every row, the set of program places from which a match can be
 reached (a lazily built deterministic automaton over the rows' condition masks). Going forward, only candidates whose
-continuation is in the set of the next row are tried. Where every condition is local the sets are exact, so the most
-preferred candidate never has to be taken back: matching takes time linear in the rows, whatever the pattern. Where
-conditions depend on the match so far the sets are an upper bound, and the search backtracks inside them.
+continuation is in the set of the next row are tried. If every condition is local, the sets are exact, so the most
+preferred candidate never has to be abandoned: matching takes time linear in the rows, whatever the pattern. If
+conditions depend on the match so far, the sets are an upper bound, and the search backtracks within them.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from candlewright_cep.matching.program import Op, Program, closure
 from candlewright_cep.syntax.tokens import Position
 
 _LAYOUT_STEPS = 40_000
-#: States are forgotten past this number: a pattern can have two to the power of its places.
+#: Beyond this number all states are discarded: a pattern can have two to the power of its places.
 MOST_STATES = 20_000
-#: How many places count as one step of work when a state is made.
+#: This many places count as one step of work when a state is made.
 _PLACES_A_STEP = 12
 _GO_ON: Any = getitem
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to go on: take the row as `variable` (`label` = 2 * variable + excluded) and go to place `then`.
+    """One way to continue: take the row as `variable` (`label` = 2 * variable + excluded) and go to the place `then`.
 
     ACCEPT has variable -1, an END anchor that waits for the end of the partition -2.
     """
@@ -78,7 +78,9 @@ class Best(dict[int, tuple[int, int]]):
 
 
 class Step(dict[int, "Step"]):
-    """One row in its context: its mask, and what can follow it. From the mask of the row in front of it to its step."""
+    """One row in its context: its mask, and what can follow it. Maps the mask of the preceding row to that row's
+    step.
+    """
 
     __slots__ = ("before", "best", "candidates", "startable")
 
@@ -95,8 +97,9 @@ class Step(dict[int, "Step"]):
 
 
 class State(dict[int, Step]):
-    """The places from which a match can be reached before some row, as bits; from the mask of the row in front of it
-    to the step over that row."""
+    """The places from which a match can be reached before some row, as bits. Maps the mask of the preceding row to the
+    step over that row.
+    """
 
     __slots__ = ("_automaton", "bits")
 
@@ -111,9 +114,9 @@ class State(dict[int, Step]):
 
 
 class Automaton:
-    """The pattern's program seen from its places: place 0 is the start, the others follow one TAKE each.
+    """The pattern's program in terms of places: place 0 is the start, each other place follows one TAKE.
 
-    Masks have a bit per variable; the bit of a variable without condition is always set.
+    Masks have one bit per variable; the bit of a variable without a condition is always set.
     """
 
     def __init__(self, program: Program, limits: Limits, at: Position) -> None:
@@ -127,7 +130,7 @@ class Automaton:
         self._states: dict[int, State] = {}
         self._steps = 0
         self._lay_out(at)
-        # For each TAKE: the places from which it can be next; and the places from which ACCEPT can.
+        # For each TAKE, the places from which it can be next; and the places from which ACCEPT can.
         self._sources: dict[bool, list[int]] = {}
         self._accepting: dict[tuple[bool, bool], int] = {}
         self.everything = self.state((1 << len(self._places)) - 1)
@@ -140,10 +143,10 @@ class Automaton:
         for place in range(len(self._places)):
             self.layout(place, start=False, end=False)
             if self._steps > _LAYOUT_STEPS:
-                raise at.reject("the pattern has too many ways to go on", "use smaller bounds")
+                raise at.reject("the pattern has too many possible continuations", "use smaller bounds")
 
     def layout(self, place: int, *, start: bool, end: bool, open_end: bool = False) -> tuple[Candidate, ...]:
-        """All candidates of a place in order. `start` and `end` tell whether the anchors hold here."""
+        """All candidates of a place in order. `start` and `end`: whether the anchors ^ and $ hold here."""
         key = (place, start, end, open_end)
         found = self._layouts.get(key)
         if found is None:
@@ -172,7 +175,7 @@ class Automaton:
         return found
 
     def ended(self) -> State:
-        """The state behind the last row of a closed partition."""
+        """The state after the last row of a closed partition."""
         return self.state(self._accept_places(start=False, end=True))
 
     def step(self, bits: int, mask: int, *, start: bool) -> Step:
@@ -206,11 +209,11 @@ class Automaton:
         return found
 
     def read(self, masks: list[int], end: State, *, at_start: bool) -> list[Step]:
-        """The steps over consecutive rows of one partition, given what holds behind the last of them.
+        """The steps over consecutive rows of one partition, given the state after the last of them.
 
         `at_start`: the first of the rows is the first of its partition.
         """
-        # From step to step by the masks, last row first; the state behind the last row begins and is left out.
+        # Step to step by the masks, from the last row to the first; the initial state itself is not part of the result.
         passed: list[Any] = list(accumulate(reversed(masks), _GO_ON, initial=end))
         steps: list[Step] = passed[:0:-1]
         if at_start and self.has_start_anchor and masks:

@@ -1,8 +1,8 @@
-"""All matches of many rows at once, where conditions are local and matching continues after each match.
+"""Finds all matches of many rows at once, if conditions are local and matching continues after each match.
 
 Both passes of the linear search (see `automaton`) are runs of a small deterministic automaton, and such runs can be cut
-into blocks: all blocks go on together, row by row, and each begins in the state that the rows in front of it lead to.
-That is numpy work on columns as wide as there are blocks, whatever the data and the pattern.
+into blocks: all blocks advance together, row by row, each from the state that the preceding rows lead to. This is numpy
+work on columns with one entry per block, whatever the data and the pattern.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from candlewright_cep.matching.automaton import State
 from candlewright_cep.matching.search import MappedLimit, Matches, SearchPlan
 from candlewright_cep.vector import Array, Bools, Index, ranges
 
-#: Below this many rows the search row by row is as fast.
+#: With fewer rows than this, the row-by-row search is as fast.
 FEWEST_ROWS = 4_000
 _STATES = 40
 _MASKS = 64
-#: After so many rows an automaton has mostly forgotten the state that it began in.
+#: After this many rows, an automaton has usually forgotten the state that it began in.
 _FORGOTTEN = 32
 
 Numbers = NDArray[np.integer[Any]]
@@ -29,8 +29,9 @@ Numbers = NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """What was found: matches in the order of their rows, numbered from 1 in each partition; the partition of each
-    match; and per partition the start of the attempt that further rows decide, or -1."""
+    """The result: matches in the order of their rows, numbered from 1 in each partition; the partition of each match;
+    and for each partition the start of the attempt that further rows decide, or -1.
+    """
 
     matches: Matches
     partitions: Index
@@ -38,9 +39,9 @@ class Together:
 
 
 class BulkSearch:
-    """The search of one plan over the rows of many partitions, from a place without attempt on.
+    """The search of one plan over the rows of many partitions, none of which has an open attempt.
 
-    `is_whole`: no rows follow those that are given. Otherwise an attempt that reaches the last row is undecided.
+    `is_whole`: no further rows follow. Otherwise an attempt that reaches the last row is undecided.
     """
 
     def __init__(self, plan: SearchPlan, *, is_whole: bool) -> None:
@@ -50,15 +51,15 @@ class BulkSearch:
         self.is_possible = plan.is_linear and plan.skip.kind == "PAST LAST"
 
     def suits(self, rows: int) -> bool:
-        """Whether so many rows are found faster here than one by one, if they can be."""
+        """Whether this search, if it is possible, is faster for this many rows than the row-by-row one."""
         return self.is_possible and rows >= max(1, FEWEST_ROWS)
 
     def find(self, masks: Array, bounds: Bounds) -> Together | None:
-        """None for a plan of another kind, or too large an automaton. Raises MappedLimit."""
+        """None if the plan is of another kind, or the automaton is too large. Raises MappedLimit."""
         tables = self._tables_for(masks) if self.is_possible else None
         if tables is None:
             return None
-        # A separator follows each partition: matches end there, and what can follow is known.
+        # A separator follows each partition: it ends matches, and its successor state is known.
         separators = bounds.ends + np.arange(len(bounds.ends))
         inside = np.ones(len(masks) + len(separators), np.bool_)
         inside[separators] = False
@@ -71,7 +72,7 @@ class BulkSearch:
         starts = np.flatnonzero(tables.starts.take(cells))
         attempts = np.full(len(separators), -1, np.int64)
         if not self._is_whole:
-            # A partition that ends at another place than the first one ends in an attempt.
+            # A partition that ends at a place other than the start ends inside an attempt.
             inside_one = cells[separators] >= tables.before.size
             attempts[inside_one] = np.searchsorted(starts, separators[inside_one]) - 1
         return self._together(labels, starts, bounds, attempts)
@@ -93,7 +94,7 @@ class BulkSearch:
     def _together(self, labels: Array, starts: Index, bounds: Bounds, attempts: Index) -> Together:
         mapped = labels >= 0
         lengths = np.add.reduceat(mapped, starts, dtype=np.int64) if len(starts) else starts
-        # Behind the rows of partition p there are p + 1 separators.
+        # The rows of partition p are followed by p + 1 separators.
         partitions = np.searchsorted(bounds.ends + np.arange(len(bounds.ends)), starts)
         rows = starts - partitions
         undecided = np.full(len(attempts), -1, np.int64)
@@ -116,12 +117,12 @@ def _distinct(masks: Array) -> Array:
 
 
 class _Tables:
-    """Two automata over rows with one of `masks`, as tables.
+    """Two automata, as tables, over rows whose masks are in `masks`.
 
-    `before[state, symbol]` is the state before a row, given the state after it; a symbol is the place of the
-    row's mask, or `separator`. State 0 is the end of a partition. State and symbol are a step, whose number is their
-    cell in `before`. `then[place, step]` is the next place in the pattern, place 0 in front of a match; `labels`
-    (-1: the row is in no match) and `starts` (whether a match starts here) have one entry a cell of `then`.
+    `before[state, symbol]` is the state before a row, given the state after it; a symbol is the index of the row's
+    mask, or `separator`. State 0 is the end of a partition. A state and a symbol are a step, whose number is their cell
+    in `before`. `then[place, step]` is the next place in the pattern; place 0 is before a match. `labels` (-1: the row
+    is in no match) and `starts` (whether a match starts here) have one entry per cell of `then`.
     """
 
     def __init__(self, masks: Array, end: State, places: int) -> None:
@@ -148,7 +149,7 @@ class _Tables:
         return symbols.take(masks)
 
     def fill(self, steps: Index) -> None:
-        """Lay out what these steps lead to; those that never come are left out."""
+        """Fill in the successors of these steps; steps that never occur are left out."""
         for number in steps[~self._filled[steps]].tolist():
             self._filled[number] = True
             state, symbol = divmod(number, self.separator + 1)
@@ -164,8 +165,9 @@ class _Tables:
 
 
 def _reached(end: State, masks: Sequence[int]) -> tuple[list[State], list[list[int]]]:
-    """The states in front of rows with these masks, from the end of a partition on; for each, which state a row with
-    each mask leads to."""
+    """The states before rows with these masks, going back from the end of a partition; and for each state, which state
+    a row with each mask leads to.
+    """
     numbers = {end.bits: 0}
     found, rows = [end], []
     for state in found:
@@ -183,7 +185,7 @@ def _reached(end: State, masks: Sequence[int]) -> tuple[list[State], list[list[i
 
 
 def _traced(table: Index, symbols: Numbers, first: int) -> Numbers:
-    """Per symbol the cell of (state before it, symbol) in `table`, which holds the state after it."""
+    """For each symbol, the cell (state before it, symbol) of `table`, which holds the state after it."""
     states, kinds = table.shape
     flat = table.ravel() * kinds
     length = max(64, int(np.sqrt(len(symbols) / 2)))
@@ -203,13 +205,13 @@ def _traced(table: Index, symbols: Numbers, first: int) -> Numbers:
 
 
 def _begins(flat: Index, columns: Numbers, states: int, first: int) -> Index:
-    """The state that each block begins in: the one that the block in front of it ends in."""
+    """The state in which each block begins, which is the one that the preceding block ends in."""
     ends = _ends(flat, columns[-_FORGOTTEN:], states)
     forgetful: Bools = (ends == ends[0]).all(axis=0)
     begins: Index = np.concatenate([np.array([first], np.intp), ends[0, :-1]])
     if forgetful[:-1].all():
         return begins
-    # Blocks whose end depends on their begin go on from every state.
+    # Blocks whose end depends on their beginning advance from every state.
     others = np.flatnonzero(~forgetful[:-1])
     kinds = len(flat) // states
     after = _ends(flat, columns[:, others], states)
@@ -219,7 +221,7 @@ def _begins(flat: Index, columns: Numbers, states: int, first: int) -> Index:
 
 
 def _ends(flat: Index, columns: Numbers, states: int) -> Index:
-    """Where each block ends, from each of the states."""
+    """The state in which each block ends, from each of the given states."""
     kinds = len(flat) // states
     ends: Index = np.broadcast_to(np.arange(states, dtype=np.intp)[:, None] * kinds, (states, columns.shape[1]))
     for column in columns:

@@ -1,9 +1,9 @@
 """DEFINE conditions: which part needs only the row itself, and how the rest is tested inside the search.
 
-A condition is split at its ANDs. Local parts (own row, PREV and NEXT of it) are computed for all rows at once and
-become one bit a row. The rest depends on the mapping so far: it is compiled to a small Python function over immutable
-registers (the rows that LAST and FIRST need, running aggregates). The source text of that function is made from the
-checked tree alone: names are generated and every value of the trigger goes in as an object, never as text.
+A condition is split at its ANDs. Local parts (the row itself, PREV and NEXT of it) are computed for all rows at once
+and become one bit per row. The rest depends on the mapping so far: it is compiled to a small Python function over
+immutable registers (the rows that LAST and FIRST need, running aggregates). The source of that function is generated
+only from the checked tree: names are generated, and every value of the trigger is passed as an object, never as text.
 """
 
 import math
@@ -35,9 +35,10 @@ from candlewright_cep.vector import constant
 
 Labels = frozenset[str] | None
 Registers = tuple[Any, ...]
-#: (registers, row, first row of the match, match number) -> registers with the row mapped, or None: condition not met.
+#: (registers, row, first row of the match, match number) -> registers with the row mapped, or None if the condition is
+#: not true.
 Trial = Callable[[Registers, int, int, int], Registers | None]
-#: (registers, first row of the match, match number) -> the points of a variable's outlook, None for NULL.
+#: (registers, first row of the match, match number) -> the values of an outlook's points, None for NULL.
 Known = Callable[[Registers, int, int], tuple[Any, ...]]
 Bound = tuple[list[Trial | None], list[Known | None]]
 
@@ -62,8 +63,10 @@ class History:
 
 @dataclass(slots=True)
 class PathCode:
-    """The compiled path conditions of all variables. `make(lists, base)` binds them to the hoisted columns' values: the
-    trials, and what the points of `outlooks` are. `steady`: the variables whose rows change no register."""
+    """The compiled path conditions of all variables. `make(lists, base)` binds them to the values of the hoisted
+    columns and returns the trials and the values of the points of `outlooks`. `steady`: the variables whose rows
+    change no register.
+    """
 
     initial: Registers
     hoisted: list[Expression]
@@ -75,14 +78,14 @@ class PathCode:
 
 @dataclass(slots=True)
 class Conditions:
-    """`local[v]`: the row expression of variable number v, None = always true."""
+    """`local[v]`: the row expression of variable number v, None if it is always true."""
 
     local: list[Expression | None]
     path: PathCode | None
 
     @property
     def lookahead(self) -> int:
-        """How many rows after a row its conditions look at."""
+        """How many rows after a row its conditions read."""
         expressions = [node for node in self.local if node is not None]
         if self.path is not None:
             expressions += self.path.hoisted
@@ -99,7 +102,9 @@ class Conditions:
 
 
 def localised(node: Expression, variable: str) -> Expression:
-    """The condition with everything that is the row itself, while it is tested as `variable`, written as such."""
+    """The condition while a row is tested as `variable`, with every navigation to that row itself written as a row
+    expression.
+    """
 
     def change(part: Expression) -> Expression | None:
         if not isinstance(part, Navigation) or not part.last or part.offset:
@@ -140,7 +145,7 @@ def compile_conditions(variables: Sequence[str], definitions: Mapping[str, Expre
 
 @dataclass(slots=True)
 class _Place:
-    """Where an expression is evaluated: at row `row` (a Python name), `label` the name or None of its variable."""
+    """Where an expression is evaluated: at row `row` (a Python name); `label` is the name of its variable, or None."""
 
     row: str
     delta: int = 0
@@ -155,7 +160,7 @@ class _Source:
     lines: list[str] = field(default_factory=list)
     indent: int = _OUTERMOST
     names: int = 0
-    #: Cells that every later line can use, by what they hold; and names that never hold None.
+    #: Values that every later line can use, by what they hold; and names that never hold None.
     known: dict[str, str] = field(default_factory=dict)
     present: set[str] = field(default_factory=set)
 
@@ -167,7 +172,7 @@ class _Source:
         return f"t{self.names}"
 
     def cell(self, text: str) -> str:
-        """The name that holds a cell of a column."""
+        """The name that holds the value of a column at a row."""
         found = self.known.get(text)
         if found is None:
             found = self.fresh()
@@ -177,11 +182,11 @@ class _Source:
         return found
 
     def missing(self, names: Sequence[str], word: str = "is", join: str = "or") -> list[str]:
-        """A test for None of each name that may hold it, with `join` after it."""
+        """A test of each name that may hold None, followed by `join`."""
         return [f"{name} {word} None {join}" for name in dict.fromkeys(names) if name not in self.present]
 
 
-#: Python takes 100 levels of indentation.
+#: Python allows 100 levels of indentation.
 _MOST_INDENTED = 60
 _COMPARE = {"=": "==", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
@@ -200,7 +205,7 @@ class _Generator:
             if condition is not None:
                 self._gather(condition)
 
-    # Registers are keyed: ("last", labels, k), ("first", labels, k), ("fold", aggregation, i), ("history",).
+    # Registers have the keys ("last", labels, k), ("first", labels, k), ("fold", aggregation, i) and ("history",).
 
     def _register(self, key: tuple[Any, ...], initial: Any) -> None:
         if key not in self.registers:
@@ -252,7 +257,9 @@ class _Generator:
         )  # fmt: skip
 
     def _known(self, outlook: Outlook, variable: str) -> list[str]:
-        """The values of an outlook's points. They are the same at every row, so that the first one stands for all."""
+        """The values of an outlook's points. They are the same at every row of the loop, so the first row stands for
+        all.
+        """
         source = _Source()
         source.add("r = s")
         values = [self._value(source, point, _Place("r"), variable) for point in outlook.points]
@@ -320,13 +327,13 @@ class _Generator:
         return self.columns.setdefault(node, f"c{len(self.columns)}")
 
     def _require(self, source: _Source, node: Expression, variable: str) -> None:
-        """Leave the trial unless the condition is TRUE."""
+        """Emit a return unless the condition is TRUE."""
         found = source.fresh()
         self._hold(source, node, variable, found)
         source.add(f"if not {found}: return None")
 
     def _hold(self, source: _Source, node: Expression, variable: str, found: str) -> None:
-        """Set `found` to whether a condition is TRUE: what else it may be makes no difference here."""
+        """Emit code that sets `found` to whether a condition is TRUE; FALSE and NULL need not be distinguished here."""
         function = node.function if isinstance(node, Apply) else ""
         arguments = node.arguments if isinstance(node, Apply) else ()
         if function in ("AND", "OR"):
@@ -429,7 +436,7 @@ class _Generator:
             for argument in reversed(arguments[:-1]):
                 source.add(f"if {argument} is not None: {found} = {argument}")
         elif node.function == "CASE":
-            # From the last branch to the first: the first that holds is assigned last.
+            # From the last branch to the first, so that the first branch that holds is assigned last.
             source.add(f"{found} = {arguments[-1]}")
             for index in range(len(arguments) - 3, -1, -2):
                 source.add(f"if {arguments[index]} is True: {found} = {arguments[index + 1]}")
@@ -446,7 +453,7 @@ class _Generator:
         return found
 
     def _simple(self, node: Apply, arguments: list[str]) -> str | None:
-        """Python text for functions that mean the same there."""
+        """Python text for functions that have the same meaning in Python."""
         name = node.function
         types = [argument.type for argument in node.arguments]
         if name in _COMPARE and not is_array(types[0]):
@@ -486,7 +493,7 @@ class _Generator:
 
 
 def _inlined(node: Aggregation, state: list[str], arguments: list[str]) -> tuple[str, str] | None:
-    """The step and the value of the plainest aggregates as text; the same as their `Fold`."""
+    """The step and the value of the simplest aggregates as text; equivalent to their `Fold`."""
     value = arguments[0] if arguments else ""
     if node.function == "COUNT":
         return f"if {value} is not None: {state[0]} += 1" if value else f"{state[0]} += 1", state[0]
@@ -517,7 +524,7 @@ def _in(value: Any, *options: Any) -> bool | None:
 
 
 def _between(value: Any, low: Any, high: Any) -> bool | None:
-    """Where one of them is NULL: FALSE when a bound that is known decides alone."""
+    """For NULL arguments: FALSE if a known bound decides alone, otherwise NULL."""
     is_outside = value is not None and ((low is not None and value < low) or (high is not None and value > high))
     return False if is_outside else None
 
@@ -527,7 +534,7 @@ def _within_64_bits(value: int) -> int | None:
 
 
 def _general(node: Apply) -> Callable[..., Any]:
-    """Any other function: the vectorised form over one value."""
+    """Any other function: its vectorised form applied to single values."""
     types = [argument.type for argument in node.arguments]
 
     def run(*values: Any) -> Any:

@@ -1,12 +1,13 @@
-"""Rows that a search need not try one by one.
+"""Finds rows that a search need not try one by one.
 
 Two questions are answered for many rows at once, from the minimum and maximum of blocks of rows:
 
 - Inside a loop that changes nothing any condition reads (`B*` in `A B*? C`): at which row can anything other than
-  another iteration happen next? The search jumps there.
-- Which starts can never match, because no row within reach meets what every match requires? They are skipped.
+another iteration happen next? The search jumps there.
+- Which starts can never match, because no row within reach meets a condition that every match requires? They are
+skipped.
 
-Only work that would have failed is left out, so results do not change.
+Only work that would have failed is skipped, so results do not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,24 +23,25 @@ from candlewright_cep.matching.outlooks import AMONG, Among, Outlook, at_start
 from candlewright_cep.types import Kind
 from candlewright_cep.vector import Array, Bools, Index, Vector
 
-#: A block holds 2 ** _FAN_BITS rows, or as many blocks of the level below.
+#: A block holds 2 ** _FAN_BITS rows, or this many blocks of the level below.
 _FAN_BITS = 8
-#: More blocks than this are looked through one level higher.
+#: More blocks than this are scanned one level higher.
 _MOST_BLOCKS = 512
-#: How many variables are judged at a start.
+#: At most this many variables are judged at a start.
 _MOST_JUDGED = 8
 _NO: Bools = np.zeros(1, np.bool_)
 _YES: Bools = np.ones(1, np.bool_)
-#: More than the rounding of sums and means of any number of rows comes to, as a part of them.
+#: An upper bound of the relative rounding error of sums and means of any number of rows.
 _ROUNDING = 1e-8
-#: Sums past this may leave the range of doubles.
+#: Sums past this may overflow a double.
 _HUGE = 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A place from which `candidate` leads back to itself: the only way on until a row that the loop's variable may
-    refuse, or that one of the variables `exits` may take."""
+    """A place from which `candidate` leads back to itself. It is the only continuation until a row that the loop's
+    variable may refuse, or that one of the variables `exits` may take.
+    """
 
     candidate: Candidate
     exits: tuple[int, ...]
@@ -47,9 +49,12 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """What can be foreseen of one pattern. `starts`: the variables that can be judged from the first row of a match,
-    with the outlook of their path conditions there; `outlooks`: those of all variables inside a loop;
-    `has_condition[v]`: whether variable v has a local condition; `columns`: the row expressions that are needed."""
+    """What can be foreseen for one pattern.
+
+    `starts`: the variables that can be judged from the first row of a match, with the outlook of their path conditions
+    there; `outlooks`: those of all variables inside a loop; `has_condition[v]`: whether variable v has a local
+    condition; `columns`: the row expressions that are needed.
+    """
 
     loops: dict[int, Loop]
     starts: dict[int, Outlook | None]
@@ -60,7 +65,7 @@ class Foresight:
 
     @staticmethod
     def of(conditions: Conditions, variables: Sequence[str], automaton: Automaton) -> "Foresight | None":
-        """None where nothing can be foreseen."""
+        """None if nothing can be foreseen."""
         path = conditions.path
         outlooks = (None,) * len(variables) if path is None else path.outlooks
         loops = _loops(conditions, outlooks, automaton)
@@ -120,7 +125,7 @@ def _starts(conditions: Conditions, variables: Sequence[str], automaton: Automat
 
 
 def _reached(automaton: Automaton, places: list[int], missing: frozenset[int]) -> set[int]:
-    """The places reachable from these without the `missing` variables."""
+    """The places reachable from `places` without the `missing` variables."""
     found = set(places)
     pending = list(found)
     while pending:
@@ -151,7 +156,7 @@ def _span_of(vector: Vector) -> Span:
 
 
 def _cut(values: Array, begin: int, end: int) -> Array:
-    """A part of `values`, which has one entry a row or one for all rows."""
+    """A slice of `values`, which has one entry per row or one for all rows."""
     return values[begin:end] if len(values) > 1 else values
 
 
@@ -162,7 +167,8 @@ def _cut_span(span: Span, begin: int, end: int) -> Span:
 @dataclass(frozen=True, slots=True)
 class _Level:
     """Blocks of rows. `some`, `every`: whether some or every row of the block meets the variable's local condition;
-    None without one. `spans`: of the rows that do."""
+    None without one. `spans`: over the rows that meet it.
+    """
 
     some: Bools | None
     every: Bools | None
@@ -206,7 +212,7 @@ class _Variable:
         return self._levels[number]
 
     def count(self, rows: Index) -> Index:
-        """How many rows before each of these meet the variable's local condition."""
+        """For each of these rows, how many preceding ones meet the variable's local condition."""
         if self.rows.some is None:
             return rows
         if self._counts is None:
@@ -214,7 +220,9 @@ class _Variable:
         return self._counts[rows]
 
     def first(self, low: int, high: int, points: Sequence[Span], *, takes: bool) -> int:
-        """The first row from `low` to `high` that the variable may take (`takes`), or may refuse; `high` if none."""
+        """The first row from `low` to `high` that the variable may take (if `takes`, otherwise may refuse); `high` if
+        there is none.
+        """
         level = 0
         while (high - low) >> _FAN_BITS * level > _MOST_BLOCKS:
             level += 1
@@ -245,10 +253,10 @@ class _Variable:
 
 
 class Prospects:
-    """A foresight over the rows of one batch, the first of which has the number `origin`.
+    """A foresight over the rows of one batch, whose first row has the number `origin`.
 
-    `vector`: the values of a row expression; `masks`: see the automaton; `times`: ascending, or None if WITHIN cannot
-    go by them.
+    `vector`: returns the values of a row expression; `masks`: see `automaton`; `times`: ascending, or None if WITHIN
+    cannot use them.
     """
 
     def __init__(
@@ -289,8 +297,9 @@ class Prospects:
         return found
 
     def skip(self, place: int, row: int, stop: int, *, registers: Registers, start: int, number: int) -> int:
-        """The first row from `row` at which something other than another iteration of the loop at `place` can happen;
-        at most `stop`."""
+        """The first row from `row` on at which something other than another iteration of the loop at `place` can
+        happen; at most `stop`.
+        """
         loop = self.foresight.loops[place]
         low, high = row - self.origin, stop - self.origin
         for variable in (loop.candidate.variable, *loop.exits):
@@ -303,7 +312,8 @@ class Prospects:
 
     def hopeful(self, first: int, end: int, stop: int, *, within: int | None) -> list[int]:
         """The starts from `first` to `end` that may match. Rows are known up to `stop`, which includes all rows within
-        the time limit of these starts."""
+        the time limit of these starts.
+        """
         low, high, last = first - self.origin, end - self.origin, stop - self.origin
         firsts = np.arange(low, high)
         ends = np.full(high - low, last)
@@ -326,8 +336,9 @@ class Prospects:
         return found
 
     def _first_picks(self, outlook: Outlook, variable: _Variable, low: int, last: int) -> Index:
-        """Per row from `low` to `last` the first row, from it on, that the variable may take by the value of any row
-        between: at or before the first one that it can take in a match that starts there."""
+        """For each row from `low` to `last`: the first row, from it on, that the variable may take given any value read
+        between the two. No match that starts there can take an earlier row.
+        """
         assert outlook.picked is not None
         values = _cut_span(self._span(outlook.picked), low, last)
         levels = [[_cut_span(span, low, last) for span in variable.rows.spans]]
@@ -345,7 +356,7 @@ class Prospects:
         return firsts
 
     def _among(self, part: Among, firsts: Index, ends: Index) -> Span:
-        """What may come of the rows from `firsts[i]` to `ends[i]`."""
+        """The span of what `part` may be over the rows from `firsts[i]` to `ends[i]`."""
         if part.argument is None:
             return Span(np.zeros(len(firsts)), (ends - firsts).astype(np.float64), _NO)
         span = self._span(part.argument)
@@ -356,7 +367,7 @@ class Prospects:
             known = span.low <= span.high
             if not (np.maximum(np.abs(span.low), np.abs(span.high))[known] < _HUGE).all():
                 return UNKNOWN
-            with np.errstate(invalid="ignore"):  # of windows without a value
+            with np.errstate(invalid="ignore"):  # Windows without a value give NaN.
                 low, high = low - _ROUNDING * np.abs(low), high + _ROUNDING * np.abs(high)
         return Span(low, high, _YES)
 
@@ -378,7 +389,7 @@ def _reader(rows: Sequence[Span], points: Sequence[Span], among: Sequence[Span])
 
 
 def _paired(span: Span, half: int) -> Span:
-    """Of twice as many rows from each one on, as far as there are so many."""
+    """The span over twice as many rows from each row on, for rows that have that many after them."""
     gaps = span.gaps if len(span.gaps) == 1 else span.gaps[:-half] | span.gaps[half:]
     return Span(np.minimum(span.low[:-half], span.low[half:]), np.maximum(span.high[:-half], span.high[half:]), gaps)
 
@@ -388,7 +399,7 @@ def _taken(span: Span, places: Index) -> Span:
 
 
 def _sums(span: Span, firsts: Index, ends: Index) -> Span:
-    """Between what the sums of some of the rows from `firsts[i]` to `ends[i]` (exclusive) lie, but for rounding."""
+    """Bounds of the sum of any subset of the rows from `firsts[i]` to `ends[i]` (exclusive), up to rounding."""
     begin, end = int(firsts[0]), int(ends[-1])
     totals = [
         np.concatenate([np.zeros(1), np.cumsum(step(values[begin:end], 0))])
@@ -397,7 +408,7 @@ def _sums(span: Span, firsts: Index, ends: Index) -> Span:
     if not (-totals[0][-1] < _HUGE and totals[1][-1] < _HUGE):
         return UNKNOWN
     least, most = (total[ends - begin] - total[firsts - begin] for total in totals)
-    # What the differences of long sums have lost.
+    # Allow for the rounding error in the difference of two long sums.
     return Span(least + _ROUNDING * totals[0][-1], most + _ROUNDING * totals[1][-1], _YES)
 
 

@@ -1,8 +1,8 @@
-"""What a condition can be over many rows, given the minimum and maximum of each value that it reads.
+"""Interval arithmetic: what a condition can be over many rows, given the minimum and maximum of each value it reads.
 
-The arithmetic encloses: whatever the rows hold, the values of an expression are within its span. Floating-point
-operations are monotone in each operand, so the ends of a span follow from the ends of its parts. Integers and times are
-held as doubles, widened to the next double where these are not exact.
+The result encloses the true values: whatever the rows hold, the values of an expression are within its span.
+Floating-point operations are monotone in each operand, so the ends of a span follow from the ends of its parts.
+Integers and times are held as doubles, widened to the next double where these are not exact.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,9 @@ _MIRRORED = {">": "<", ">=": "<="}
 
 
 class Span(NamedTuple):
-    """Values between `low` and `high`, one pair an entry; `gaps`: some may be NULL or NaN. An entry without values has
-    `low` above `high`."""
+    """Values between `low` and `high`, one pair per entry; `gaps`: some values may be NULL or NaN. An entry without
+    values has `low` above `high`.
+    """
 
     low: Array
     high: Array
@@ -32,7 +33,7 @@ class Span(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """Whether a condition may be TRUE for some row of each entry, and whether it must be for all of them."""
+    """Whether a condition may be TRUE for some row of each entry, and whether it must be TRUE for all of them."""
 
     may: Bools
     must: Bools
@@ -49,7 +50,7 @@ def is_measured(kind: SqlType) -> bool:
 
 
 def is_telling(node: Expression) -> bool:
-    """Whether spans can ever decide a condition whose leaves are columns and constants."""
+    """Whether spans can ever decide a condition over columns and constants."""
     if not isinstance(node, Apply):
         return isinstance(node, Column)
     if node.function == "AND":
@@ -66,14 +67,14 @@ def _has_span(node: Expression) -> bool:
 
 
 def of_value(value: Any) -> Span:
-    """One value; None is NULL."""
+    """The span of one value; None is NULL."""
     if value is None or value != value:
         return Span(np.array([np.inf]), np.array([-np.inf]), _YES)
     return widened(np.array([float(value)]), is_exact=isinstance(value, float))
 
 
 def widened(values: Array, *, is_exact: bool) -> Span:
-    """The spans of numbers given as doubles; integers past 53 bits span the doubles next to them."""
+    """The spans of numbers given as doubles; an integer past 53 bits spans the doubles next to it."""
     if is_exact or not len(values) or float(np.abs(values).max()) < _EXACT:
         return Span(values, values, _NO)
     inexact = np.abs(values) >= _EXACT
@@ -82,7 +83,7 @@ def widened(values: Array, *, is_exact: bool) -> Span:
 
 
 def truth(node: Expression, read: Read) -> Truth:
-    """`read` gives the spans of the columns."""
+    """Evaluate a condition over spans. `read` returns the spans of a column."""
     if isinstance(node, Column) and node.type.kind is Kind.BOOLEAN:
         span = read(node.index)
         return Truth(span.high >= 1, (span.low >= 1) & ~span.gaps)
@@ -164,7 +165,7 @@ def _span(node: Expression, read: Read) -> Span:
 
 
 def _operation(node: Expression) -> Callable[..., Span] | None:
-    """How the spans of a function's arguments give its own; None where that is not known."""
+    """A function from the spans of the arguments to the span of the result; None if the operation is not supported."""
     if not isinstance(node, Apply) or not all(part.type.is_measured for part in node.arguments):
         return None
     is_double = node.type.kind is Kind.DOUBLE
@@ -179,7 +180,7 @@ def _operation(node: Expression) -> Callable[..., Span] | None:
 
 
 def _sound(span: Span) -> Span:
-    """NaN as an end (infinity less infinity) means nothing is known; with an infinite end a value may be NaN."""
+    """A NaN bound (infinity minus infinity) means that nothing is known; with an infinite bound a value may be NaN."""
     finite = np.isfinite(span.low) & np.isfinite(span.high)
     if finite.all():
         return span
@@ -188,7 +189,7 @@ def _sound(span: Span) -> Span:
 
 
 def _whole(span: Span) -> Span:
-    """Integers: inexact past 53 bits, NULL past 64."""
+    """Integers are inexact past 53 bits, and NULL past 64."""
     low, high = span.low, span.high
     inexact = (low <= -_EXACT) | (high >= _EXACT)
     if not inexact.any():

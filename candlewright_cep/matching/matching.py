@@ -24,7 +24,7 @@ LESS_WORK = "add WITHIN, bound the quantifiers, give loops a condition or skip p
 
 @dataclass(frozen=True, slots=True)
 class MatchRows:
-    """The result: per row the input row that plain columns come from, and the measures' values.
+    """The result: for each row the input row of its plain columns, and the values of the measures.
 
     `matches` numbers the matches of this result from 0 (-1: an unmatched row).
     """
@@ -35,13 +35,13 @@ class MatchRows:
 
 
 def masks(conditions: Conditions, values: RowValues, length: int) -> list[int]:
-    """Per row the bits of the variables whose local condition is met."""
+    """For each row, the bits of the variables whose local condition is true."""
     found = mask_array(conditions, values, length)
     return list(found.tobytes()) if found.dtype == np.uint8 else found.tolist()
 
 
 def mask_array(conditions: Conditions, values: RowValues, length: int) -> Array:
-    """The same as an array of 8 or 64 bits a row."""
+    """The same as an array of 8 or 64 bits per row."""
     count = len(conditions.local)
     kind: Any = np.uint8 if count <= 8 else np.int64
     always = sum(1 << number for number, node in enumerate(conditions.local) if node is None)
@@ -61,7 +61,7 @@ def bound_path(conditions: Conditions, values: RowValues, base: int) -> Bound:
 
 
 def find(plan: RecognizePlan, column: Columns, length: int, *, bounds: Bounds) -> Matches:
-    """All matches of a sorted input. Raises SkipFailed; TriggerRejected when the work passes a limit."""
+    """All matches of a sorted input. Raises SkipFailed, and TriggerRejected if the work exceeds a limit."""
     values = RowValues(column, length, bounds)
     mask_values = mask_array(plan.conditions, values, length)
     tests, known = bound_path(plan.conditions, values, 0)
@@ -111,7 +111,7 @@ def evaluate_matches(
 
 
 def _outputs(plan: RecognizePlan, mapping: Mapping, starts: Index, excluded: Array) -> tuple[Outputs, Index]:
-    """The result rows in order of matches, and the input row of each."""
+    """The result rows in the order of matches, and the input row of each."""
     matches = np.arange(len(starts), dtype=np.int64)
     if not plan.is_all_rows:
         last = np.where(mapping.sizes > 0, mapping.firsts + mapping.sizes - 1, -1)
@@ -127,7 +127,7 @@ def _outputs(plan: RecognizePlan, mapping: Mapping, starts: Index, excluded: Arr
 
 
 def _with_unmatched(shown: Index, starts: Index, matches: Index, measures: list[Vector], unmatched: Index) -> MatchRows:
-    """Unmatched rows stand where a match that starts at them would stand."""
+    """Unmatched rows come where a match that starts at them would come."""
     keys = np.concatenate([starts[matches], unmatched])
     order = np.argsort(keys, kind="stable")
     rows = np.concatenate([shown, unmatched])[order]

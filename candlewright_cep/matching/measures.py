@@ -29,7 +29,8 @@ Labels = frozenset[str] | None
 class Mapping:
     """All mapped rows of all matches, one after another ("positions").
 
-    `rows` and `labels` (variable numbers) per position; match i covers `firsts[i]` to `firsts[i] + sizes[i]`.
+    `rows` and `labels` (variable numbers) have one entry per position; match i covers `firsts[i]` to `firsts[i] +
+    sizes[i]`.
     """
 
     rows: Index
@@ -37,13 +38,13 @@ class Mapping:
     firsts: Index
     sizes: Index
     numbers: Index
-    # Per match the rows that PREV and NEXT may reach, where that is not the whole partition.
+    # For each match the rows that PREV and NEXT may reach, if that is not the whole partition.
     reach: tuple[Index, Index] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """One entry a result row: its match, and the position of its current row (-1: the match is empty)."""
+    """One entry per result row: its match, and the position of its current row (-1: the match is empty)."""
 
     matches: Index
     positions: Index
@@ -92,7 +93,7 @@ class MeasureValues:
     # -- which rows -----------------------------------------------------------------------------------------------
 
     def _members(self, labels: Labels) -> tuple[Index, Index]:
-        """Positions with one of the labels, and how many of them are before each position (one entry more)."""
+        """Positions with one of the labels, and how many of them precede each position (with one extra entry)."""
         found = self._sets.get(labels)
         if found is None:
             count = len(self._mapping.rows)
@@ -145,7 +146,7 @@ class MeasureValues:
         return np.where(inside, target, -1)
 
     def _labels_at(self, positions: Index, delta: int) -> Vector:
-        """The variable of the row `delta` away in the same match; NULL outside of it."""
+        """The variable of the row `delta` away in the same match; NULL outside the match."""
         matches = self._outputs.matches
         target = positions + delta
         first = self._mapping.firsts[matches]

@@ -1,6 +1,6 @@
 """Path conditions in a form that can be judged for many rows at once.
 
-Inside a loop whose rows no condition reads, a condition compares the tested row with values that stay the same. At the
+Inside a loop whose rows no condition reads, a condition compares the tested row with values that do not change. At the
 start of a match, conditions that read only its first row can be judged before anything is tried.
 """
 
@@ -26,14 +26,17 @@ from candlewright_cep.matching.intervals import is_measured, is_telling
 
 #: Column AMONG + i of an outlook's condition is `among[i]`.
 AMONG = 1 << 20
-#: Aggregates whose value lies between the least and the greatest argument, up to rounding.
+#: Aggregates whose value is between the least and the greatest argument, up to rounding.
 _BETWEEN = ("MIN", "MAX", "AVG", "ANY_VALUE", "FIRST_VALUE", "LAST_VALUE")
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """What is made of the values that `argument` has at some rows of the match: `kind` VALUE is one of them or between
-    two, AVG the same but for rounding, SUM the sum of some, COUNT how many there are (without argument of rows)."""
+    """A value computed from `argument` at unknown rows of the match.
+
+    `kind` VALUE: the value of one row, or between those of two; AVG: the same up to rounding; SUM: the sum of some
+    rows; COUNT: how many values there are (of rows, without argument).
+    """
 
     kind: str
     argument: Expression | None
@@ -41,8 +44,9 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A condition in which column i is `rows[i]` of the tested row and column -1 - i is `points[i]`, which is the same
-    for all tested rows. A `Label` stands for what cannot be judged."""
+    """A condition in which column i is `rows[i]` at the tested row, and column -1 - i is `points[i]`, which is the same
+    for all tested rows. A `Label` stands for a part that cannot be judged.
+    """
 
     condition: Expression
     rows: tuple[Expression, ...]
@@ -51,19 +55,22 @@ class Outlook:
 
     @property
     def picked(self) -> Expression | None:
-        """The row expression of which the condition reads nothing but one row's value, beside the tested row."""
+        """The row expression whose value at one other row is all that the condition reads besides the tested row; else
+        None.
+        """
         is_one = len(self.among) == 1 and not self.points and self.among[0].kind == "VALUE"
         return self.among[0].argument if is_one else None
 
     @property
     def columns(self) -> tuple[Expression, ...]:
-        """The row expressions that are read at other rows than a point's."""
+        """The row expressions that are read at rows other than a point's."""
         return (*self.rows, *(part.argument for part in self.among if part.argument is not None))
 
 
 def in_loop(condition: Expression, variable: str) -> Outlook | None:
-    """The condition of `variable` while the rows before the tested one change nothing it reads; None if spans can never
-    decide it. Its points are path expressions."""
+    """The condition of `variable` while the rows before the tested one change nothing that it reads; None if spans can
+    never decide it. Its points are path expressions.
+    """
 
     def is_settled(node: Expression) -> bool:
         if isinstance(node, Navigation):
@@ -83,7 +90,8 @@ def in_loop(condition: Expression, variable: str) -> Outlook | None:
 
 def at_start(condition: Expression, first: str, *, is_once: bool) -> Outlook | None:
     """The condition of a variable when `first` is the variable of the first row, and of no other row if `is_once`. Its
-    points are row expressions at the first row; what it reads of other rows is somewhere in the match."""
+    points are row expressions at the first row; values of other rows may come from anywhere in the match.
+    """
 
     def point(node: Expression) -> Expression | None:
         if isinstance(node, Navigation):
@@ -104,7 +112,7 @@ def at_start(condition: Expression, first: str, *, is_once: bool) -> Outlook | N
 
 
 def _among(node: Expression) -> Among | None:
-    """What a navigation or an aggregate makes of rows of the match."""
+    """How a navigation or an aggregate depends on rows of the match; None if that cannot be judged."""
     if isinstance(node, Navigation):
         if not is_local(node.argument) or isinstance(node.argument, Constant) or not is_measured(node.type):
             return None

@@ -1,6 +1,6 @@
-"""The values that path conditions read, for the rows of one partition on a stream that the search still needs.
+"""The values that path conditions read, for the rows of one partition of a stream that the search still needs.
 
-They are computed once, when a row is tested, instead of for all retained rows with every batch.
+They are computed once, when a row is tested, not for all retained rows with every batch.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class _Tail:
 class PathValues:
     """`lists`: the hoisted expressions of the conditions, for the trials; `first`: the number of their first row.
 
-    The arrays serve the foresight: masks, times, and the columns it names (None without a foresight).
+    The arrays are for the foresight: masks, times, and the columns that it names (None without a foresight).
     """
 
     def __init__(self, first: int, hoisted: int, columns: Sequence[Expression] | None) -> None:
@@ -67,7 +67,7 @@ class PathValues:
         return Vector(node.type, values.values, valid.values)
 
     def add(self, lists: Sequence[Sequence[Any]], columns: Sequence[Vector], masks: Array, *, times: Array) -> None:
-        """Of further rows."""
+        """Append the values of further rows."""
         for own, further in zip(self.lists, lists, strict=True):
             own.extend(further)
         for (values, valid), column in zip(self._columns.values(), columns, strict=True):
@@ -79,7 +79,7 @@ class PathValues:
         self.end += len(masks)
 
     def forget(self, row: int) -> None:
-        """Rows before this one are not needed any more."""
+        """Drop rows before this one, which are no longer needed."""
         count = row - self.first
         if count <= 0:
             return

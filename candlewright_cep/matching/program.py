@@ -1,7 +1,7 @@
 """A row pattern as a small program, and the order in which its instructions are tried.
 
-Instructions: TAKE maps the current row to a variable; SPLIT tries its targets in order; START and END are the
-anchors; ACCEPT is a match.
+The instructions are those of a backtracking regular-expression machine: TAKE maps the current row to a variable; SPLIT
+tries its targets in order; START and END are the anchors; ACCEPT is a match.
 """
 
 import enum
@@ -87,7 +87,7 @@ def may_be_empty(pattern: Pattern) -> bool:
 
 
 def is_single(pattern: Pattern) -> bool:
-    """Whether it matches in one way at most, wherever it begins."""
+    """Whether the pattern matches in at most one way, wherever it begins."""
     match pattern:
         case Concatenation(parts):
             return all(is_single(part) for part in parts)
@@ -212,10 +212,10 @@ class _Compiler:
             self.code[jump].targets = (self.here,)
 
     def permuted(self, parts: tuple[Pattern, ...], *, excluded: bool, before: tuple[Pattern, ...] = ()) -> None:
-        """`before` and all orders of `parts`, by list position.
+        """`before` followed by all orders of `parts`, by list position.
 
-        Orders share a beginning that matches in one way only. All ways of any other come before the next order, so that
-        each order has it for itself.
+        Orders share a prefix only if it matches in one way. Otherwise all ways of one order come before the next order,
+        so each order has its own copy.
         """
         if len(parts) == 1:
             for part in (*before, *parts):
@@ -263,7 +263,7 @@ class _Compiler:
 
 
 def compile_pattern(pattern: Pattern, variables: tuple[str, ...], limits: Limits, *, at: Position) -> Program:
-    """Raises TriggerRejected when the program would be too long."""
+    """Raises TriggerRejected if the program would be too long."""
     compiler = _Compiler({name: number for number, name in enumerate(variables)}, limits, at)
     compiler.pattern(pattern, excluded=False)
     compiler.emit(Instruction(Op.ACCEPT))
@@ -276,8 +276,8 @@ def closure(
     """The TAKE and ACCEPT instructions reachable from `start` without taking a row, most preferred first; and how many
     steps it took to find them.
 
-    With `open_end` it is not known yet whether a row follows: an END anchor is in the list for itself.
-    An instruction counts where it is reached first: a further iteration that takes no row leads nowhere.
+    With `open_end` it is not known yet whether a row follows, so an END anchor is listed as itself. An instruction
+    counts where it is first reached: a further iteration that takes no row leads nowhere.
     """
     found: dict[int, None] = {}
     seen: set[int] = set()

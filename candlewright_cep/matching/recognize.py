@@ -1,4 +1,4 @@
-"""Row pattern recognition as a plan: the checked form of one MATCH_RECOGNIZE."""
+"""The plan of one checked MATCH_RECOGNIZE."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,9 +52,10 @@ class MeasurePlan:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class RecognizePlan:
-    """`columns` are the input columns behind the output: partition columns (ONE ROW), or all in their output order
-    with the measures after the first `measures_at` of them. `computed` are columns that the pattern reads after
-    those of its input: indicators over the rows of the partition."""
+    """`columns` are the input columns in the output: partition columns (ONE ROW), or all of them in output order, with
+    the measures after the first `measures_at`. `computed` are columns that the pattern reads after those of its
+    input: indicators over the rows of the partition.
+    """
 
     partition: tuple[int, ...]
     order: tuple[SortKey, ...]
@@ -76,7 +77,7 @@ class RecognizePlan:
 
     @property
     def row_times(self) -> tuple[int, ...]:
-        """The measures that are the first order column of their row: MATCH_ROWTIME(), LAST(ts)."""
+        """The indexes of measures that are the first order column of its row: MATCH_ROWTIME(), LAST(ts)."""
         if not self.is_never_empty or not self.order or self.rows == ALL_UNMATCHED:
             return ()
         ends = (True,) if self.is_all_rows else (True, False)
@@ -123,7 +124,7 @@ def bind_order(items: Sequence[SortItem], binder: Binder) -> tuple[SortKey, ...]
 
 
 def _too_complex(node: RecognizeNode, primary: Sequence[str], definitions: dict[str, Expression]) -> TriggerRejected:
-    """At the first definition that cannot be compiled by itself."""
+    """Report the first definition that cannot be compiled by itself."""
     at = node.at
     for definition in node.definitions:
         name = definition.variable.folded
@@ -138,7 +139,7 @@ def _too_complex(node: RecognizeNode, primary: Sequence[str], definitions: dict[
 def bind_recognize(
     node: RecognizeNode, fields: Sequence[Field], parameters: Parameters, *, limits: Limits, alias: str
 ) -> RecognizePlan:
-    """Raises TriggerRejected for everything that SQL or this engine does not allow."""
+    """Raises TriggerRejected for anything that SQL or this engine does not allow."""
     rows = Binder(fields, parameters, limits)
     partition = bind_columns(node.partition_by, rows, "PARTITION BY")
     order = bind_order(node.order_by, rows)
@@ -202,7 +203,7 @@ def _variables(node: RecognizeNode, limits: Limits) -> tuple[tuple[str, ...], di
         mentioned.setdefault(variable.name, variable)
     primary = tuple(mentioned)
     if len(primary) > limits.variables:
-        raise node.at.reject(f"the pattern has {len(primary)} variables; {limits.variables} are allowed")
+        raise node.at.reject(f"the pattern has {len(primary)} variables; at most {limits.variables} are allowed")
     known = {name: frozenset([name]) for name in primary}
     for subset in node.subsets:
         name = subset.name.folded
@@ -283,7 +284,7 @@ def _within(node: RecognizeNode, binder: Binder, order: tuple[SortKey, ...]) -> 
     assert isinstance(node.within, CallNode)
     duration = binder.interval(node.within).value
     if duration <= 0:
-        raise node.within.at.reject("WITHIN needs an interval longer than nothing")
+        raise node.within.at.reject("WITHIN needs an interval longer than zero")
     key = order[0] if order else None
     if key is None or not isinstance(key.expression, Column) or not key.expression.type.is_time or key.descending:
         raise node.within.at.reject("WITHIN needs ORDER BY a time, ascending, as the first key")
@@ -304,7 +305,7 @@ def _warnings(node: RecognizeNode, within: int | None) -> tuple[str, ...]:
 
 
 def _free_loop(pattern: Pattern, defined: set[str]) -> str | None:
-    """A variable without condition inside an unbounded loop."""
+    """A variable without a condition inside an unbounded loop."""
     if isinstance(pattern, Quantified):
         if pattern.upper is None:
             for variable in variables_of(pattern.inner):

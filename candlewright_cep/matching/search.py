@@ -1,9 +1,9 @@
-"""The search for matches in one partition. The same object answers a closed batch and a growing stream.
+"""The search for matches in one partition. The same object serves a closed batch and a growing stream.
 
-The search tries candidates in order of preference, depth first. Where it is after the last row that has arrived
-and a candidate still waits for a row, it stops and keeps its place: everything tried before was more preferred and is
-dead, so a match is reported exactly when no better one can appear. Path registers are immutable tuples, which makes
-a place in the search a small value that can be stored, compared and remembered as failed.
+The search tries candidates in order of preference, depth first. If it is after the last row that has arrived and a
+candidate still waits for a row, it stops and keeps its position: every attempt before that was more preferred and has
+failed, so a match is reported exactly when no better one can appear. Path registers are immutable tuples, so a position
+in the search is a small value that can be stored, compared and remembered as failed.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,11 +24,11 @@ _REMEMBER_AFTER = 200
 _REMEMBER_AT_MOST = 500_000
 #: Steps that one match may take for each row within its reach, on top of the limit.
 _STEPS_PER_ROW = 16
-#: Steps between two looks at the allowance.
+#: How many steps pass between two checks of the allowance.
 _STRETCH = 20_000
-#: Iterations of a loop after which the search looks ahead; doubled up to the maximum while that skips too few rows.
+#: After this many iterations of a loop the search looks ahead; doubled up to the maximum while that skips too few rows.
 _ROUNDS, _MOST_ROUNDS, _WORTHWHILE = 32, 4_096, 64
-#: What looking ahead once counts as, in steps.
+#: One look ahead counts as this many steps.
 _LOOK_STEPS = 64
 #: Once an attempt has failed after more steps than this, starts are judged before they are tried.
 _DEAR_STEPS = 64
@@ -60,7 +60,7 @@ class MappedLimit(work.WorkLimit):
 
 @dataclass(frozen=True, slots=True)
 class SkipRule:
-    """`kind` PAST LAST, NEXT, FIRST or LAST; `variables` are the numbers behind FIRST or LAST."""
+    """`kind` PAST LAST, NEXT, FIRST or LAST; `variables` are the numbers of the variables after FIRST or LAST."""
 
     kind: str
     variables: frozenset[int] = frozenset()
@@ -68,7 +68,7 @@ class SkipRule:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class SearchPlan:
-    """What one trigger asks for: the automaton, the path conditions and the rules around them."""
+    """The compiled search of one MATCH_RECOGNIZE: the automaton, the path conditions and the rules around them."""
 
     automaton: Automaton
     skip: SkipRule
@@ -81,15 +81,17 @@ class SearchPlan:
 
     @property
     def is_linear(self) -> bool:
-        """Whether nothing but path conditions can make a search go back."""
+        """Whether only path conditions can make the search backtrack."""
         plain = self.within_ns is None and not self.want_unmatched and not self.timeouts
         return plain and not self.automaton.has_start_anchor
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Matches:
-    """Matches with one entry each: rows `starts[i]` to `starts[i] + lengths[i]`, their labels one after another in
-    `labels`. `timed_out`: the deadline decided; `partial`: no match, the mapping at the deadline. `unmatched` rows."""
+    """Matches, one entry each: rows `starts[i]` to `starts[i] + lengths[i]`; their labels are in `labels`, one match
+    after another. `timed_out`: the deadline decided it; `partial`: not a match but the mapping at the deadline.
+    `unmatched`: rows in no match.
+    """
 
     starts: Index
     lengths: Index
@@ -101,7 +103,7 @@ class Matches:
 
     @staticmethod
     def decided(starts: Index, lengths: Index, numbers: Index, *, labels: Array) -> "Matches":
-        """Matches that rows alone decided."""
+        """Matches that rows alone decided, without a deadline."""
         never = np.zeros(len(starts), np.bool_)
         return Matches(
             starts=starts,
@@ -172,9 +174,9 @@ class Found:
 
 @dataclass(kw_only=True, slots=True)
 class Attempt:
-    """A match attempt from `start`, standing before row `row` at program place `place`.
+    """A match attempt from `start`, which is before row `row` at program place `place`.
 
-    `stack` holds what was left untried on the way: (candidates, next, registers, row, labels so far, place).
+    `stack` holds the untried alternatives: (candidates, next, registers, row, labels so far, place).
     """
 
     start: int
@@ -185,7 +187,7 @@ class Attempt:
     stack: list[tuple[tuple[Candidate, ...], int, Registers, int, int]]
     steps: int = 0
     partial: list[int] | None = None
-    #: How many of the steps the allowance has been charged for.
+    #: How many steps have been charged to the allowance.
     spent: int = 0
 
 
@@ -208,7 +210,8 @@ class PartitionSearch:
         self.first_row = first_row
         self._failed: set[tuple[int, int, Registers]] = set()
         self._rounds = _ROUNDS
-        # Whether starts are judged before they are tried. Those before `_judged` have been; `_hopeful` may match.
+        # Whether starts are judged before they are tried. Those before `_judged` have been; those in `_hopeful` may
+        # match.
         self._judges = False
         self._judged = first_row
         self._hopeful: list[int] = []
@@ -217,15 +220,15 @@ class PartitionSearch:
 
     @property
     def end(self) -> int:
-        """The number behind the last row that has arrived."""
+        """One past the number of the last row that has arrived."""
         return self.base + len(self.steps)
 
     def extend(self, masks: list[int], times: Sequence[int] = (), *, closed: bool = False) -> None:
-        """Further rows. `closed`: no row follows them, ever."""
+        """Append further rows. `closed`: no row will ever follow them."""
         automaton = self.plan.automaton
         first = self.end
         if self.plan.timeouts:
-            # A partial mapping counts although it cannot become a match: nothing may be pruned.
+            # A partial mapping counts although it cannot become a match, so nothing may be pruned.
             behind = automaton.everything
             plain = [behind[mask] for mask in masks]
             if masks and first == self.first_row and automaton.has_start_anchor:
@@ -239,7 +242,7 @@ class PartitionSearch:
         self.closed = self.closed or closed
 
     def forget(self, row: int) -> None:
-        """Rows before `row` are not needed any more."""
+        """Drop rows before `row`, which are no longer needed."""
         count = row - self.base
         if count > 0:
             del self.steps[:count]
@@ -247,7 +250,9 @@ class PartitionSearch:
             self.base = row
 
     def restart(self, row: int, masks: list[int], matches: int) -> None:
-        """Go on from `row` without attempt, as if so many matches more had been found before it; `masks` from there."""
+        """Continue from `row` without an attempt, as if `matches` more had been found before it; `masks` are those from
+        there on.
+        """
         self.base = self.next_start = row
         self.match_number += matches
         self.closed = False
@@ -261,12 +266,12 @@ class PartitionSearch:
     # -- the loop over starts -------------------------------------------------------------------------------------
 
     def run(self, found: Found, *, once: bool = False) -> None:
-        """Search as far as the rows allow; `once`: not farther than the attempt that is open.
+        """Search as far as the rows allow; `once`: no farther than the open attempt.
 
         Raises SkipFailed (strict plans), StepLimit and work.WorkLimit.
         """
         ahead = not self.trials and self.plan.is_linear
-        # What most starts come to where conditions look at other rows of the match: nothing is left to do then.
+        # The usual case if conditions read other rows of the match: there is nothing left to do.
         may_just_fail = not self.plan.want_unmatched and not self.plan.timeouts
         may_judge = self.prospects is not None and bool(self.prospects.foresight.starts) and not self.plan.timeouts
         allowance, most_labels = work.current(), self.plan.limits.mapped_rows
@@ -294,7 +299,7 @@ class PartitionSearch:
                 self._conclude(attempt, matched=outcome, found=found)
 
     def _begin(self, found: Found) -> Attempt | None:
-        """An attempt at the next row that a match can start at, if there is one."""
+        """An attempt at the next row that a match can start at, or None."""
         start = self.next_start if self.plan.timeouts else self._next_startable()
         if self.plan.want_unmatched:
             found.unmatched.extend(range(max(self.next_start, self.covered), start))
@@ -330,7 +335,7 @@ class PartitionSearch:
         return row
 
     def _judge(self, row: int, end: int) -> None:
-        """Find which of the starts from `row` can match, as far as all the rows within their reach are there."""
+        """Find which of the starts from `row` on can match, as far as all rows within their reach have arrived."""
         prospects, within = self.prospects, self.plan.within_ns
         if prospects is None or (within is not None and prospects.times is None):
             return
@@ -382,8 +387,9 @@ class PartitionSearch:
         return start + target
 
     def run_first(self, found: Found, *, anywhere: bool) -> int:
-        """The match at the first row of a closed partition (`anywhere`: the first match after it); the row to go on
-        from. For row patterns in a window."""
+        """The match at the first row of a closed partition (`anywhere`: the first match at or after it), and the row to
+        continue from. For row patterns in a window.
+        """
         first = self.next_start
         before = len(found.starts)
         allowance = work.current()
@@ -397,11 +403,11 @@ class PartitionSearch:
         return self.next_start
 
     def run_linear(self, found: Found, *, exact: bool = True) -> None:
-        """The same without path conditions, WITHIN and START: the most preferred candidates are never taken back.
+        """The same without path conditions, WITHIN and START: the search never backtracks.
 
-        `exact`: all rows were given at once and closed. Otherwise an attempt that reaches the last row, or a dead end
-        that was not yet known when an earlier batch was pruned, is left to the general search. One that is accepted
-        before is the same as there, since nothing that was pruned could have lived.
+        `exact`: all rows were given at once and the partition is closed. Otherwise an attempt that reaches the last
+        row, or a dead end that was not yet known when an earlier batch was pruned, is left to the general search. An
+        attempt accepted before that has the same result there, since nothing that was pruned could have succeeded.
         """
         steps, first, end = self.steps, self.base, len(self.steps)
         labels, starts, lengths, numbers = found.labels, found.starts, found.lengths, found.numbers
@@ -460,7 +466,7 @@ class PartitionSearch:
         remember, failed = count > _REMEMBER_AFTER, self._failed
         index = 0
         while True:
-            # Standing before `row` at `place`: which candidates are there?
+            # The candidates for `row` at `place`.
             if row < last_row:
                 candidates = steps[row - base].candidates[place]
             else:
@@ -506,7 +512,7 @@ class PartitionSearch:
                     taken = registers
                 if index < len(candidates) or remember:
                     if stack and candidates[-1].variable == -1:
-                        # This place can end the match: nothing that is less preferred will be tried.
+                        # This place can end the match: no less preferred candidate will be tried.
                         stack.clear()
                     stack.append((candidates, index, registers, row, place))
                 registers = taken
@@ -526,7 +532,7 @@ class PartitionSearch:
                 break
 
     def _needs_end(self, place: int, *, at_start: bool) -> bool:
-        """Whether a match can end here, or with TIMEOUT ROWS go on, only where the partition ends."""
+        """Whether a match can end here (or, with TIMEOUT ROWS, continue) only at the end of the partition."""
         without = self.plan.automaton.layout(place, start=at_start, end=False)
         if ACCEPT in without:
             return False
@@ -534,11 +540,11 @@ class PartitionSearch:
         return ACCEPT in at_end or (self.plan.timeouts and at_end != without)
 
     def _last_row(self, start: int, within: int) -> int:
-        """The first row that cannot be mapped: not there yet, or too late for WITHIN."""
+        """The first row that cannot be mapped: not arrived yet, or too late for WITHIN."""
         return self.base + bisect_left(self.times, self.times[start - self.base] + within, lo=start - self.base)
 
     def _at_edge(self, attempt: Attempt, place: int, row: int, end: int) -> tuple[Candidate, ...] | None:
-        """Candidates where no further row can be taken, or None to wait for rows."""
+        """The candidates at the end of the rows, where no further row can be taken; None to wait for rows."""
         automaton = self.plan.automaton
         at_start = row == self.first_row
         within = self.plan.within_ns
@@ -550,7 +556,7 @@ class PartitionSearch:
             waiting = automaton.layout(place, start=at_start, end=False, open_end=True)
             return (ACCEPT,) if waiting and waiting[0] is ACCEPT else None if waiting else ()
         may_be_last = row == end and not self.closed
-        # Past the deadline no row can be taken, but this may still turn out to have been the last one.
+        # Past the deadline no row can be taken, but the last row may still turn out to have been the partition's last.
         if may_be_last and self._needs_end(place, at_start=at_start):
             return None
         layout = automaton.layout(place, start=at_start, end=self.closed and row == end)

@@ -1,1 +1,1 @@
-"""From the tree of a query to a checked plan that computes it."""
+"""Turns the syntax tree of a query into a checked plan that computes it."""

@@ -1,7 +1,7 @@
-"""Rows that join by an interval: times of the one side in a band around times of the other.
+"""Interval joins: the times of one side are in a band around the times of the other.
 
-A band is `lower <= right - left <= upper` over two whole numbers (times in nanoseconds), which is what `b.ts BETWEEN
-a.ts - INTERVAL '5' SECOND AND a.ts` and its other spellings come to.
+A band is `lower <= right - left <= upper` over two integers (times in nanoseconds). `b.ts BETWEEN a.ts - INTERVAL '5'
+SECOND AND a.ts` and its other spellings all take this form.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from candlewright_cep.vector import Bools, Index, Vector, concatenate, is_ascend
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 _WHOLE = (Kind.TIMESTAMP, Kind.DATE, Kind.BIGINT, Kind.INT, Kind.INTERVAL)
 _LEAST, _MOST = -(2**63), 2**63 - 1
-#: Keys and times are one number where they fit, with room for the ends.
+#: A key and a time are combined into one number if they fit, with room for the ends.
 _ROOM = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """`left` and `right`: expressions over one side each, as the columns of that side. None: no bound."""
+    """`left` and `right`: expressions over one side each, as columns of that side. A bound of None: no bound."""
 
     left: Expression
     right: Expression
@@ -31,7 +31,7 @@ class Band:
     upper: int | None = None
 
     def narrowed(self, other: "Band") -> "Band":
-        """Both bounds, of the same two expressions."""
+        """The intersection of two bands over the same two expressions."""
         lowers = [bound for bound in (self.lower, other.lower) if bound is not None]
         uppers = [bound for bound in (self.upper, other.upper) if bound is not None]
         return replace(self, lower=max(lowers, default=None), upper=min(uppers, default=None))
@@ -41,13 +41,13 @@ class Band:
 
 
 def side_of(node: Expression, width: int) -> bool | None:
-    """Whether it reads the left side alone (True) or the right one alone (False); None for both, or neither."""
+    """True if it reads only the left side, False if only the right; None for both or neither."""
     used = {part.index < width for part in walk(node) if isinstance(part, Column)}
     return used.pop() if len(used) == 1 else None
 
 
 def moved_right(node: Expression, width: int) -> Expression:
-    """Over the columns of the right side."""
+    """The expression over the columns of the right side."""
 
     def moved(part: Expression) -> Expression | None:
         return Column(part.index - width, part.type) if isinstance(part, Column) else None
@@ -56,7 +56,7 @@ def moved_right(node: Expression, width: int) -> Expression:
 
 
 def bands_in(part: Expression, width: int) -> list[Band]:
-    """What a comparison, or BETWEEN, says of the two sides of a join; nothing where it is another condition."""
+    """The bands that a comparison or BETWEEN sets between the sides of a join; empty for other conditions."""
     if not isinstance(part, Apply):
         return []
     if part.function == "BETWEEN":
@@ -88,7 +88,7 @@ def _band(symbol: str, one: Expression, other: Expression, width: int) -> Band |
 
 
 def _linear(node: Expression) -> tuple[Expression, int] | None:
-    """`node` as another expression and a distance from it; None for what is not a whole number."""
+    """`node` as another expression and a distance from it; None if it is not an integer."""
     if node.type.kind not in _WHOLE:
         return None
     if isinstance(node, Apply) and node.function == "CAST" and _is_exact(node.arguments[0].type, node.type):
@@ -113,7 +113,7 @@ def _is_exact(source: SqlType, target: SqlType) -> bool:
 
 
 def key_codes(left: Relation, right: Relation, keys: Sequence[tuple[Expression, Expression]]) -> tuple[Index, Index]:
-    """Common numbers for the keys of both sides, below 0 where a key is NULL, which equals nothing."""
+    """Common numbers for the keys of both sides; negative where a key is NULL, which equals nothing."""
     if not keys:
         return np.zeros(left.length, np.int64), np.zeros(right.length, np.int64)
     parts: list[Vector] = []
@@ -130,7 +130,7 @@ def key_codes(left: Relation, right: Relation, keys: Sequence[tuple[Expression, 
 
 
 class Ordered:
-    """The right side of a join in the order of (key, time), the rows of one time in the order they came."""
+    """The right side of a join in the order of (key, time); rows of equal time keep their order."""
 
     def __init__(self, codes: Index, times: Vector) -> None:
         times = times.expand()
@@ -151,16 +151,16 @@ class Ordered:
         if not is_ascending(placed):
             order = np.argsort(placed, kind="stable")
             rows, placed = rows[order], placed[order]
-        #: Row numbers of the right side in order.
+        #: Row numbers of the right side in this order.
         self.rows: Index = rows.astype(np.int64)
         self._placed = placed
         self._starts = np.searchsorted(placed, np.arange(count + 1, dtype=np.int64) * span).astype(np.int64)
 
     def before(self, codes: Index, times: Index, *, inclusive: bool) -> Index:
-        """How many rows are in order before these times of these keys, or at them (`inclusive`)."""
+        """How many rows come, in this order, before these times of these keys (`inclusive`: or at them)."""
         if self._steps is not None:
             at = np.searchsorted(self._steps, times, side="right" if inclusive else "left")
-            # The count of smaller steps: the place of the last of them, counted from 1.
+            # The number of smaller distinct times, which is the 1-based rank of the last of them.
             offsets: Index = at.astype(np.int64)
             side = True
         else:
@@ -178,7 +178,7 @@ class Ordered:
 
 
 def shifted(times: Index, distance: int) -> Index:
-    """The sum, held at the ends of the range of times."""
+    """The sum, clamped to the range of times."""
     distance = max(_LEAST, min(_MOST, distance))
     if distance >= 0:
         moved: Index = np.minimum(times, _MOST - distance) + distance
@@ -189,7 +189,7 @@ def shifted(times: Index, distance: int) -> Index:
 
 @dataclass(frozen=True, slots=True)
 class BandSearch:
-    """The places in `ordered` that are in the band of each left row: from `begin` to `end`, where `known`."""
+    """For each left row, its band in `ordered`: positions `begin` to `end`, where `known`."""
 
     ordered: Ordered
     begin: Index
@@ -223,12 +223,12 @@ class BandSearch:
         return found
 
     def pairs(self) -> tuple[Index, Index]:
-        """Row numbers of both sides, those of a left row in the order of their times."""
+        """Row numbers of both sides; a left row's partners are in the order of their times."""
         counts = self.counts
         return np.repeat(np.arange(len(counts), dtype=np.int64), counts), self.ordered.rows[ranges(self.begin, counts)]
 
     def nearest(self, *, is_last: bool) -> Index:
-        """For each left row the row number of its last, or first, match; -1 where it has none."""
+        """For each left row the row number of its last, or first, match; -1 if it has none."""
         found = np.full(len(self.begin), -1, np.int64)
         some = np.flatnonzero(self.counts)
         found[some] = self.ordered.rows[self.end[some] - 1 if is_last else self.begin[some]]

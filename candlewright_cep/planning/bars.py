@@ -1,7 +1,7 @@
-"""Bars by what was traded: BARS BY VOLUME, TRADES or VALUE.
+"""Bars by traded amount: BARS BY VOLUME, TRADES or VALUE.
 
-A bar ends with the trade that brings its total to the size, and the next trade begins another one. Totals are counted
-in whole units, so that they do not depend on how rows were batched.
+A bar ends with the trade that brings its total to the size; the next trade begins a new bar. Totals are counted in
+integer units, so that they do not depend on how rows were batched.
 """
 
 import math
@@ -24,18 +24,19 @@ from candlewright_cep.types import BIGINT, DOUBLE, Kind, SqlType
 from candlewright_cep.vector import Index, Vector
 
 MEASURES = ("VOLUME", "TRADES", "VALUE")
-#: Units of a bar whose size is not a number of trades. Sums of doubles fall short of what they are meant to be, so a
-#: bar is full where less than a billionth of it is missing.
+#: The units of a full bar, unless its size is a number of trades. Rounded sums of doubles may fall short of the exact
+#: sum, so a bar is full if less than a billionth of it is missing.
 _UNITS, _MISSING = 1 << 40, 1 << 10
-#: More rows together could have more units than 64 bits hold.
+#: The units of more rows together could overflow 64 bits.
 _BLOCK = 1 << 22
 _MOST_TRADES = 10**9
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """`bars`, each with the number of the piece that ended it, in their order; of open bars `rest` is what they have
-    so far, with the last piece of each."""
+    """`bars`: the finished bars in order, each with the number of the piece that ended it; `rest`: the open bars so
+    far, each with the number of its last piece.
+    """
 
     bars: Relation
     last: Index
@@ -45,10 +46,10 @@ class Closed:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Bars:
-    """The bars of the trades of `inner`: `time`, `price` and `amount` are columns of it. Each value of `partition`, the
-    ticker if there is one, has bars of its own. Trades without a time, price or amount do not exist.
+    """The bars of the trades of `inner`, of which `time`, `price` and `amount` are columns. Each value of `partition`
+    (the ticker, if there is one) has its own bars. Trades without a time, price or amount are ignored.
 
-    A *piece* is a trade, or a bar that is still open, as a row of the columns of a bar and the units that it holds.
+    A *piece* is a trade, or a bar that is still open, as a row with the columns of a bar and its units.
     """
 
     inner: Plan
@@ -63,7 +64,7 @@ class Bars:
 
     @property
     def opened(self) -> int:
-        """The column of a bar's first time; that of its last one follows."""
+        """The column of a bar's first time; the next column is its last time."""
         return len(self.partition)
 
     def run(self, inputs: Inputs) -> Relation:
@@ -83,7 +84,7 @@ class Bars:
         return SortKey(Column(self.opened + 1, self.fields[self.opened + 1].type), False, False)
 
     def pieces(self, rows: Relation) -> tuple[Relation, Index]:
-        """The trades, and which of the rows they are."""
+        """The trades as pieces, and their row numbers in `rows`."""
         work.spend(rows.length)
         time = rows.column(self.time).expand()
         price, amount = (cast(rows.column(index), DOUBLE).expand() for index in (self.price, self.amount))
@@ -105,12 +106,12 @@ class Bars:
         return Relation(found, len(picked)), picked
 
     def closed(self, pieces: Relation) -> Closed:
-        """The bars that pieces make; an open bar comes before the trades that continue it."""
+        """The bars that pieces make; an open bar must precede the trades that continue it."""
         work.spend(pieces.length, work.FOLDED_A_STEP)
         rows, bounds, order = arranged(pieces, range(self.opened), (self._order,))
         units = rows.column(rows.width - 1).expand().values
         totals = np.cumsum(units)
-        # For each row, as the first one of a bar, the row after its last.
+        # For each row, the row after the last one of a bar that begins here.
         following = (np.searchsorted(totals, totals - units + self._enough) + 1).tolist()
         begun: list[int] = []
         for first, end in zip(bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
@@ -132,7 +133,7 @@ class Bars:
         return int(self.size) if self.measure == "TRADES" else _UNITS - _MISSING
 
     def _merged(self, rows: Relation, firsts: Index, lasts: Index) -> Relation:
-        """One row for each run of pieces."""
+        """Merges each run of pieces into one row."""
         if not len(firsts):
             return rows
         at = self.opened
@@ -145,13 +146,13 @@ class Bars:
         found.append(rows.column(at + 5).take(lasts))
         for place in range(at + 6, rows.width):
             column = rows.column(place).expand()
-            # One after another, so that the batches do not show in the sums.
+            # Added one after another, so that sums do not depend on the batching.
             found.append(Vector(column.type, accumulate(np.add, column.values, firsts)[lasts], None))
         return Relation(found, len(firsts))
 
 
 def bars(inner: Plan, measure: str, size: float, *, alias: str, at: Position) -> Bars:
-    """Raises TriggerRejected for rows that are not trades, and for a size that no bar has."""
+    """Raises TriggerRejected for rows that are not trades, and for an invalid size."""
     if not (math.isfinite(size) and size > 0):
         raise at.reject("the size of BARS BY must be a number greater than 0")
     if measure == "TRADES" and (size != int(size) or size > _MOST_TRADES):

@@ -1,7 +1,7 @@
-"""GROUP BY ... EMIT CHANGES: a row for each input row that changes the aggregates of its group.
+"""GROUP BY ... EMIT CHANGES: one row for each input row that changes the aggregates of its group.
 
-It is running aggregates over the rows in order of time, of which only those are kept that differ from the group's row
-before: nothing that a stream does not do anyway.
+It is computed as running aggregates over the rows in order of time, keeping only those that differ from the group's
+previous row, so a stream needs no operator that it does not have anyway.
 """
 
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ def changes(
     limits: Limits,
     at: Position,
 ) -> Plan:
-    """The keys, then the aggregates. Rows go by the first column of times, which on a stream is the event time."""
+    """The keys, then the aggregates. Rows are ordered by the first time column, which on a stream is the event time."""
     time = next((place for place, field in enumerate(source.fields) if field.type.kind is Kind.TIMESTAMP), None)
     if time is None:
-        raise at.reject("EMIT CHANGES goes by time, and no column of the input has one")
+        raise at.reject("EMIT CHANGES needs a time column, and the input has none")
     width = len(source.fields)
     columns = tuple(Column(place, field.type) for place, field in enumerate(source.fields))
     named = tuple(Field("", key.type, hidden=True) for key in keys)

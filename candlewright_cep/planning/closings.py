@@ -1,4 +1,4 @@
-"""The end of a bar: the column that bars have in texts that join, and a warning where a join does not go by it."""
+"""The end of a bar: the column `close_time` that bars have in joins, and a warning about joins that do not use it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,8 +15,9 @@ BARS, OPEN_TIME, CLOSE_TIME, PERIOD = "ohlc", "open_time", "close_time", "period
 
 
 def with_close_time(bars: Scan, limits: Limits) -> Plan:
-    """Bars with their end, which answers to its name and is not part of `*`; the bars as they are where they have it,
-    or nothing to make it of."""
+    """Bars with a hidden column for their end, which is found by name but is not part of `*`. Unchanged if they already
+    have it, or if it cannot be computed.
+    """
     kinds = {field.name.lower(): field.type for field in bars.fields}
     opened, period = kinds.get(OPEN_TIME), kinds.get(PERIOD)
     if opened is None or period is None or CLOSE_TIME in kinds:
@@ -36,7 +37,7 @@ def column_named(name: str) -> Node:
 
 
 def is_end_of(node: Expression, opened: int) -> bool:
-    """Whether it is the end of the bar that opened at column `opened`, as `with_close_time` writes it."""
+    """Whether it computes the end of the bar that opened at column `opened`, as `with_close_time` does."""
     if not isinstance(node, Apply) or node.function != "+" or len(node.arguments) != 2:
         return False
     start, length = node.arguments
@@ -44,7 +45,7 @@ def is_end_of(node: Expression, opened: int) -> bool:
 
 
 def closings(fields: Sequence[Field], star: StarNode) -> Iterator[int]:
-    """The hidden ends of bars that go on behind `*`."""
+    """The hidden ends of bars, which a projection passes on after `*`."""
     for index, field in enumerate(fields):
         of_table = star.qualifier is None or field.qualifier.lower() == star.qualifier.text.lower()
         if field.hidden and field.name == CLOSE_TIME and of_table:
@@ -52,7 +53,7 @@ def closings(fields: Sequence[Field], star: StarNode) -> Iterator[int]:
 
 
 def looks_ahead(plan: Plan) -> Iterator[str]:
-    """A warning where a join takes bars by their open time, before their values are known."""
+    """A warning if a join selects bars by their open time, before their values are known."""
     if not isinstance(plan, Join | AsofJoin):
         return
     bands = [] if plan.band is None else [plan.band]
@@ -70,7 +71,7 @@ def looks_ahead(plan: Plan) -> Iterator[str]:
 
 
 def column_of(plan: Plan, index: int) -> tuple[str, str] | None:
-    """The input, and its column, that a column of a plan is; None for one that is computed."""
+    """The input and its column from which a plan's column comes; None for a computed column."""
     while True:
         match plan:
             case Scan():

@@ -1,4 +1,6 @@
-"""Conditions that are accepted and probably not meant: never true, always true, about NULL, whole-number division."""
+"""Warnings about conditions that are valid but probably not intended: never true, always true, compared with NULL, or
+integer division.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +30,7 @@ _OF_SAME = {"=": True, "<=": True, ">=": True, "<>": False, "<": False, ">": Fal
 
 
 def doubts(plan: Plan) -> Iterator[str]:
-    """Sentences for the one who wrote the text."""
+    """Warnings for the author of the text."""
     for node in _nodes(plan):
         if isinstance(node, Filter):
             yield from _of_condition(node.condition, node.inner.fields, "the condition")
@@ -56,7 +58,7 @@ def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: 
     for key in order:
         if isinstance(key.expression, Column) and key.expression.index in partition:
             name = columns[key.expression.index].name
-            # The engine orders windows by their own times, and columns without a name are its own.
+            # The engine itself orders windows by their times and makes columns without a name.
             if name and not name.startswith("window_"):
                 yield f"PARTITION BY has {name}, which ORDER BY has as well: rows of different {name} never meet"
 
@@ -75,7 +77,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 def _of_condition(condition: Expression, columns: Sequence[Field], what: str) -> Iterator[str]:
     if isinstance(condition, Constant):
-        # FALSE alone is meant: it is the text of a trigger that only has silences.
+        # FALSE alone is intended: it is the text of a trigger that only has silences.
         if condition.value is None:
             yield f"{what} is never true: it is NULL"
         return
@@ -93,7 +95,9 @@ def _of_condition(condition: Expression, columns: Sequence[Field], what: str) ->
 
 
 def _of_first_rows(condition: Expression, columns: Sequence[Field], shifted: Mapping[int, str]) -> Iterator[str]:
-    """`<>` with the value of the row before, which the first row does not have. `shifted`: columns of such values."""
+    """Warns about `<>` with a value of the previous row, which the first row does not have. `shifted`: columns of such
+    values.
+    """
     for part in conjuncts(condition):
         if not isinstance(part, Apply) or part.function != "<>":
             continue
@@ -105,12 +109,12 @@ def _of_first_rows(condition: Expression, columns: Sequence[Field], shifted: Map
                 row = "last" if name in ("NEXT", "LEAD") else "first"
                 yield (
                     f"{name} of the {row} row is NULL, for which {_shown(part, columns)} <> is not true: write "
-                    "IS DISTINCT FROM if that row is meant as well"
+                    "IS DISTINCT FROM to include that row"
                 )
 
 
 def _shifted(plan: Any) -> dict[int, str]:
-    """The columns of a plan that LAG and LEAD have made and given no default."""
+    """The columns of a plan that LAG and LEAD compute without a default."""
     if isinstance(plan, Over):
         first = len(plan.fields) - len(plan.functions) - len(plan.measures)
         made = {first + place: each for place, each in enumerate(plan.functions)}
@@ -154,7 +158,7 @@ def _is_null(node: Expression) -> bool:
 
 @dataclass(slots=True)
 class _Span:
-    """What comparisons leave of one value."""
+    """The range that comparisons leave for one value."""
 
     least: float = -math.inf
     most: float = math.inf
@@ -190,7 +194,7 @@ def _contradictions(parts: Sequence[Expression], columns: Sequence[Field], what:
 
 
 def _choices(part: Expression) -> Iterator[tuple[Expression, frozenset[Any]]]:
-    """The texts that = and IN leave of a value."""
+    """The texts that = and IN allow for a value."""
     if isinstance(part, Apply) and part.function in ("=", "IN"):
         value, *others = part.arguments
         if part.function == "=" and isinstance(value, Constant):
@@ -201,7 +205,7 @@ def _choices(part: Expression) -> Iterator[tuple[Expression, frozenset[Any]]]:
 
 
 def _tautologies(parts: Sequence[Expression], columns: Sequence[Field], what: str) -> Iterator[str]:
-    """`x < a OR x > b` where every number is one of the two."""
+    """`x < a OR x > b` where every number satisfies one of the two."""
     below: dict[Expression, tuple[float, bool]] = {}
     above: dict[Expression, tuple[float, bool]] = {}
     for part in parts:
@@ -239,6 +243,6 @@ def _bounds(part: Expression) -> Iterator[tuple[str, Expression, float]]:
 
 
 def _shown(node: Expression, columns: Sequence[Field]) -> str:
-    """The names in it."""
+    """The column names in the expression."""
     names = [columns[part.index].name for part in walk(node) if isinstance(part, Column) and part.index < len(columns)]
     return " and ".join(dict.fromkeys(name for name in reversed(names) if name)) or "the value"

@@ -1,4 +1,4 @@
-"""GROUP BY TUMBLE(ts, INTERVAL ...): windows as grouping keys, the older form of Flink."""
+"""GROUP BY TUMBLE(ts, INTERVAL ...): windows as grouping keys, Flink's older form."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class GroupWindow:
 
 
 def place_of(binder: Binder, node: Node, function: str, *, intervals: Sequence[int]) -> Place:
-    """The time zone or the calendar of an exchange that TUMBLE names. Raises TriggerRejected for anything else."""
+    """The time zone or exchange calendar that TUMBLE names. Raises TriggerRejected for anything else."""
     given = binder.bind(node)
     name = given.text if isinstance(given, Constant) else None
     # A calendar is a code in capitals such as XNYS.
@@ -42,7 +42,7 @@ def place_of(binder: Binder, node: Node, function: str, *, intervals: Sequence[i
 
 
 def group_window(node: SelectNode, binder: Binder) -> GroupWindow | None:
-    """The one in GROUP BY; raises TriggerRejected where it is malformed."""
+    """The window in GROUP BY, if there is one; raises TriggerRejected if it is malformed."""
     found = [part for part in node.group_by if isinstance(part, CallNode) and part.name in _GROUP_WINDOWS]
     if not found:
         return None
@@ -64,7 +64,7 @@ def group_window(node: SelectNode, binder: Binder) -> GroupWindow | None:
 
 
 def windowed(source: Plan, window: GroupWindow, keys: Sequence[Expression]) -> Plan:
-    """The rows with the columns of their windows; `keys`: what else is in GROUP BY."""
+    """The rows with the columns of their windows; `keys`: the other expressions in GROUP BY."""
     partition: tuple[int, ...] = ()
     if window.node.name == "SESSION":
         if not all(isinstance(key, Column) for key in keys):
@@ -85,7 +85,7 @@ def windowed(source: Plan, window: GroupWindow, keys: Sequence[Expression]) -> P
 
 
 class WindowedBinder(Binder):
-    """Knows TUMBLE_START(...) and its relatives of the window in GROUP BY."""
+    """Also binds TUMBLE_START(...) and the like, for the window in GROUP BY."""
 
     def __init__(self, fields: Sequence[Field], parameters: Parameters, limits: Limits, *, window: GroupWindow) -> None:
         super().__init__(fields, parameters, limits)

@@ -1,4 +1,4 @@
-"""GROUP BY over HOP: each window is a range of its key's rows in order of time, so that no row is copied."""
+"""GROUP BY over HOP: each window is a range of its key's rows in order of time, so no row is copied."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +18,9 @@ from candlewright_cep.vector import Index, Vector, is_every, ranges
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """The windows of all keys. `order`: the rows by key and time; a window holds those from `low` to `high` (exclusive)
-    of them, and begins at `start`."""
+    """The windows of all keys. `order`: the rows by key and time; a window has the rows from `low` to `high`
+    (exclusive) in this order, and begins at `start`.
+    """
 
     order: Index
     low: Index
@@ -32,7 +33,7 @@ class Hops:
 
 @dataclass(frozen=True, slots=True)
 class HopGroup(Group):
-    """A Group over HOP, behind filters that look at rows alone."""
+    """A Group over HOP, possibly with filters between them that look at single rows."""
 
     @property
     def window(self) -> WindowTable:
@@ -64,7 +65,7 @@ class HopGroup(Group):
         return [key for key in self.keys if not (isinstance(key, Column) and key.index >= width)]
 
     def hops(self, rows: Relation) -> Hops:
-        """The windows that hold any of the rows."""
+        """The windows that contain any of the rows."""
         times = rows.column(self.window.time_column).expand()
         step, size, offset = self._intervals
         values = rows.values()
@@ -86,7 +87,7 @@ class HopGroup(Group):
         return Hops(order, low, _ends(np.cumsum(is_new), earliest, low, numbers), numbers * step + offset)
 
     def over_hops(self, rows: Relation, hops: Hops) -> tuple[Relation, Index, Index]:
-        """The groups of these windows, the number of the last row of each, and where each ends."""
+        """The groups of these windows, the number of the last row of each, and each window's end."""
         values = rows.values()
         in_order = is_every(hops.order, rows.length)
         ordered = values if in_order else rows.take(hops.order).values()
@@ -110,7 +111,7 @@ class HopGroup(Group):
 
 
 def _ends(keys: Index, earliest: Index, low: Index, numbers: Index) -> Index:
-    """The first row of the key, from each window's first one, that comes after the window."""
+    """For each window, the key's first row after it, searched from the window's first row on."""
     if not len(numbers):
         return low
     least = int(earliest.min())
@@ -120,7 +121,7 @@ def _ends(keys: Index, earliest: Index, low: Index, numbers: Index) -> Index:
 
 
 def _unfiltered(plan: Plan) -> tuple[Plan, list[Expression]]:
-    """What is below filters, and their conditions, innermost first."""
+    """The node below filters, and the filters' conditions, innermost first."""
     conditions: list[Expression] = []
     while isinstance(plan, Filter):
         conditions.insert(0, plan.condition)
@@ -137,7 +138,7 @@ def grouped(
     at: Position,
     sets: tuple[frozenset[int], ...] = (),
 ) -> Group:
-    """The Group, by ranges of rows where `source` is HOP and the aggregates are known over ranges."""
+    """The Group, computed by ranges of rows if `source` is HOP and all aggregates can be computed over ranges."""
     below, conditions = _unfiltered(source)
     if isinstance(below, WindowTable) and below.function == "HOP" and not sets:
         width = len(below.inner.fields)

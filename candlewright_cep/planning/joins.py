@@ -1,4 +1,4 @@
-"""From the syntax of a join to its plan."""
+"""Turns the syntax of a join into its plan."""
 
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from candlewright_cep.vector import Vector, from_list
 
 
 def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, limits: Limits) -> Plan:
-    """Of the plans of both sides; raises TriggerRejected where they cannot be joined so."""
+    """The join of two plans; raises TriggerRejected if they cannot be joined this way."""
     width = len(left.fields)
     if width + len(right.fields) > limits.columns:
         raise node.at.reject(f"the joined tables have more than {limits.columns} columns")
@@ -39,7 +39,9 @@ def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, lim
         right = _filtered(right, wanted)
         rest = [part for part in rest if side_of(part, width) is not False]
     if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys and band is None:
-        raise node.at.reject(f"{node.kind} JOIN needs an equality of columns in ON, or a time between two others")
+        raise node.at.reject(
+            f"{node.kind} JOIN needs an equality of columns in ON, or a condition that one time is between two others"
+        )
     return Join(
         kind=node.kind,
         left=left,
@@ -53,7 +55,7 @@ def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, lim
 
 
 def _with_keys(parts: list[Expression], width: int) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
-    """The equalities of the two sides, and the other conditions."""
+    """The equalities between the two sides, and the other conditions."""
     keys: list[tuple[Expression, Expression]] = []
     rest: list[Expression] = []
     for part in parts:
@@ -66,7 +68,7 @@ def _with_keys(parts: list[Expression], width: int) -> tuple[list[tuple[Expressi
 
 
 def _with_band(parts: list[Expression], width: int) -> tuple[Band | None, list[Expression]]:
-    """The first two bounds, one on each side, that conditions set for one pair of times; and the other conditions."""
+    """The first lower and the first upper bound that conditions set for one pair of times; and the other conditions."""
     by_pair: list[tuple[Band, list[Expression]]] = []
     for part in parts:
         for band in bands_in(part, width):
@@ -84,12 +86,12 @@ def _with_band(parts: list[Expression], width: int) -> tuple[Band | None, list[E
 
 
 def _said(band: Band, sources: list[Expression], width: int) -> bool:
-    """Whether the band says everything that its conditions do: BETWEEN may compare with two different times."""
+    """Whether the band expresses its conditions completely: BETWEEN may compare with two different times."""
     return all(found.is_of(band) for part in sources for found in bands_in(part, width))
 
 
 def _asof(node: JoinNode, left: Plan, right: Plan, parts: list[Expression]) -> Plan:
-    """Conditions on the right side alone choose the rows that are examined."""
+    """An ASOF join. Conditions on the right side alone select the rows that are searched."""
     width = len(left.fields)
     keys, others = _with_keys(parts, width)
     band: Band | None = None
@@ -110,7 +112,7 @@ def _asof(node: JoinNode, left: Plan, right: Plan, parts: list[Expression]) -> P
             wanted.append(moved_right(part, width))
         else:
             raise node.at.reject(
-                "ASOF JOIN takes equalities, one comparison of two times with at most a bound for their distance, and "
+                "ASOF JOIN takes equalities, one comparison of two times, at most one bound on their distance, and "
                 "conditions on one side",
                 "put other conditions in WHERE",
             )
@@ -134,7 +136,9 @@ def _filtered(plan: Plan, conditions: list[Expression]) -> Plan:
 
 
 def filtered_early(source: Plan, condition: Expression) -> Plan:
-    """A join whose sides have lost the rows that WHERE would drop anyway; WHERE still has its whole condition."""
+    """A join whose sides are filtered early by the parts of WHERE that apply to them; WHERE keeps its whole
+    condition.
+    """
     if not isinstance(source, Join | AsofJoin) or source.kind not in ("INNER", "LEFT"):
         return source
     width = len(source.left.fields)
@@ -150,7 +154,7 @@ def filtered_early(source: Plan, condition: Expression) -> Plan:
 
 
 def values(node: ValuesNode, parameters: Parameters, limits: Limits) -> Plan:
-    """A table of constants; a column has the type that all its values convert to."""
+    """A table of constants; the type of a column is the common type of its values."""
     binder = Binder((), parameters, limits)
     width = len(node.rows[0])
     for row in node.rows:
@@ -196,7 +200,7 @@ def _join_using(node: JoinNode, left: Plan, right: Plan, limits: Limits) -> Plan
                      _converted(Column(other, right.fields[other].type), kind)))  # fmt: skip
         shared.append(width + other)
     plan = Join(kind=node.kind, left=left, right=right, keys=tuple(keys), rest=None, limits=limits, at=node.at)
-    # The shared columns answer once, with whichever side has a value.
+    # The shared columns are found once by name; their value is that of whichever side has one.
     expressions: list[Expression] = []
     fields: list[Field] = []
     for name, place in zip(node.using, shared, strict=True):
@@ -219,7 +223,7 @@ def _converted(column: Column, kind: SqlType) -> Expression:
 
 
 def with_keys_of(source: Plan, condition: Expression) -> Plan:
-    """FROM a, b WHERE a.x = b.x is a join on x; times between others are one by an interval."""
+    """FROM a, b WHERE a.x = b.x becomes a join on x; conditions between times become an interval join."""
     if not isinstance(source, Join) or source.kind not in ("CROSS", "INNER"):
         return source
     width = len(source.left.fields)
@@ -230,7 +234,7 @@ def with_keys_of(source: Plan, condition: Expression) -> Plan:
 
 
 def _key_pair(part: Expression, width: int) -> tuple[Expression, Expression] | None:
-    """The two sides of an equality whose sides use one input each."""
+    """The two sides of an equality if each of them reads one input."""
     if not isinstance(part, Apply) or part.function != "=":
         return None
     left, right = part.arguments

@@ -1,4 +1,4 @@
-"""Functions over windows of rows: OVER (PARTITION BY ... ORDER BY ... frame), and row patterns in a window."""
+"""Window functions: OVER (PARTITION BY ... ORDER BY ... frame), and row patterns in a window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ from candlewright_cep.types import BIGINT, DOUBLE
 from candlewright_cep.vector import Bools, Index, Vector, choose, ranges
 
 _EXPANDED = 30_000_000
-#: Of each row the number of the rows that are equal to it in ORDER BY; where each such group begins and ends.
+#: For each row, the number of its peer group (rows equal in ORDER BY); and where each group begins and ends.
 Groups = tuple[Index, Index, Index]
 
 
@@ -57,7 +57,7 @@ class Window:
     seek: bool = False
 
 
-#: The frame of functions that take all rows of the partition so far.
+#: The frame of functions that use all rows of the partition so far.
 UP_TO_HERE = Frame("ROWS", Bound("UNBOUNDED PRECEDING"), Bound("CURRENT ROW"))
 RANKING = {
     "ROW_NUMBER": BIGINT,
@@ -70,7 +70,7 @@ RANKING = {
 VALUES = ("LAG", "LEAD", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
 _NO_NULLS = "never NULL; NULLs of ORDER BY come last"
 _OF_ROW = "NULL if that row does not exist, or its value is NULL (IGNORE NULLS skips those)"
-#: Of those that only OVER gives a meaning.
+#: Functions that exist only with OVER.
 USAGES = (
     Usage("ROW_NUMBER()", "number of the row in its partition, from 1", "ROW_NUMBER()", _NO_NULLS),
     Usage("RANK()", "1 plus the number of rows before the row and its peers", "RANK()", _NO_NULLS),
@@ -92,7 +92,7 @@ def takes_frame(function: WindowFunction) -> bool:
 class Over:
     """`inner` with one more column per function (or pattern measure), in the order of `inner`'s rows.
 
-    The aggregates of the first `passed` rows are not wanted: frames of later ones may hold these rows.
+    The aggregates of the first `passed` rows are not needed: only frames of later rows may contain these rows.
     """
 
     inner: Plan
@@ -108,8 +108,10 @@ class Over:
         return self.searched(self.inner.run(inputs), None)[0]
 
     def searched(self, rows: Relation, skipped: Bools | None) -> tuple[Relation, Index]:
-        """`run` over these rows. Of a row pattern also, for each row in the window's order, where the next match may
-        begin after its own (0 without one); none is looked for at the rows that are `skipped`, in that order."""
+        """`run` over these rows. For a row pattern, also returns, for each row in the window's order, where the next
+        match may begin after that row's match (0 without a match). No match begins at rows that are `skipped` (in
+        the same order).
+        """
         arrangement, bounds, order = arranged(rows, self.window.partition, self.window.order)
         back = np.empty_like(order)
         back[order] = np.arange(len(order), dtype=np.int64)
@@ -143,7 +145,7 @@ class Over:
 
 
 def _frames(window: Window, values: RowValues, bounds: Bounds, length: int) -> tuple[Index, Index]:
-    """Per row the frame `low` to `high` (exclusive), inside the row's partition."""
+    """The frame of each row, `low` to `high` (exclusive), inside the row's partition."""
     sizes = bounds.ends - bounds.starts
     first, end = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes)
     rows = np.arange(length, dtype=np.int64)
@@ -178,7 +180,7 @@ def _row_bound(bound: Bound, rows: Index, first: Index, end: Index) -> Index:
 
 
 def _group_bound(bound: Bound, groups: Groups, first: Index, end: Index, side: int) -> Index:
-    """Where the frame begins (`side` 0) or ends (1)."""
+    """Where the frame begins (`side` 0) or ends (1), by groups of peers."""
     if bound.kind.startswith("UNBOUNDED"):
         return first if bound.kind == "UNBOUNDED PRECEDING" else end
     steps = {"PRECEDING": -1, "FOLLOWING": 1}.get(bound.kind, 0) * int(bound.amount)
@@ -210,7 +212,7 @@ def _range_frame(
 
 
 def peers(keys: Sequence[SortKey], values: RowValues, bounds: Bounds, *, rows: Index) -> tuple[Index, Index]:
-    """First peer and the end of the peers of each row."""
+    """The first peer of each row, and the end of its peers."""
     group, firsts, ends = peer_groups(keys, values, bounds, length=len(rows))
     return firsts[group], ends[group]
 
@@ -241,7 +243,7 @@ def _distance(
         low, high = (start + int(known[0]), start + int(known[-1]) + 1) if len(known) else (start, start)
         part = np.searchsorted(numbers[low:high], target[start:end], side="left" if is_low else "right")
         found[start:end] = low + part
-    # Rows without a value have only each other as neighbours.
+    # Rows without a value are peers only of each other.
     return np.where(mask, found, peers[0] if is_low else peers[1])
 
 
@@ -286,7 +288,7 @@ def _known(
     partition: tuple[Index, Index],
     frame: tuple[Index, Index],
 ) -> Vector:
-    """LAG, LEAD, FIRST_VALUE ... over the rows whose value is not NULL."""
+    """LAG, LEAD, FIRST_VALUE and the like over the rows whose value is not NULL."""
     present = arguments[0].mask
     positions = np.append(np.flatnonzero(present), -1)
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(present)])
@@ -368,11 +370,11 @@ def _aggregate(
 
 def _check_expanded(total: int, at: Position) -> None:
     if total > _EXPANDED:
-        raise at.reject(f"the frames of OVER hold more than {_EXPANDED} rows in all", "use a shorter frame")
+        raise at.reject(f"the frames of OVER hold more than {_EXPANDED} rows in total", "use a shorter frame")
 
 
 class _Excluded:
-    """Frames with EXCLUDE, which are not ranges: the rows of every frame, one frame after another."""
+    """Frames with EXCLUDE, which are not contiguous: the rows of every frame, one frame after another."""
 
     def __init__(
         self, window: Window, values: RowValues, bounds: Bounds, *, low: Index, high: Index, at: Position
@@ -417,8 +419,9 @@ class _Excluded:
 def _reduced_to_match(
     window: Window, rows: Relation, bounds: Bounds, low: Index, high: Index, at: Position, *, skipped: Bools | None
 ) -> tuple[Index, Index, list[Vector], Index]:
-    """Frames cut to the match found in them (empty where there is none), the measures of every row, and where the next
-    match may begin."""
+    """Frames reduced to the match found in each (empty if there is none), the measures of every row, and where the next
+    match may begin.
+    """
     plan = window.recognize
     assert plan is not None
     search_plan = replace(plan.search, want_unmatched=False)
@@ -467,8 +470,9 @@ def _reduced_to_match(
 
 
 class _FrameConditions:
-    """Condition masks of a frame, which is everything that PREV and NEXT may reach, so that conditions with navigation
-    are computed frame by frame."""
+    """Condition masks of one frame. PREV and NEXT cannot leave the frame, so conditions with navigation are computed
+    for each frame separately.
+    """
 
     def __init__(self, plan: RecognizePlan, rows: Relation, bounds: Bounds) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Bars of one period: what the parameter `period_seconds` says of the inputs of a text."""
+"""Restricts the inputs of a text to bars of the period that the parameter `period_seconds` names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,8 +19,8 @@ STATELESS = (Filter, Project, Renamed, Narrowed, Unnest)
 
 
 def of_period(plan: Plan, parameters: Mapping[str, str], limits: Limits) -> Plan:
-    """The plan over bars of the period that the parameters name, as a stream reads them: where inputs are joined by
-    time, those whose period the text does not name itself. Raises TriggerRejected for a period that is none.
+    """The plan over bars of the period that the parameters name, as a stream reads them. In joins by time, this applies
+    only to inputs whose period the text does not name itself. Raises TriggerRejected for an invalid period.
     """
     if PERIOD not in parameters:
         return plan
@@ -35,8 +35,9 @@ def of_period(plan: Plan, parameters: Mapping[str, str], limits: Limits) -> Plan
 
 
 def joins_by_time(node: Plan) -> bool:
-    """Whether rows wait for others: a join of two inputs, or of rows whose times need not be equal. One of an input
-    with itself on equal times waits for nothing but the rest of that time."""
+    """Whether rows wait for others: a join of two inputs, or of rows whose times need not be equal. A join of an input
+    with itself on equal times waits only for the other rows of that time.
+    """
     if isinstance(node, AsofJoin):
         return True
     if not isinstance(node, Join):
@@ -45,7 +46,9 @@ def joins_by_time(node: Plan) -> bool:
 
 
 def named_period(nodes: Sequence[Plan], column: int) -> int:
-    """The value that filters over an input (`nodes` begins with it) ask of this column; 0 where they ask for none."""
+    """The constant to which filters over an input (the first of `nodes`) compare this column for equality; 0 if there
+    is none.
+    """
     for node in nodes:
         if isinstance(node, Scan | Renamed):
             continue
@@ -68,7 +71,7 @@ def named_period(nodes: Sequence[Plan], column: int) -> int:
 
 
 def _narrowed(plan: Any, period: int, limits: Limits, above: list[Plan] | None) -> Any:
-    """`above`: the nodes over this one, up to a join; None where the text's own periods do not count."""
+    """`above`: the nodes above this one, up to a join; None if periods that the text itself names do not count."""
     if isinstance(plan, Scan):
         return _of_scan(plan, period, limits, above)
     if isinstance(plan, Values):
@@ -84,7 +87,7 @@ def _narrowed(plan: Any, period: int, limits: Limits, above: list[Plan] | None) 
 
 
 def _each(part: Any, period: int, limits: Limits, above: list[Plan] | None) -> Any:
-    """Of one node, or of the branches of a UNION."""
+    """`_narrowed` for one node, or for the branches of a UNION."""
     if isinstance(part, tuple):
         return tuple(_narrowed(branch, period, limits, above) for branch in part)
     return _narrowed(part, period, limits, above)
@@ -112,7 +115,7 @@ def _bottom(plan: Any) -> Any:
 
 
 def is_written(plan: Any) -> bool:
-    """Whether it is a table that the text writes out."""
+    """Whether it is a table of constants (VALUES)."""
     while isinstance(plan, STATELESS):
         plan = plan.inner
     return isinstance(plan, Values)
@@ -127,7 +130,7 @@ def _names(plan: Any) -> set[str]:
 
 
 def _is_filtered(plan: Any) -> bool:
-    """Whether it is an input behind filters and projections, or a join of such."""
+    """Whether it is an input under filters and projections, or a join of such inputs."""
     while isinstance(plan, STATELESS):
         plan = plan.inner
     if isinstance(plan, Join):

@@ -1,4 +1,4 @@
-"""From the syntax of a query to a plan."""
+"""Turns the syntax of a query into a plan."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -70,7 +70,8 @@ _BEFORE = (
 
 class Planner:
     """`inputs` are the tables that a text may read; `parameters` the values of its :names; `any_name` the input that
-    answers to every name that none has, if one does; `views` the texts of registered views."""
+    every unknown table name refers to, if there is one; `views` the texts of registered views.
+    """
 
     def __init__(
         self,
@@ -87,20 +88,20 @@ class Planner:
         self.parameters = parameters
         self.limits = limits
         self.views: list[dict[str, Plan]] = [{}]
-        # How many sources each WITH query reads, and all so far: WITH queries can double them again and again.
+        # How many sources each WITH query reads, and the total so far: WITH queries can double them repeatedly.
         self._sizes: dict[int, int] = {}
         self._sources = 0
         self.matches: list[Match] = []
-        #: Sentences for the one who wrote the text.
+        #: Warnings for the author of the text.
         self.warnings: list[str] = []
-        # Bars have the time of their end in texts that join.
+        # In joins, bars have a column for the time of their end.
         self._joins = False
 
     def condition(self, node: Node, table: str) -> Plan:
-        """A bare condition over one input: its rows for which the condition holds."""
+        """A bare condition over one input: the rows for which it is true."""
         if table.lower() not in self.inputs:
             raise node.at.reject(
-                f"a condition alone is one over {table[:60]}, which is not here",
+                f"a bare condition applies to {table[:60]}, which is not an input",
                 "write SELECT * FROM one of " + ", ".join(name for name, _ in self.inputs.values()) + " WHERE ...",
             )
         name, fields = self.inputs[table.lower()]
@@ -115,12 +116,12 @@ class Planner:
     # -- queries --------------------------------------------------------------------------------------------------
 
     def statement(self, node: QueryNode) -> Plan:
-        """A whole text."""
+        """The plan of a complete text."""
         self._joins = has_join(node)
         return self.query(node)
 
     def view(self, node: ViewNode) -> Plan:
-        """A whole text that defines a view."""
+        """The plan of a text that defines a view."""
         self._joins = has_join(node.query)
         return _renamed(self.query(node.query), "", node.columns)
 
@@ -136,7 +137,7 @@ class Planner:
             self.views.pop()
 
     def _view(self, node: QueryNode, name: str, columns: tuple[Identifier, ...]) -> Plan:
-        """The plan of a query that others read by its name; its sources count where it is read."""
+        """The plan of a query that others read by name; its sources count wherever it is read."""
         before = self._sources
         view = _renamed(self.query(node), name, columns)
         self._sizes[id(view)] = self._sources - before
@@ -144,7 +145,7 @@ class Planner:
         return view
 
     def _registered(self, node: ViewNode, name: str) -> Plan:
-        """The plan of a registered view, which sees nothing of the text that reads it."""
+        """The plan of a registered view, which cannot see the names of the text that reads it."""
         outer, self.views, parameters = self.views, [{}], self.parameters
         joins, self._joins = self._joins, self._joins or has_join(node.query)
         self.parameters = {}
@@ -364,7 +365,7 @@ class Planner:
         return Narrowed(result, width) if len(shown) > width else result
 
     def _qualify(self, node: SelectNode, binder: SelectBinder) -> Expression | None:
-        """The condition over window functions, which may name results of the select list."""
+        """The condition over window functions, which may use names of results in the select list."""
         if node.qualify is None:
             return None
         named = {item.alias.text.lower(): item.expression for item in node.items if item.alias is not None}
@@ -457,7 +458,9 @@ class Planner:
             view = self.registered.plan(name, node.at, lambda found: self._registered(found, name))
         self._sources += 1 if view is None else self._sizes[id(view)]
         if self._sources > self.limits.sources:
-            raise node.at.reject(f"the query reads more than {self.limits.sources} tables, those of its WITH included")
+            raise node.at.reject(
+                f"the query reads more than {self.limits.sources} tables, including those of its WITH queries"
+            )
         if view is not None:
             return _renamed(view, alias, node.columns, is_view=True)
         if name not in self.inputs and self.any_name:
@@ -566,8 +569,9 @@ def _has_window(plan: Plan) -> bool:
 
 
 def _sets(node: SelectNode, keys: Sequence[Expression | None], own: Sequence[Expression]) -> tuple[frozenset[int], ...]:
-    """The grouping sets, as places among the different keys; `own` are the columns of a window in GROUP BY, whose
-    place in `keys` is None. Empty where there is one set of all keys."""
+    """The grouping sets, as indexes into the distinct keys; `own` are the columns of a window in GROUP BY, whose entry
+    in `keys` is None. Empty if the only set has all keys.
+    """
     if not node.sets:
         return ()
     places = {key: place for place, key in enumerate(key for key in dict.fromkeys(keys) if key is not None)}
@@ -588,7 +592,7 @@ def _results(node: SelectNode) -> frozenset[str]:
 
 
 def _with_windows(plan: Plan, base: int, binder: SelectBinder, limits: Limits) -> tuple[Plan, dict[int, int]]:
-    """The plan with the columns of its window functions, and where the promised columns are."""
+    """The plan with the columns of its window functions, and the indexes of the columns to come."""
     places: dict[int, int] = {}
     if not binder.uses:
         return plan, places
@@ -629,7 +633,7 @@ def _placed(part: Expression, places: Mapping[int, int]) -> Expression | None:
 
 
 def _shown(plan: Plan) -> Plan:
-    """Without hidden columns."""
+    """The columns that are not hidden."""
     kept = [index for index, field in enumerate(plan.fields) if not field.hidden]
     if len(kept) == len(plan.fields):
         return plan
@@ -638,7 +642,7 @@ def _shown(plan: Plan) -> Plan:
 
 
 def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...], *, is_view: bool = False) -> Plan:
-    """The plan under an alias, its shown columns under new names."""
+    """The plan under an alias, with new names for its visible columns."""
     shown = [index for index, field in enumerate(plan.fields) if not field.hidden]
     if columns and len(columns) != len(shown):
         raise columns[0].at.reject(f"{len(columns)} names for {len(shown)} columns")

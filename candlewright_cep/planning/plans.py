@@ -23,7 +23,7 @@ Inputs = Mapping[str, Relation]
 
 
 class SharedInputs(dict[str, Relation]):
-    """Inputs by name for one run, and the rows of views that it has computed, by the identity of their plan."""
+    """Inputs by name for one run, and the rows of views computed so far, by the identity of their plan."""
 
     def __init__(self, inputs: Inputs) -> None:
         super().__init__(inputs)
@@ -50,7 +50,9 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """The same rows under other names. `is_view`: others may read them too, so that one run computes them once."""
+    """The same rows under other names. `is_view`: several nodes may read them, so that one run computes them only
+    once.
+    """
 
     inner: Plan
     fields: tuple[Field, ...]
@@ -67,8 +69,10 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Two kinds are not of the text. `is_of_changes`: how EMIT CHANGES leaves out rows that change nothing.
-    `is_of_period`: the bars of the parameter `period_seconds`.
+    """Rows for which the condition is true.
+
+    Two kinds are not part of the text. `is_of_changes`: the filter by which EMIT CHANGES leaves out rows that change
+    nothing. `is_of_period`: selects the bars of the parameter `period_seconds`.
     """
 
     inner: Plan
@@ -108,7 +112,7 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """The first columns only."""
+    """Only the first columns."""
 
     inner: Plan
     width: int
@@ -190,10 +194,10 @@ class Distinct:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One row per distinct key: the keys, then the aggregates. Without keys always exactly one row.
+    """One row per distinct key: the keys, then the aggregates. Without keys, always exactly one row.
 
-    With `sets` so for the keys of each set, the other keys being NULL; the last key is then a number whose bits are 1
-    for those, from the first key on.
+    With `sets`, this holds for the keys of each set; the other keys are NULL, and the last key is a number with one bit
+    for each other key, the first key's the lowest, which is 1 if the set lacks that key.
     """
 
     inner: Plan
@@ -205,7 +209,7 @@ class Group:
 
     @property
     def common_keys(self) -> tuple[Expression, ...]:
-        """The keys, NULL in place of those that not every set has."""
+        """The keys, with NULL for those that are not in every set."""
         return tuple(
             Constant(None, key.type) if any(place not in chosen for chosen in self.sets) else key
             for place, key in enumerate(self.keys)
@@ -215,7 +219,7 @@ class Group:
         return self.over(self.inner.run(inputs))[0]
 
     def over(self, rows: Relation) -> tuple[Relation, Index]:
-        """The groups of `rows`, and the number of the last row of each; of no row where there is none."""
+        """The groups of `rows`, and the number of each group's last row (an empty array if `rows` is empty)."""
         if not self.sets:
             return self._grouped(rows, self.keys)
         parts = [self._of_set(rows, chosen) for chosen in self.sets]
@@ -245,7 +249,7 @@ class Group:
         grouped = numbers[order]
         firsts = np.concatenate([np.zeros(1 if rows.length else 0, np.int64), np.flatnonzero(np.diff(grouped)) + 1])
         sizes = np.diff(np.append(firsts, rows.length))
-        # Groups in order of their first row, which is the order a reader expects.
+        # In the order of each group's first row, which is what a reader expects.
         appearance = np.argsort(order[firsts], kind="stable") if rows.length else firsts
         found: list[Source] = [key.take(order[firsts][appearance]) for key in keys]
         for node in self.aggregates:
@@ -258,8 +262,9 @@ class Group:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Join:
-    """`kind` INNER, LEFT, RIGHT, FULL or CROSS; rows match where the key pairs are equal, the time of the right row is
-    in the band, and the rest holds."""
+    """`kind` INNER, LEFT, RIGHT, FULL or CROSS. Rows match if the key pairs are equal, the time of the right row is in
+    the band, and the remaining condition is true.
+    """
 
     kind: str
     left: Plan
@@ -326,9 +331,10 @@ class Join:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class AsofJoin:
-    """Each left row with one right row at most: of those with equal keys in the band the last (`is_backward`) or the
-    first. `kind` INNER or LEFT; `when`: a condition on the left row alone. Of right rows of one time the last that came
-    counts."""
+    """Each left row with at most one right row: of those with equal keys in the band the last (`is_backward`) or the
+    first. `kind` INNER or LEFT; `when`: a condition on the left row alone. Among right rows of equal time, the one
+    that arrived last is used.
+    """
 
     kind: str
     left: Plan
@@ -349,7 +355,7 @@ class AsofJoin:
         return side_by_side(left if len(one) == left.length else left.take(one), right.take(other))
 
     def matched(self, left: Relation, right: Relation) -> tuple[Index, Index]:
-        """As of `Join`; left rows keep their order."""
+        """See `Join`; left rows keep their order."""
         work.spend(left.length + right.length)
         found = BandSearch.of(left, right, self.keys, band=self.band).nearest(is_last=self.is_backward)
         if self.when is not None:
@@ -362,7 +368,7 @@ class AsofJoin:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A table that is written out in the text."""
+    """A table of constants written in the text."""
 
     columns: tuple[Vector, ...]
     fields: tuple[Field, ...]
@@ -400,7 +406,7 @@ class Match:
 
 
 def match_relation(plan: RecognizePlan, rows: Relation, measures: Sequence[Vector]) -> Relation:
-    """The output columns in their order, from the plain rows and the measures."""
+    """The output columns in order, from the plain rows and the measures."""
 
     def reader(index: int) -> Callable[[], Vector]:
         return lambda: rows.column(index)

@@ -1,4 +1,4 @@
-"""Rows in memory: columns that are read only when something asks for them."""
+"""Rows in memory, whose columns are read only when they are needed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Source = Vector | Callable[[], Vector]
 
 
 class Relation:
-    """`length` rows; `column(i)` computes a column once."""
+    """`length` rows; `column(i)` computes each column once."""
 
     def __init__(self, columns: Sequence[Source], length: int) -> None:
         self._columns: list[Source] = list(columns)
@@ -35,14 +35,14 @@ class Relation:
         return RowValues(self.column, self.length, bounds)
 
     def take(self, rows: Index) -> "Relation":
-        """The rows with these numbers; NULL rows where a number is negative."""
+        """The rows with these numbers; a row of NULLs for a negative number."""
         return Relation([_Taken(self, index, rows) for index in range(self.width)], len(rows))
 
     def picked(self, index: int, rows: Index) -> Vector:
         """The values of one column at these rows."""
         source = self._columns[index]
         if isinstance(source, _Taken) and 2 * len(rows) < self.length:
-            # Few of many rows that were themselves taken: the others need never be made.
+            # Reads only the rows that are needed, not the whole column of an earlier `take`.
             return source.relation.picked(source.index, np.where(rows < 0, -1, source.rows[rows]))
         return self.column(index).take(rows)
 
@@ -81,7 +81,7 @@ class _Taken:
 
 
 def from_table(table: pa.Table, known: Mapping[int, pa.Array] | None = None) -> Relation:
-    """The rows of a table; `known` columns are not read from it."""
+    """The rows of a table; columns in `known` are not read from it."""
     given = known or {}
 
     def reader(index: int) -> Callable[[], Vector]:
@@ -98,7 +98,7 @@ def concatenated(parts: Sequence[Relation]) -> Relation:
 
 
 def partition_codes(columns: Sequence[Vector], length: int) -> Index:
-    """One number a row; equal numbers where all columns are equal (NULL equals NULL)."""
+    """One number per row; rows with equal values in all columns have equal numbers (NULL equals NULL)."""
     found = np.zeros(length, dtype=np.int64)
     for index, column in enumerate(columns):
         part = codes(column)
@@ -114,14 +114,14 @@ def partition_codes(columns: Sequence[Vector], length: int) -> Index:
 
 
 def _follows(part: Index, found: Index) -> bool:
-    """Whether rows with one number in `found` have one in `part` as well, as the end of a window has by its start."""
+    """Whether `part` is determined by `found`, as the end of a window is by its start."""
     of_number = np.zeros(int(found.max(initial=0)) + 1, np.int64)
     of_number[found] = part
     return bool((of_number.take(found) == part).all())
 
 
 def sort_codes(vector: Vector, key: SortKey) -> Index | None:
-    """Numbers that sort like the key, ascending; None when the key is already plain ascending integers."""
+    """Integers that sort ascending in the order of the key; None if the key itself consists of ascending integers."""
     whole = vector.expand()
     if whole.type.is_text or whole.values.dtype.kind == "f" or whole.valid is not None or key.descending:
         ranks = codes(whole)
@@ -136,7 +136,7 @@ def sort_codes(vector: Vector, key: SortKey) -> Index | None:
 
 
 def sorted_order(keys: Sequence[SortKey], values: RowValues, length: int) -> Index:
-    """Row numbers in the order of the keys; ties stay in arrival order."""
+    """Row numbers in the order of the keys; ties keep their order of arrival."""
     order = np.arange(length, dtype=np.int64)
     for key in reversed(keys):
         ranks = sort_codes(values.value(key.expression), key)
@@ -149,7 +149,7 @@ def sorted_order(keys: Sequence[SortKey], values: RowValues, length: int) -> Ind
 
 
 def arranged(relation: Relation, partition: Sequence[int], keys: Sequence[SortKey]) -> tuple[Relation, Bounds, Index]:
-    """The rows grouped by partition and sorted inside; with the row numbers they had.
+    """The rows grouped by partition and sorted within each; and the row numbers that they had.
 
     Partitions are in the order of their values, NULL first.
     """

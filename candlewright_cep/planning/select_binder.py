@@ -1,4 +1,4 @@
-"""Expressions of a select list: window functions, and aggregates over GROUP BY."""
+"""Binds the expressions of a select list: window functions, and aggregates over GROUP BY."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,13 +32,13 @@ from candlewright_cep.syntax.tree import (
 )
 from candlewright_cep.types import BIGINT, BOOLEAN, Kind
 
-# Columns that window functions will have: their place is known only when the whole select list is bound.
+# Numbers of columns that window functions will have: their final index is known once the whole select list is bound.
 LATER = 1_000_000
 
 
 @dataclass(slots=True)
 class WindowUse:
-    """One window and what is computed over it; `places` are numbers of columns to come."""
+    """One window and the functions over it; `places` are the numbers of their columns to come."""
 
     window: Window
     functions: list[WindowFunction] = field(default_factory=list)
@@ -66,7 +66,7 @@ def has_aggregate(node: Node) -> bool:
 
 
 def with_results(node: Node, results: Mapping[str, Node]) -> Node:
-    """The expression with the names of results replaced by what they stand for."""
+    """The expression with names of results replaced by their expressions."""
     if isinstance(node, NameNode) and len(node.parts) == 1:
         return results.get(node.parts[0].text.lower(), node)
     if isinstance(node, CallNode):
@@ -120,7 +120,7 @@ class SelectBinder(Binder):
             function = self._function(node.function)
             if function.name in INDICATORS and (specification.unit or not use.window.order or use.window.recognize):
                 raise node.at.reject(
-                    f"{function.name} takes all rows of its partition in their order",
+                    f"{function.name} uses all rows of its partition in order",
                     "write OVER (PARTITION BY ... ORDER BY ...) without a frame",
                 )
             return self._place(function, use)
@@ -196,7 +196,7 @@ class SelectBinder(Binder):
         return Window(tuple(places), tuple(order), frame, recognize, seek)
 
     def _as_column(self, part: Expression) -> int:
-        """Partition keys are columns; other expressions get a place of their own before the window."""
+        """Partition keys must be columns; other expressions become columns before the window."""
         if isinstance(part, Column):
             return part.index
         if part not in self.partition_fields:
@@ -310,7 +310,7 @@ class SelectBinder(Binder):
 
 
 def _check_window_pattern(node: RecognizeNode) -> None:
-    """A window shows one match a row at most: SQL leaves out what would need more."""
+    """A window has at most one match per row; rejects the clauses that SQL therefore does not allow."""
     anchor = first_anchor(node.pattern)
     if anchor is not None:
         raise anchor.at.reject("^ and $ are not possible in a window")
@@ -332,7 +332,7 @@ def _call_of(node: Node, name: str) -> CallNode | None:
 
 
 def with_mode(node: CallNode, name: str) -> str:
-    """The aggregate that `name` with DISTINCT is; itself without."""
+    """The aggregate that `name` becomes with DISTINCT; `name` itself without."""
     if not node.mode:
         return name
     distinct = distinct_name(name)
@@ -358,13 +358,14 @@ def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
     return Aggregation(name, None, True, converted, kind)
 
 
-#: A placeholder for the number that says which keys are missing in a row of a grouping set.
+#: Placeholder for the number that says which keys are missing in a row of a grouping set.
 _MISSING = Column(-1, BIGINT)
 
 
 class GroupBinder(SelectBinder):
-    """Expressions behind GROUP BY: keys, aggregates and what is computed from them. The result's columns are the
-    keys, then the aggregates. `sets`: see `Group`."""
+    """Expressions above GROUP BY: keys, aggregates and values computed from them. The columns of the result are the
+    keys, then the aggregates. `sets`: see `Group`.
+    """
 
     def __init__(
         self,
@@ -414,19 +415,19 @@ class GroupBinder(SelectBinder):
         return Column(len(self.keys) + self._places.setdefault(bound, len(self._places)), bound.type)
 
     def _grouping(self, node: CallNode) -> Expression:
-        """GROUPING(a, b): for each key a bit that is 1 where the row's set has it not, the last key's the lowest."""
+        """GROUPING(a, b): one bit per key, 1 if the row's set lacks the key; the last key's bit is the lowest."""
         found: Expression | None = None
         for argument in node.arguments:
             key = self.source.bind(argument)
             if key not in self.keys:
-                raise argument.at.reject("GROUPING takes what is in GROUP BY")
+                raise argument.at.reject("GROUPING takes expressions of GROUP BY")
             if not self.sets:
                 continue
             place = self.keys.index(key)
             bit = 1 << place
             lowest = Apply("%", (Column(len(self.keys) - 1, BIGINT), Constant(2 * bit, BIGINT)), BIGINT)
             is_missing = Apply(">=", (lowest, Constant(bit, BIGINT)), BOOLEAN)
-            # The key's place is what it is called by in explanations.
+            # Name the column after the key, for explanations.
             own = Apply("IF", (is_missing, Constant(1, BIGINT), Constant(0, BIGINT)), BIGINT, str(place))
             if found is None:
                 found = own

@@ -18,8 +18,9 @@ from candlewright_cep.vector import Index, Vector
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Unnest:
-    """`is_outer`: a row whose array is empty or NULL is kept, with NULL. `is_numbered`: a further column counts the
-    values of each array from 1."""
+    """`is_outer`: a row whose array is empty or NULL is kept, with NULL. `is_numbered`: a further column numbers the
+    values of each array from 1.
+    """
 
     inner: Plan
     array: Expression
@@ -33,7 +34,7 @@ class Unnest:
         return self.expanded(self.inner.run(inputs))[0]
 
     def expanded(self, rows: Relation) -> tuple[Relation, Index]:
-        """The rows, and which of the given ones they are."""
+        """The rows, and the row of the input that each comes from."""
         items, firsts, sizes = opened(rows.values().value(self.array))
         counts = np.maximum(sizes, 1) if self.is_outer else sizes
         total = int(counts.sum())

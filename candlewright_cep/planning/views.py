@@ -1,4 +1,4 @@
-"""Views that are registered under names: which of them a text reads, how they build on one another, their bounds."""
+"""Registered views: which of them a text reads, how they depend on each other, and their limits."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ __all__ = ["Views"]
 
 
 class Views:
-    """`texts`: by name, of which only those that are read are examined, and each is planned once."""
+    """`texts`: the texts of views by name. Only those that are read are checked, and each is planned once."""
 
     def __init__(self, texts: Mapping[str, str], limits: Limits) -> None:
         self._texts = {name.lower(): (name, text) for name, text in texts.items()}
@@ -28,7 +28,7 @@ class Views:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that were read, in the order of their names."""
+        """The names of the views that were read, sorted."""
         return tuple(sorted(self._texts[name][0] for name in self._plans))
 
     @property
@@ -36,8 +36,9 @@ class Views:
         return [name for name, _ in self._texts.values()]
 
     def plan(self, name: str, at: Position, planned: Callable[[ViewNode], Plan]) -> Plan:
-        """`planned`: makes the plan of a view that is read for the first time. `at`: where it is read. Raises
-        TriggerRejected, at that place, for what is wrong with its text."""
+        """The plan of a view. `planned` makes it when the view is first read; `at` is where it is read. Raises
+        TriggerRejected at that position for an error in the view's text.
+        """
         key = name.lower()
         known = self._plans.get(key)
         if known is not None:
@@ -52,14 +53,14 @@ class Views:
             raise at.reject(f"the text reads more than {self._limits.views} views")
         self._text_bytes += len(text.encode())
         if self._text_bytes > self._limits.text_bytes:
-            raise at.reject(f"the views that the text reads have more than {self._limits.text_bytes} bytes in all")
+            raise at.reject(f"the views that the text reads have more than {self._limits.text_bytes} bytes in total")
         self._open.append(key)
         try:
             with strictly():
                 self._plans[key] = planned(parse_view(text, self._limits))
         except TriggerRejected as error:
             place = f"in the view '{written[:60]}' at {error.line}:{error.column}: "
-            # One that a view of this view raised says where it is.
+            # An error in a view that this view reads already names that view.
             said = error.message if error.message.startswith("in the view ") else place + error.message
             raise at.reject(said, error.hint) from None
         finally:

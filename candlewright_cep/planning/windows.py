@@ -24,8 +24,9 @@ FUNCTIONS = {"TUMBLE": (1, 2), "HOP": (2, 3), "CUMULATE": (2, 3), "SESSION": (1,
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What TUMBLE is aligned to, if not to UTC: the wall clock of a `zone`, whose days have 23 to 25 hours, or the
-    sessions of an exchange, by its `calendar`; rows outside of them belong to no window."""
+    """What TUMBLE is aligned to, if not UTC: the wall clock of a `zone`, whose days have 23 to 25 hours, or the
+    sessions of an exchange, given by its `calendar`; rows outside sessions are in no window.
+    """
 
     zone: str = ""
     calendar: str = ""
@@ -36,10 +37,10 @@ NOWHERE = Place()
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class WindowTable:
-    """The rows of `inner`, once per window that holds them, with window_start, window_end and window_time.
+    """The rows of `inner`, once per window that contains them, with window_start, window_end and window_time.
 
-    `intervals` in nanoseconds, in the order of the call: TUMBLE(size), HOP(slide, size), CUMULATE(step, size),
-    SESSION(gap); an offset may follow. Rows without time belong to no window.
+    `intervals` are in nanoseconds, in the order of the call: TUMBLE(size), HOP(slide, size), CUMULATE(step, size),
+    SESSION(gap); an offset may follow. Rows without a time are in no window.
     """
 
     inner: Plan
@@ -53,7 +54,7 @@ class WindowTable:
 
     @property
     def longest(self) -> int:
-        """How long a window may last; of a session what is between two of its rows."""
+        """The longest duration of a window; for a session, the longest distance between two of its rows."""
         size = self.intervals[1 if self.function in ("HOP", "CUMULATE") else 0]
         return size + UNITS["DAY"] if self.place.zone else size
 
@@ -61,14 +62,14 @@ class WindowTable:
         return self.run_numbered(inputs)[1]
 
     def run_numbered(self, inputs: Inputs) -> tuple[Index, Relation]:
-        """The rows in their windows, and the number of the input row that each of them is."""
+        """The rows in their windows, and the number of each one's input row."""
         rows = self.inner.run(inputs)
         times = rows.column(self.time_column).expand()
         known = np.flatnonzero(times.mask) if times.valid is not None else np.arange(rows.length, dtype=np.int64)
         picked, starts, ends = self._assign(rows, times.values[known], known)
         kind = times.type
         bounds = (starts, ends, ends - MILLISECOND)
-        # Most windows share no row and leave none out.
+        # In most windows no row is shared or left out.
         expanded = rows if is_every(picked, rows.length) else rows.take(picked)
         return picked, expanded.with_columns([Vector(kind, values, None) for values in bounds])
 
@@ -93,7 +94,7 @@ class WindowTable:
         again = np.repeat(times, count)
         turn = np.tile(np.arange(count, dtype=np.int64), len(known))
         if self.function == "HOP":
-            # The latest window first in time order: from the earliest that still holds the row.
+            # In order of time, from the earliest window that contains the row.
             starts = again - np.mod(again - offset, step) - (count - 1 - turn) * step
             ends = starts + size
         else:
@@ -111,7 +112,7 @@ class WindowTable:
         return known[inside], starts, np.minimum(starts + self.intervals[0], exchange.closes[session])
 
     def check(self, rows: int) -> None:
-        """Raises TriggerRejected where the windows are more than `_MAX_ROWS` rows."""
+        """Raises TriggerRejected if the windows contain more than `_MAX_ROWS` rows."""
         if rows > _MAX_ROWS:
             raise self.at.reject(f"the windows hold {rows} rows; {_MAX_ROWS} are allowed")
 
@@ -122,7 +123,7 @@ class WindowTable:
         sorted_times, sorted_numbers = times[order], numbers[order]
         if not len(order):
             return known, times, times
-        # Exactly the gap apart belongs together still: the sessions of both rows touch.
+        # Rows exactly one gap apart still belong together, because the sessions of both rows touch.
         new = np.concatenate([[True], (np.diff(sorted_times) > gap) | (sorted_numbers[1:] != sorted_numbers[:-1])])
         session = np.cumsum(new) - 1
         firsts = np.flatnonzero(new)
@@ -139,7 +140,9 @@ def window_fields(fields: tuple[Field, ...], kind: SqlType, qualifier: str, *, h
 
 
 def check_place(place: Place, function: str, intervals: Sequence[int], *, at: Position) -> None:
-    """Raises TriggerRejected for windows that the place does not have: an hour of a wall clock may come twice."""
+    """Raises TriggerRejected for windows that the time zone or calendar does not allow: an hour of a wall clock may
+    occur twice.
+    """
     if function != "TUMBLE":
         raise at.reject(f"{function} takes no time zone and no calendar", "TUMBLE does")
     if place.zone and intervals[0] % UNITS["DAY"]:
@@ -149,13 +152,13 @@ def check_place(place: Place, function: str, intervals: Sequence[int], *, at: Po
 
 
 def check_intervals(function: str, intervals: tuple[int, ...], at: Position) -> None:
-    """Raises TriggerRejected for a wrong number or wrong sizes of intervals."""
+    """Raises TriggerRejected for a wrong number of intervals, or invalid sizes."""
     least, most = FUNCTIONS[function]
     if not least <= len(intervals) <= most:
         wanted = {"TUMBLE": "a size", "HOP": "a slide and a size", "CUMULATE": "a step and a size", "SESSION": "a gap"}
         raise at.reject(f"{function} needs {wanted[function]}")
     if any(interval <= 0 for interval in intervals[:least]):
-        raise at.reject(f"the intervals of {function} must be longer than nothing")
+        raise at.reject(f"the intervals of {function} must be longer than zero")
     if function in ("HOP", "CUMULATE"):
         step, size = intervals[0], intervals[1]
         if function == "CUMULATE" and size % step:

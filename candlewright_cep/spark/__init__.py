@@ -1,6 +1,6 @@
 """MATCH_RECOGNIZE for Spark: over any DataFrame, batch or streaming, and in `spark.sql` of any session.
 
-PySpark is imported by what is called, not by this module: the matcher runs without it.
+PySpark is imported by the functions that need it, not by this module: the matcher runs without it.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ __all__ = ["install", "match_recognize"]
 def match_recognize(df: "DataFrame", sql: str, parameters: Mapping[str, Any] | None = None) -> "DataFrame":
     """The result of a Spark SQL text with MATCH_RECOGNIZE over `df`, which may be a stream.
 
-    The text reads `df` under any name: `SELECT * FROM clicks MATCH_RECOGNIZE (...)`; the clause alone will do.
-    Raises TriggerRejected with line and column for a clause that cannot be.
+    The text reads `df` under any name (`SELECT * FROM clicks MATCH_RECOGNIZE (...)`), or consists of the clause alone.
+    Raises TriggerRejected with line and column for an invalid clause.
     """
     from candlewright_cep.spark.clauses import matches_in
 
@@ -25,7 +25,7 @@ def match_recognize(df: "DataFrame", sql: str, parameters: Mapping[str, Any] | N
 
 
 def install(spark: "SparkSession") -> "SparkSession":
-    """From now on `spark.sql` takes MATCH_RECOGNIZE over any table and view; other texts reach Spark unchanged."""
+    """From now on `spark.sql` accepts MATCH_RECOGNIZE over any table and view; other texts reach Spark unchanged."""
     from candlewright_cep.spark.clauses import frame_of
     from candlewright_cep.spark.statement import Statement
 

@@ -1,7 +1,7 @@
 """MATCH_RECOGNIZE in Spark SQL: a clause becomes a view that runs on the executors; Spark runs the text around it.
 
-So the query around a clause may be anything that Spark knows: joins, WITH, aggregates, UNION, INSERT. Rows of a
-clause's partitions meet by a shuffle; without PARTITION BY one task takes all rows.
+So the query around a clause may use all of Spark SQL: joins, WITH, aggregates, UNION, INSERT. A shuffle brings the rows
+of each partition together; without PARTITION BY one task takes all rows.
 """
 
 import re
@@ -41,18 +41,19 @@ def frame_of(
     numbered: str = "",
     run: Any = None,
 ) -> "DataFrame":
-    """The result of a Spark SQL text that may hold MATCH_RECOGNIZE. Temporary views of `session` carry the matches.
+    """The result of a Spark SQL text that may contain MATCH_RECOGNIZE. Temporary views of `session` hold the matches.
 
-    `args`: as of `SparkSession.sql`; those with names may be in clauses too. `numbered`: see `Recognition`. `run`: what
-    takes the texts without clauses, in place of `session.sql`.
-    Raises TriggerRejected, placed in `text`, for a clause that cannot be; PySparkException for the rest.
+    `args`: as for `SparkSession.sql`; clauses may use named ones too. `numbered`: see `Recognition`. `run`: executes
+    texts without clauses, in place of `session.sql`. Raises TriggerRejected, with the position in `text`, for an
+    invalid clause, and PySparkException for other errors.
     """
     return _frame(session, Statement(text), args, numbered, run or session.sql)
 
 
 def matches_in(rows: "DataFrame", text: str, args: Mapping[str, Any] | None = None) -> "DataFrame":
-    """`frame_of` a text that reads `rows`: under the name before MATCH_RECOGNIZE, and under each name that the session
-    does not know. The clause alone will do."""
+    """`frame_of` a text that reads `rows` under the name before MATCH_RECOGNIZE, and under each name that the session
+    does not know. The text may be the clause alone.
+    """
     session = rows.sparkSession
     statement = Statement(text)
     statement.wrap()
@@ -83,7 +84,9 @@ def _frame(
 
 @contextmanager
 def _view(rows: "DataFrame", *, keeps: bool = False) -> Iterator[str]:
-    """A temporary view, until a text that reads it has been analysed. Spark Connect analyses when a query runs."""
+    """A temporary view that exists until a text that reads it has been analysed. Spark Connect analyses when a query
+    runs.
+    """
     name = f"match_recognize_{uuid4().hex[:12]}"
     rows.createOrReplaceTempView(name)
     try:
@@ -94,7 +97,7 @@ def _view(rows: "DataFrame", *, keeps: bool = False) -> Iterator[str]:
 
 
 def _keeps_views(text: str) -> bool:
-    """Whether the text makes a view, which Spark analyses again whenever it is read."""
+    """Whether the text creates a view, which Spark analyses again whenever it is read."""
     return re.match(r"\s*(CREATE|ALTER|CACHE)\b", text, re.IGNORECASE) is not None
 
 
@@ -115,7 +118,7 @@ def _matches(sql: Any, clause: Clause, args: Any, numbered: str) -> "DataFrame":
         raise TriggerRejected("the result has no columns", clause.line, clause.column, hint="add MEASURES")
     keys = tuple(schema.names[place] for place in plan.partition)
     for condition, names in clause.conditions:
-        # Whole partitions are left out; the query around asks again, which changes nothing.
+        # Leaves out whole partitions; the query around the clause repeats the condition, which changes nothing.
         if names <= {key.lower() for key in keys}:
             rows = rows.where(condition)
     rows = _narrowed(rows, clause, plan, schema, numbered)
@@ -140,7 +143,7 @@ def _matches(sql: Any, clause: Clause, args: Any, numbered: str) -> "DataFrame":
 
 
 def _arrow_schema(rows: "DataFrame") -> pa.Schema:
-    # Of Spark 4.2 and later; before, it is what they take anyway.
+    # The parameter exists from Spark 4.2 on; earlier versions use UTC anyway.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(rows.schema, **zone)
 
@@ -151,7 +154,7 @@ def _first(plan: RecognizePlan, schema: pa.Schema) -> str:
 
 
 def _parameters(clause: Clause, args: Any) -> dict[str, str]:
-    """Those that the clause names."""
+    """The parameters that the clause uses."""
     if not isinstance(args, Mapping):
         return {}
     named = {one or other for one, other in _PARAMETER.findall(clause.text)}
@@ -180,7 +183,7 @@ def _for_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def _narrowed(rows: "DataFrame", clause: Clause, plan: RecognizePlan, schema: pa.Schema, numbered: str) -> "DataFrame":
-    """Without the columns that nothing in the clause names."""
+    """Drop the columns that nothing in the clause names."""
     if plan.is_all_rows:
         return rows
     named = clause.names() | {numbered}

@@ -1,4 +1,4 @@
-"""What an executor does for MATCH_RECOGNIZE: whole groups of rows through the matcher. No Spark import."""
+"""What an executor does for MATCH_RECOGNIZE: it runs whole groups of rows through the matcher. Imports no Spark."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from candlewright_cep import compile_query
 
 __all__ = ["Recognition", "bunches", "recognizer"]
 
-#: Small groups go through the matcher together, until there are so many rows.
+#: Small groups go through the matcher together, up to this many rows.
 BUNCH_ROWS = 500_000
 OUTPUT_ROWS = 50_000
 
@@ -21,9 +21,9 @@ Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 class Recognition:
     """A clause, ready for the executors.
 
-    `text`: for the matcher, over the input `name` with the columns `schema`; `types`: of the result's columns, as Spark
-    has them; `first`: the column that ORDER BY begins with, where it is one; `numbered`: a column whose values, numbers
-    as texts, order the rows of one time.
+    `text`: for the matcher, over the input `name` with the columns `schema`; `types`: Spark's types of the result's
+    columns; `first`: the column that ORDER BY begins with, if it is a column; `numbered`: a column of integers as text
+    by which rows of equal time are ordered.
     """
 
     text: str
@@ -36,14 +36,14 @@ class Recognition:
     numbered: str = ""
 
     def in_order(self, rows: pa.Table) -> pa.Table:
-        """With ties in one order, however the rows came: the matcher keeps them as they are."""
+        """The rows with ties in a definite order, however they arrived; the matcher keeps the order of ties."""
         keys: dict[str, pa.ChunkedArray] = {}
         for name in dict.fromkeys((self.first, self.numbered, *rows.column_names)):
             if name not in rows.column_names or not _has_order(rows.schema.field(name).type):
                 continue
             column = rows.column(name)
             if name == self.numbered and pa.types.is_string(column.type):
-                # Of numbers as texts a longer one is larger.
+                # Of two integers written as text, the longer one is greater.
                 keys[f"k{len(keys)}"] = pc.binary_length(column)
             keys[f"k{len(keys)}"] = column
         if not keys:
@@ -60,7 +60,7 @@ class Recognition:
 
 
 def recognizer(plan: Recognition) -> Task:
-    """A function for `mapInArrow` over rows that are sorted by the keys and hold their groups whole."""
+    """A function for `mapInArrow` over rows that are sorted by the keys, with each group complete."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         compiled = compile_query(plan.text, {plan.name: plan.schema}, plan.parameters, default_table=plan.name)
@@ -76,7 +76,7 @@ def _has_order(kind: pa.DataType) -> bool:
 
 
 def bunches(batches: Iterable[pa.RecordBatch], keys: Sequence[str], size: int) -> Iterator[pa.Table]:
-    """The rows in tables of whole groups; without keys all rows are one group."""
+    """The rows in tables of whole groups; without keys, all rows are one group."""
     held: list[pa.RecordBatch] = []
     rows = cut = 0
     for batch in batches:
@@ -98,7 +98,7 @@ def bunches(batches: Iterable[pa.RecordBatch], keys: Sequence[str], size: int) -
 
 
 def _last_change(batch: pa.RecordBatch, before: pa.RecordBatch | None, keys: Sequence[str]) -> int | None:
-    """The last row of `batch` whose key is another one than that of the row before it."""
+    """The last row of `batch` whose key differs from the previous row's."""
     changed = None
     for key in keys:
         column = batch.column(key)
@@ -111,7 +111,7 @@ def _last_change(batch: pa.RecordBatch, before: pa.RecordBatch | None, keys: Seq
 
 
 def _differ(one: pa.Array, other: pa.Array) -> pa.Array:
-    """NULL equals NULL, and NaN equals NaN, as in groups."""
+    """NULL equals NULL, and NaN equals NaN, as in grouping."""
     found = pc.not_equal(one, other)
     if pa.types.is_floating(one.type):
         found = pc.and_not(found, pc.and_(pc.is_nan(one), pc.is_nan(other)))

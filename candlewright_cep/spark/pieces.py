@@ -1,7 +1,7 @@
 """One task's share of a stream: rows that wait for the watermark, and the matcher's state, from batch to batch.
 
-No Spark import. Rows and results travel as Arrow streams in bytes, so that no type is changed on the way through
-pandas. Partitions are spread over buckets, and a bucket's partitions go through the matcher together.
+Imports no Spark. Rows and results travel as Arrow streams in bytes, so that pandas changes no types on the way.
+Partitions are distributed over buckets, and a bucket's partitions go through the matcher together.
 """
 
 import json
@@ -25,7 +25,7 @@ __all__ = ["Piece", "StateMismatch", "Step", "compiled", "packer", "unpacker"]
 BUCKET, TIME, ROWS = "__bucket", "time", "rows"
 #: Rows of a task are packed together up to this many.
 _PACKED_ROWS = 100_000
-#: The time of a bucket is one for all its partitions, as Spark's watermark is.
+#: All partitions of a bucket share one time, as Spark's watermark is one for all rows.
 _TICKER = "__all"
 _MAGIC = b"mr01"
 _MICROSECOND = 1_000
@@ -34,13 +34,14 @@ Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 class StateMismatch(Exception):
-    """A checkpoint that another text, or another number of buckets, has written."""
+    """A checkpoint written with another text or another number of buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What every task of a query knows. `time`: the column of the event time; `buckets`: into how many the partitions
-    are spread."""
+    """What every task of a query needs. `time`: the event-time column; `buckets`: how many buckets the partitions are
+    distributed over.
+    """
 
     recognition: Recognition
     time: str
@@ -48,18 +49,19 @@ class Piece:
 
     @property
     def fingerprint(self) -> str:
-        """What must not change while a checkpoint is in use."""
+        """A hash of everything that must not change while a checkpoint is in use."""
         plan = self.recognition
         columns = ",".join(f"{part.name}:{part.type}" for part in plan.schema)
-        # What is before the clause has names of views, which differ from start to start.
+        # The text before the clause contains names of views, which differ from start to start.
         clause = plan.text.split("`", 2)[-1].split()
         return json.dumps([clause, dict(plan.parameters), columns, self.time, self.buckets])
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`state`: to be kept for the next step; `waits`: a later watermark decides something; `late`: rows that came
-    after the watermark had passed them, or have no time."""
+    """`state`: to be kept for the next step; `waits`: a later watermark decides something; `late`: rows that arrived
+    after the watermark had passed them, or have no time.
+    """
 
     state: bytes
     results: tuple[bytes, ...]
@@ -76,15 +78,15 @@ def _compiled(
 
 
 def compiled(piece: Piece) -> StreamQuery:
-    """Raises TriggerRejected for a clause that cannot run on a stream."""
+    """The compiled clause. Raises TriggerRejected if it cannot run on a stream."""
     plan = piece.recognition
     return _compiled(plan.text, plan.name, plan.schema, piece.time, tuple(sorted(plan.parameters.items())))
 
 
 def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], *, watermark_ms: int) -> Step:
-    """The rows that came, and a watermark: no row at or before it follows.
+    """Take rows that arrived, and a watermark: no row at or before it will follow.
 
-    Raises StateMismatch; TriggerRejected for work past a limit.
+    Raises StateMismatch, and TriggerRejected if the work exceeds a limit.
     """
     schema = piece.recognition.schema
     stream = TriggerStream(query=compiled(piece))
@@ -106,11 +108,11 @@ def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], *, water
     count = released.num_rows
     released = released.append_column(_TICKER, pa.array([""] * count, pa.string()))
     released = released.append_column(SEQUENCE, pa.array(np.arange(sequence, sequence + count, dtype=np.int64)))
-    # The time of a clock is the first that may still come.
+    # A clock's time is the earliest that may still arrive.
     clock = Clock({"": (reached + 1) * 1_000})
     matches = stream.feed(released, clock).table
     if _TICKER in matches.column_names:
-        # ALL ROWS PER MATCH shows every column.
+        # ALL ROWS PER MATCH returns every column.
         matches = matches.drop_columns(_TICKER)
     found = piece.recognition.result(matches)
     results = tuple(_written(found.slice(at, OUTPUT_ROWS)) for at in range(0, found.num_rows, OUTPUT_ROWS))
@@ -123,7 +125,7 @@ def _has_deadline(stream: TriggerStream) -> bool:
 
 
 def packer(piece: Piece) -> Task:
-    """For `mapInArrow`: the rows of each bucket as bytes, with the latest of their times."""
+    """For `mapInArrow`: the rows of each bucket as bytes, with their latest time."""
     names = piece.recognition.schema.names
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -161,7 +163,7 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def unpacker() -> Task:
-    """For `mapInArrow`: results in bytes as rows."""
+    """For `mapInArrow`: results from bytes to rows."""
 
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -201,7 +203,7 @@ def _kept(piece: Piece, stream: TriggerStream, reached: int, sequence: int, held
 
 def _restored(piece: Piece, stream: TriggerStream, state: bytes) -> tuple[int, int, pa.Table]:
     if state[:4] != _MAGIC:
-        raise StateMismatch("the checkpoint is not one of MATCH_RECOGNIZE")
+        raise StateMismatch("the checkpoint was not written by MATCH_RECOGNIZE")
     header_size, rows_size = struct.unpack_from("<2Q", state, 4)
     rows_at = 20 + header_size
     header = json.loads(state[20:rows_at])

@@ -13,7 +13,7 @@ __all__ = ["Matcher"]
 
 
 class Matcher(StatefulProcessor):
-    """The matches of one bucket. A timer calls it again whenever the watermark has moved, while something waits."""
+    """Finds the matches of one bucket. While something waits, a timer calls it whenever the watermark has moved."""
 
     def __init__(self, piece: Piece) -> None:
         self._piece = piece

@@ -1,6 +1,6 @@
-"""Where MATCH_RECOGNIZE is in a Spark SQL text: what it reads, and what it sees of the query around it.
+"""Finds MATCH_RECOGNIZE in a Spark SQL text: what it reads, and what it can see of the query around it.
 
-Only words, quotes and parentheses are read here: Spark parses what is around a clause, `candlewright_cep` the clause.
+Only words, quotes and parentheses are read here: Spark parses the text around a clause, `candlewright_cep` the clause.
 """
 
 import re
@@ -23,17 +23,17 @@ _WORD = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _KEYWORD = "MATCH_RECOGNIZE"
-#: After these a relation begins.
+#: Words that are followed by a relation.
 _BEFORE_RELATION = frozenset({"FROM", "JOIN", "LATERAL", ","})
-#: What ends a WHERE.
+#: Words that end a WHERE.
 _AFTER_WHERE = frozenset(
     """
     GROUP HAVING ORDER LIMIT OFFSET WINDOW UNION INTERSECT EXCEPT MINUS QUALIFY SORT CLUSTER DISTRIBUTE LATERAL
     """.split()  # noqa: SIM905
 )
-#: What a comma may be of, besides FROM.
+#: Words whose lists are separated by commas, among them FROM.
 _BEFORE_LIST = frozenset({"FROM", "SELECT", "BY", "WHERE", "HAVING", "ON", "USING", "WITH", "VALUES"})
-#: After FROM these do not name a table.
+#: Words after FROM that are not the name of a table.
 _NO_TABLE = frozenset({"LATERAL", "VALUES", "DISTINCT"})
 _SPLITTING = frozenset({"OR", "CASE", "SELECT", "EXISTS"})
 _PLAIN_WORDS = frozenset({"AND", "BETWEEN", "IN", "LIKE", "NOT", "IS", "NULL", "DATE", "TIMESTAMP", "TRUE", "FALSE"})
@@ -42,7 +42,9 @@ _PLAIN_SYMBOLS = frozenset({"=", "<", ">", "<=", ">=", "<>", "!=", "(", ")", ","
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """`upper`: the text, folded where it is a name; `depth`: of parentheses around it (they count as outside)."""
+    """`upper`: the text, in upper case if it is a name; `depth`: how many parentheses surround it (a parenthesis itself
+    counts as outside).
+    """
 
     kind: str
     text: str
@@ -53,7 +55,7 @@ class _Word:
 
     @property
     def name(self) -> str | None:
-        """What an identifier names."""
+        """The name that an identifier denotes."""
         if self.kind == "quoted":
             return self.text[1:-1].replace("``", "`")
         return self.text if self.kind == "name" else None
@@ -61,10 +63,10 @@ class _Word:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Clause:
-    """`relation`: what is matched, as Spark reads it; `scopes`: the WITH definitions that it sees, outer ones first;
-    `alias`: how the clause may call the relation; `text`: the clause, which is at `line` and `column` of the whole
-    text; `conditions`: conjuncts of a WHERE over nothing but this clause, each with the names in it; `start` and `end`:
-    the place of relation and clause.
+    """One MATCH_RECOGNIZE. `relation`: the rows that it reads, as Spark SQL; `scopes`: the WITH definitions that it can
+    see, outer ones first; `alias`: the name under which the clause may refer to the relation; `text`: the clause,
+    which is at `line` and `column` of the whole text; `conditions`: the conjuncts of a WHERE that concern only this
+    clause, each with the names in it; `start` and `end`: the span of relation and clause.
     """
 
     relation: str
@@ -78,28 +80,28 @@ class Clause:
     end: int
 
     def query(self) -> str:
-        """The rows that are matched, as a query of their own."""
+        """The rows to be matched, as a query of their own."""
         found = f"SELECT * FROM {self.relation}"
         for level, scope in enumerate(reversed(self.scopes)):
             found = f"{scope} SELECT * FROM ({found})" if level else f"{scope} {found}"
         return found
 
     def for_matcher(self) -> str:
-        """A text for `candlewright_cep` over the input `alias`, its clause where it is in the whole text."""
+        """A text for `candlewright_cep` over the input `alias`, with the clause at its original position."""
         found = f"SELECT*FROM`{self.alias}`"
         if self.line > 1:
             return found + "\n" * (self.line - 1) + " " * (self.column - 1) + self.text
         return found.ljust(self.column - 1) + self.text
 
     def names(self) -> frozenset[str]:
-        """All names in the clause, folded to lower case."""
+        """All names in the clause, in lower case."""
         words = _words(self.text)
         quoted = [word.text[1:-1] for word in words if word.kind == "string"]
         return frozenset(name.lower() for name in [*quoted, *(word.name for word in words)] if name is not None)
 
 
 class Statement:
-    """A text whose clauses are replaced one after another, while places are those of the text that was given."""
+    """A text whose clauses are replaced one after another, while positions refer to the original text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -107,7 +109,7 @@ class Statement:
         self._places = list(range(len(text) + 1))
 
     def clause(self) -> Clause | None:
-        """The first clause; it holds no other. Raises TriggerRejected for parentheses that do not end."""
+        """The first clause, which contains no other clause. Raises TriggerRejected for an unclosed parenthesis."""
         words = _words(self.text)
         for place, word in enumerate(words):
             following = words[place + 1] if place + 1 < len(words) else None
@@ -119,13 +121,13 @@ class Statement:
         self._put(clause.start, clause.end, name)
 
     def wrap(self) -> None:
-        """A text that is the clause alone becomes a query over `input`."""
+        """Turn a text that is the clause alone into a query over `input`."""
         words = _words(self.text)
         if words and words[0].upper == _KEYWORD:
             self._put(0, 0, "SELECT * FROM input ")
 
     def define(self, name: str, query: str) -> None:
-        """`name` means `query` wherever the text does not give it another meaning."""
+        """Define `name` as `query` wherever the text does not give it another meaning."""
         words = _words(self.text)
         begins = bool(words) and words[0].upper == "WITH"
         place = words[0].end if begins else 0
@@ -133,7 +135,7 @@ class Statement:
         self._put(place, place, f" {definition}," if begins else f"WITH {definition} ")
 
     def tables(self) -> dict[str, bool]:
-        """The tables that the text names with one word and does not define, and whether a clause is over them."""
+        """The tables with one-word names that the text does not define, and whether a clause is over each of them."""
         words = _words(self.text)
         defined = {
             (word.name or "").lower()
@@ -203,13 +205,13 @@ def _words(text: str) -> list[_Word]:
 
 
 def _is_matched(words: Sequence[_Word], place: int) -> bool:
-    """Whether the table, and nothing but an alias, is before a MATCH_RECOGNIZE."""
+    """Whether the table, with at most an alias after it, is followed by MATCH_RECOGNIZE."""
     following = [word.upper for word in words[place + 1 : place + 4] if word.upper != "AS"]
     return _KEYWORD in following[:2]
 
 
 def _in_from(words: Sequence[_Word], place: int) -> bool:
-    """Whether the comma before this word is one of a FROM."""
+    """Whether the comma before this word belongs to a FROM."""
     depth = words[place].depth
     for word in reversed(words[:place]):
         if word.depth < depth:
@@ -230,12 +232,12 @@ def _closing(words: Sequence[_Word], opening: int) -> int | None:
 
 def _begins_relation(word: _Word, depth: int) -> bool:
     if word.depth < depth:
-        return True  # the parenthesis around
+        return True  # the enclosing parenthesis
     return word.depth == depth and word.upper in _BEFORE_RELATION
 
 
 def _alias(relation: Sequence[_Word]) -> str:
-    """The last name: an alias, or the table's own."""
+    """The last name: an alias, or the table's own name."""
     name = relation[-1].name
     return "input" if name is None or "`" in name else name
 
@@ -244,7 +246,7 @@ def _alias(relation: Sequence[_Word]) -> str:
 
 
 def _scopes(text: str, words: Sequence[_Word], place: int) -> Iterator[str]:
-    """`WITH …` of each level around the word, as far as it ends before it."""
+    """`WITH …` of each level around the word that ends before it."""
     levels = [0]
     for index in range(place):
         if words[index].text == "(":
@@ -277,7 +279,7 @@ def _scope(text: str, words: Sequence[_Word], level: int, place: int) -> str:
 
 
 def _begins_definitions(words: Sequence[_Word], index: int, depth: int) -> bool:
-    """WITH, and not that of GROUP BY ... WITH ROLLUP."""
+    """A WITH that begins definitions, unlike that of GROUP BY ... WITH ROLLUP."""
     word = words[index]
     return word.upper == "WITH" and word.depth == depth and words[index + 1].upper not in ("ROLLUP", "CUBE")
 
@@ -286,7 +288,7 @@ def _begins_definitions(words: Sequence[_Word], index: int, depth: int) -> bool:
 
 
 def _conditions(words: Sequence[_Word], first: int, close: int) -> Iterator[tuple[str, frozenset[str]]]:
-    """Conjuncts that hold plain comparisons of columns of the match only, where nothing else is in FROM."""
+    """Conjuncts with only plain comparisons of the match's columns, if FROM has nothing else."""
     depth = words[close].depth
     if first == 0 or words[first - 1].upper != "FROM":
         return
@@ -325,7 +327,7 @@ def _conjuncts(body: Sequence[_Word], depth: int) -> Iterator[list[_Word]]:
 
 
 def _plain(part: Sequence[_Word], alias: str) -> tuple[str, frozenset[str]] | None:
-    """The condition without its table's name, and its columns; None where anything else is in it."""
+    """The condition without its table's name, and its columns; None if it contains anything else."""
     kept: list[str] = []
     names: set[str] = set()
     index = 0

@@ -1,7 +1,7 @@
-"""MATCH_RECOGNIZE over a streaming DataFrame: Spark keeps the state, in its checkpoint, and the watermark.
+"""MATCH_RECOGNIZE over a streaming DataFrame: Spark keeps the state in its checkpoint, and the watermark.
 
-`transformWithStateInPandas` where the session has the state store that it needs (RocksDB, Spark 4), else
-`applyInPandasWithState`. Both carry the same bytes (`pieces`).
+It uses `transformWithStateInPandas` if the session has the state store that this needs (RocksDB, Spark 4), otherwise
+`applyInPandasWithState`. Both carry the same bytes (see `pieces`).
 """
 
 import logging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "matches_of_stream"]
 
-#: Into how many the partitions of a stream are spread: a checkpoint keeps to it, so it never depends on the cluster.
+#: The number of buckets of a stream. A checkpoint depends on it, so it never depends on the cluster.
 BUCKETS = 64
 _DELAY = "spark.watermarkDelayMs"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -44,7 +44,7 @@ def matches_of_stream(rows: "DataFrame", recognition: Recognition, result: Struc
     packed = rows.selectExpr("*", f"{_bucket(recognition)} AS {BUCKET}").mapInArrow(
         packer(piece), _packed_schema(rows.schema[time].dataType)
     )
-    # Arrow functions lose the mark of the event time, which the operators with state ask for.
+    # Arrow functions lose the event-time mark, which stateful operators require.
     marked = packed[TIME].alias(TIME, metadata={_DELAY: delay})
     grouped = packed.select(BUCKET, marked, ROWS).groupBy(BUCKET)
     if _has_column_families(rows):

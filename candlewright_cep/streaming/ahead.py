@@ -1,4 +1,4 @@
-"""OVER that looks ahead: a row is emitted once the rows that its frame, or LEAD, looks at have come."""
+"""OVER that looks ahead: a row is emitted once the rows that its frame or LEAD reads have arrived."""
 
 from collections.abc import Set
 from dataclasses import replace
@@ -19,7 +19,7 @@ _AHEAD = ("FOLLOWING", "UNBOUNDED FOLLOWING")
 
 
 def split(node: Over) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The places of the functions that look ahead, and of those that do not."""
+    """The indexes of the functions that look ahead, and of the others."""
     is_ahead = node.window.frame.upper.kind in _AHEAD
     found = tuple(
         place
@@ -30,11 +30,10 @@ def split(node: Over) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 class AheadStage:
-    """Takes rows that have the columns of the functions that do not look ahead already. `is_joint`: partitions have
-    rows of several tickers. `is_on_input`: see `OverStage`.
+    """Takes rows that already have the columns of the functions that do not look ahead.
 
-    Rows are kept with a last column that says whether they were emitted; those that were stay while the frame of one
-    that was not may hold them.
+    `is_joint`: partitions have rows of several tickers. `is_on_input`: see `OverStage`. Rows are kept with a last
+    column that says whether they were emitted; emitted rows are kept while the frame of a later row may contain them.
     """
 
     def __init__(self, node: Over, *, is_joint: bool, is_on_input: bool) -> None:
@@ -78,7 +77,7 @@ class AheadStage:
         return 0
 
     def kept_of_a_ticker(self, most: int) -> int:
-        """As `OverStage` has it."""
+        """See `OverStage.kept_of_a_ticker`."""
         return of_a_ticker(self._kept, most)
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
@@ -97,7 +96,7 @@ class AheadStage:
         return together.take(picked).replaced(computed.take(picked).select(self._columns))
 
     def _reached(self, tickers: pa.Array, clock: Clock) -> Index:
-        """How far time is known, for rows of these tickers."""
+        """The watermark for each of these rows, by its ticker."""
         encoded = tickers.fill_null("").dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False)
         known = [clock.least if self._is_joint else clock.of(name) for name in encoded.dictionary.to_pylist()]
@@ -122,7 +121,7 @@ class AheadStage:
 
 
 class Sight:
-    """Rows in the order of a window, and what each sees of those around it."""
+    """Rows in the order of a window, and which of the rows around it each one reads."""
 
     def __init__(self, window: Window, relation: Relation, bounds: Bounds, *, has_frame: bool) -> None:
         self._frame = window.frame
@@ -133,7 +132,7 @@ class Sight:
         self._rows = np.arange(relation.length, dtype=np.int64)
         self._firsts, self._lasts = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes) - 1
         values = RowValues(relation.column, relation.length, bounds)
-        #: What distances in the frame are counted in.
+        #: The unit of distances in the frame.
         self._scale: Index = self._rows
         if self._unit == "GROUPS":
             self._scale = peer_groups(window.order, values, bounds, length=relation.length)[0]
@@ -141,7 +140,7 @@ class Sight:
             self._scale = values.value(window.order[0].expression).expand().values
 
     def decided(self, lead: int, reached: Index) -> Bools:
-        """The rows that nothing to come can change, where time is known up to `reached`."""
+        """The rows that no later arrival can change, where `reached` is the watermark of each."""
         found: Bools = self._lasts - self._rows >= lead
         if self._unit == "RANGE":
             found &= self._scale + self._ahead < reached
@@ -154,7 +153,7 @@ class Sight:
         return found
 
     def needed(self, is_open: Bools) -> Bools:
-        """The rows that are open, and those that a frame of them, or of a row to come, may hold."""
+        """The rows that are open, and those that the frame of an open or a future row may contain."""
         least = self._lasts + 1
         np.minimum.at(least, self._firsts[is_open], self._rows[is_open])
         begin = least[self._firsts] if len(least) else least

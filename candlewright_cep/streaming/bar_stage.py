@@ -1,4 +1,4 @@
-"""BARS BY on a stream: of each bar that is still open one row is kept, whatever it holds."""
+"""BARS BY on a stream: one row is kept for each open bar, however many trades it contains."""
 
 from collections.abc import Callable, Set
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class BarStage:
         return 0 if self._open is None else self._open.length
 
     def starts(self) -> Callable[[str, int], int]:
-        """From which time on the bars of a ticker may begin that are to come, given how far its time is known."""
+        """The earliest start of future bars of a ticker, given the ticker's watermark."""
         if self._open is None:
             return since({})
         return since(oldest(self._open.ticker, self._open.relation.column(self.node.opened).expand().values))

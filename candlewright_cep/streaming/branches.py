@@ -1,4 +1,4 @@
-"""Texts that join inputs, or rows of different times, on a stream: what meets what, and for how long it is kept."""
+"""Texts that join inputs, or rows of different times, on a stream: which rows meet, and how long they are kept."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,9 @@ def joined_query(
     partitions_close: bool,
     period_seconds: int,
 ) -> StreamQuery:
-    """`nodes`: the chain of the plan; `period_seconds`: of inputs that have periods, where the text names none. Raises
-    TriggerRejected for what no stream can do."""
+    """`nodes`: the chain of the plan; `period_seconds`: for inputs that have periods, if the text names none. Raises
+    TriggerRejected for a text that cannot run on a stream.
+    """
     reader = _Reader(inputs, period_seconds)
     branch, _ = reader.branch(nodes)
     first, count = branch.first, len(list(branch.leaves()))
@@ -49,7 +50,7 @@ def joined_query(
 
 @dataclass(slots=True)
 class _Reader:
-    """`merges`: some operator takes the rows of several tickers together."""
+    """Reads a plan into branches. `merges`: an operator combines the rows of several tickers."""
 
     inputs: Mapping[str, StreamInput]
     period_seconds: int
@@ -100,7 +101,7 @@ class _Reader:
         if isinstance(leaf, Leaf) and leaf.source.period_column and not leaf.period:
             column = leaf.source.period_column
             raise at.reject(
-                f"a join on a stream needs to know which {column} of {leaf.name} it takes",
+                f"a join on a stream needs to know which {column} of {leaf.name} to use",
                 f"AND {leaf.name}.{column} = 60 in ON, with the table's alias, or the parameter {column}",
             )
         return branch, known
@@ -162,7 +163,9 @@ def _goes_by_time(band: Band, left: KnownColumns, right: KnownColumns) -> bool:
 
 
 def _distance(part: Expression, known: KnownColumns, branch: Branch) -> int:
-    """From the event time of a row to this column."""
+    """Nanoseconds from the event time of a row to the time in this column: 0, or the period if it is the end of a
+    bar.
+    """
     assert isinstance(part, Column)
     return 0 if part.index in known.times else branch.first.period * _SECOND
 

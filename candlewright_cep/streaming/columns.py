@@ -1,4 +1,4 @@
-"""Which columns of its input a running trigger reads, so that the others need not be made."""
+"""Finds the columns of its input that a running trigger reads, so that the others need not be built."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["columns_read"]
 
 
 def columns_read(nodes: Sequence[Plan]) -> frozenset[str] | None:
-    """Names in the input that the chain of `nodes` begins with; None for all of them, also where it is not known."""
+    """Column names in the input of `nodes`; None for all columns, also if it is not known which ones are read."""
     if isinstance(nodes[0], Union):
         return _read_by_all(nodes[0])
     found: set[int] = set()
@@ -22,7 +22,7 @@ def columns_read(nodes: Sequence[Plan]) -> frozenset[str] | None:
             case Filter():
                 found |= _read([node.condition])
             case Project() | Match():
-                # Nothing behind these sees the input.
+                # Nodes above these cannot see the input.
                 found |= _read(node.expressions) if isinstance(node, Project) else columns_of(node.recognize)
                 return frozenset(nodes[0].fields[index].name for index in found if index < FIRST_SLOT)
             case _:

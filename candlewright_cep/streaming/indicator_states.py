@@ -1,4 +1,4 @@
-"""Indicators on a stream: their state by partition instead of the rows that they have seen."""
+"""Indicators on a stream: one state per partition instead of all rows seen."""
 
 import base64
 from collections.abc import Hashable, Sequence, Set
@@ -18,7 +18,7 @@ from candlewright_cep.streaming.release import Rows
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Array, Index, Vector
 
-#: Numbers that all indicators of one window keep.
+#: The most numbers that all indicators of one window keep.
 MOST_KEPT = 1 << 22
 _MAX_PARTITIONS = 200_000
 _FEW = 1_000
@@ -42,7 +42,7 @@ class IndicatorStates:
         self._let_go_at = _FEW
 
     def feed(self, rows: Rows) -> list[Vector]:
-        """One column a function, in the order of `rows`. Raises TriggerRejected for too much state."""
+        """One column per function, in the order of `rows`. Raises TriggerRejected for too much state."""
         arrangement, bounds, order = arranged(rows.relation, self._window.partition, self._window.order)
         if len(self._numbers) > self._let_go_at:
             self._let_go(rows)
@@ -66,7 +66,7 @@ class IndicatorStates:
             )
 
     def _partitions(self, rows: Rows, firsts: Index) -> Index:
-        """The partitions' numbers, each with room in the memories."""
+        """The partitions' numbers; makes room for each in the memories."""
         columns = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
         keys: list[Key] = list(zip(*columns, strict=True)) if columns else [()] * len(firsts)
         numbers = self._numbers
@@ -79,7 +79,7 @@ class IndicatorStates:
         return np.array(found, np.int64)
 
     def _let_go(self, rows: Rows) -> None:
-        """Forget partitions whose time is long past in their ticker; looked for whenever twice as many are there."""
+        """Drop partitions whose time is long past for their ticker; checked whenever their number has doubled."""
         times = [
             place for place, index in enumerate(self._window.partition) if rows.relation.column(index).type.is_time
         ]

@@ -12,9 +12,10 @@ from candlewright_cep.planning.plans import AsofJoin, Join, Plan
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """One input of a stream: its schema, the columns that hold the event time (the first is used), its ticker.
+    """One input of a stream: its schema, the columns that hold the event time (the first is used), and its ticker.
 
-    `period_column`: rows come apart by its values, which are seconds from an event time to the end of what began at it.
+    `period_column`: rows are separated by its values, the seconds from an event time to the end of the interval that it
+    begins.
     """
 
     schema: pa.Schema
@@ -25,14 +26,16 @@ class StreamInput:
 
 @dataclass(slots=True)
 class KnownColumns:
-    """Which columns of a node hold the event time and the ticker, and which the end of what began at the event time."""
+    """Which columns of a node hold the event time, the ticker, and the end of the interval that begins at the event
+    time.
+    """
 
     times: set[int]
     tickers: set[int]
     ends: set[int] = field(default_factory=set)
 
     def behind(self, columns: Sequence[Expression]) -> "KnownColumns":
-        """Of a node with these columns over this one."""
+        """The same for a node that has these columns, above this node."""
         found = [(place, part.index) for place, part in enumerate(columns) if isinstance(part, Column)]
         made = {place for place, part in enumerate(columns) if any(is_end_of(part, time) for time in self.times)}
         return KnownColumns(
@@ -44,7 +47,7 @@ class KnownColumns:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """Rows of an input, those of one period where it has periods."""
+    """The rows of an input, of one period if it has periods."""
 
     name: str
     source: StreamInput
@@ -53,8 +56,9 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two branches that meet: rows whose times are at most `upper` and at least `lower` (ns; None: any) apart, counted
-    from left to right. `by_ticker`: those of different tickers never meet."""
+    """Two branches that meet: rows whose times (right minus left) differ by at least `lower` and at most `upper`
+    nanoseconds (None: no bound). `by_ticker`: rows of different tickers never meet.
+    """
 
     node: Join | AsofJoin
     left: "Branch"
@@ -66,7 +70,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What a chain of operators (innermost first) makes of its bottom; `nodes` includes that bottom."""
+    """The result of a chain of operators (innermost first) over its bottom; `nodes` includes the bottom."""
 
     bottom: Leaf | Pair
     nodes: tuple[Plan, ...]
@@ -81,5 +85,5 @@ class Branch:
 
     @property
     def first(self) -> Leaf:
-        """Whose rows the results belong to."""
+        """The leaf whose rows the results belong to."""
         return next(self.leaves())

@@ -1,4 +1,4 @@
-"""A running text that joins inputs: each side goes through its own operators, and rows meet once time has decided."""
+"""A running text that joins inputs: each side has its own operators, and rows meet once no earlier row can arrive."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +18,9 @@ __all__ = ["JoinedStream"]
 
 @dataclass(slots=True)
 class JoinedStream(TriggerStream):
-    """A `TriggerStream` of several inputs. `firsts`: of an input, by its name, what `active_from` and `tickers` say of
-    all others."""
+    """A `TriggerStream` of several inputs. `firsts`: for an input, by its name, what `active_from` and `tickers` say
+    for all other inputs.
+    """
 
     firsts: Mapping[str, tuple[int, Mapping[str, int] | None]] = field(default_factory=dict)
     _running: Running = field(init=False, repr=False)
@@ -33,10 +34,10 @@ class JoinedStream(TriggerStream):
         raise TypeError("a stream of several inputs takes the rows of each with feed_input")
 
     def feed_input(self, name: str, period: int, released: pa.Table, *, clock: Clock) -> Events:
-        """`feed` with rows of the input `name`, of `period` where it has periods, and how far their time has come. What
-        comes is what both sides together decide.
+        """`feed` with rows of the input `name` (of `period`, if it has periods) and their watermarks. Returns what both
+        sides together have decided.
 
-        Raises TriggerRejected for work past a limit.
+        Raises TriggerRejected if the work exceeds a limit.
         """
         try:
             with work.allowed(self.query.compiled.limits, released.num_rows + self._waiting_rows()) as done:
@@ -52,7 +53,7 @@ class JoinedStream(TriggerStream):
     def _run(
         self, running: Running, place: tuple[str, int], released: pa.Table, clock: Clock
     ) -> tuple[Rows, Clock, Context | None]:
-        """What a branch gives, and how far its time has come."""
+        """The rows that a branch emits, and their watermarks."""
         if running.arriving is not None:
             rows, known = self._arrive(running.arriving, place, released, clock)
         else:

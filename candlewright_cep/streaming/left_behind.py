@@ -1,8 +1,8 @@
-"""Partitions that time leaves behind: of a day that is over no further row comes.
+"""Partitions that get no more rows because time has passed them, such as those of a day that is over.
 
-Rows reach an operator in order of event time, ticker by ticker. A PARTITION BY column that is computed from that time
-and never falls while it rises (the day, the start of the hour) is *rising*: once a row of a ticker has a greater value,
-no further row of the ticker has a smaller one.
+Rows reach an operator in order of event time, ticker by ticker. A PARTITION BY column is *rising* if it is computed
+from that time and never falls as it rises (the day, the start of the hour): once a row of a ticker has a greater value,
+no later row of the ticker has a smaller one.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -13,14 +13,14 @@ from candlewright_cep.planning.plans import Filter, Match, Narrowed, Project, Re
 from candlewright_cep.streaming.match_partition import Key
 from candlewright_cep.types import Kind
 
-#: Of a time and constants.
+#: Functions of a time and constants.
 _NEVER_FALL = ("CAST", "DATE_TRUNC", "DATE_CEIL")
 _TIMES = (Kind.DATE, Kind.TIMESTAMP)
 
 
 def rising_columns(node: Match, time_columns: Sequence[str]) -> tuple[int, ...]:
-    """The places in PARTITION BY whose values never fall. `time_columns`: those of the input that hold the event time,
-    in which its rows come.
+    """The positions in PARTITION BY whose values never fall. `time_columns`: the columns of the input that hold the
+    event time, in whose order its rows come.
     """
     plan = node.recognize
     if not plan.order or plan.order[0].descending:
@@ -37,7 +37,7 @@ def rising_columns(node: Match, time_columns: Sequence[str]) -> tuple[int, ...]:
 
 
 def _origin(node: Expression, plan: Any, time_columns: Sequence[str]) -> tuple[int, int] | None:
-    """The plan and the column below filters and projections that this value rises with; None for none."""
+    """The plan and the column, below filters and projections, with which this value rises; None if there is none."""
     while True:
         if isinstance(node, Apply):
             of_time = (
@@ -60,8 +60,8 @@ def _origin(node: Expression, plan: Any, time_columns: Sequence[str]) -> tuple[i
 
 
 class LeftBehind:
-    """Which partitions get no more rows. `rising`: places in their keys; `is_joint`: rows come in one order for all
-    tickers together.
+    """Tracks which partitions get no more rows. `rising`: positions in their keys; `is_joint`: the rows of all tickers
+    come in one order.
     """
 
     def __init__(self, rising: tuple[int, ...], *, is_joint: bool) -> None:
@@ -71,7 +71,9 @@ class LeftBehind:
         self._open: dict[str, dict[Key, None]] = {}
 
     def begin(self, partitions: Iterable[tuple[Key, Set[str]]]) -> list[Key]:
-        """Partitions that begin with one batch; those that get no more rows after it, also of other batches."""
+        """Register the partitions that begin with one batch. Returns all partitions, also of earlier batches, that get
+        no more rows after it.
+        """
         moved: dict[str, None] = {}
         for key, tickers in partitions:
             ticker = self._of(tickers)
@@ -95,13 +97,13 @@ class LeftBehind:
         return "" if self._is_joint else next(iter(tickers), "")
 
     def remove(self, key: Key, tickers: Set[str]) -> None:
-        """A partition that is no longer there."""
+        """Forget a partition that no longer exists."""
         opened = self._open.get(self._of(tickers))
         if opened is not None:
             opened.pop(key, None)
 
     def drop(self, tickers: Set[str]) -> None:
-        """These tickers start afresh."""
+        """Forget tickers that start afresh."""
         for ticker in tickers:
             self._newest.pop(ticker, None)
             self._open.pop(ticker, None)

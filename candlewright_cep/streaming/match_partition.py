@@ -27,8 +27,8 @@ class Pending:
 
 @dataclass(kw_only=True, slots=True)
 class Partition:
-    """One partition: its search, its retained rows (`count` in `pieces`, numbers from `first_row`), how far they have
-    been tested.
+    """One partition: its search, its retained rows (`count` in `pieces`, numbered from `first_row`), and how far they
+    have been tested.
     """
 
     search: PartitionSearch
@@ -40,13 +40,14 @@ class Partition:
     pending: list[Pending] = field(default_factory=list)
     tickers: set[str] = field(default_factory=set)
     path: PathValues | None = None
-    #: No further row comes (see `candlewright_cep.streaming.left_behind`); it goes with the batch that shows it.
+    #: No further row will come (see `candlewright_cep.streaming.left_behind`); dropped after the batch in which this is
+    #: found.
     is_over: bool = False
     #: The state as text, until it changes.
     written: str = ""
 
     def time_of(self, row: int) -> int:
-        """Of a retained row."""
+        """The time of a retained row."""
         place = row - self.first_row
         for piece in self.pieces:
             if place < piece.count:
@@ -60,12 +61,14 @@ class Partition:
 
     @property
     def computed(self) -> int:
-        """How far the values of conditions are at hand; after a restart they are not, although rows were tested."""
+        """How far the values that conditions read are available. After a restart they are not, although rows were
+        tested.
+        """
         return self.tested if self.path is None else self.path.end
 
 
 def written(key: Key, part: Partition) -> str:
-    """The state of one partition as JSON, but for its rows."""
+    """The state of one partition as JSON, without its rows."""
     state = {
         "key": list(key),
         "search": match_state.snapshot(part.search, part.masks),
@@ -79,7 +82,7 @@ def written(key: Key, part: Partition) -> str:
 
 
 def read(state: Mapping[str, Any], plan: SearchPlan) -> tuple[Key, Partition]:
-    """What `written` wrote; its rows are still to be added."""
+    """Read the output of `written`; the partition's rows must be added afterwards."""
     part = Partition(search=match_state.restore(state["search"], plan))
     part.masks = list(state["search"]["masks"])
     part.count = state["rows"]

@@ -1,5 +1,6 @@
-"""The search state of one partition as plain data, and back. Candidates are written out, programs are not: they are
-compiled again from the trigger's text."""
+"""The search state of one partition as plain data, and back. Candidates are written out; programs are not, because they
+are compiled again from the trigger's text.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from candlewright_cep.matching.search import Attempt, PartitionSearch, SearchPla
 
 
 class _Histories:
-    """Label histories share their tails; each node is written once."""
+    """Label histories share their tails; each node is written only once."""
 
     def __init__(self) -> None:
         self.nodes: list[list[Any]] = []
@@ -32,7 +33,7 @@ class _Histories:
 
 
 def _written(value: Any, histories: _Histories) -> Any:
-    """A register; what JSON has no form for goes by the name of its kind."""
+    """The JSON form of a register; values without one are tagged with the name of their type."""
     if isinstance(value, History):
         return {"history": histories.number(value)}
     if isinstance(value, tuple):
@@ -41,7 +42,7 @@ def _written(value: Any, histories: _Histories) -> Any:
 
 
 def snapshot(search: PartitionSearch, masks: list[int]) -> dict[str, Any]:
-    """JSON-ready. `masks` are those of the rows from `search.base` on."""
+    """The state, ready for JSON. `masks` are those of the rows from `search.base` on."""
     histories = _Histories()
     attempt = search.attempt
     written = None

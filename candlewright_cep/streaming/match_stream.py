@@ -1,8 +1,8 @@
 """MATCH_RECOGNIZE over a growing input: all partitions of one trigger together.
 
 Conditions and measures are vectorised over the rows of all touched partitions; the search of each partition keeps its
-place between batches. A row is tested once the rows that its conditions look ahead to have arrived; a match is emitted
-once the rows that its measures look ahead to have.
+position between batches. A row is tested once the rows that its conditions look ahead to have arrived; a match is
+emitted once the rows that its measures look ahead to have arrived.
 """
 
 import json
@@ -35,17 +35,18 @@ from candlewright_cep.work import WorkLimit
 
 #: A partition, and where its new rows begin and end.
 New = tuple[Partition, int, int]
-#: Rows of a partition with this many retained ones are copied only once they are in more than this many pieces.
+#: A partition with this many retained rows has them copied only once they are in more than this many pieces.
 MANY_KEPT, MOST_PIECES = 256, 32
 _NO_TIMES = np.zeros(0, np.int64)
-#: Blank partitions are looked for from here on, and whenever twice as many are there as after the last look.
+#: From this number of partitions on, blank ones are searched for, and again whenever their number has doubled.
 FEW_PARTITIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Tested:
-    """The rows to test. `places`: where they are among all rows, None if they are all; `moved`: by how much, for each
-    partition."""
+    """The rows to test. `places`: their indexes among all rows, None if they are all of them; `moved`: the shift
+    between the two, for each partition.
+    """
 
     rows: Rows
     bounds: Bounds
@@ -53,7 +54,7 @@ class _Tested:
     moved: Index
 
     def placed(self, values: Array, length: int) -> Array:
-        """Where all rows have theirs, the others' being 0."""
+        """The values at the rows' indexes among all rows; 0 for the others."""
         found = np.zeros(length, values.dtype)
         found[self.places] = values
         return found
@@ -61,7 +62,7 @@ class _Tested:
 
 @dataclass(slots=True)
 class _PathBatch:
-    """The values that path conditions read of the tested rows of one batch. `masks` and `times` cover all its rows."""
+    """The values that path conditions read at the tested rows of one batch. `masks` and `times` cover all its rows."""
 
     path: PathCode | None
     foresight: Foresight | None
@@ -80,7 +81,8 @@ class _PathBatch:
 
     def bind(self, part: Partition, own: PathValues, shift: int, *, moved: int) -> None:
         """Give a partition's search the values of its new rows. Row `r` of the partition is row `r + shift` of the
-        batch and `r + shift - moved` of the tested rows."""
+        batch and `r + shift - moved` of the tested rows.
+        """
         low, high = own.end + shift - moved, part.tested + shift - moved
         own.add(
             [values[low:high] for values in self.lists],
@@ -100,7 +102,7 @@ class _PathBatch:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Context:
-    """What an event says besides its columns, one entry a result row."""
+    """The attributes of an event besides its columns, one entry per result row."""
 
     match_number: Index
     first_time: Index
@@ -124,7 +126,7 @@ class Context:
 
 @dataclass(slots=True)
 class Reports:
-    """Counts of what a running trigger gave up on."""
+    """Counts of what a running trigger gave up."""
 
     dropped_starts: int = 0
     degraded_skips: int = 0
@@ -143,7 +145,7 @@ class MatchStream:
     def __init__(
         self, plan: RecognizePlan, slots: Slots | None = None, rising: tuple[int, ...] = (), *, is_joint: bool = False
     ) -> None:
-        """`rising`: see `left_behind`; `is_joint`: rows come in one order of time for all tickers together."""
+        """`rising`: see `left_behind`; `is_joint`: the rows of all tickers come in one order of time."""
         self._slots = slots or Slots((), {})
         self.plan = replace(plan, search=replace(plan.search, strict=False))
         self.partitions: dict[Key, Partition] = {}
@@ -152,7 +154,7 @@ class MatchStream:
         self._measures_ahead = plan.measures_lookahead
         self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
         self._left_behind = LeftBehind(rising, is_joint=is_joint)
-        # Whether a partition that has begun nothing and matched nothing is like one that is not there.
+        # Whether a partition without rows and matches can be dropped, because a new one would behave the same.
         self._forgets_blank = not self._lookback and not plan.search.automaton.has_start_anchor
         self._look_at = FEW_PARTITIONS
         self._retained = RetainedRows(columns_of(plan))
@@ -163,7 +165,7 @@ class MatchStream:
     # -- one batch ------------------------------------------------------------------------------------------------
 
     def feed(self, rows: Rows, clock: Clock) -> MatchResult | None:
-        """None where nothing is to be emitted. Raises TriggerRejected when the work passes a limit."""
+        """None if there is nothing to emit. Raises TriggerRejected if the work exceeds a limit."""
         touched, grouped, over = self._accept(rows)
         for key in over:
             partition = self.partitions[key]
@@ -203,8 +205,8 @@ class MatchStream:
         return touched, grouped, over
 
     def _begin(self, reached: list[tuple[Key, set[str]]]) -> list[Key]:
-        """Make the partitions that rows have reached and that are not there; those that get no more rows after these.
-        Raises TriggerRejected for too many.
+        """Create the partitions that rows have reached for the first time. Returns those that get no more rows after
+        these. Raises TriggerRejected for too many partitions.
         """
         most = self.plan.search.limits.partitions
         if len(self.partitions) + sum(key not in self.partitions for key, _ in reached) > most:
@@ -224,7 +226,7 @@ class MatchStream:
         self._left_behind.remove(key, part.tickers)
 
     def _let_go_blank(self) -> None:
-        """Forget the partitions whose next row gives what the first row of a new one gives."""
+        """Drop the partitions that behave as a new one would."""
         if self._forgets_blank:
             for key in [
                 key for key, part in self.partitions.items() if not part.count and not part.search.match_number
@@ -265,7 +267,7 @@ class MatchStream:
             return False
         deadline = partition.search.times[attempt.start - partition.search.base] + within
         seen = partition.search.watermark
-        # An attempt that waits for $ is not moved by time alone once its deadline has passed.
+        # Once its deadline has passed, time alone does not advance an attempt that waits for $.
         return watermark >= deadline and not (self.plan.has_end_anchor and seen is not None and seen >= deadline)
 
     def _advance(self, touched: list[New], grouped: Rows, clock: Clock) -> MatchResult | None:
@@ -292,7 +294,7 @@ class MatchStream:
         is_many = not self._measures_ahead and self._bulk.suits(grouped.length)
         in_bulk: list[tuple[Partition, int]] = []
         for part, start, moved in zip(parts, bounds.starts.tolist(), untested.moved.tolist(), strict=True):
-            # Without deadlines and ended tickers nothing depends on how far time is known.
+            # Without deadlines and ended tickers, nothing depends on the watermark.
             watermark = self._watermark(part, clock) if watches_time else None
             shift = start - part.first_row
             if part.path is None and is_many and watermark != FOREVER:
@@ -313,7 +315,7 @@ class MatchStream:
         return RowValues(self._slots.reader(rows.relation.column, rows.ticker), rows.length, bounds)
 
     def _untested(self, parts: list[Partition], together: Gathered, bounds: Bounds) -> _Tested:
-        """The rows to test, and those that they look back at; all where the others are few."""
+        """The rows to test, and those that they look back at; all rows if there are few others."""
         passed = [max(0, part.computed - self._lookback - part.first_row) for part in parts]
         if 2 * sum(passed) < together.length:
             return _Tested(together.rows, bounds, None, np.zeros(len(parts), np.int64))
@@ -326,7 +328,7 @@ class MatchStream:
         return _Tested(together.take(places), Bounds(ends - sizes, ends), places, moved)
 
     def _masks(self, tested: _Tested, values: RowValues, together: Gathered) -> Array:
-        """Those of the rows that were tested before are left out."""
+        """The masks of the rows to test; 0 for rows that were tested before."""
         masks = mask_array(self.plan.conditions, values, tested.rows.length)
         return masks if tested.places is None else tested.placed(masks, together.length)
 
@@ -344,7 +346,7 @@ class MatchStream:
         if part.search.closed and new:
             part.search.closed = False
         if watermark is not None and end < part.end and len(times):
-            # No deadline passes before the rows that still wait for those that NEXT looks at.
+            # No deadline may pass before the rows that still wait for rows that NEXT reads.
             watermark = min(watermark, int(times[high]))
         part.search.watermark = None if closed else watermark
         part.search.extend(new, times[low:high].tolist(), closed=closed)
@@ -352,14 +354,15 @@ class MatchStream:
         part.tested = end
 
     def _search_in_bulk(self, parts: list[tuple[Partition, int]], row_masks: Array, ready: Found) -> Matches | None:
-        """All attempts of these partitions (with the places of their first rows), but for those that are open: an open
-        one continues alone, and so does the last one of a partition, which further rows decide. None: all of `ready`.
+        """Run all attempts of these partitions, given with the index of their first row, except for open ones: an open
+        attempt continues alone, and so does the last attempt of a partition, which further rows decide. None if this
+        search is not possible; the results are then all in `ready`.
         """
         begins, lengths, ends = [], [], []
         for part, shift in parts:
             tested, end = part.tested, max(part.tested, part.end - self._lookahead)
             self._go_on(part, row_masks, end, ready, shift)
-            # An attempt that is still open has seen all rows.
+            # An attempt that is still open has already seen all rows.
             begin = part.search.next_start if part.search.attempt is None else end
             if begin < tested:
                 known = part.masks[begin - part.search.base : tested - part.search.base]
@@ -396,7 +399,7 @@ class MatchStream:
         return replace(matches, starts=matches.starts + moved[found.partitions], numbers=matches.numbers + numbered)
 
     def _go_on(self, part: Partition, row_masks: Array, end: int, ready: Found, shift: int) -> None:
-        """Let an open attempt take rows up to `end`, more and more of them, until it has ended."""
+        """Let an open attempt take rows up to `end`, in growing portions, until it has ended."""
         matches, rows = len(ready.starts), 64
         while part.search.attempt is not None and part.tested < end:
             low, high = part.tested + shift, min(part.tested + rows, end) + shift
@@ -425,7 +428,9 @@ class MatchStream:
             ready.unmatched[index] += shift
 
     def _run(self, part: Partition, found: Found, *, once: bool = False) -> None:
-        """As far as the rows allow, giving up old starts past the limit of retained rows. `once`: see the search."""
+        """Search as far as the rows allow, giving up old starts past the limit of retained rows. `once`: see
+        `PartitionSearch.run`.
+        """
         search = part.search
         dropped, degraded = found.dropped, found.degraded
         while True:
@@ -442,7 +447,7 @@ class MatchStream:
                 continue
             if search.end - search.oldest_needed <= self.plan.search.limits.retained_rows:
                 break
-            # Dropping one start alone would try all rows again for each new one: let a quarter of them go.
+            # Dropping a single start would test all rows again for each new one, so give up a quarter of them.
             kept = self.plan.search.limits.retained_rows * 3 // 4
             search.next_start = max(search.oldest_needed + 1, search.end - kept)
             search.attempt = None
@@ -482,7 +487,7 @@ class MatchStream:
             used[np.searchsorted(bounds.ends, rows, side="right")] = True
         sizes = bounds.ends - bounds.starts
         if 2 * int(sizes[used].sum()) < together.length:
-            # Only of partitions with matches: the others may hold many rows.
+            # Only rows of partitions with matches: the others may have many rows.
             ends = np.cumsum(np.where(used, sizes, 0))
             moved = ends - bounds.ends
             matches = replace(
@@ -500,8 +505,9 @@ class MatchStream:
         return MatchResult(shown.replaced(relation), _context(matches, result, given))
 
     def _forget(self, parts: list[Partition], new: list[int], together: Gathered, bounds: Bounds) -> None:
-        """Drop what no attempt, pending match or later condition can reach; one copy for all partitions, of the `new`
-        rows alone where a partition keeps many."""
+        """Drop the rows that no attempt, pending match or later condition can reach. All partitions' rows are copied
+        together; for a partition that keeps many, only the `new` ones are copied.
+        """
         keep: list[tuple[int, int]] = []
         for part, start, end, fresh in zip(parts, bounds.starts.tolist(), bounds.ends.tolist(), new, strict=True):
             search = part.search
@@ -531,7 +537,7 @@ class MatchStream:
                 self._retained.repack(owners)
 
     def drop(self, tickers: Set[str]) -> None:
-        """Forget the partitions that hold rows of these tickers alone."""
+        """Drop the partitions that have only rows of these tickers."""
         for key in [key for key, part in self.partitions.items() if part.tickers <= tickers]:
             self._let_go(key)
         self._left_behind.drop(tickers)
@@ -543,7 +549,7 @@ class MatchStream:
         return sum(part.count for part in self.partitions.values())
 
     def snapshot(self) -> tuple[str, Rows | None]:
-        """The state as JSON, and the retained rows of all partitions in its order."""
+        """The state as JSON, and the retained rows of all partitions in the same order."""
         owners = [part.pieces for part in self.partitions.values() if part.count]
         kept = self._retained.together(owners) if owners else None
         for key, part in self.partitions.items():
@@ -561,7 +567,7 @@ class MatchStream:
             key, part = read(state_of_one, self.plan.search)
             part.path = self._path_values(part.search)
             self.partitions[key] = part
-        # States of older versions do not have it.
+        # Missing in states of older versions.
         known = [(key, part.tickers) for key, part in self.partitions.items()]
         self._left_behind.restore(state.get("newest", {}), known if self._left_behind.rising else ())
         if rows is not None:
@@ -584,7 +590,7 @@ def columns_of(plan: RecognizePlan) -> frozenset[int]:
 
 
 def _context(found: Matches, result: MatchRows, together: Rows) -> Context:
-    # Behind the matches one entry for unmatched rows.
+    # After the matches comes one entry for unmatched rows.
     starts, sizes, numbers = (np.append(part, 0) for part in (found.starts, found.lengths, found.numbers))
     timed_out, partial = np.append(found.timed_out, False), np.append(found.partial, False)
     matches = result.matches

@@ -1,8 +1,8 @@
 """Where two branches of a running text meet, and what they keep.
 
-A left row is decided when the right side's watermark has passed the latest time that it may meet. It then meets
-the right rows in its reach, as over finished tables. Right rows are kept while a left row to come may reach
-them.
+A left row is decided when the right side's watermark has passed the latest time at which it can find a partner. It is
+then joined with the right rows in its range, as over finished tables. Right rows are kept while a future left row may
+need them.
 """
 
 import json
@@ -39,14 +39,16 @@ class Kept:
         return 0
 
     def feed(self, rows: Rows, _clock: Clock) -> Rows:
-        """With those that come now."""
+        """The kept rows and the new ones."""
         return rows if self.rows is None or not self.rows.length else joined([self.rows, rows])
 
     def keep(self, rows: Rows) -> None:
         self.rows = compact(rows) if rows.length else None
 
     def of_a_ticker(self, most: int) -> int:
-        """How many it keeps of the ticker with most of them, if it keeps more than `most` in all; else 0."""
+        """The number of rows kept of the ticker with most of them, if more than `most` are kept in total; otherwise
+        0.
+        """
         if self.rows is None or self.rows.length <= most:
             return 0
         return int(np.bincount(ticker_codes(self.rows.ticker.fill_null(""))[1]).max())
@@ -62,8 +64,9 @@ class Kept:
 
 
 class Meeting:
-    """A join of two branches: `left` waits for its partners, `right` for those that may reach it. `merges`: rows come
-    in one order of time for all tickers."""
+    """A join of two branches: `left` waits for its partners, `right` for left rows that may need them. `merges`: the
+    rows of all tickers come in one order of time.
+    """
 
     def __init__(self, pair: Pair, *, merges: bool) -> None:
         self.pair = pair
@@ -72,8 +75,7 @@ class Meeting:
         self.right = Kept()
 
     def feed(self, left: Rows, at_left: Clock, right: Rows, *, at_right: Clock) -> tuple[Rows, Clock]:
-        """Takes what both sides bring, and how far their times have come; gives the rows that are decided, and how far
-        theirs has."""
+        """Take the rows and watermarks of both sides; returns the rows that are decided, and their watermarks."""
         pair = self.pair
         waiting, partners = self.left.feed(left, at_left), self.right.feed(right, at_right)
         limits = _of_rows(waiting, self._reached(at_right))
@@ -116,7 +118,7 @@ class Meeting:
         return (partners.time > ends) | self._newest(partners, ends)
 
     def _newest(self, partners: Rows, ends: Index) -> Bools:
-        """The last row of each key among those that are at these times or before."""
+        """The last row of each key among those at or before these times."""
         found = np.zeros(partners.length, np.bool_)
         past = np.flatnonzero(partners.time <= ends)
         values = partners.relation.values()
@@ -144,7 +146,7 @@ class Meeting:
 
 
 def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
-    """Per row what is known of its ticker; the least number where that is nothing."""
+    """The value that `of` knows for each row's ticker; the least number if it knows none."""
     names, codes = ticker_codes(rows.ticker)
     known = [_NEVER if (value := of(name)) is None else value for name in names]
     found: Index = np.array(known, np.int64).take(codes)
@@ -152,7 +154,7 @@ def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
 
 
 class Arriving(Stateless):
-    """The rows of an input where they come in, and how far their time has come."""
+    """The rows of an input where they enter, and their watermarks."""
 
     def __init__(self, leaf: Leaf, *, merges: bool, ties: bool) -> None:
         self.leaf = leaf
@@ -162,12 +164,12 @@ class Arriving(Stateless):
         self.waiting = Waiting()
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
-        """In order; `self.clock` is how far they have come then."""
+        """The rows in order; `self.clock` then has their watermarks."""
         self.clock = Clock(dict(clock.watermarks), set(clock.closed))
         if self.merges:
             rows, self.clock = self.waiting.all_together(rows, clock)
             if self.clock.closed and self.waiting.reached is not None:
-                # Where those go on that begin again.
+                # The time from which tickers that begin again continue.
                 self.clock.watermarks = dict.fromkeys(self.clock.closed, self.waiting.reached)
         elif self.ties:
             rows = self.waiting.tied(rows, clock)
@@ -206,14 +208,14 @@ class Running:
             self.arriving = Arriving(branch.bottom, merges=query.needs_merge, ties=ties_in(branch.nodes[1:]))
 
     def tie(self) -> None:
-        """Rows of one time go on together."""
+        """Rows of equal time are passed on together."""
         if self.arriving is not None:
             self.arriving.ties = True
         else:
             self.sides[0].tie()
 
     def every_stage(self) -> list[Stage]:
-        """Everything that has a state, in an order that is the same for each stream of the text."""
+        """Everything that has a state, in an order that is the same for every stream of the text."""
         own: list[Stage] = [] if self.arriving is None else [self.arriving]
         if self.meeting is not None:
             own = [self.meeting.left, self.meeting.right]
@@ -221,6 +223,6 @@ class Running:
 
 
 def check_branch(query: StreamQuery) -> None:
-    """Raises TriggerRejected for operators that a stream cannot bound."""
+    """Raises TriggerRejected for operators whose state a stream cannot bound."""
     assert query.joined is not None
     Running(query, query.joined, Slots((), {}))

@@ -1,4 +1,4 @@
-"""The operators of a running trigger, made of its checked plan."""
+"""Makes the operators of a running trigger from its checked plan."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ from candlewright_cep.vector import nulls
 
 @dataclass(slots=True)
 class MatchStage:
-    """MATCH_RECOGNIZE in the middle of a chain; `context` belongs to the rows of the last feed."""
+    """MATCH_RECOGNIZE within a chain; `context` belongs to the rows of the last feed."""
 
     stream: MatchStream
     types: list[SqlType]
@@ -67,7 +67,7 @@ class MatchStage:
 
 
 def stages(query: StreamQuery, slots: Slots) -> list[Stage]:
-    """Fresh operators. Raises TriggerRejected for windows that a stream cannot bound."""
+    """Fresh operators. Raises TriggerRejected for windows whose state a stream cannot bound."""
     chain = _Chain(query, slots)
     for place, node in enumerate(query.nodes):
         chain.add(place, node)
@@ -77,9 +77,9 @@ def stages(query: StreamQuery, slots: Slots) -> list[Stage]:
 class _Chain:
     """The operators so far, from the input on.
 
-    `_waiting`: filters and projections that become one operator. `_window`: one whose GROUP BY is still to come.
-    `_matches`, `_groups`: the last ones, as long as their results have not been put in order of time. `_ahead`: the
-    first one that gives rows later than their time.
+    `_waiting`: filters and projections that will become one operator. `_window`: one whose GROUP BY has not come yet.
+    `_matches`, `_groups`: the last ones whose results have not been put in order of time. `_ahead`: the first operator
+    that emits rows later than their time.
     """
 
     def __init__(self, query: StreamQuery, slots: Slots) -> None:
@@ -133,7 +133,7 @@ class _Chain:
                 self._found.append(MatchStage(self._matches, [field.type for field in node.fields]))
 
     def _over(self, node: Over) -> None:
-        # What looks ahead gives rows later than their time.
+        # An operator that looks ahead emits rows later than their time.
         is_on_input = not any(isinstance(stage, GroupStage | MatchStage | AheadStage) for stage in self._found)
         ahead, others = split(node)
         if node.window.recognize is not None:
@@ -152,7 +152,7 @@ class _Chain:
             self._ahead = self._ahead or node
 
     def _expect_nothing_ahead(self, node: Plan) -> None:
-        """Raises TriggerRejected for what goes by time behind rows that come late."""
+        """Raises TriggerRejected for operators that need time order after one that emits rows late."""
         before = self._ahead
         if before is None or isinstance(node, STATELESS):
             return
@@ -179,7 +179,7 @@ class _Chain:
             )
 
     def _put_in_order(self, place: int, node: Plan) -> None:
-        """What `node` goes by, where that comes out of matches or windows in another order."""
+        """Put rows in the order that `node` needs, if matches or windows emit them in another order."""
         is_joint = self._query.needs_merge
         if isinstance(node, Over | WindowTable | Match | Bars) and self._matches is not None:
             self._flush()
@@ -223,8 +223,10 @@ def _ticker_index(query: StreamQuery, window: WindowTable) -> int | None:
 
 
 def _by_start_of_window(nodes: Sequence[Plan], *, is_joint: bool) -> dict[int, int | None]:
-    """The places of what goes by the start of windows or bars, with the column of the start where they do not come in
-    its order, or have to wait for others of the same start. `is_joint`: in one order for all tickers."""
+    """The indexes of operators that process rows by the start of windows or bars. Each is mapped to the column of the
+    start if rows do not come in its order or have to wait for others with the same start, otherwise to None.
+    `is_joint`: the rows of all tickers come in one order.
+    """
     starts: set[int] = set()
     found: dict[int, int | None] = {}
     function = ""
@@ -267,8 +269,9 @@ def _by_start_of_window(nodes: Sequence[Plan], *, is_joint: bool) -> dict[int, i
 
 
 def _by_end_of_match(nodes: Sequence[Plan]) -> dict[int, int]:
-    """The places of what goes by the time of a match's last row, with its column: matches come in order of their first
-    row."""
+    """The indexes of operators that process rows by the time of a match's last row, with its column: matches come in
+    the order of their first rows.
+    """
     ends: set[int] = set()
     found: dict[int, int] = {}
     for place, node in enumerate(nodes):

@@ -1,7 +1,8 @@
-"""Between a MATCH_RECOGNIZE, or windows, and what goes by time behind: windows, frames, another pattern.
+"""Puts the results of MATCH_RECOGNIZE or windows in order for the operators after it: windows, frames, another pattern.
 
-A match comes when it is final, which is later than its rows, and matches that overlap or are in different partitions
-come in any order. Here rows wait until no match can bring an earlier one, and time stands still for what follows.
+A match is emitted when it is final, which is later than its rows, and matches that overlap or are in different
+partitions come in any order. Here rows wait until no match can bring an earlier one, and the operators after it see a
+watermark held back accordingly.
 """
 
 from collections.abc import Set
@@ -18,7 +19,7 @@ from candlewright_cep.vector import Index
 
 
 def _first_needed(part: Partition) -> int | None:
-    """The time of the first row that a later result may hold; None where there is none."""
+    """The time of the first row that a later result may contain; None if there is none."""
     needed = min([part.search.oldest_needed, part.tested, *(match.start for match in part.pending)])
     if needed >= part.end:
         return None
@@ -26,7 +27,7 @@ def _first_needed(part: Partition) -> int | None:
 
 
 class _Holding:
-    """Rows that wait for their turn."""
+    """Holds rows that wait for their turn."""
 
     def __init__(self) -> None:
         self._held: Rows | None = None
@@ -36,7 +37,7 @@ class _Holding:
         return 0
 
     def _released(self, together: Rows, times: Index, clock: Clock) -> Rows:
-        """The rows whose time has passed, in order of it; the others are held."""
+        """The rows whose time has passed, in order of time; the others are held."""
         encoded = together.ticker.dictionary_encode()
         bounds = [clock.of(name) if name is not None else clock.least for name in encoded.dictionary.to_pylist()]
         bounds = [-FOREVER if bound is None else bound for bound in bounds]
@@ -62,8 +63,9 @@ class _Holding:
 
 
 class OrderStage(_Holding):
-    """`feed` gives rows in order of time; `clock` is what holds after it. `is_joint`: in one order for all tickers.
-    `column`: the time to go by, where it is not that of the row (of a match: of its first one)."""
+    """`feed` returns rows in order of time; `clock` then has their watermarks. `is_joint`: the rows of all tickers in
+    one order. `column`: the time to sort by, if it is not the row's own (a match's is the time of its first row).
+    """
 
     def __init__(self, matches: MatchStream, *, is_joint: bool, column: int | None = None) -> None:
         super().__init__()
@@ -80,7 +82,7 @@ class OrderStage(_Holding):
         return self._released(together, times, self.clock)
 
     def _behind(self, clock: Clock) -> Clock:
-        """The clock less what matches still wait for."""
+        """The clock, held back to the first row that an unfinished match may contain."""
         waiting: dict[str, int] = {}
         for part in self._matches.partitions.values():
             first = _first_needed(part)
@@ -96,7 +98,9 @@ class OrderStage(_Holding):
 
 
 class LagStage(Stateless):
-    """Behind windows or bars, before what goes by their start: one comes at its end, so its start is long past then."""
+    """After windows or bars, before operators that process rows by their start: a row is emitted at its window's end,
+    so the watermark is held back to the starts that may still come.
+    """
 
     def __init__(self, group: GroupStage | BarStage, *, is_joint: bool) -> None:
         self._group = group
@@ -117,13 +121,15 @@ class LagStage(Stateless):
 
 
 class StartStage(_Holding):
-    """Behind windows that share a start or come in another order than they began: in order of the start, those that
-    share one together."""
+    """After windows that share a start or end in another order than they began: emits rows in the order of the start,
+    those with the same start together.
+    """
 
     def __init__(self, group: GroupStage | BarStage, *, is_joint: bool, start_column: int) -> None:
         super().__init__()
         self._lag = LagStage(group, is_joint=is_joint)
-        # The last window of a start comes with the watermark; a session or bar that begins there may still be open.
+        # The last window with a given start comes with the watermark; a session or bar that begins there may still be
+        # open.
         self._reach = 0 if isinstance(group, BarStage) or group.window.function == "SESSION" else 1
         self._start = start_column
 

@@ -1,4 +1,4 @@
-"""What the state of a running trigger holds beside JSON's own values."""
+"""JSON forms for the values in a running trigger's state that JSON lacks."""
 
 import json
 from decimal import Decimal
@@ -15,7 +15,7 @@ def as_json(value: Any) -> dict[str, str]:
 
 
 def unpacked(text: str) -> Any:
-    """What was written so; tuples are lists."""
+    """Decodes a text written with `as_json`; tuples come back as lists."""
     return json.loads(text, object_hook=_read if f'{{"{_NAME}":' in text else None)
 
 

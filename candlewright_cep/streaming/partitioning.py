@@ -1,4 +1,4 @@
-"""Released rows, parted by PARTITION BY and put in its ORDER BY."""
+"""Divides released rows by PARTITION BY and sorts them by its ORDER BY."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,8 @@ from candlewright_cep.vector import Index, is_ascending
 def by_partition(
     rows: Rows, tickers: Index, columns: tuple[int, ...], *, keys: tuple[SortKey, ...]
 ) -> tuple[Rows, Index, list[tuple[Key, int, int]]]:
-    """The rows and the codes of their tickers by partition and in order inside; and per partition its key, first row
-    and end. `columns`: those of PARTITION BY.
+    """The rows and the codes of their tickers, sorted by partition and within it; and for each partition its key, first
+    row and end. `columns`: those of PARTITION BY.
     """
     vectors = [rows.relation.column(index) for index in columns]
     numbers = tickers
@@ -37,7 +37,7 @@ def by_partition(
 
 
 def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: Index) -> bool:
-    """Whether one ascending key is already in order inside each partition, which is how rows are released."""
+    """Whether a single ascending key is already in order within each partition, as rows are released."""
     if len(keys) > 1:
         return False
     for key in keys:
@@ -51,6 +51,6 @@ def _is_ordered(rows: Rows, keys: tuple[SortKey, ...], numbers: Index, order: In
 
 
 def ticker_codes(ticker: pa.Array) -> tuple[list[str], Index]:
-    """The different names, and the number of each row's."""
+    """The distinct names, and the code of each row's name."""
     encoded = ticker.dictionary_encode()
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)

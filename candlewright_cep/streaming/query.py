@@ -1,4 +1,4 @@
-"""Which texts can run on a stream, and what is known of them before a row has come."""
+"""Checks which texts can run on a stream, and derives what is known of them before any row has arrived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,10 +35,10 @@ from candlewright_cep.types import SqlType
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class StreamQuery:
-    """A text that can run on a stream. `needs_merge`: rows of all tickers must come in one order of time. `needs_ties`:
-    rows of one time of a ticker must come together.
+    """A text that can run on a stream. `needs_merge`: the rows of all tickers must come in one order of time.
+    `needs_ties`: rows of a ticker with equal time must come together.
 
-    `is_in_order`: those of a ticker come in order of event time; corrected bars do not.
+    `is_in_order`: the rows of a ticker come in order of event time; corrected bars do not.
     """
 
     compiled: CompiledQuery
@@ -49,7 +49,7 @@ class StreamQuery:
     needs_ties: bool = False
     is_in_order: bool = True
     slot_types: tuple[SqlType, ...] = ()
-    #: For a text that joins inputs, or rows of different times: where its rows come from.
+    #: The sources of the rows, for a text that joins inputs or rows of different times.
     joined: Branch | None = None
 
     @property
@@ -57,7 +57,7 @@ class StreamQuery:
         return self.compiled.columns
 
     def lifted(self) -> Lifted | None:
-        """What this query has in common with others; None where its tickers do not run apart from each other."""
+        """The part that this query can share with others; None if its tickers do not run independently."""
         return None if self.needs_merge or self.joined is not None else lift(self.nodes)
 
     def with_slots(self, lifted: Lifted) -> "StreamQuery":
@@ -66,7 +66,7 @@ class StreamQuery:
 
     @property
     def columns_read(self) -> frozenset[str] | None:
-        """Columns of the input besides its times and ticker; None for all."""
+        """The columns of the input that it reads besides times and ticker; None for all."""
         return None if self.joined is not None else columns_read(self.nodes)
 
     @property
@@ -82,8 +82,8 @@ def stream_query(
     partitions_close: bool,
     is_in_order: bool = True,
 ) -> StreamQuery:
-    """`nodes`: the chain of the plan. Raises TriggerRejected for what is possible on a finished table alone; windows
-    and their GROUP BY are examined when operators are made of them.
+    """`nodes`: the chain of the plan. Raises TriggerRejected for operations that need a finished table. Windows and
+    their GROUP BY are checked when their operators are made.
     """
     name = _scanned(nodes[0])
     source = inputs[name]
@@ -100,20 +100,20 @@ def stream_query(
 
 
 def check_anchors(compiled: CompiledQuery, source: StreamInput, *, partitions_close: bool, is_in_order: bool) -> None:
-    """Raises TriggerRejected for a `$` that can never come true."""
+    """Raises TriggerRejected for a `$` that can never be true."""
     for match in compiled.matches:
         plan = match.recognize
         if not plan.has_end_anchor or partitions_close:
             continue
         if not (is_in_order and rising_columns(match, source.time_columns)):
             raise plan.at.reject(
-                "$ never comes true here: no partition ever ends",
+                "$ is never true here: no partition ever ends",
                 "set triggers.idle_seconds, or name a column of the day in PARTITION BY",
             )
 
 
 def chain_of(plan: Plan) -> list[Plan]:
-    """The plan's nodes from the input to the result; a table that the text writes out does not count as one."""
+    """The plan's nodes from the input to the result; a join with VALUES continues the chain of its left side."""
     found: list[Plan] = []
     current: Any = plan
     while True:
@@ -126,16 +126,18 @@ def chain_of(plan: Plan) -> list[Plan]:
         if isinstance(current, Sort):
             raise current.at.reject("ORDER BY is not possible on a stream", "events come in the order of time")
         if isinstance(current, Limited):
-            raise current.at.reject("LIMIT is not possible on a stream", "cooldown_seconds makes events fewer")
+            raise current.at.reject("LIMIT is not possible on a stream", "cooldown_seconds limits the number of events")
         if isinstance(current, Distinct) and isinstance(current.inner, Union):
             raise current.at.reject("UNION on a stream would keep every row to find repetitions", "write UNION ALL")
         if isinstance(current, Distinct):
-            raise current.at.reject("DISTINCT is not possible on a stream", "cooldown_seconds makes events fewer")
+            raise current.at.reject(
+                "DISTINCT is not possible on a stream", "cooldown_seconds limits the number of events"
+            )
         current = current.inner
 
 
 def _scanned(node: Plan) -> str:
-    """The one input below a node that a chain starts with."""
+    """The single input below a node that a chain starts with."""
     names = set()
     if isinstance(node, Union):
         branches_of(node)
@@ -199,8 +201,9 @@ def known_at_start(node: Plan, source: StreamInput) -> KnownColumns:
 
 
 def over_whole_windows(nodes: Sequence[Plan]) -> frozenset[int]:
-    """The places of OVER with partitions that are each within one window of time (not a session, which ends for each of
-    its keys separately). The groups of such a window come together, once it has ended, so the partitions are whole.
+    """The indexes of OVER whose partitions are each within one time window (but not a session, which ends separately
+    for each of its keys). The groups of such a window come together, once it has ended, so the partitions are
+    complete.
     """
     fixing: set[int] = set()
     found: set[int] = set()
@@ -220,20 +223,21 @@ def over_whole_windows(nodes: Sequence[Plan]) -> frozenset[int]:
 
 
 def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
-    """Raises TriggerRejected for orders other than time; True when some operator spans several tickers."""
+    """True if some operator combines several tickers. Raises TriggerRejected for orders other than time."""
     known = known_at_start(nodes[0], source)
     for node in nodes[1:]:
         if isinstance(nodes[0], Union) and not isinstance(node, STATELESS):
             raise nodes[0].at.reject(
-                "behind UNION ALL a stream can only filter and compute",
+                "after UNION ALL a stream can only filter and compute",
                 "write the branches as one SELECT with CASE and OR before windows and patterns",
             )
     return walked(nodes, known, source)[1] or isinstance(nodes[0], Join)
 
 
 def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> tuple[KnownColumns, bool]:
-    """What is known behind a chain, given that of its bottom, and whether one of its operators spans several tickers.
-    Raises TriggerRejected for orders other than time."""
+    """What is known after a chain, given what is known of its bottom, and whether one of its operators combines several
+    tickers. Raises TriggerRejected for orders other than time.
+    """
     merge = False
     whole = over_whole_windows(nodes)
     for place, node in enumerate(nodes[1:], 1):
@@ -249,7 +253,7 @@ def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> t
             merge = merge or not known.tickers & set(node.window.partition)
         elif isinstance(node, WindowTable):
             if node.time_column not in known.times:
-                raise node.at.reject("windows on a stream go by the event time", f"here {source.time_columns[0]}")
+                raise node.at.reject("windows on a stream must use the event time", f"here {source.time_columns[0]}")
             width = len(node.fields)
             known.times |= {width - 3, width - 2, width - 1}
             merge = merge or (node.function == "SESSION" and not known.tickers & set(node.partition))
@@ -258,7 +262,7 @@ def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> t
             merge = merge or not known.tickers
         elif isinstance(node, Bars):
             if node.time not in known.times:
-                raise node.at.reject("bars on a stream go by the event time", f"here {source.time_columns[0]} AS ts")
+                raise node.at.reject("bars on a stream must use the event time", f"here {source.time_columns[0]} AS ts")
             merge = merge or not known.tickers & set(node.partition)
             tickers = {place for place, index in enumerate(node.partition) if index in known.tickers}
             known = KnownColumns({node.opened, node.opened + 1}, tickers)
@@ -269,14 +273,14 @@ def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> t
 
 
 def needs_ties(nodes: Sequence[Plan]) -> bool:
-    """Whether an operator over rows of the input takes those of one time together: in a join, as peers in a RANGE, or
-    in an order that more than time decides. After patterns and windows rows come in order of time anyway.
+    """Whether an operator over rows of the input processes rows of equal time together: in a join, as peers in a RANGE
+    frame, or in an order by more than time. After patterns and windows, rows come in order of time anyway.
     """
     return isinstance(nodes[0], Join) or ties_in(nodes[1:])
 
 
 def ties_in(nodes: Sequence[Plan]) -> bool:
-    """`needs_ties` of what comes after the bottom of a chain."""
+    """`needs_ties` for the part of a chain after its bottom."""
     for node in nodes:
         if isinstance(node, WindowTable | Group):
             return False

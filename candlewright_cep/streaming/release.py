@@ -1,4 +1,4 @@
-"""Rows on their way from arrival order to event order."""
+"""Puts rows from the order of their arrival into event order."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,9 @@ _NOTHING = (-(2**63), -1)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows in event order with what a stream must know of each: event time (ns), arrival sequence, ticker."""
+    """Rows in event order, with the attributes that a stream needs for each: event time (ns), arrival sequence,
+    ticker.
+    """
 
     relation: Relation
     time: Index
@@ -46,7 +48,7 @@ class Rows:
 
 @dataclass(slots=True)
 class Clock:
-    """How far event time is known per ticker: no row with an earlier time will follow. `closed` tickers have ended."""
+    """The watermark of each ticker: no row with an earlier time will follow. `closed` tickers have ended."""
 
     watermarks: dict[str, int] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
@@ -55,7 +57,7 @@ class Clock:
         return FOREVER if ticker in self.closed else self.watermarks.get(ticker)
 
     def of_tickers(self, tickers: Collection[str] | None) -> "Clock":
-        """A copy, of these tickers alone; of all for None."""
+        """A copy for these tickers only; for all if None."""
         if tickers is None:
             return Clock(dict(self.watermarks), set(self.closed))
         known = {ticker: self.watermarks[ticker] for ticker in tickers if ticker in self.watermarks}
@@ -63,7 +65,7 @@ class Clock:
 
     @property
     def least(self) -> int | None:
-        """The watermark of everything together."""
+        """The watermark of all tickers together."""
         found = [self.of(ticker) for ticker in {*self.watermarks, *self.closed}]
         known = [value for value in found if value is not None]
         return min(known) if known else None
@@ -71,8 +73,8 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """`rows`: those whose turn has come, ordered by (ticker, time, sequence). Of those that were pushed, `late` came
-    behind their watermark and `fresh` did not.
+    """`rows`: the released rows, ordered by (ticker, time, sequence). Of the pushed rows, `late` arrived after their
+    watermark and `fresh` did not.
     """
 
     rows: pa.Table
@@ -81,19 +83,19 @@ class Released:
 
 
 SEQUENCE = "_sequence"
-#: The number of a row among those of one time, where rows have one; below 0 for those that go by arrival.
+#: The number that orders rows of equal time, if rows have one; negative for rows that are ordered by arrival.
 NUMBER = "_number"
 
 
 class ReleaseBuffer:
-    """Puts rows in order. Held rows take the columns of those that follow.
+    """Puts rows in order. Held rows are given the columns of later rows.
 
-    The watermark of a ticker is its latest event time less `delay_ns`, or what `advance` says. A row that is older is
-    late. Without a delay every other row is released as it comes, and a tie is late if its number (column `_number`) is
+    The watermark of a ticker is its latest event time less `delay_ns`, or set by `advance`. A row that is older is
+    late. Without a delay every other row is released on arrival, and a tie is late if its number (column `_number`) is
     below that of a released row. With a delay, rows at the watermark itself are held, so that all ties are released
     together and none is late. Lateness is decided row by row, however rows are cut into pushes.
 
-    The buffer numbers rows in order of arrival (column `_sequence`) unless they carry that column already.
+    The buffer numbers rows in order of arrival (column `_sequence`) unless they already have that column.
     """
 
     def __init__(self, time_column: str, ticker_column: str, delay_ns: int = 0) -> None:
@@ -105,11 +107,11 @@ class ReleaseBuffer:
         self._held: pa.Table | None = None
         self._keys: _Keys | None = None
         self._next_sequence = 0
-        # Of numbered rows, per ticker the time of the last one that was released without delay, and its number.
+        # For numbered rows, per ticker the time and number of the last row that was released without delay.
         self._reached: dict[str, tuple[int, int]] = {}
 
     def push(self, table: pa.Table) -> Released:
-        """Rows in order of arrival; what they release."""
+        """Take rows in order of arrival; returns the rows that they release."""
         if SEQUENCE not in table.column_names:
             numbers = np.arange(self._next_sequence, self._next_sequence + table.num_rows, dtype=np.int64)
             table = table.append_column(SEQUENCE, pa.array(numbers))
@@ -130,13 +132,13 @@ class ReleaseBuffer:
         return Released(self._release(held, keys), behind, fresh)
 
     def advance(self, watermarks: Mapping[str, int]) -> pa.Table:
-        """Watermarks from elsewhere (a clock, the venue): the rows that they release."""
+        """Set watermarks from another source (a clock, the venue); returns the rows that they release."""
         for ticker, value in watermarks.items():
             self.clock.watermarks[ticker] = max(value, self.clock.watermarks.get(ticker, value))
         return self._release_held()
 
     def close(self, tickers: set[str]) -> pa.Table:
-        """These tickers have ended: all their rows."""
+        """End these tickers; returns all their held rows."""
         self.clock.closed |= tickers
         return self._release_held()
 
@@ -155,12 +157,12 @@ class ReleaseBuffer:
         return np.array([self.clock.watermarks.get(name, unknown) for name in names], dtype=np.int64)
 
     def _late(self, keys: "_Keys") -> Bools:
-        """By what was known when the row arrived."""
+        """Whether each row was late, given what was known when it arrived."""
         late = self._older(keys)
         return late if self.delay_ns or keys.numbers is None else self._before_ties(keys, keys.numbers, late)
 
     def _before_ties(self, keys: "_Keys", numbers: Index, late: Bools) -> Bools:
-        """`late`, and the ties that sort before a row that was released."""
+        """`late`, plus the ties that sort before a released row."""
         places = np.flatnonzero(~late)
         if not len(places):
             return late
@@ -182,7 +184,7 @@ class ReleaseBuffer:
         return late
 
     def _reach(self, keys: "_Keys") -> None:
-        """Note the last row of each ticker, of those that are not late."""
+        """Note the last row of each ticker, among those that are not late."""
         if self.delay_ns or keys.numbers is None:
             return
         latest = self._known(keys.names)
@@ -194,7 +196,7 @@ class ReleaseBuffer:
             self._reached[name] = max((time, number), known)
 
     def _older(self, keys: "_Keys") -> Bools:
-        """Rows behind the watermark as it was when they arrived."""
+        """Rows older than the watermark was when they arrived."""
         times = keys.times
         late = np.zeros(len(times), dtype=np.bool_)
         if not len(times):
@@ -234,12 +236,12 @@ class ReleaseBuffer:
         picked = np.flatnonzero(due)
         if not len(picked):
             return held.slice(0, 0)
-        # One copy of the columns: rows of several chunks are picked slowly.
+        # One copy of the columns, because taking rows from several chunks is slow.
         held = held.combine_chunks()
         self._held, self._keys = held.take(pa.array(np.flatnonzero(~due))), keys.where(~due)
         keys = keys.where(due)
         if not self.delay_ns:
-            # Those of one time came in their order, or go by arrival.
+            # Rows of equal time arrived in order, or are ordered by arrival.
             keys = replace(keys, numbers=None)
         order = _grouped_order(keys, held.column(SEQUENCE).to_numpy()[picked])
         return held.take(pa.array(picked[order]))
@@ -269,7 +271,7 @@ class ReleaseBuffer:
         self.clock = Clock({str(key): int(value) for key, value in watermarks.items()}, set(closed))
         self.late_rows = int(str(state["late_rows"]))
         self._next_sequence = int(str(state["next_sequence"]))
-        # States of older versions do not have it.
+        # Missing in states of older versions.
         reached = state.get("reached", {})
         assert isinstance(reached, dict)
         self._reached = {str(ticker): (int(time), int(number)) for ticker, (time, number) in reached.items()}
@@ -278,8 +280,8 @@ class ReleaseBuffer:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """What the order of rows depends on: the ticker of each, as a place in `names`, its event time, and its number
-    among those of that time, where rows have numbers.
+    """The keys by which rows are ordered: the ticker of each, as an index into `names`; its event time; and its number
+    among rows of that time, if rows have numbers.
     """
 
     names: list[str]
@@ -292,7 +294,7 @@ class _Keys:
         encoded = table.column(ticker_column).combine_chunks().dictionary_encode()
         names = encoded.dictionary.to_pylist()
         codes = encoded.indices.to_numpy()
-        # Numbers of 16 bits are sorted in linear time.
+        # Sorting 16-bit integers takes linear time.
         small = np.uint16 if len(names) < 65_536 else np.int64
         numbers = table.column(NUMBER).to_numpy() if NUMBER in table.column_names else None
         return _Keys(names, codes.astype(small), from_column(table.column(time_column)).values, numbers)
@@ -302,13 +304,13 @@ class _Keys:
         return _Keys(self.names, self.codes[rows], self.times[rows], numbers)
 
     def joined(self, other: "_Keys") -> "_Keys":
-        """These rows, and those of the other after them."""
+        """These rows, followed by the other ones."""
         places = {name: place for place, name in enumerate(dict.fromkeys([*other.names, *self.names]))}
         small = np.uint16 if len(places) < 65_536 else np.int64
         own = np.array([places[name] for name in self.names], small).take(self.codes)
         numbers = None
         if other.numbers is not None:
-            # Held rows of an older version have none.
+            # Rows held by an older version have no numbers.
             known = np.full(len(own), -1, np.int64) if self.numbers is None else self.numbers
             numbers = np.concatenate([known, other.numbers])
         return _Keys(
@@ -320,7 +322,7 @@ class _Keys:
 
 
 def _fitted(held: pa.Table, schema: pa.Schema) -> pa.Table:
-    """With the columns of `schema`; those that it did not have are NULL."""
+    """The table with the columns of `schema`; missing columns become NULL."""
     if held.schema == schema:
         return held
     columns = []
@@ -336,12 +338,12 @@ def _fitted(held: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _in_groups(codes: Index) -> Index | None:
-    """The order that puts equal codes together; None where they are."""
+    """The order that puts equal codes together; None if they already are."""
     return None if is_ascending(codes) else np.argsort(codes, kind="stable").astype(np.int64)
 
 
 def _grouped_order(keys: _Keys, arrivals: Index) -> Index:
-    """Row numbers by (ticker, time, number, sequence); rows of a ticker mostly come in that order already."""
+    """Row numbers by (ticker, time, number, sequence); the rows of a ticker are usually in that order already."""
     ranks = np.empty(len(keys.names), keys.codes.dtype)
     ranks[sorted(range(len(ranks)), key=keys.names.__getitem__)] = np.arange(len(ranks))
     groups = ranks.take(keys.codes)
@@ -358,12 +360,12 @@ def _grouped_order(keys: _Keys, arrivals: Index) -> Index:
 
 
 def rows_of(table: pa.Table, columns: int, time_column: str, *, ticker_column: str) -> Rows:
-    """A released table as rows; only its first `columns` columns are visible to the trigger."""
+    """A released table as rows; the trigger sees only its first `columns` columns."""
     ticker = table.column(ticker_column).combine_chunks()
     if not pa.types.is_string(ticker.type):
         ticker = ticker.cast(pa.string())
     place = table.column_names.index(ticker_column)
-    # As a column the ticker is the same array: who orders rows by it need not look at it twice.
+    # Use the same array as the ticker column, so that operators ordered by it need not encode it twice.
     relation = from_table(table.select(range(columns)), {place: ticker})
     return Rows(
         relation, from_column(table.column(time_column)).values, from_column(table.column(SEQUENCE)).values, ticker
@@ -383,7 +385,9 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 def compact(rows: Rows, wanted: Collection[int] | None = None) -> Rows:
-    """Without references to the larger arrays that the rows were taken from. Columns that are not `wanted` are lost."""
+    """A copy without references to the larger arrays that the rows came from. Columns that are not `wanted` are
+    dropped.
+    """
     columns = []
     for index in range(rows.relation.width):
         if wanted is None or index in wanted:

@@ -1,4 +1,4 @@
-"""Rows that partitions keep from batch to batch: in few arrays for all of them, copied as rarely as can be."""
+"""Rows that partitions keep from batch to batch: in few arrays for all partitions, copied as rarely as possible."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ import numpy as np
 from candlewright_cep.streaming.release import Rows, compact, joined
 from candlewright_cep.vector import Index, is_every, ranges
 
-#: Chunks may hold this many rows beyond as many as are kept.
+#: Chunks may hold this many rows in excess of twice the rows that are kept.
 _SPARE_ROWS = 4096
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """Rows of the partitions that one batch touched; `users`: how many pieces of partitions lie here."""
+    """Rows of the partitions that one batch touched; `users`: how many pieces of partitions are in this chunk."""
 
     rows: Rows
     users: int = 0
@@ -22,7 +22,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Piece:
-    """`count` rows of one partition from `place` of `chunk`."""
+    """`count` rows of one partition, at `place` in `chunk`."""
 
     chunk: Chunk
     place: int
@@ -30,8 +30,9 @@ class Piece:
 
 
 class Gathered:
-    """Rows of partitions, one partition after another, as they are in `sources`: those of each of `spans` (number of
-    the source, first row, rows) in turn. They are copied when they are requested."""
+    """Rows of partitions, one partition after another, taken from `sources`: those of each of `spans` (source number,
+    first row, number of rows) in turn. They are copied only when they are requested.
+    """
 
     def __init__(self, sources: Sequence[Rows], spans: Sequence[tuple[int, int, int]]) -> None:
         self._sources = sources
@@ -46,7 +47,7 @@ class Gathered:
 
     @property
     def rows(self) -> Rows:
-        """All of them."""
+        """All the rows."""
         if self._rows is None:
             self._rows = self._picked(ranges(self._firsts, self._lengths))
         return self._rows
@@ -58,7 +59,7 @@ class Gathered:
         return self._picked(places + shifts.take(np.searchsorted(self._ends, places, side="right")))
 
     def _picked(self, wanted: Index) -> Rows:
-        """`wanted`: numbers over all sources."""
+        """`wanted`: row numbers over all sources."""
         if not len(wanted):
             return self._sources[0].slice(0, 0)
         if len(self._sources) == 1 or 2 * len(wanted) >= int(self._offsets[-1]):
@@ -80,7 +81,7 @@ class Gathered:
 
 
 class RetainedRows:
-    """The rows of all partitions; each knows its own by its pieces. `columns`: those that are kept."""
+    """The rows of all partitions; each partition has a list of its pieces. `columns`: the columns that are kept."""
 
     def __init__(self, columns: Collection[int]) -> None:
         self.columns = columns
@@ -88,7 +89,7 @@ class RetainedRows:
 
     @staticmethod
     def gathered(spans: Sequence[tuple[Sequence[Piece], int, int]], new: Rows | None = None) -> Gathered:
-        """Of each partition its pieces and, after them, its part (first row, end) of the `new` rows."""
+        """For each partition, its pieces and then its part (first row, end) of the `new` rows."""
         chunks = list(dict.fromkeys(piece.chunk for pieces, _, _ in spans for piece in pieces))
         numbers = {chunk: number for number, chunk in enumerate(chunks)}
         sources = [chunk.rows for chunk in chunks]
@@ -102,7 +103,7 @@ class RetainedRows:
         return Gathered(sources, places)
 
     def add(self, owners: Iterable[list[Piece]], lengths: Sequence[int], rows: Rows) -> None:
-        """`rows`: those of each owner in turn, behind what it has."""
+        """`rows`: the rows of each owner in turn, which follow those that it has."""
         chunk = Chunk(rows)
         place = 0
         for pieces, length in zip(owners, lengths, strict=True):
@@ -114,7 +115,7 @@ class RetainedRows:
             self._stored += rows.length
 
     def release(self, pieces: list[Piece], kept: int = 0) -> None:
-        """Of these rows the last `kept` ones stay."""
+        """Release all of these rows except the last `kept` ones."""
         gone = sum(piece.count for piece in pieces) - kept
         while gone > 0:
             piece = pieces[0]
@@ -132,11 +133,11 @@ class RetainedRows:
         return compact(self.gathered([(pieces, 0, 0) for pieces in owners]).rows, self.columns)
 
     def has_many_spare(self, kept: int) -> bool:
-        """Whether far more rows lie here than the `kept` ones."""
+        """Whether far more rows are stored than the `kept` ones that are still needed."""
         return self._stored > 2 * kept + _SPARE_ROWS
 
     def repack(self, owners: Sequence[list[Piece]]) -> None:
-        """All rows of all owners, of which each has some, in one chunk; the rows beside them go."""
+        """Copy the rows of all owners into one chunk and drop the others. Every owner must have rows."""
         counts = [sum(piece.count for piece in pieces) for pieces in owners]
         rows = self.together(owners)
         for pieces in owners:

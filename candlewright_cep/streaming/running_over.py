@@ -1,4 +1,4 @@
-"""OVER from UNBOUNDED PRECEDING on a stream: one running state a partition and function instead of its rows."""
+"""OVER from UNBOUNDED PRECEDING on a stream: one running state per partition and function instead of its rows."""
 
 import json
 from collections.abc import Sequence, Set
@@ -23,7 +23,7 @@ _FEW = 1_000
 _PAST_NS = 2 * UNITS["DAY"]
 _MAX_DELAY = 10_000
 _MAX_LAG = 10_000
-#: These take no frame.
+#: Functions without a frame.
 _OF_THE_ROW = ("ROW_NUMBER", "LAG")
 
 
@@ -34,7 +34,7 @@ def _folded(function: WindowFunction) -> Fold:
         return _known_before(function.offset)
     if function.ignores_nulls:
         return FOLDS[function.name]
-    # Unlike the aggregates of these names the window functions do not pass over NULL.
+    # Unlike the aggregates of the same names, the window functions do not ignore NULL.
     if function.name == "FIRST_VALUE":
         return Fold((False, None), lambda state, value: state if state[0] else (True, value), lambda state: state[1])
     if function.name == "LAST_VALUE":
@@ -43,7 +43,7 @@ def _folded(function: WindowFunction) -> Fold:
 
 
 def _known_before(offset: int) -> Fold:
-    """LAG that skips NULL: the state holds the result and the last values that were not."""
+    """LAG that skips NULL: the state holds the result and the last non-NULL values."""
 
     def step(state: State, value: Any, default: Any = None) -> State:
         known = state[1]
@@ -54,9 +54,9 @@ def _known_before(offset: int) -> Fold:
 
 
 def running_functions(node: Over) -> tuple[int, ...]:
-    """The places of the functions that need a running state; empty when the frame has a start.
+    """The indexes of the functions that need a running state; empty if the frame has a start.
 
-    Raises TriggerRejected for those whose state would grow without end.
+    Raises TriggerRejected for functions whose state would grow without limit.
     """
     frame = node.window.frame
     is_unbounded = frame.lower.kind == "UNBOUNDED PRECEDING"
@@ -91,9 +91,10 @@ def running_functions(node: Over) -> tuple[int, ...]:
 class RunningTotals:
     """The values of `functions` over all rows of their partition so far.
 
-    `feed` takes rows in the order of the window's first key; those that are equal in it come together. The state of a
-    partition: the ticker of its last row, per function the fold's state, and the arguments that a frame ending some
-    rows before the current one has still to take. Partitions by a time (each day's mean) are dropped two days after it.
+    `feed` takes rows in the order of the window's first key; rows that are equal in it come together. A partition's
+    state is the ticker of its last row and, per function, the fold's state and the arguments that it has yet to take if
+    the frame ends some rows before the current one. Partitions by a time (each day's mean) are dropped two days after
+    it.
     """
 
     def __init__(self, window: Window, functions: Sequence[WindowFunction]) -> None:
@@ -107,11 +108,11 @@ class RunningTotals:
         self._let_go_at = _FEW
 
     def feed(self, rows: Rows) -> list[Vector]:
-        """One column a function, in the order of `rows`. Raises TriggerRejected for too many partitions."""
+        """One column per function, in the order of `rows`. Raises TriggerRejected for too many partitions."""
         arrangement, bounds, order = arranged(rows.relation, self._window.partition, self._window.order)
         values = arrangement.values(bounds)
         numbers = np.arange(arrangement.length, dtype=np.int64)
-        # RANGE ends behind the rows that are equal to the current one.
+        # RANGE ends after the rows that are equal to the current one.
         ends = numbers
         if self._window.frame.unit != "ROWS" and self._window.order and arrangement.length:
             ends = peers(self._window.order, values, bounds, rows=numbers)[1] - 1
@@ -134,7 +135,7 @@ class RunningTotals:
         return columns
 
     def _let_go(self, rows: Rows) -> None:
-        """Forget partitions whose time is long past in their ticker; looked for whenever twice as many are there."""
+        """Drop partitions whose time is long past for their ticker; checked whenever their number has doubled."""
         columns = enumerate(self._window.partition)
         times = [place for place, index in columns if rows.relation.column(index).type.is_time]
         if times:
@@ -151,7 +152,7 @@ class RunningTotals:
         self._let_go_at = max(_FEW, 2 * len(self._states))
 
     def _keys(self, rows: Rows, firsts: Index) -> list[str]:
-        """The partitions' names, each with a state."""
+        """The partitions' names; gives each a state."""
         parts = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
         tickers = [rows.ticker[row].as_py() for row in firsts.tolist()]
         found: list[str] = []

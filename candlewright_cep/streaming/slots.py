@@ -1,8 +1,8 @@
-"""Triggers that differ in numbers alone as one: the numbers become a table with one row a ticker.
+"""Runs triggers that differ only in numbers as one stream: the numbers become a table with one row per ticker.
 
 `lift` takes the numbers out of the comparisons and the arithmetic of a checked plan. Two triggers whose lifted plans
-have equal keys run as one stream, each over its own tickers, with `Slots` in place of what was lifted. Nothing is
-read from the text: the key is the whole plan, so that whatever was not lifted must be equal.
+have equal keys run as one stream, each over its own tickers, with `Slots` in place of the lifted numbers. Nothing is
+read from the text: the key is the whole plan, so everything that was not lifted must be equal.
 """
 
 import enum
@@ -40,7 +40,7 @@ _NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DOUBLE)
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """`types` and `values` of what was taken out, `key` of what is left."""
+    """`types` and `values` of the lifted numbers, and the `key` of the remaining plan."""
 
     types: tuple[SqlType, ...]
     values: tuple[float | int, ...]
@@ -53,7 +53,7 @@ class Lifted:
 
 
 class Slots:
-    """The numbers of each ticker. `of` gives a ticker's values; a ticker without any has NULLs."""
+    """The numbers of each ticker. `of` returns a ticker's values; a ticker without any has NULLs."""
 
     def __init__(self, types: Sequence[SqlType], of: Mapping[str, Sequence[float | int]]) -> None:
         self.types = types
@@ -61,7 +61,7 @@ class Slots:
         self._last: tuple[pa.Array, list[str], Any] | None = None
 
     def reader(self, column: Callable[[int], Vector], ticker: pa.Array) -> Callable[[int], Vector]:
-        """Columns by number, slots among them."""
+        """Reads columns by number, including slots."""
         if not self.types:
             return column
         return lambda index: column(index) if index < FIRST_SLOT else self._column(index - FIRST_SLOT, ticker)
@@ -78,7 +78,7 @@ class Slots:
 
 
 def lift(nodes: Sequence[Plan]) -> Lifted | None:
-    """None for a plan whose tickers do not run apart from each other, or that cannot be compared with others."""
+    """None for a plan whose tickers do not run independently, or that cannot be compared with others."""
     lifting = _Lifting()
     found: list[Plan] = []
     try:
@@ -144,8 +144,9 @@ class _Lifting:
 
 
 def _written(part: Any) -> Any:
-    """Plain data that is equal where two plans do the same. Places in the text, compiled forms and the plans below a
-    node (which are nodes of their own) are left out."""
+    """Plain data that is equal if two plans do the same. Positions in the text, compiled forms and the plans below a
+    node (which are separate nodes) are left out.
+    """
     if part is None or type(part) in (bool, int, str, bytes):
         return part
     if isinstance(part, tuple | list):

@@ -38,7 +38,9 @@ from candlewright_cep.vector import Index, is_every
 
 
 class Stage(Protocol):
-    """`partitions`: how many values of PARTITION BY it keeps something of, where that is not in its rows."""
+    """An operator of a stream. `partitions`: the number of PARTITION BY values for which it keeps state outside its
+    rows.
+    """
 
     @property
     def partitions(self) -> int: ...
@@ -54,7 +56,7 @@ class Stage(Protocol):
 
 @dataclass(slots=True)
 class Given:
-    """Stands for rows that are already there, as the inner plan of one node."""
+    """Stands for rows that are already computed, as the inner plan of one node."""
 
     fields: tuple[Any, ...]
     relation: Relation
@@ -64,7 +66,7 @@ class Given:
 
 
 def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
-    """The rows behind filters and projections (innermost first), and which of the given rows they are."""
+    """The rows after filters and projections (innermost first), and the index of each in the given rows."""
     kept = np.arange(rows.length, dtype=np.int64)
     for node in nodes:
         if isinstance(node, Filter):
@@ -94,7 +96,7 @@ def _values(rows: Rows, slots: Slots) -> RowValues:
 
 
 class Stateless:
-    """What a stage that keeps nothing from feed to feed says of its state."""
+    """The state methods of a stage that keeps nothing from feed to feed."""
 
     __slots__ = ()
 
@@ -124,8 +126,7 @@ class RowStage(Stateless):
 
 
 def is_lookup(node: Plan) -> bool:
-    """Whether it is a join with a table that the text writes out. Raises TriggerRejected for one that keeps the rows of
-    that table."""
+    """Whether it is a join with a table of constants. Raises TriggerRejected for one that keeps rows of that table."""
     if not isinstance(node, Join | AsofJoin) or not is_written(node.right):
         return False
     if node.kind in ("RIGHT", "FULL"):
@@ -137,7 +138,7 @@ def is_lookup(node: Plan) -> bool:
 
 
 class LookupStage(Stateless):
-    """A join with a table that the text writes out: each row finds its partners alone."""
+    """A join with a table of constants: each row finds its partners independently."""
 
     def __init__(self, node: Join | AsofJoin) -> None:
         self.node = node
@@ -150,8 +151,9 @@ class LookupStage(Stateless):
 
 
 class JoinStage(Stateless):
-    """A join on equal event time, over rows that come in one order of time for all tickers: all rows of one time are
-    released together, so that no row of an earlier batch can find a partner in a later one."""
+    """A join on equal event time. The rows of all tickers come in one order of time, and all rows of one time are
+    released together, so no row of an earlier batch can find a partner in a later one.
+    """
 
     def __init__(self, node: Join, scan: str, time_column: int, *, ticker_column: int | None) -> None:
         self.node = node
@@ -169,8 +171,8 @@ class JoinStage(Stateless):
 
 
 def branches_of(node: Union) -> list[list[Plan]]:
-    """What each branch of UNION ALL does with the rows of its input, innermost first. Raises TriggerRejected where
-    that is more than filters and expressions.
+    """What each branch of UNION ALL does with the rows of its input, innermost first. Raises TriggerRejected for more
+    than filters and expressions.
     """
 
     def below(plan: Any) -> list[list[Plan]]:
@@ -189,8 +191,9 @@ def branches_of(node: Union) -> list[list[Plan]]:
 
 
 class UnionStage(Stateless):
-    """UNION ALL of what several chains of filters and projections make of the same rows: those of a row stand together,
-    in the order of the branches."""
+    """UNION ALL of several chains of filters and projections over the same rows. The results of one row are adjacent,
+    in the order of the branches.
+    """
 
     def __init__(self, node: Union, slots: Slots) -> None:
         self._branches = branches_of(node)
@@ -205,8 +208,8 @@ class UnionStage(Stateless):
 
 
 class OverStage:
-    """OVER with frames that end at the current row: the rows that a later frame can reach are kept, or running totals
-    where frames have no start, or the states of indicators.
+    """OVER with frames that end at the current row. It keeps the rows that a later frame can reach, running totals for
+    frames without a start, or the states of indicators.
 
     `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches.
     """
@@ -265,7 +268,9 @@ class OverStage:
         return max(self._totals.partitions, self._states.partitions)
 
     def kept_of_a_ticker(self, most: int) -> int:
-        """The rows that it keeps of the ticker with most of them, if it keeps more than `most` in all; else 0."""
+        """The number of rows kept of the ticker with most of them, if more than `most` are kept in total; otherwise
+        0.
+        """
         return of_a_ticker(self._kept, most)
 
     def _over_kept(self, rows: Rows, functions: Sequence[WindowFunction]) -> Relation:
@@ -289,7 +294,7 @@ class OverStage:
         )
 
     def _keep(self, rows: Rows) -> None:
-        # In the order of the window: rows of one time may have come in another one.
+        # In the order of the window: rows of equal time may have arrived in another one.
         arrangement, bounds, order = arranged(rows.relation, self.node.window.partition, self.node.window.order)
         last = np.repeat(bounds.ends, bounds.ends - bounds.starts) - 1
         keep = last - np.arange(rows.length) < self._rows
@@ -300,7 +305,7 @@ class OverStage:
             times = rows.relation.column(self._key.index).expand().values[order]
             reached = times[last]
             if self._is_on_input:
-                # Partitions that get no more rows (a day, a session) are dropped as well.
+                # Also drops the rows of partitions that get no more rows (a day, a session).
                 reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
             keep |= times >= reached - self._range
         self._kept = compact(rows.take(np.sort(order[keep])))
@@ -331,7 +336,7 @@ def of_a_ticker(kept: Rows | None, most: int) -> int:
 
 @dataclass(slots=True)
 class WholeStage(Stateless):
-    """OVER whose partitions come whole, in one feed: any function and any frame, as over a finished table."""
+    """OVER whose partitions are complete within one feed: any function and any frame, as over a finished table."""
 
     node: Over
 
@@ -341,7 +346,7 @@ class WholeStage(Stateless):
 
 
 def _newest(times: Index, tickers: pa.Array) -> Index:
-    """Per row the latest time of its ticker."""
+    """For each row, the latest time of its ticker."""
     encoded = tickers.fill_null("").dictionary_encode()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     found = np.full(len(encoded.dictionary), np.iinfo(np.int64).min, dtype=np.int64)
@@ -351,7 +356,7 @@ def _newest(times: Index, tickers: pa.Array) -> Index:
 
 
 def oldest(tickers: pa.Array, times: Index) -> dict[str, int]:
-    """Of each ticker the earliest time."""
+    """The earliest time of each ticker."""
     found: dict[str, int] = {}
     for ticker, time in zip(tickers.to_pylist(), times.tolist(), strict=True):
         found[ticker] = min(time, found.get(ticker, time))
@@ -359,14 +364,14 @@ def oldest(tickers: pa.Array, times: Index) -> dict[str, int]:
 
 
 def since(begun: Mapping[str, int]) -> Callable[[str, int], int]:
-    """How far time is known less what began and has not ended."""
+    """The watermark of a ticker, held back to the start of its oldest unfinished window or bar."""
     return lambda ticker, time: min(time, begun.get(ticker, time))
 
 
 class GroupStage:
     """GROUP BY over time windows: a window's groups are emitted once, when the watermark reaches its end.
 
-    `is_in_order`: see `StreamQuery`; otherwise rows of a window that was emitted are skipped.
+    `is_in_order`: see `StreamQuery`; if it is false, rows of a window that was already emitted are skipped.
     """
 
     def __init__(
@@ -395,17 +400,17 @@ class GroupStage:
         return 0
 
     def kept_of_a_ticker(self, most: int) -> int:
-        """As `OverStage` has it, of the rows of open windows."""
+        """See `OverStage.kept_of_a_ticker`; counts the rows of open windows."""
         return of_a_ticker(self._kept, most)
 
     def set_ticker_column(self, index: int | None) -> None:
-        """Groups of one ticker need not wait for the others."""
+        """Groups with a ticker among their keys need not wait for other tickers."""
         self._by_ticker = index is not None and any(
             isinstance(key, Column) and key.index == index for key in self.group.common_keys
         )
 
     def starts(self) -> Callable[[str, int], int]:
-        """From which time on the windows of a ticker may begin that are to come, given how far its time is known."""
+        """The earliest start of future windows of a ticker, given the ticker's watermark."""
         if self.window.function != "SESSION":
             longest = self.window.longest
             return lambda _ticker, time: time - longest
@@ -420,7 +425,7 @@ class GroupStage:
             found = self._feed_hops(self.group, together, clock)
         else:
             found = self._feed_expanded(together, clock)
-        # In order, rows that come never belong to a window that was emitted: only kept ones may.
+        # In order, new rows never belong to a window that was emitted: only kept ones may.
         waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
         if not self._is_in_order:
             waiting = list({*self._seen, *together.ticker.unique().to_pylist()})
@@ -435,7 +440,7 @@ class GroupStage:
         expanded = self._with_windows(together)
         ends = expanded.relation.column(self._end).values
         watermark, before = self._reached(expanded, clock)
-        # A row at the very end of a session still belongs to it, and rows at the watermark have not come yet.
+        # A row at the very end of a session still belongs to it, and rows at the watermark have not arrived yet.
         reached_at = ends + 1 if self.window.function == "SESSION" else ends
         due = (reached_at <= watermark) & (reached_at > before)
         ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
@@ -454,7 +459,7 @@ class GroupStage:
         return self._described(result, ends, rows, last)
 
     def _with_windows(self, rows: Rows) -> Rows:
-        """Each row once per window, carrying which row it is."""
+        """Each row once per window, with the number of the row that it comes from."""
         window = self.window
         given = Given(window.inner.fields, rows.relation)
         moved = replace(window, inner=given)
@@ -464,7 +469,7 @@ class GroupStage:
         return Rows(relation, rows.time[picked], picked, rows.ticker.take(pa.array(picked, pa.int64())))
 
     def _reached(self, rows: Rows, clock: Clock) -> tuple[Index, Index]:
-        """Per row how far time is known, and how far it was before."""
+        """For each row, its ticker's watermark now and before this feed."""
         if not self._by_ticker:
             now, before = (-(2**63) if least is None else least for least in (clock.least, self._least))
             return np.full(rows.length, now, np.int64), np.full(rows.length, before, np.int64)
@@ -480,7 +485,7 @@ class GroupStage:
 
     @staticmethod
     def _described(result: Relation, ends: Index, ripe: Rows, rows: Index) -> Rows:
-        """Times and tickers of the groups: of the last row of each (`rows`)."""
+        """The times and tickers of the groups, which are those of each one's last row (`rows`)."""
         if ripe.length == 0:
             return ripe.replaced(result)
         return Rows(result, ends - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))

@@ -1,7 +1,8 @@
 """A trigger on a stream: checked text, state, and events batch by batch.
 
 `StreamQuery` is compiled once per text; `TriggerStream` is one running trigger: it takes released rows of its tickers
-(see `streaming.release`) and gives the rows that batch evaluation would give, each as soon as it can no longer change.
+(see `streaming.release`) and returns the rows that batch evaluation would return, each as soon as it can no longer
+change.
 """
 
 import json
@@ -41,7 +42,7 @@ _MAGIC = b"cep1"
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Result rows in order. `table` has the trigger's columns; the arrays have one entry a row (times in ns).
+    """Result rows in order. `table` has the trigger's columns; the arrays have one entry per row (times in ns).
 
     `context` is None for triggers without MATCH_RECOGNIZE.
     """
@@ -67,10 +68,11 @@ def compile_stream(
 ) -> StreamQuery:
     """Check that a text can run on a stream.
 
-    `partitions_close`: a quiet ticker's partition is closed after some time, so that `$` can come true. `is_in_order`:
-    the rows of a ticker come in order of event time. `period_seconds`: which rows a join takes of an input that has
-    periods, where the text does not say so. `views`: texts that it may read by name. A query with `joined` runs as a
+    `partitions_close`: a quiet ticker's partition is closed after some time, so that `$` can become true.
+    `is_in_order`: the rows of a ticker come in order of event time. `period_seconds`: which rows a join uses of an
+    input that has periods, if the text does not say. `views`: texts of views by name. A query with `joined` runs as a
     `JoinedStream`.
+
     Raises TriggerRejected.
     """
     schemas = {name: source.schema for name, source in inputs.items()}
@@ -89,12 +91,12 @@ def compile_stream(
 class TriggerStream:
     """One running trigger, or several of the same text over different tickers.
 
-    `active_from`: rows that arrived with a smaller sequence do not exist for it. `tickers`: the same per ticker, rows
-    of other tickers do not exist at all; None = every ticker. `numbers`: per ticker the values of a lifted query's
-    slots. Triggers that differ only in their tickers and numbers cost least in one stream: `Events.ticker` tells whose
-    a row is, and partitions of different tickers know nothing of each other (unless `query.needs_merge`).
+    `active_from`: rows that arrived with a smaller sequence are ignored. `tickers`: the same for each ticker, and rows
+    of all other tickers are ignored; None means every ticker. `numbers`: per ticker, the values of a lifted query's
+    slots. Triggers that differ only in their tickers and numbers are cheapest in one stream: `Events.ticker` says to
+    whom a row belongs, and partitions of different tickers are independent (unless `query.needs_merge`).
 
-    `steps`: those that it took so far (see `candlewright_cep.work`).
+    `steps`: the steps taken so far (see `candlewright_cep.work`).
     """
 
     query: StreamQuery
@@ -118,11 +120,11 @@ class TriggerStream:
         return stages(self.query, self._slots)
 
     def feed(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Events:
-        """`released`: rows of the trigger's tickers as `ReleaseBuffer` gives them; `clock`: their watermarks. `is_own`:
-        there are none of other tickers among them.
+        """`released`: rows of the trigger's tickers as `ReleaseBuffer` returns them; `clock`: their watermarks.
+        `is_own`: all of them belong to the trigger's tickers.
 
-        Call it with no rows too when watermarks have moved: deadlines may have passed.
-        Raises TriggerRejected for work past a limit.
+        Call it without rows too when watermarks have moved, because deadlines may have passed. Raises TriggerRejected
+        if the work exceeds a limit.
         """
         try:
             with work.allowed(self.query.compiled.limits, released.num_rows) as done:
@@ -148,8 +150,8 @@ class TriggerStream:
         return self._events(*fed(self.stages, rows, clock, slots=self._slots))
 
     def _check_kept(self) -> None:
-        """Rows that wait for slower tickers, of open windows, or that a later frame of OVER can reach; patterns bound
-        theirs by themselves.
+        """Raises TriggerRejected if too many rows wait for slower tickers, for open windows, or for later frames of
+        OVER; patterns limit their own rows.
         """
         most = self.query.compiled.limits.retained_rows
         waiting = self._waiting.held
@@ -182,7 +184,7 @@ class TriggerStream:
         return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, context)
 
     def _own(self, released: pa.Table, *, is_own: bool) -> pa.Table:
-        """The rows that exist for this stream."""
+        """The rows that this stream does not ignore."""
         if not released.num_rows or (not self.active_from and self.tickers is None):
             return released
         sequence = released.column(SEQUENCE).to_numpy()
@@ -202,7 +204,7 @@ class TriggerStream:
 
     @property
     def reports(self) -> Reports:
-        """What was given up so far, over all MATCH_RECOGNIZE of the trigger."""
+        """The counts of all MATCH_RECOGNIZE of the trigger together."""
         total = Reports()
         for stage in self.stages:
             if isinstance(stage, MatchStage):
@@ -212,24 +214,26 @@ class TriggerStream:
 
     @property
     def late_rows(self) -> Mapping[str, int]:
-        """By ticker the rows of the last feed that were behind what rows of other tickers had brought about."""
+        """Rows of the last feed, by ticker, that came too late because rows of other tickers had already been
+        released.
+        """
         return self._waiting.late
 
     @property
     def partitions(self) -> int:
-        """Values of PARTITION BY that patterns and running totals keep something of."""
+        """The number of PARTITION BY values for which patterns and running totals keep state."""
         return sum(stage.partitions for stage in self.stages)
 
     @property
     def retained_rows(self) -> int:
-        """Rows kept for matches, windows and frames to come."""
+        """The number of rows kept for future matches, windows and frames."""
         kept = [self._waiting.held, *(rows for _, rows in (stage.snapshot() for stage in self.stages))]
         return sum(rows.length for rows in kept if rows is not None)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Everything that must survive a restart; `restore` of a stream of the same text takes it back."""
+        """Everything that must survive a restart; `restore` of a stream of the same text reads it back."""
         merged = json.dumps({"reached": self._waiting.reached, "steps": self.steps})
         parts: list[tuple[str, Rows | None]] = [(merged, self._waiting.held)]
         parts += [stage.snapshot() for stage in self.stages]
@@ -253,7 +257,7 @@ class TriggerStream:
         for size in sizes:
             rows.append(_unpacked(state[place : place + size]) if size else None)
             place += size
-        # States of older versions have neither.
+        # Missing in states of older versions.
         self._waiting.held, self._waiting.reached = rows[0], states[0].get("reached")
         self.steps = states[0].get("steps", 0)
         for stage, written, kept in zip(self.stages, states[1:], rows[1:], strict=True):
@@ -263,7 +267,7 @@ class TriggerStream:
 def own_rows(
     released: pa.Table, ticker_column: str, active_from: int, *, tickers: Mapping[str, int] | None
 ) -> pa.Table:
-    """The rows that exist for a stream: see `TriggerStream`."""
+    """The rows that a stream does not ignore: see `TriggerStream`."""
     if not released.num_rows:
         return released
     sequence = released.column(SEQUENCE).to_numpy()
@@ -277,7 +281,7 @@ def own_rows(
 
 
 def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, *, slots: Slots) -> tuple[Rows, Context | None]:
-    """The rows behind a chain of operators, and what is known of those of a pattern."""
+    """The rows after a chain of operators, and the attributes of matches if there is a pattern."""
     context: Context | None = None
     kept: Index | None = None
     for stage in stages_of_chain:

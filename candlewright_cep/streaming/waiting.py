@@ -1,4 +1,4 @@
-"""Rows of a stream that wait for others: of their time, or of slower tickers."""
+"""Rows of a stream that wait for others: those of the same time, or of slower tickers."""
 
 from dataclasses import dataclass, field
 
@@ -13,11 +13,11 @@ __all__ = ["Waiting"]
 
 @dataclass(slots=True)
 class Waiting:
-    """Rows that wait: for the slowest ticker that is known, where rows of all tickers come in one order (`merged`), or
-    for the others of their time (`tied`).
+    """Rows that wait for the slowest known ticker, if the rows of all tickers come in one order (`merged`), or for the
+    others of their time (`tied`).
 
-    `reached`: how far what was released goes. Rows of a ticker not seen before that are older than that are late: they
-    are counted by ticker in `late` (of the last feed), not released after newer ones.
+    `reached`: the time up to which rows were released. Older rows of a ticker not seen before are late: they are
+    counted by ticker in `late` (for the last feed) and not released after newer ones.
     """
 
     held: Rows | None = None
@@ -25,7 +25,7 @@ class Waiting:
     late: dict[str, int] = field(default_factory=dict)
 
     def tied(self, rows: Rows, clock: Clock) -> Rows:
-        """The rows of the times that have passed, those of one time together."""
+        """The rows whose time has passed; rows of equal time are released together."""
         together = self._with_held(rows)
         names, codes = ticker_codes(together.ticker)
         limits = np.array([-FOREVER if (w := clock.of(name)) is None else w for name in names], np.int64).take(codes)
@@ -64,7 +64,7 @@ class Waiting:
         return rows.take(np.flatnonzero(~is_late))
 
     def all_together(self, rows: Rows, clock: Clock) -> tuple[Rows, Clock]:
-        """`merged`, by the watermark of everything together; and that as the clock of each ticker."""
+        """`merged` by the common watermark of all tickers, which is also returned as the clock of each ticker."""
         least = clock.least
         rows = self.merged(rows, least)
         if least is not None and self.reached is not None:

@@ -1,4 +1,4 @@
-"""Row patterns in a WINDOW clause: a row is emitted once its frame has come, with the match that begins at it."""
+"""Row patterns in a WINDOW clause: a row is emitted once its frame is complete, with the match that begins at it."""
 
 import numpy as np
 
@@ -11,8 +11,9 @@ from candlewright_cep.vector import Index, Vector
 
 
 class PatternStage(AheadStage):
-    """Rows that wait are kept with a last column that says whether a match of an earlier row covers them: none begins
-    at these."""
+    """Waiting rows are kept with a last column that says whether a match of an earlier row covers them, in which case
+    no match begins there.
+    """
 
     def __init__(self, node: Over, *, is_joint: bool) -> None:
         self.node = node
@@ -30,7 +31,7 @@ class PatternStage(AheadStage):
         for function in node.functions:
             if not takes_frame(function):
                 raise node.at.reject(
-                    f"on a stream {function.name} goes over a window without a row pattern",
+                    f"on a stream {function.name} needs a window without a row pattern",
                     "aggregates, FIRST_VALUE and LAST_VALUE see the rows of a match",
                 )
 
@@ -56,5 +57,5 @@ class PatternStage(AheadStage):
 
 
 def _in_order(rows: Index, order: Index) -> Index:
-    """As they came."""
+    """The rows in the order of their arrival."""
     return rows[np.argsort(order[rows], kind="stable")]

@@ -1,1 +1,1 @@
-"""From text to a tree: what was written and where, nothing resolved yet."""
+"""Parses text to a tree of what was written and where. Nothing is resolved yet."""

@@ -1,4 +1,4 @@
-"""The grammar's forms, for editors: each with what it does and a text that uses it."""
+"""The forms of the grammar, for editors: each with a description and an example."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ __all__ = ["CLAUSES", "Clause"]
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """`form`: key words in capitals, what is to be filled in in small letters."""
+    """`form`: key words in capitals, placeholders in lower case."""
 
     form: str
     text: str
@@ -20,7 +20,7 @@ class Clause:
 
     @property
     def key_words(self) -> str:
-        """Those at its beginning."""
+        """The key words at its beginning."""
         found: list[str] = []
         for part in self.form.split():
             word, parenthesis, _ = part.replace("[", "(").partition("(")
@@ -32,7 +32,7 @@ class Clause:
         return " ".join(found)
 
 
-#: A form, what it does, and from the third line on its example.
+#: For each form: the form, a description, and an example from the third line on.
 _CLAUSES = """
 SELECT columns
   what a row of the result has; * for every column

@@ -31,13 +31,13 @@ _NO_SUBQUERY = (
 )
 
 
-#: Functions with WITHIN GROUP, and how many arguments they have besides.
+#: Functions with WITHIN GROUP, and how many other arguments they take.
 _LISTS = ("LISTAGG", "STRING_AGG")
 _ORDERED = {"PERCENTILE_CONT": 1, "PERCENTILE_DISC": 1, "MODE": 0}
 
 
 class ExpressionReader(TypeReader):
-    """Precedence, lowest first: OR, AND, NOT, predicates, + - ||, * / %, sign, ::."""
+    """Parses scalar expressions. Precedence, lowest first: OR, AND, NOT, predicates, + - ||, * / %, sign, ::."""
 
     def expression(self) -> Node:
         with self.nested():
@@ -91,7 +91,7 @@ class ExpressionReader(TypeReader):
             left = CallNode(name="NOT", arguments=(found,), at=at, is_operator=True) if negated else found
 
     def _between(self, left: Node, at: Position) -> Node:
-        # Both words may be columns too.
+        # Both words may also be columns.
         either = any(self.is_word(word) for word in ("SYMMETRIC", "ASYMMETRIC")) and not self.is_word("AND", ahead=1)
         symmetric = either and self.advance().text.upper() == "SYMMETRIC"
         low = self._sum()
@@ -214,7 +214,7 @@ class ExpressionReader(TypeReader):
         raise self.unexpected("an expression")
 
     def _array(self) -> Node:
-        """ARRAY[1, 2, 3]"""
+        """Parses ARRAY[1, 2, 3]."""
         at = self.advance().at
         self.expect("[")
         items = [self.expression()]
@@ -224,7 +224,7 @@ class ExpressionReader(TypeReader):
         return CallNode(name="ARRAY", arguments=tuple(items), at=at)
 
     def _row(self) -> Node:
-        """ROW(price, size * 2 AS twice): the names and values of its fields, by turns."""
+        """Parses ROW(price, size * 2 AS twice) to alternating names and values of its fields."""
         at = self.advance().at
         self.expect("(")
         parts: list[Node] = []
@@ -483,7 +483,7 @@ class ExpressionReader(TypeReader):
         return ""
 
     def _within_group(self, function: Token, arguments: list[Node]) -> list[Node]:
-        """The ordered value, then the percentile; of values in descending order the percentile from above."""
+        """The ordered value, then the percentile; for descending order, the percentile counts from above."""
         name = function.text.upper()
         if name not in _ORDERED or len(arguments) != _ORDERED[name]:
             raise self.token.reject(
@@ -504,7 +504,7 @@ class ExpressionReader(TypeReader):
         return [item.expression, rest]
 
     def _ordered_list(self, arguments: list[Node]) -> list[Node]:
-        """The value, the separator, the value that it is ordered by, and whether in descending order."""
+        """The value, the separator, the value to order by, and whether the order is descending."""
         self.index += 2
         self.expect("(", after="WITHIN GROUP")
         self.expect_words("ORDER", "BY", after="WITHIN GROUP (")

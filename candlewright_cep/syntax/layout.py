@@ -1,6 +1,6 @@
-"""A text in its canonical layout: one clause a line, long lists one item a line, key words in capitals.
+"""Formats a text in its canonical layout: one clause per line, long lists one item per line, key words in capitals.
 
-Only white space and the case of key words change. Comments stay beside what they are about.
+Only white space and the case of key words change. Comments stay next to what they describe.
 """
 
 import re
@@ -17,12 +17,12 @@ __all__ = ["formatted"]
 WIDTH = 100
 _STEP = "  "
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
-#: Words that begin a clause of a query. Those that go on with a word before them are with it: LEFT JOIN, UNION ALL.
+#: Words that begin a clause of a query. A word that continues the previous one stays with it: LEFT JOIN, UNION ALL.
 _QUERY = frozenset(
     "SELECT FROM WHERE GROUP HAVING QUALIFY WINDOW ORDER LIMIT OFFSET FETCH UNION INTERSECT EXCEPT WITH".split()  # noqa: SIM905
 )
 _BEFORE_JOIN = frozenset({"INNER", "LEFT", "RIGHT", "FULL", "CROSS", "ASOF", "NATURAL", "OUTER"})
-#: And of a MATCH_RECOGNIZE, each with what may follow.
+#: Words that begin a clause of MATCH_RECOGNIZE, each with the words that may follow.
 _PATTERN = {
     "PARTITION": ("BY",),
     "ORDER": ("BY",),
@@ -37,25 +37,26 @@ _PATTERN = {
 _PATTERN_WORDS = frozenset(
     "BY ROW ROWS PER MATCH SKIP PAST LAST FIRST NEXT TO WITH UNMATCHED TIMEOUT SHOW OMIT EMPTY MATCHES".split()  # noqa: SIM905
 )
-#: Words that are key words where they are together.
+#: Words that are key words only when they occur together.
 _PAIRS = frozenset({("GROUP", "BY"), ("ORDER", "BY"), ("ASOF", "JOIN"), ("WITHIN", "GROUP"), ("WITHIN", "INTERVAL")})
 #: Clauses whose commas separate items.
 _LISTS = frozenset({"SELECT", "MEASURES", "DEFINE", "WITH", "WINDOW"})
 _CONDITIONS = frozenset({"WHERE", "HAVING", "QUALIFY", ""})
-#: Before a parenthesis these have a space, other names are functions.
+#: Words with a space before a parenthesis; other names are functions.
 _SPACED = RESERVED - {"CAST"} | {"OVER", "PATTERN", "VALUES", "FILTER", "BY"}
 _TIGHT_BEFORE = frozenset({",", ")", "]", ";", ".", "::"})
 _TIGHT_BEHIND = frozenset({"(", "[", ".", "::"})
 _TIGHT_IN_PATTERN = frozenset({")", ",", "}", "?", "*", "+", "{"})
 _NAMES = (TokenKind.NAME, TokenKind.QUOTED)
-#: What a sign cannot follow: there it is an operator.
+#: After these, a plus or minus is an operator, not a sign.
 _VALUES = (TokenKind.NUMBER, TokenKind.STRING, TokenKind.PARAMETER, TokenKind.QUOTED)
 
 
 @dataclass(slots=True)
 class _Word:
-    """A token as it is written, with the comments before it (each on a line of its own) and after it. `is_sign`: a
-    plus or minus of the value that follows."""
+    """A token as it is written, with the comments before it (each on its own line) and after it. `is_sign`: a plus or
+    minus that belongs to the following value.
+    """
 
     token: Token
     text: str
@@ -81,7 +82,7 @@ class _Word:
 
 @dataclass(slots=True)
 class _Group:
-    """What is in a pair of parentheses. `kind`: query, recognize, pattern, or nothing of these."""
+    """The contents of a pair of parentheses. `kind`: query, recognize, pattern, or empty for others."""
 
     opening: _Word
     parts: "list[_Word | _Group]"
@@ -97,14 +98,16 @@ _Part = _Word | _Group
 
 
 def formatted(text: str, limits: Limits = DEFAULT) -> str:
-    """Raises TriggerRejected for what cannot be read as words and symbols, or whose parentheses do not match."""
+    """The text in its canonical layout. Raises TriggerRejected for text that cannot be tokenized, or whose parentheses
+    do not match.
+    """
     words, left = _words(text, limits)
     parts, rest = _grouped(words, 0, "")
     if rest < len(words):
         raise words[rest].token.reject("this parenthesis was not opened")
     lines = _block(parts, "query", "")
     found = "\n".join([*lines, *left]) + "\n"
-    # What would change the meaning is never worth a nicer layout.
+    # Never change the meaning for a nicer layout.
     return found if _same(text, found, limits) else text
 
 
@@ -137,7 +140,7 @@ def _words(text: str, limits: Limits) -> tuple[list[_Word], list[str]]:
 
 
 def _capitals_of(words: Sequence[_Word]) -> None:
-    """The last of these words, and those before it, where together they can only be key words."""
+    """Capitalise the last of these words, and those before it, if together they can only be key words."""
     third, last, word = [None, None, *words][-3:]
     assert word is not None
     if last is None:
@@ -159,7 +162,7 @@ def _capitals_of(words: Sequence[_Word]) -> None:
 
 
 def _size(written: str, token: Token) -> int:
-    """Of the token itself in what is up to the next one."""
+    """The length of the token itself within the text up to the next one."""
     if token.kind in (TokenKind.STRING, TokenKind.QUOTED):
         quote, place = written[0], 1
         while True:
@@ -173,7 +176,7 @@ def _size(written: str, token: Token) -> int:
 
 
 def _comments(text: str, start: int, end: int, found: list[_Word]) -> list[str]:
-    """Those between two words that are before the second one; others are put behind the first."""
+    """Splits the comments between two words into those that belong before the second word and those after the first."""
     before: list[str] = []
     place = start
     for comment in _COMMENT.finditer(text, start, end):
@@ -253,7 +256,7 @@ def _begins(parts: Sequence[_Part], place: int, kind: str) -> bool:
         wanted = _PATTERN.get(part.upper)
         return wanted is not None and (not wanted or following in wanted)
     if part.upper in ("WITH", "ORDER", "GROUP"):
-        # WITH TIES of FETCH; ORDER and GROUP are reserved, and go on with BY.
+        # WITH TIES of FETCH; ORDER and GROUP are reserved, and continue with BY.
         return part.upper != "WITH" or last in (")", ";")
     if part.upper == "SELECT" and last in ("UNION", "ALL", "INTERSECT", "EXCEPT"):
         return True
@@ -291,7 +294,7 @@ def _head(parts: Sequence[_Part], kind: str) -> str:
 
 
 def _capitals(parts: Sequence[_Part], head: str) -> None:
-    """Of a clause of MATCH_RECOGNIZE, whose words are reserved nowhere else."""
+    """The capitals of a clause of MATCH_RECOGNIZE, whose words are not reserved elsewhere."""
     only = head not in ("ONE", "ALL", "AFTER")
     for place, part in enumerate(parts):
         if not isinstance(part, _Word) or part.token.kind is not TokenKind.NAME:
@@ -325,7 +328,7 @@ def _conjuncts(parts: Sequence[_Part]) -> Iterator[list[_Part]]:
 
 
 class _Lines:
-    """Lines in the making."""
+    """Lines under construction."""
 
     def __init__(self, indent: str) -> None:
         self.indent = indent
@@ -379,7 +382,7 @@ class _Lines:
 
 
 def _wrapped(parts: Sequence[_Part], indent: str) -> list[str]:
-    """In as few lines as comments and blocks in parentheses allow."""
+    """As few lines as comments and blocks in parentheses allow."""
     made = _Lines(indent)
     made.put_all(parts, "")
     made.end_line()
@@ -387,7 +390,7 @@ def _wrapped(parts: Sequence[_Part], indent: str) -> list[str]:
 
 
 def _flat(parts: Sequence[_Part]) -> str | None:
-    """All in one line; None where comments or a MATCH_RECOGNIZE do not let it be."""
+    """Everything on one line; None if comments or a MATCH_RECOGNIZE prevent that."""
     text = ""
     last: _Word | None = None
     for word, around in _flattened(parts, ""):
@@ -399,7 +402,7 @@ def _flat(parts: Sequence[_Part]) -> str | None:
 
 
 def _flattened(parts: Sequence[_Part], around: str) -> Iterator[tuple[_Word | None, str]]:
-    """The words, and what each is in; None for a MATCH_RECOGNIZE."""
+    """The words, each with the group that contains it; None for a MATCH_RECOGNIZE."""
     for part in parts:
         if isinstance(part, _Word):
             yield part, around
@@ -412,7 +415,7 @@ def _flattened(parts: Sequence[_Part], around: str) -> Iterator[tuple[_Word | No
 
 
 def _gap(last: _Word | None, word: _Word, around: str) -> str:
-    """What is between two words of a line."""
+    """The white space between two words of a line."""
     if last is None:
         return ""
     one, two = last.text, word.text

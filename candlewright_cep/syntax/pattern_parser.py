@@ -1,4 +1,4 @@
-"""The body of MATCH_RECOGNIZE: clauses, row patterns, variables."""
+"""Parses the body of MATCH_RECOGNIZE: clauses, row patterns, variables."""
 
 from candlewright_cep.syntax.expression_parser import ExpressionReader
 from candlewright_cep.syntax.reader import RESERVED
@@ -30,7 +30,7 @@ _NUMBERS = (TokenKind.NUMBER, TokenKind.PARAMETER)
 
 class PatternReader(ExpressionReader):
     def recognize(self, at: Position) -> RecognizeNode:
-        """What stands between the parentheses of MATCH_RECOGNIZE, with both of them."""
+        """Parses the parentheses of MATCH_RECOGNIZE and everything between them."""
         self.expect("(", after="MATCH_RECOGNIZE")
         partition_by: tuple[Node, ...] = ()
         order_by: tuple[SortItem, ...] = ()
@@ -56,7 +56,9 @@ class PatternReader(ExpressionReader):
         order_by: tuple[SortItem, ...],
         in_window: bool = True,
     ) -> RecognizeNode:
-        """AFTER MATCH, PATTERN, SUBSET and DEFINE: the same in MATCH_RECOGNIZE and, but for SEEK, in a window."""
+        """Parses AFTER MATCH, PATTERN, SUBSET and DEFINE: the same in MATCH_RECOGNIZE and in a window, except for
+        SEEK.
+        """
         skip, skip_to = self._after_match()
         if not in_window and (self.is_word("SEEK") or self.is_word("INITIAL")):
             raise self.token.reject(
@@ -140,7 +142,7 @@ class PatternReader(ExpressionReader):
         if self.accept_words("NEXT", "ROW"):
             return "NEXT", None
         for word in ("FIRST", "LAST"):
-            # FIRST and LAST may be names of variables too: SKIP TO first.
+            # FIRST and LAST may also be names of variables: SKIP TO first.
             if self.is_word(word) and self._is_variable(1):
                 self.advance()
                 return word, self.identifier("a pattern variable")
@@ -182,7 +184,7 @@ class PatternReader(ExpressionReader):
     def _alternation(self) -> Pattern:
         with self.nested():
             branches = [self._concatenation()]
-            # `A||B` reads as two bars with an empty branch between them.
+            # `A||B` is read as two bars with an empty branch between them.
             while self.is_symbol("|") or self.is_symbol("||"):
                 if self.advance().text == "||":
                     branches.append(Empty())
@@ -278,5 +280,5 @@ class PatternReader(ExpressionReader):
         if not (text.isascii() and text.isdigit()):
             raise token.reject(f"expected a whole number, found '{text[:40]}'")
         if len(text) > 9 or int(text) > self.limits.repetitions:
-            raise token.reject(f"a quantifier may ask for at most {self.limits.repetitions} repetitions")
+            raise token.reject(f"a quantifier allows at most {self.limits.repetitions} repetitions")
         return int(text)

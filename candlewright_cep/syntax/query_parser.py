@@ -1,4 +1,6 @@
-"""Queries: WITH, SELECT, FROM, joins, window tables, UNION; and the entry `parse`."""
+"""Parses queries (WITH, SELECT, FROM, joins, window tables, UNION); also has the entry points `parse` and
+`parse_view`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +33,7 @@ from candlewright_cep.syntax.tree import (
 )
 
 _NOT_ALIASES = (("PARTITION", "BY"), ("BARS", "BY"), ("EMIT", "CHANGES"))
-#: GROUP BY with more of them is refused.
+#: The most grouping sets that GROUP BY may have.
 _MOST_SETS = 64
 _BARS = ("VOLUME", "TRADES", "VALUE")
 _WINDOW_TABLES = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
@@ -43,7 +45,7 @@ _NOT_QUERIES = """
 
 class QueryReader(PatternReader):
     def statement(self) -> QueryNode | Node:
-        """A whole text: a query, with the views that it creates for itself, or a bare condition."""
+        """Parses a complete text: a query, with the views that it creates for itself, or a bare condition."""
         views: list[ViewNode] = []
         while self._is_view():
             views.append(self.view())
@@ -82,7 +84,7 @@ class QueryReader(PatternReader):
         return self.is_word("CREATE", "VIEW") or self.is_word("CREATE", "OR", "REPLACE", "VIEW")
 
     def view(self) -> ViewNode:
-        """CREATE VIEW name AS query, up to its semicolon."""
+        """Parses CREATE VIEW name AS query, up to its semicolon."""
         at = self.at
         self.expect_words("CREATE")
         self.accept_words("OR", "REPLACE")
@@ -96,7 +98,7 @@ class QueryReader(PatternReader):
         return ViewNode(name, columns, query, at)
 
     def view_text(self) -> ViewNode:
-        """A text that defines one view: CREATE VIEW, or the query alone, which names nothing."""
+        """Parses a text that defines one view: CREATE VIEW, or only the query, which names no view."""
         if self._is_view():
             found = self.view()
         else:
@@ -229,7 +231,7 @@ class QueryReader(PatternReader):
         return tuple(found)
 
     def _group_by(self) -> tuple[tuple[Node, ...], tuple[tuple[int, ...], ...]]:
-        """The keys, and the sets of them where there are several."""
+        """The keys, and the grouping sets if there are several."""
         at = self.at
         keys: list[Node] = []
         found: list[tuple[int, ...]] = [()]
@@ -242,7 +244,7 @@ class QueryReader(PatternReader):
                 return tuple(keys), tuple(found) if len(found) > 1 or len(found[0]) < len(keys) else ()
 
     def _grouping_element(self, keys: list[Node]) -> list[tuple[int, ...]]:
-        """The sets of one element of GROUP BY; its expressions are put behind `keys`."""
+        """The sets of one element of GROUP BY; its expressions are appended to `keys`."""
         at = self.at
         for word in ("ROLLUP", "CUBE"):
             if self.is_word(word) and self.is_symbol("(", ahead=1):
@@ -275,7 +277,7 @@ class QueryReader(PatternReader):
         return [(len(keys) - 1,)]
 
     def _grouping_set(self, keys: list[Node]) -> tuple[int, ...]:
-        """`a`, `(a, b)` or `()`."""
+        """Parses `a`, `(a, b)` or `()`."""
         first = len(keys)
         if not self.is_symbol("("):
             keys.append(self.expression())

@@ -1,4 +1,4 @@
-"""What every part of the parser stands on: a cursor over tokens."""
+"""The base of every parser: a cursor over tokens."""
 
 import difflib
 import sys
@@ -10,7 +10,7 @@ from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.tokens import Position, Token, TokenKind, tokenize
 from candlewright_cep.syntax.tree import Identifier
 
-# Words that cannot be an unquoted name or alias; everything else may be a column, as in most dialects.
+# Words that cannot be an unquoted name or alias; all others may be columns, as in most dialects.
 RESERVED = frozenset(
     """
     SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION INTERSECT EXCEPT JOIN INNER LEFT RIGHT FULL CROSS ON USING
@@ -20,7 +20,7 @@ RESERVED = frozenset(
 )
 
 
-# What a misspelt word may have been meant as.
+# Key words that are suggested for a misspelt word.
 KEY_WORDS = """
     SELECT FROM WHERE GROUP HAVING ORDER LIMIT OFFSET UNION JOIN WINDOW MATCH_RECOGNIZE PARTITION MEASURES PATTERN
     SUBSET DEFINE WITHIN AFTER INTERVAL BETWEEN DESCRIPTOR TABLE OVER NEXT FIRST LAST ROWS RANGE PRECEDING FOLLOWING
@@ -28,15 +28,16 @@ KEY_WORDS = """
     """.split()  # noqa: SIM905
 
 
-#: Levels that a text has without any nesting: the query, and an expression or a pattern in it.
+#: The levels that a text has without any nesting: the query, and an expression or a pattern in it.
 _OWN_LEVELS = 2
-#: A level of a text takes up to 15 calls, which Python's usual limit does not leave room for 120 times.
+#: One level takes up to 15 calls, and Python's default recursion limit does not allow 120 times that.
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 5_000))
 
 
 class Reader:
-    """A cursor over the tokens of one text; `depth` bounds recursion. `parameters`: values for quantifiers, which are
-    part of the pattern's form; all others are bound later."""
+    """A cursor over the tokens of one text; `depth` bounds recursion. `parameters`: values for quantifiers, which
+    determine the pattern; all others are bound later.
+    """
 
     def __init__(self, text: str, limits: Limits, parameters: Mapping[str, str] | None = None) -> None:
         self.text = text
@@ -65,7 +66,7 @@ class Reader:
         return found
 
     def is_word(self, *words: str, ahead: int = 0) -> bool:
-        """Whether the tokens from here (or `ahead`) are these key words, one after another."""
+        """Whether the tokens from here (or `ahead`) are these key words in sequence."""
         for offset, word in enumerate(words):
             token = self.peek(ahead + offset)
             if token.kind is not TokenKind.NAME or token.text.upper() != word:

@@ -1,4 +1,4 @@
-"""From text to tokens that know their line and column."""
+"""Splits text into tokens that know their line and column."""
 
 import enum
 import re
@@ -20,7 +20,7 @@ class TokenKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """1-based place in the trigger's text."""
+    """A 1-based position in the trigger's text."""
 
     line: int
     column: int
@@ -70,13 +70,13 @@ _KINDS = {
 
 
 def tokenize(text: str, limits: Limits) -> list[Token]:
-    """The tokens of `text`, an END token last. Raises TriggerRejected."""
+    """The tokens of `text`, followed by an END token. Raises TriggerRejected."""
     try:
         size = len(text.encode("utf-8"))
     except UnicodeEncodeError:
         raise TriggerRejected("the text is not valid Unicode") from None
     if size > limits.text_bytes:
-        raise TriggerRejected(f"the text has {size} bytes; {limits.text_bytes} are allowed")
+        raise TriggerRejected(f"the text has {size} bytes; at most {limits.text_bytes} are allowed")
     tokens: list[Token] = []
     offset, line, line_start = 0, 1, 0
     while offset < len(text):
@@ -107,7 +107,7 @@ def _content(group: str, raw: str, at: Position) -> str:
     if group == "quoted":
         name = raw[1:-1].replace('""', '"')
         if not name or not name.isprintable():
-            raise at.reject("a quoted name is empty or holds control characters")
+            raise at.reject("a quoted name is empty or contains control characters")
         return name
     return raw
 
@@ -123,4 +123,4 @@ def _unreadable(text: str, offset: int, at: Position) -> TriggerRejected:
         if ord(character) > 127:
             hint = "names in the text are ASCII letters, digits and _"
         return at.reject(f"the character {character!r} has no meaning here", hint)
-    return at.reject(f"the text holds the character U+{ord(character):04X}")
+    return at.reject(f"the text contains the character U+{ord(character):04X}")

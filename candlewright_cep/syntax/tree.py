@@ -1,4 +1,4 @@
-"""The tree that the parser makes: what was written and where, nothing resolved yet."""
+"""The tree that the parser makes: what was written and where. Nothing is resolved yet."""
 
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -11,7 +11,7 @@ from candlewright_cep.types import SqlType
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """One name; unquoted names compare without case."""
+    """One name; unquoted names are compared without regard to case."""
 
     text: str
     quoted: bool
@@ -25,7 +25,7 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class LiteralNode:
-    """`digits`: a number with a point as it is written."""
+    """A constant. `digits`: a number with a decimal point as it was written."""
 
     value: Any
     type: SqlType
@@ -57,7 +57,7 @@ class StarNode:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class CallNode:
-    """An operator or a function: operators have their symbol as name, functions their upper-case name."""
+    """An operator or a function: an operator's name is its symbol, a function's name is in upper case."""
 
     name: str
     arguments: tuple["Node", ...]
@@ -65,13 +65,13 @@ class CallNode:
     type: SqlType | None = None
     mode: str = ""
     is_operator: bool = False
-    # The condition of FILTER (WHERE ...) behind an aggregate.
+    # The condition of FILTER (WHERE ...) after an aggregate.
     filter: "Node | None" = None
 
 
 @dataclass(frozen=True, slots=True)
 class ModeNode:
-    """RUNNING or FINAL in front of something that is not a function call."""
+    """RUNNING or FINAL before something other than a function call."""
 
     mode: str
     inner: "Node"
@@ -104,7 +104,7 @@ class WindowNode:
 
 @dataclass(frozen=True, slots=True)
 class OverNode:
-    """A function over a window, or a measure of a row pattern window."""
+    """A function over a window, or a measure of a row pattern in a window."""
 
     function: CallNode | NameNode
     window: WindowNode | Identifier
@@ -168,7 +168,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Quantified:
-    """`upper` None means without bound."""
+    """`upper` is None if there is no bound."""
 
     inner: "Pattern"
     lower: int
@@ -287,7 +287,7 @@ class UnnestNode:
 
 @dataclass(frozen=True, slots=True)
 class ValuesNode:
-    """(VALUES (...), (...)): a table written out."""
+    """(VALUES (...), (...)): a table of constants."""
 
     rows: tuple[tuple[Node, ...], ...]
     alias: Identifier | None
@@ -297,7 +297,7 @@ class ValuesNode:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class JoinNode:
-    """`is_asof`: each left row with the nearest right row alone."""
+    """`is_asof`: each left row is joined only with the nearest right row."""
 
     kind: str
     left: "SourceNode"
@@ -328,7 +328,7 @@ class SelectNode:
     distinct: bool
     at: Position
     qualify: Node | None = None
-    # Of ROLLUP, CUBE and GROUPING SETS: the places in `group_by` that each set names.
+    # For ROLLUP, CUBE and GROUPING SETS: the indexes in `group_by` of each set's keys.
     sets: tuple[tuple[int, ...], ...] = ()
     emits_changes: bool = False
 
@@ -354,7 +354,7 @@ class QueryNode:
 
 @dataclass(frozen=True, slots=True)
 class ViewNode:
-    """A query under a name for other texts; None where its text is the query alone."""
+    """A query under a name for other texts; `name` is None if the text is only the query."""
 
     name: Identifier | None
     columns: tuple[Identifier, ...]
@@ -366,7 +366,7 @@ _WITH_SOURCES = (QueryNode, UnionNode, SelectNode, SubqueryNode, MatchNode, Wind
 
 
 def has_join(node: QueryNode) -> bool:
-    """Whether a join is anywhere in the query."""
+    """Whether there is a join anywhere in the query."""
     pending: list[Any] = [node]
     while pending:
         current = pending.pop()

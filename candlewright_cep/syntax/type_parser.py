@@ -1,4 +1,4 @@
-"""Types and intervals, as they are written."""
+"""Parses types and intervals."""
 
 from dataclasses import replace
 
@@ -41,10 +41,10 @@ DECIMALS = ("DECIMAL", "NUMERIC")
 
 
 class TypeReader(Reader):
-    """What follows CAST and INTERVAL."""
+    """Parses what follows CAST and INTERVAL."""
 
     def as_type(self, cast: CallNode) -> Node:
-        """The CAST to the type that stands here. VARCHAR(n) keeps n characters, CHAR(n) fills up to them."""
+        """The CAST to the type at the cursor. VARCHAR(n) truncates to n characters, CHAR(n) also pads to them."""
         at = self.at
         word = self.token.text.upper()
         kind, sizes = self._sized_type()
@@ -86,7 +86,7 @@ class TypeReader(Reader):
         return tuple(sizes)
 
     def _decimal_type(self, token: Token) -> SqlType:
-        """DECIMAL has 38 digits, and none after the point, unless it says otherwise."""
+        """A DECIMAL has 38 digits, none of them after the point, unless the type says otherwise."""
         precision, scale, *_ = (*(self._sizes() or (MOST_DIGITS,)), 0)
         if not 1 <= precision <= MOST_DIGITS or scale > precision:
             raise token.reject(
@@ -116,7 +116,7 @@ class TypeReader(Reader):
         return int(token.text)
 
     def interval(self) -> Node:
-        """INTERVAL '5' SECOND: the amount may be a string, a number or a parameter."""
+        """Parses INTERVAL '5' SECOND: the amount may be a string, a number or a parameter."""
         at = self.advance().at
         negative = self.accept("-")
         token = self.advance()
@@ -134,7 +134,7 @@ class TypeReader(Reader):
         return CallNode(name="NEGATE", arguments=(node,), at=at, is_operator=True) if negative else node
 
     def _unit_of_interval(self) -> str:
-        """A unit; its precision, SECOND(3) or DAY(3, 0), says how many digits may be written, which needs no saying."""
+        """A unit, with an optional precision such as SECOND(3) or DAY(3, 0), which is ignored."""
         unit = self.unit()
         if self.is_symbol("(") and self.peek().kind is TokenKind.NUMBER:
             self.advance()

@@ -1,1 +1,1 @@
-"""Why a text fired or did not: rows, conditions and values, computed only when asked."""
+"""Explains why a text fired or did not: rows, conditions and values, computed only on request."""

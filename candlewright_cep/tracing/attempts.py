@@ -1,7 +1,7 @@
-"""The attempts of one row pattern: which rows they took, and where and on what they died.
+"""The attempts of one row pattern: which rows they took, and where and why they failed.
 
-Matches and the attempt that is open come from the search that triggers run with. Starts that it gave up are walked
-again here, because the search keeps nothing of what failed.
+Matches and the open attempt come from the search that triggers run with. Failed starts are searched again here, because
+the search keeps no record of failures.
 """
 
 from collections import deque
@@ -25,11 +25,12 @@ from candlewright_cep.tracing.conditions import Condition, described, distances
 from candlewright_cep.tracing.values import Value, plain
 from candlewright_cep.vector import Vector, ranges
 
-#: Steps that walking again may take in all, and from one start.
+#: The most steps that searching again may take in total, and from one start.
 _STEPS, _STEPS_OF_START = 200_000, 10_000
-#: Failures kept of one start, attempts whose failures are compared by their values, and mapped rows of all of these.
+#: The most failures kept per start, attempts whose failures are compared by their values, and mapped rows of all of
+#: these.
 _KEPT, _COMPARED, _COMPARED_ROWS = 32, 64, 500_000
-#: Rows shown of one attempt: the first and the last ones.
+#: The most rows shown of one attempt: the first and the last ones.
 _SHOWN_ROWS = 40
 
 #: The labels of the rows so far, newest first.
@@ -38,7 +39,7 @@ Path = tuple[int, "Path"] | None
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the input: its time, the variable that it was taken or tested as, and the columns that count."""
+    """One row of the input: its time, the variable that it was taken or tested as, and the relevant columns."""
 
     time: int | None
     variable: str
@@ -47,7 +48,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A row tested as `variable`. `row` None: the next one, which has not come; `condition` None: any row will do."""
+    """A row tested as `variable`. `row` None: the next row, which has not arrived; `condition` None: any row is
+    accepted.
+    """
 
     variable: str
     row: Row | None
@@ -56,13 +59,13 @@ class Tested:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Attempt:
-    """`outcome`: matched, failed, expired (WITHIN passed) or waiting. `start`: the time of its first row (ns).
+    """One attempt to match the pattern.
 
-    `rows`: those that it took, of `taken`; a long attempt shows its first and last ones. `missing`: rows that a match
-    still needs at least. `nearest`: where it died, or of an attempt that lives where it came nearest to going on; empty
-    where WITHIN passed before a row was tested.
-    `awaits`: what the next row is tested as; `can_end`: it is a match unless the next row continues it. `deadline`:
-    until when (ns) rows count.
+    `outcome`: matched, failed, expired (WITHIN passed) or waiting. `start`: the time of its first row (ns). `rows`:
+    those of the `taken` rows that are shown, for a long attempt its first and last ones. `missing`: the least number of
+    rows that a match still needs. `nearest`: the tests that it failed, or for an open attempt those that came nearest
+    to advancing it; empty if WITHIN passed before a row was tested. `awaits`: what the next row will be tested as;
+    `can_end`: it is a match unless the next row continues it. `deadline`: the time (ns) until which rows count.
     """
 
     outcome: str
@@ -79,8 +82,9 @@ class Attempt:
 
 @dataclass(slots=True)
 class _Failure:
-    """Before `row` at `place`, after `path`, no row was taken as a variable that leaves `missing` to go. `is_late`: the
-    row came after WITHIN had passed, and was not tested."""
+    """No row was taken before `row` at `place`, after `path`, as a variable after which `missing` more rows are needed.
+    `is_late`: the row came after WITHIN had passed, and was not tested.
+    """
 
     missing: int
     row: int
@@ -91,7 +95,7 @@ class _Failure:
 
 @dataclass(slots=True)
 class _Start:
-    """What walking again from one row found: the failures with the fewest rows missing."""
+    """The result of searching again from one row: the failures with the fewest rows missing."""
 
     row: int
     partition: int
@@ -109,7 +113,7 @@ class _Start:
 
 @dataclass(frozen=True, slots=True)
 class PatternTrace:
-    """`matches` that the rows gave; `starts` that were walked again, of `failed` ones."""
+    """The `matches` in the rows, and the `starts` that were searched again, out of `failed` ones."""
 
     matches: int
     failed: int
@@ -118,7 +122,7 @@ class PatternTrace:
 
 
 def trace(plan: RecognizePlan, rows: Relation, bounds: Bounds, *, names: Sequence[str], most: int) -> PatternTrace:
-    """The last match, what is open in each of the first partitions, and the nearest of the attempts that died."""
+    """The last match, the open attempt of each of the first partitions, and those failed attempts that came nearest."""
     return _Tracer(plan, rows, bounds, names=names).run(most)
 
 
@@ -134,7 +138,7 @@ class _Tracer:
             self._times = self._values.value(time).to_list()
         self._definitions = dict(plan.definitions)
         self._missing = _missing_rows(plan.search.automaton)
-        # After the search: per partition how many matches it found.
+        # After the search: per partition, the number of matches found.
         self._numbers: list[int] = []
 
     def run(self, most: int) -> PatternTrace:
@@ -160,13 +164,13 @@ class _Tracer:
     # -- the search ---------------------------------------------------------------------------------------------
 
     def _spans(self) -> list[tuple[int, int]]:
-        """Of each partition the rows whose conditions can be computed: NEXT needs the rows after them."""
+        """For each partition the rows whose conditions can be computed: NEXT needs the rows after them."""
         ahead = self._plan.conditions.lookahead
         pairs = zip(self._bounds.starts.tolist(), self._bounds.ends.tolist(), strict=True)
         return [(start, max(start, end - ahead)) for start, end in pairs]
 
     def _search(self, start: int, end: int, found: Found) -> PartitionSearch:
-        """As on a stream: what later rows may still change stays open."""
+        """Search as on a stream: what later rows may still change stays open."""
         search = PartitionSearch(replace(self._plan.search, strict=False), start)
         search.trials = self._trials
         times = [time or 0 for time in self._times[start:end]] if self._plan.time_column is not None else []
@@ -177,7 +181,7 @@ class _Tracer:
         return search
 
     def _gave_up(self, start: int, upto: int, found: Found, before: int) -> list[int]:
-        """Starts that were tried in vain: not those of matches, and not rows that a match skipped."""
+        """Starts that were tried without success: neither starts of matches nor rows that a match skipped."""
         tried = np.ones(max(0, upto - start), dtype=np.bool_)
         past_last = self._plan.search.skip.kind == "PAST LAST"
         for first, length in zip(found.starts[before:], found.lengths[before:], strict=True):
@@ -187,7 +191,7 @@ class _Tracer:
     # -- walking again ------------------------------------------------------------------------------------------
 
     def _walked(self, starts: Sequence[tuple[int, int]]) -> list[_Start]:
-        """From the newest start on, as far as the steps go."""
+        """Search again from the newest start back, as far as the steps allow."""
         walked, left = [], _STEPS
         spans = self._spans()
         for row, partition in starts:
@@ -249,7 +253,7 @@ class _Tracer:
         return [self._dead(compared[index], best[index][1]) for index in order[:most]]
 
     def _closest(self, starts: Sequence[_Start]) -> list[tuple[float, _Failure]]:
-        """Of each start the failure whose values came closest, and how close; of equal ones the last."""
+        """For each start, the failure whose values came closest, and how close; among equal ones the last."""
         found = [(float("inf"), each.failures[-1]) for each in starts]
         tests: dict[int, list[tuple[int, _Failure]]] = {}
         rows = 0
@@ -273,7 +277,7 @@ class _Tracer:
         return found
 
     def _failing(self, start: _Start, failure: _Failure) -> list[int]:
-        """The variables that the row was tested as which leave the fewest rows to go."""
+        """The variables that the row was tested as and after which the fewest rows are missing."""
         if failure.is_late:
             return []
         automaton = self._plan.search.automaton
@@ -285,7 +289,7 @@ class _Tracer:
         ]
 
     def _tested(self, tests: Sequence[tuple[_Start, _Failure, int]]) -> MeasureValues:
-        """Values at tested rows: each is mapped as if it had been taken."""
+        """Values at tested rows, each mapped as if it had been taken."""
         labels = [[*_labels(failure.path), variable] for _, failure, variable in tests]
         sizes = np.array([len(each) for each in labels], np.int64)
         firsts = np.cumsum(sizes) - sizes
@@ -376,7 +380,7 @@ class _Tracer:
         if not found.starts:
             return ()
         ends = np.cumsum(found.lengths)
-        # Of all partitions the one that ended last.
+        # The partition, out of all of them, that ended last.
         last = max(
             range(len(found.starts)),
             key=lambda i: self._times[found.starts[i] + max(0, found.lengths[i] - 1)] or found.starts[i],
@@ -408,7 +412,7 @@ class _Tracer:
         return cells
 
     def _columns(self) -> list[int]:
-        """Those that a condition reads."""
+        """The columns that a condition reads."""
         return sorted({index for _, node in self._plan.definitions for index in columns_of(node)})
 
 
@@ -425,7 +429,7 @@ def _labels(path: Path) -> list[int]:
 
 
 def _missing_rows(automaton: Automaton) -> list[int]:
-    """From each place, how many rows a match still needs at least."""
+    """For each place, the least number of rows that a match still needs."""
     before: dict[int, set[int]] = {}
     missing = [1 << 30] * automaton.places
     queue: deque[int] = deque()

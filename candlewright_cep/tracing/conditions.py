@@ -1,4 +1,4 @@
-"""One condition over one row: what each side was, which parts held, and how far it was from holding."""
+"""One condition over one row: the values of both sides, which parts were true, and how far it was from being true."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _CONNECTIVES = ("AND", "OR", "NOT")
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`is_known` is False where the value depends on a row that has not come."""
+    """`is_known` is False if the value depends on a row that has not arrived."""
 
     text: str
     value: Value
@@ -35,8 +35,10 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`holds` None: a NULL made it unknown, or a row has not come. `parts` of the `connective` AND, OR or NOT; of
-    anything else the `operands`: both sides, and what they were computed from."""
+    """A condition with its result. `holds` None: unknown because of a NULL or a row that has not arrived. `parts`:
+    those of the `connective` AND, OR or NOT; for any other condition `operands`: both sides, and the values from
+    which they were computed.
+    """
 
     text: str
     holds: bool | None
@@ -46,8 +48,9 @@ class Condition:
 
 
 def distances(node: Expression, values: Values, length: int) -> Array:
-    """Per row how far the condition is from holding: 0 where it holds, up to 1 for each comparison that fails by as
-    much as its greater side."""
+    """For each row, how far the condition is from being true: 0 if it is true, plus up to 1 for each failed comparison,
+    relative to its greater side.
+    """
     found = values.value(node).expand().true()
     far = np.where(found, 0.0, 1.0)
     if not isinstance(node, Apply) or found.all():
@@ -61,7 +64,7 @@ def distances(node: Expression, values: Values, length: int) -> Array:
         one, other = left.values.astype(np.float64), right.values.astype(np.float64)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             gap = np.abs(one - other) / np.maximum(np.abs(one), np.abs(other))
-        # Equal sides that must differ are as near as can be, and are not 0.
+        # Equal sides that must differ are as near as possible, but not 0.
         gap = np.clip(np.nan_to_num(gap, nan=0.0, posinf=1.0), 1e-12, 1.0)
         return np.where(found, 0.0, np.where(left.mask & right.mask, gap, 1.0))
     return far
@@ -70,7 +73,7 @@ def distances(node: Expression, values: Values, length: int) -> Array:
 def described(
     node: Expression, values: Values, row: int, *, names: Sequence[str], variable: str = "", pending: str | None = None
 ) -> Condition:
-    """The condition at one of the rows of `values`. `pending`: the variable that a row to come is tested as."""
+    """The condition at one of the rows of `values`. `pending`: the variable that a future row is tested as."""
 
     def value(part: Expression) -> tuple[Value, bool]:
         if pending is not None:
@@ -108,7 +111,7 @@ def flat(node: Apply) -> list[Expression]:
 
 
 def leaves(node: Expression) -> list[Expression]:
-    """What an expression is computed from: columns, rows of the pattern, aggregates."""
+    """The nodes from which an expression is computed: columns, rows of the pattern, aggregates."""
     if isinstance(node, Constant):
         return []
     if isinstance(node, Apply):
@@ -117,7 +120,7 @@ def leaves(node: Expression) -> list[Expression]:
 
 
 def before_next(node: Expression, variable: str) -> Expression:
-    """PREV of the row to come, which is tested as `variable`, as what it is of the last row that came."""
+    """PREV of the next row, which will be tested as `variable`, in terms of the last row that has arrived."""
 
     def change(part: Expression) -> Expression | None:
         if not isinstance(part, Navigation) or not part.last or part.offset or part.delta >= 0:
@@ -142,6 +145,6 @@ def reads_next(node: Expression, variable: str) -> bool:
 
 
 class _Known(Navigation):
-    """One that leads to a row that has come."""
+    """A node that refers to a row that has arrived."""
 
     __slots__ = ()

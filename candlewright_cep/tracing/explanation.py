@@ -24,11 +24,11 @@ from candlewright_cep.tracing.wording import column_names, text_of
 from candlewright_cep.types import Kind
 from candlewright_cep.vector import Bools
 
-#: Attempts of each stage, unless asked for otherwise, and at most.
+#: Attempts per stage: the default, and the most that may be requested.
 ATTEMPTS, MOST_ATTEMPTS = 3, 50
-#: Fields of the answer that hold nanoseconds.
+#: Fields of the answer that contain nanoseconds.
 _TIMES = ("first", "last", "start", "deadline", "time")
-#: Fields that hold values by the names of columns, which are plain already.
+#: Fields that contain values by column name, which are already plain.
 _COLUMNS = ("key", "values")
 #: Inputs of joins and branches may multiply the stages of a text.
 _MOST_STAGES = 20
@@ -36,10 +36,10 @@ _MOST_STAGES = 20
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Stage:
-    """One place where rows are turned away: `kind` WHERE, HAVING, QUALIFY or MATCH_RECOGNIZE.
+    """One place where rows are rejected: `kind` WHERE, HAVING, QUALIFY or MATCH_RECOGNIZE.
 
-    `rows` came in; `passed` of them, or so many matches, went on. `attempts` are the nearest of the `examined` ones
-    among the `failed` ones, after those that matched or are open.
+    `rows` arrived; `passed` of them, or this many matches, passed. `attempts` are those that matched or are open, then
+    the nearest of the `examined` ones among the `failed` ones.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`rows` of the inputs, from `first` to `last` (ns; None without rows); `fired`: rows that the text gives."""
+    """`rows` of the inputs, from `first` to `last` (ns; None without rows); `fired`: how many rows the text returns."""
 
     rows: int
     first: int | None
@@ -62,7 +62,7 @@ class Explanation:
     stages: tuple[Stage, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same for JSON: times as ISO text with nanoseconds and Z."""
+        """The same for JSON: times are ISO text with nanoseconds and Z."""
         found: dict[str, Any] = _with_iso_times(asdict(self))
         return found
 
@@ -77,10 +77,11 @@ def explain(
     table_name: str = "ticks",
     limits: Limits = DEFAULT,
 ) -> Explanation:
-    """Why the text fired or did not over these rows, up to the time `at` (ns since the epoch; default: all of them).
+    """Explain why the text fired or did not over these rows, up to the time `at` (ns since the epoch; default: all of
+    them).
 
-    `tables` and `table_name` as for `evaluate`. Of each stage the last match, what is open, and the `attempts` that
-    came nearest. A table's first column of timestamps is its time.
+    `tables` and `table_name` as for `evaluate`. Reports for each stage the last match, what is open, and the `attempts`
+    that came nearest. A table's first column of timestamps is its time.
 
     Raises TriggerRejected.
     """
@@ -158,7 +159,7 @@ def _nanoseconds(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def _stages(plan: Plan) -> list[Filter | Match]:
-    """From the inputs up."""
+    """The stages, from the inputs up."""
     found: list[Filter | Match] = []
 
     def visit(node: Plan) -> None:
@@ -189,7 +190,7 @@ def _decides(plan: Plan) -> bool:
 
 
 def _fired(plan: Plan, inputs: Inputs, stages: Sequence[Stage]) -> int:
-    """The rows of the result. Without a target for AFTER MATCH SKIP a running trigger continues: its matches count."""
+    """The rows of the result. If AFTER MATCH SKIP has no target, a running trigger continues, so its matches count."""
     try:
         return plan.run(inputs).length
     except SkipFailed:
@@ -229,7 +230,7 @@ def _filtered(plan: Filter, rows: Relation, names: Sequence[str], most: int, las
     is_open = _is_open(rows, names, last)
     passed, failed = order[(far[order] == 0) & ~is_open[order]], order[(far[order] > 0) & ~is_open[order]]
     newest = order[-1:]
-    # The last ones first where they are equally near.
+    # Among equally near ones, the last comes first.
     nearest = failed[::-1][np.argsort(far[failed[::-1]], kind="stable")]
     chosen = dict.fromkeys([*passed[-1:].tolist(), *newest.tolist(), *nearest[:most].tolist()])
     outcomes = np.where(is_open, "waiting", np.where(far == 0, "matched", "failed"))
@@ -266,7 +267,7 @@ def _tested(
 
 
 def _is_open(rows: Relation, names: Sequence[str], last: int | None) -> Bools:
-    """Windows that have not ended by the newest row: their aggregates still change."""
+    """Windows that have not ended by the newest row: their aggregates may still change."""
     if "window_end" not in names or last is None:
         return np.zeros(rows.length, np.bool_)
     ends = rows.column(names.index("window_end")).expand()

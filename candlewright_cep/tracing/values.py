@@ -1,4 +1,4 @@
-"""Values of the language as a reader and JSON take them."""
+"""Converts values of the language for readers and JSON."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ Value = str | float | int | bool | None
 
 
 def plain(value: Any, kind: SqlType) -> Value:
-    """Times as ISO text with nanoseconds and Z, intervals as seconds, what JSON has no number for as text."""
+    """Times as ISO text with nanoseconds and Z, intervals as seconds, numbers that JSON lacks as text."""
     if value is None or isinstance(value, bool | str):
         return value
     if kind.is_time:
@@ -30,7 +30,7 @@ def iso(nanoseconds: int) -> str:
 
 
 def shown(value: Any, kind: SqlType) -> str:
-    """As in the text of a trigger."""
+    """As written in the text of a trigger."""
     found = plain(value, kind)
     if found is None:
         return "NULL"

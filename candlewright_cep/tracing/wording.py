@@ -1,4 +1,4 @@
-"""Checked expressions as text again, with the names of their columns."""
+"""Turns checked expressions back into text, with the names of their columns."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ _OVER = " OVER (…)"
 
 
 def column_names(plan: Plan) -> tuple[str, ...]:
-    """What a reader calls the columns of a plan; those without a name are called what they are computed from."""
+    """The names of a plan's columns for readers; a column without a name is named after its expression."""
     match plan:
         case Over(inner=inner, functions=functions):
             names = column_names(inner)
@@ -38,7 +38,7 @@ def column_names(plan: Plan) -> tuple[str, ...]:
             names = column_names(inner)
             made = [text_of(each, names) for each in expressions]
         case Filter(inner=inner, is_of_changes=is_of_changes):
-            # Running values of a group are called what the text calls them.
+            # Running values of a group are named as the text names them.
             made = [name.removesuffix(_OVER) if is_of_changes else name for name in column_names(inner)]
         case Renamed(inner=inner):
             made = list(column_names(inner))
@@ -55,12 +55,12 @@ def column_names(plan: Plan) -> tuple[str, ...]:
 
 
 def text_of(node: Expression, names: Sequence[str], variable: str = "") -> str:
-    """`variable`: the one that a row is tested as, whose own columns need no prefix."""
+    """The expression as text. `variable`: the one that a row is tested as, whose own columns need no prefix."""
     return _text(node, names, variable, "")[0]
 
 
 def _text(node: Expression, names: Sequence[str], variable: str, prefix: str) -> tuple[str, int]:
-    """The text, and how tightly it binds."""
+    """The text, and its precedence."""
     match node:
         case Constant(value=value, type=kind):
             return shown(value, kind), _WHOLE
@@ -110,7 +110,7 @@ def _applied(node: Apply, names: Sequence[str], variable: str, prefix: str) -> t
         return f"GROUPING({names[int(node.extra)]})", _WHOLE
     if name in _INFIX:
         binds = _INFIX[name]
-        # Of equal operators the right one needs its parentheses: a - (b - c).
+        # The right operand of equal precedence needs its parentheses: a - (b - c).
         inner = [
             text if tight > binds or (tight == binds and not place) else f"({text})"
             for place, (text, tight) in enumerate(parts)

@@ -27,7 +27,7 @@ def test_several_tables_answer_to_their_names_alone(evaluate: object) -> None:
     assert evaluate(JOINED, tables).column("price").to_pylist() == [2.0]
     with pytest.raises(TriggerRejected, match=r"INVALID_SQL 1:15: unknown table 'ticks'"):
         evaluate("SELECT * FROM ticks", tables)
-    with pytest.raises(TriggerRejected, match="a condition alone is one over ticks, which is not here"):
+    with pytest.raises(TriggerRejected, match="a bare condition applies to ticks, which is not an input"):
         evaluate("price > 1", tables)
     assert evaluate("price > 1", tables, table_name="trades").num_rows == 2
     assert evaluate("price > 1", {"trades": TRADES}).num_rows == 2

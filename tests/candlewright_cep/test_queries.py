@@ -344,7 +344,7 @@ def test_the_time_of_a_match_is_that_of_its_last_row() -> None:
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT ABS(v) FILTER (WHERE v > 1) FROM ticks", r"1:31: FILTER is possible only behind an aggregate"),
+        ("SELECT ABS(v) FILTER (WHERE v > 1) FROM ticks", r"1:31: FILTER is possible only after an aggregate"),
         ("SELECT ARRAY_AGG(v) FILTER (WHERE v > 1) FROM ticks", r"1:37: FILTER is not possible with ARRAY_AGG"),
         ("SELECT SUM(v) FILTER (WHERE SUM(v) > 1) FROM ticks", r"1:8: an aggregate is not possible inside another"),
         ("SELECT CORR(DISTINCT v, p) FROM ticks", r"1:8: DISTINCT is not possible with CORR here"),

@@ -242,7 +242,7 @@ WRONG = {
     ),
     "WITHIN of nothing": (
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '0' SECOND) AS m",
-        "longer than nothing",
+        "longer than zero",
     ),
     "WITHIN a month": (
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) WITHIN INTERVAL '1' MONTH) AS m",

@@ -154,7 +154,7 @@ def test_arrays_and_quantifiers_by_parameter_in_patterns(seed: int) -> None:
         ("SELECT price[1] FROM ticks", "ELEMENT_AT has no form"),
         (PATTERN.replace(":least", ":absent"), r"6:\d+: no value for the parameter :absent"),
         (PATTERN.replace(":least", ":word"), "expected a whole number, found 'three'"),
-        (PATTERN.replace(":least", ":far"), "may ask for at most 1000 repetitions"),
+        (PATTERN.replace(":least", ":far"), "allows at most 1000 repetitions"),
     ],
 )
 def test_what_is_not_possible_is_refused(sql: str, message: str) -> None:

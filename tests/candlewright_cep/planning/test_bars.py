@@ -148,5 +148,5 @@ def test_what_is_not_a_bar_is_refused(sql: str, message: str) -> None:
 
 def test_bars_on_a_stream_go_by_event_time() -> None:
     sql = "SELECT * FROM (SELECT ticker, ts + INTERVAL '1' SECOND AS ts, price, size FROM ticks) BARS BY TRADES 3"
-    with pytest.raises(TriggerRejected, match="bars on a stream go by the event time"):
+    with pytest.raises(TriggerRejected, match="bars on a stream must use the event time"):
         compile_stream(sql, {"ticks": StreamInput(_trades(1).schema, ("ts",))})

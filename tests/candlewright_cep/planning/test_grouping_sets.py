@@ -79,7 +79,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> Non
         ("SELECT COUNT(*) FROM ticks GROUP BY CUBE(ticker, side, price, size, ts, price, size)", "more than 64 grouping sets"),
         ("SELECT COUNT(*) FROM ticks GROUP BY CUBE(ticker, side), CUBE(price, size), CUBE(ts, side), ROLLUP(side)", "more than 64 grouping sets"),
         ("SELECT COUNT(*) FROM ticks GROUP BY GROUPING SETS(" + "GROUPING SETS(" * 300 + "()" + ")" * 300 + ")", "nested"),
-        ("SELECT GROUPING(price) FROM ticks GROUP BY ROLLUP(ticker)", "GROUPING takes what is in GROUP BY"),
+        ("SELECT GROUPING(price) FROM ticks GROUP BY ROLLUP(ticker)", "GROUPING takes expressions of GROUP BY"),
         ("SELECT GROUPING() FROM ticks GROUP BY ticker", "GROUPING takes one column"),
         ("SELECT price FROM ticks GROUP BY ROLLUP(ticker)", "neither in GROUP BY"),
         ("SELECT COUNT(*) FROM ticks GROUP BY ROLLUP(ticker, TUMBLE(ts, INTERVAL '1' MINUTE))", "every grouping set needs the window"),

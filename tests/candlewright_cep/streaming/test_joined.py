@@ -332,7 +332,7 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
         ),
         (
             "SELECT t.n FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.open_time",
-            "needs to know which period_seconds of ohlc it takes (AND ohlc.period_seconds = 60 in ON",
+            "needs to know which period_seconds of ohlc to use (AND ohlc.period_seconds = 60 in ON",
         ),
         ("SELECT * FROM (VALUES (1)) AS v", "VALUES is not an input"),
         (

@@ -85,7 +85,7 @@ def test_a_row_comes_with_the_last_row_of_its_frame() -> None:
             over(V).replace("5 FOLLOWING", "UNBOUNDED FOLLOWING"),
             "waits for the rows of its frame, so they must be counted",
         ),
-        (over(V, "n OVER w AS n, LAG(price) OVER w"), "on a stream LAG goes over a window without a row pattern"),
+        (over(V, "n OVER w AS n, LAG(price) OVER w"), "on a stream LAG needs a window without a row pattern"),
     ],
 )
 def test_what_cannot_be_decided_is_refused(text: str, said: str) -> None:
