@@ -1,1 +1,1 @@
-"""Registered triggers over the rows of the bus: what may run, and how all of them run together."""
+"""Registered triggers over the rows of the bus: which ones may run, and how they run together."""

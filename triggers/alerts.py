@@ -1,8 +1,8 @@
-"""Where a trigger wants its events delivered, and in which words: its parameters `alert_to` and `alert_message`.
-`alert_resolved_by` names the trigger whose events say that it is over.
+"""Where a trigger's events are delivered and with which text: its parameters `alert_to` and `alert_message`.
+`alert_resolved_by` names the trigger whose events resolve the alert.
 
-Templates are jinja2's, cut down to what cannot run for long or reach anything: values, comparisons, arithmetic on
-numbers, and some filters. There are no loops, calls, attributes or assignments.
+Templates are a subset of jinja2's that can neither run for long nor reach anything outside: values, comparisons,
+arithmetic on numbers, and some filters. There are no loops, calls, attributes or assignments.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,9 +19,9 @@ __all__ = ["ALERT_PARAMETERS", "AlertAsked", "engine_parameters", "render"]
 
 TO, MESSAGE, RESOLVED_BY = "alert_to", "alert_message", "alert_resolved_by"
 ALERT_PARAMETERS = frozenset({TO, MESSAGE, RESOLVED_BY})
-#: `alert_to` of a trigger whose events go nowhere of themselves.
+#: `alert_to` of a trigger whose events are not delivered automatically.
 NOWHERE = "none"
-#: What a template may name beside the columns of its trigger.
+#: Names that a template may use besides the columns of its trigger.
 _ALWAYS = frozenset({"trigger_id", "ticker", "time"})
 _MAX_TEMPLATE, _MAX_TEXT = 2_000, 4_000
 _FILTERS = frozenset({"abs", "default", "float", "int", "lower", "round", "title", "trim", "upper"})
@@ -33,7 +33,7 @@ _ALLOWED = (
 
 
 class _Environment(SandboxedEnvironment):
-    """Arithmetic is on numbers: texts could be multiplied, or padded by a format, to any length."""
+    """Limits arithmetic to numbers: text could be multiplied, or padded by a format, to any length."""
 
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%"})
 
@@ -47,7 +47,7 @@ _ENVIRONMENT = _Environment(undefined=StrictUndefined, autoescape=False)
 
 
 class AlertAsked:
-    """What a trigger's parameters say; `to` is empty where the routes of the settings decide."""
+    """The alert parameters of a trigger; `to` is empty if the routes in the settings decide."""
 
     def __init__(self, to: tuple[str, ...], message: str, resolved_by: str = "") -> None:
         self.to = to
@@ -62,7 +62,7 @@ class AlertAsked:
         )
 
     def check(self, columns: Iterable[str] | None, destinations: Collection[str] | None) -> None:
-        """Raises InvalidRequest. None: not known, so not checked."""
+        """Raises InvalidRequest. An argument of None is unknown and is not checked."""
         if destinations is not None and (unknown := [name for name in self.to if name not in (*destinations, NOWHERE)]):
             known = ", ".join(sorted(destinations)) or "none"
             raise InvalidRequest(f"{TO}: no destination {unknown[0]!r} in the settings; configured: {known}")
@@ -71,7 +71,7 @@ class AlertAsked:
 
 
 def engine_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Without those that are about alerts: triggers that differ in them alone share their stream."""
+    """The parameters without those for alerts, so that triggers that differ only in these share their stream."""
     return {name: value for name, value in parameters.items() if name not in ALERT_PARAMETERS}
 
 
@@ -108,7 +108,7 @@ def _check(message: str, columns: Iterable[str] | None) -> None:
 
 
 def _column(message: str, name: nodes.Name) -> int:
-    """jinja2 knows lines alone."""
+    """The column of an error: jinja2 reports only lines."""
     line = message.splitlines()[name.lineno - 1]
     return max(0, line.find(name.name, max(0, line.find("{{")))) + 1
 

@@ -1,7 +1,8 @@
-"""Trades that an ingestor had to ask for, when a job began or its stream was cut, and bars that are made of them.
+"""Trades that an ingestor fetched over REST when a job began or its stream was interrupted, and the bars made of them.
 
-They come after they happened, so that a trigger which was registered in between must not see them. The exchange's clock
-tells: the ingestor says how far it was ahead. What came as it happened needs no clock, since its place shows it.
+They arrive after they happened, so a trigger that was registered in between must not see them. Their times are those of
+the exchange's clock, and the ingestor reports how far that was ahead of its own. Trades that arrived as they happened
+need no clocks, because their position on the bus tells whether they came before a registration.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,21 +19,22 @@ from candlewright_cep.streaming.release import SEQUENCE
 __all__ = ["Ages", "AskedFor", "RegisteredAt"]
 
 _NEVER = -(2**63)
-#: Rows that still wait for their turn are of the last ones.
+#: Rows that still wait for their turn belong to the last runs.
 _RUNS = 16
 
-#: When (ns, by the platform's clock) the trigger on a ticker was registered; None where there is none.
+#: When the trigger on a ticker was registered (ns, platform clock); None if there is none.
 RegisteredAt = Callable[[str], int | None]
-#: Per row how long (ns) before its trigger's registration it happened; 0 for those that the trigger sees, None when it
-#: sees all.
+#: For each row how long (ns) before its trigger's registration it happened; 0 for rows that the trigger sees, None if
+#: it sees all.
 Ages = Callable[[pa.Table], NDArray[np.int64] | None]
 
 
 @dataclass(slots=True)
 class _Ticker:
-    """`ahead_ns`: the exchange's clock less the platform's. `newest_ns`: event time of the newest trade that was
-    requested; `until_ns`: the exchange's time then. `runs`: numbers of the rows that these trades are, first and
-    end."""
+    """`ahead_ns`: the exchange's clock minus the platform's. `newest_ns`: event time of the newest fetched trade;
+    `until_ns`: the exchange's time when it was fetched. `runs`: first and end number of the rows made of these
+    trades.
+    """
 
     ahead_ns: int
     newest_ns: int
@@ -41,7 +43,7 @@ class _Ticker:
 
 
 class AskedFor:
-    """`note` what comes; `reaches` says cheaply whether rows can be concerned, `ages` which are."""
+    """`note` records fetched trades; `reaches` checks cheaply whether rows can be affected, `ages` finds which are."""
 
     def __init__(self) -> None:
         self._tickers: dict[str, _Ticker] = {}
@@ -51,7 +53,9 @@ class AskedFor:
     def note(
         self, ticker: str, ahead_ns: int, newest_ns: int, *, until_ns: int, first_row: int = 0, end: int = 0
     ) -> None:
-        """Trades of event times up to `newest_ns`, which are the rows numbered from `first_row` to before `end`."""
+        """Record trades with event times up to `newest_ns`, whose rows have the numbers `first_row` to `end`
+        (exclusive).
+        """
         known = self._tickers.setdefault(ticker, _Ticker(ahead_ns, newest_ns, until_ns))
         known.ahead_ns = ahead_ns
         known.newest_ns, known.until_ns = max(newest_ns, known.newest_ns), max(until_ns, known.until_ns)
@@ -64,7 +68,7 @@ class AskedFor:
         self._end_row = max(self._end_row, end)
 
     def reaches(self, label: int, rows: pa.Table) -> bool:
-        """`label`: 0 for trades, else the period of the bars."""
+        """Whether any of these rows can be affected. `label`: 0 for trades, otherwise the period of the bars."""
         if not self._tickers or not rows.num_rows:
             return False
         if label:
@@ -82,7 +86,7 @@ class AskedFor:
         before, opened_by = (np.array(column, np.int64)[codes] for column in zip(*bounds, strict=True))
         if label:
             opened = _integers(rows, "open_time")
-            # One that ends with the registration is from before it.
+            # A bar that ends at the moment of the registration is from before it.
             happened = opened + (label * SECOND - 1)
             is_past = (happened < before) & (opened <= opened_by)
         else:
@@ -93,25 +97,25 @@ class AskedFor:
         return np.where(is_past, before - happened, 0) if is_past.any() else None
 
     def is_past(self, label: int, ticker: str, row: int, *, time_ns: int, registered_at: int) -> bool:
-        """Whether the row of this number and event time is none that a trigger sees."""
+        """Whether a trigger must not see the row with this number and event time."""
         before, opened_by = self._bounds(label, ticker, registered_at)
         if label:
             return time_ns + label * SECOND - 1 < before and time_ns <= opened_by
         return time_ns < before and bool(self._were_asked_for([ticker], np.array([row]))[0])
 
     def _bounds(self, label: int, ticker: str, registered_at: int | None) -> tuple[int, int]:
-        """By the exchange's clock: what happened earlier is from before the registration; and when bars that may be
-        made of trades that were asked for had opened.
+        """By the exchange's clock: the time before which rows are from before the registration; and the latest open
+        time of bars that may be made of fetched trades.
         """
         known = self._tickers.get(ticker)
         if known is None or not registered_at:
             return _NEVER, _NEVER
         before = registered_at + known.ahead_ns
-        # A bar that ended later is made as time passes.
+        # A bar that ends later is made as time passes.
         return (min(before, known.until_ns) if label else before), known.newest_ns
 
     def _were_asked_for(self, tickers: list[str], numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Numbers are given out once, so that a number alone tells the ticker."""
+        """Numbers are unique over all tickers, so the ticker of each need not be known."""
         runs = sorted(run for ticker in tickers if (known := self._tickers.get(ticker)) for run in known.runs)
         if not runs:
             return np.zeros(len(numbers), np.bool_)

@@ -1,8 +1,7 @@
-"""Rows that wait for a slow trigger, so that it delays no other one of its partition.
+"""Rows that wait for a slow trigger, so that it does not delay the others in its partition.
 
-A trigger that keeps taking more than its share of a step gets its rows after all others have theirs: in each step as
-many as fit the share, by what a row cost it before. That cost is part of the state, so that a step that runs again
-takes the same rows.
+A trigger that keeps exceeding its share of a step gets its rows after all others: in each step as many as fit the
+share, by the measured cost of its rows so far. That cost is part of the state, so a repeated step takes the same rows.
 """
 
 import json
@@ -22,17 +21,17 @@ from triggers.packing import packed_rows, squeezed, unpacked_rows, unsqueezed
 
 __all__ = ["Backlog"]
 
-#: Name of the part of a state that lists the others, and what their names begin with.
+#: Name of the part of a state that lists the other parts, and the prefix of their names.
 _PARTS = "backlog"
 _HEADER = b"candlewright"
-#: Batches smaller than this are put together.
+#: Batches smaller than this are merged.
 _SMALL_ROWS = 512
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class _Batch:
-    """Of one input, as `Moved` describes it. `rows`: ticker by ticker. `ages`: by the number of a row, see `Ages`.
-    `is_whole`: the rows are taken together.
+    """A batch of one input, as `Moved` describes it. `rows`: ticker by ticker. `ages`: by row number, see `Ages`.
+    `is_whole`: the rows must be taken together.
     """
 
     label: int
@@ -44,7 +43,7 @@ class _Batch:
     is_whole: bool
 
     def joined(self, other: "_Batch") -> "_Batch | None":
-        """With the next one, where nothing has to happen between the two."""
+        """This batch and the next one, unless something has to happen between the two."""
         if self.label != other.label or self.is_whole or other.is_whole:
             return None
         if self.closed & other.tickers or self.rows.num_rows + other.rows.num_rows > _SMALL_ROWS:
@@ -88,8 +87,9 @@ class _Batch:
 
 @dataclass(kw_only=True)
 class Backlog:
-    """`cost_ns`: processor time of a row, measured. `clocks`: per input as far as rows were taken. `taken`: rows of the
-    oldest batch that were; batches are numbered, those before `first` are done."""
+    """`cost_ns`: measured processor time per row. `clocks`: for each input, how far its rows have been taken. `taken`:
+    how many rows of the oldest batch have been taken; batches are numbered, and those before `first` are done.
+    """
 
     cost_ns: float
     clocks: dict[int, Clock]
@@ -100,12 +100,12 @@ class Backlog:
     _packed: dict[int, bytes] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Batches; one can be of a clock alone, without rows."""
+        """The number of batches; a batch may have a clock but no rows."""
         return len(self._batches)
 
     @property
     def behind_ns(self) -> int:
-        """From the event time of the next row to the newest time that is known."""
+        """From the event time of the next row to the newest known time."""
         for batch in self._batches:
             if batch.rows.num_rows:
                 known = [time for each in self._batches for time in each.watermarks.values()]
@@ -114,7 +114,7 @@ class Backlog:
         return 0
 
     def put(self, label: int, moved: Moved, rows: pa.Table, *, ages: Ages | None, is_whole: bool) -> None:
-        """`rows`: those of `moved` that are the trigger's."""
+        """Append a batch. `rows`: those of `moved` that belong to the trigger."""
         old = ages(rows) if ages is not None else None
         past = {} if old is None else dict(zip(rows[SEQUENCE].to_pylist(), old.tolist(), strict=True))
         watermarks = moved.clock.watermarks
@@ -137,7 +137,7 @@ class Backlog:
             self._packed.pop(self.first + last, None)
 
     def take(self, most: int) -> Iterator[tuple[int, Moved, Ages | None]]:
-        """At least one row, where there are some, and `most` at the most, except where rows must be taken together."""
+        """Take at least one row, if there is one, and at most `most`, unless rows must be taken together."""
         while self._batches and most > 0:
             batch = self._batches[0]
             left = batch.rows.slice(self.taken)
@@ -154,7 +154,7 @@ class Backlog:
             yield batch.label, moved, _ages_of(batch.ages)
 
     def _moved(self, batch: _Batch, part: pa.Table, rest: pa.Table) -> Moved:
-        """While a row of a ticker waits, its watermark is that row's time."""
+        """While a row of a ticker waits, the ticker's watermark is that row's time."""
         clock = self.clocks.setdefault(batch.label, Clock())
         waiting = _firsts(rest, _time_column(batch.label))
         done = batch.tickers - waiting.keys()
@@ -184,7 +184,7 @@ class Backlog:
 
     @classmethod
     def load(cls, parts: Mapping[str, bytes]) -> "Backlog | None":
-        """From those of `save` among `parts`; None without any. Raises ValueError for other bytes."""
+        """Restore from the parts that `save` made; None if there are none. Raises ValueError for invalid bytes."""
         if _PARTS not in parts:
             return None
         told: dict[str, Any] = json.loads(unsqueezed(parts[_PARTS]))
@@ -208,7 +208,7 @@ def _time(batch: _Batch, row: int) -> int:
 
 
 def _firsts(rows: pa.Table, column: str) -> dict[str, int]:
-    """Per ticker the value of `column` in its first row."""
+    """For each ticker, the value of `column` in its first row."""
     if not rows.num_rows:
         return {}
     encoded = rows.column("ticker").combine_chunks().dictionary_encode()

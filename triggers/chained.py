@@ -1,8 +1,8 @@
-"""Events of triggers as an input of other triggers: which ones a text sees, and the order in which it takes them.
+"""Events of triggers as an input of other triggers: which events a text sees, and in which order.
 
-Events come as they are published, and most of them in the order of their event times. A trigger takes them in that
-order: the events that come together by their times, and one that is older than what was taken at the time of that. So
-none is lost, and what was decided stays. While no event comes, their time continues with the wall clock.
+Events arrive as they are published, mostly in the order of their event times. A trigger takes events that arrive
+together by their times, and an event that is older than those already taken as if it had happened just after them. So
+no event is lost, and earlier decisions stand. While no event arrives, event time advances with the wall clock.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,7 +24,7 @@ from triggers.event_rows import event_rows
 __all__ = ["CHAINED", "EVENTS", "EVENTS_LABEL", "TRIGGER_EVENTS", "EventIntake", "EventOrder", "named_triggers"]
 
 TRIGGER_EVENTS = "trigger_events"
-#: Columns of the table of the same name; `context` cannot be computed with.
+#: Columns of the table of the same name, except `context`, which expressions cannot use.
 EVENTS = StreamInput(
     pa.schema(
         [
@@ -37,12 +37,12 @@ EVENTS = StreamInput(
     ),
     ("fired_at",),
 )
-#: Where trades have 0 and bars their period.
+#: The label of this input, where trades have 0 and bars their period.
 EVENTS_LABEL = -1
-#: The entry in the context of an event that events brought about.
+#: The context entry of an event that was caused by events.
 CHAINED = "chained"
 _IS_CHAINED = "_chained"
-#: How long events may be on their way before time continues without them.
+#: How long events may be in transit before time advances without them.
 _SLACK_NS = 5 * SECOND
 #: How far an event may be ahead of the wall clock and of all trades and bars.
 _MAX_AHEAD_NS = 3_600 * SECOND
@@ -51,7 +51,7 @@ _TRIGGER_ID = EVENTS.schema.get_field_index("trigger_id")
 
 
 def named_triggers(nodes: Sequence[Plan]) -> tuple[str, ...]:
-    """The triggers whose events alone a chain of operators over the input lets through; none where it names none."""
+    """The triggers to whose events a chain of operators restricts its input; empty if it does not name any."""
     found: set[str] | None = None
     for node in nodes:
         if isinstance(node, Filter):
@@ -65,7 +65,7 @@ def named_triggers(nodes: Sequence[Plan]) -> tuple[str, ...]:
 
 
 def _names(part: Expression) -> set[str] | None:
-    """Of a condition that is true for these values of the column alone."""
+    """The values of the column to which the condition restricts it."""
     if not isinstance(part, Apply):
         return None
     if part.function == "OR":
@@ -83,13 +83,14 @@ def _names(part: Expression) -> set[str] | None:
 
 @dataclass(slots=True)
 class EventIntake:
-    """`next_row`: the number of the next event that is read."""
+    """Reads events. `next_row`: the number of the next event."""
 
     next_row: int = 0
 
     def rows(self, values: Sequence[bytes], now_ns: int, refuse: Callable[[bytes, str], object]) -> pa.Table:
-        """Events in the order of the bus, by which they are numbered. `now_ns`: how far time is known to have come, 0 =
-        not at all. `refuse`: what cannot be taken, and why."""
+        """Events in the order of the bus, which is also how they are numbered. `now_ns`: the newest known time, 0 if
+        unknown. `refuse`: called with a value that cannot be read, and the reason.
+        """
         latest = now_ns + _MAX_AHEAD_NS if now_ns else _LATEST_NS
         rows = event_rows(values, EVENTS.schema)
         if rows.num_rows < len(values) or (
@@ -117,8 +118,9 @@ def _is_refused(value: bytes, latest_ns: int, refuse: Callable[[bytes, str], obj
 
 @dataclass(slots=True)
 class _Reached:
-    """`floor_ns`: where the next event is taken at the earliest. Of the last one, `time_ns` is the event time and
-    `at_ns` the wall clock when it came."""
+    """`floor_ns`: the earliest time that the next event is given. `time_ns` and `at_ns`: event time and arrival (wall
+    clock) of the last event.
+    """
 
     floor_ns: int
     time_ns: int
@@ -127,8 +129,9 @@ class _Reached:
 
 @dataclass(slots=True)
 class EventOrder:
-    """Of one trigger. `is_merged`: the events of all tickers are taken in one order. `is_free`: each event decides
-    alone, so that their order does not matter."""
+    """The order of one trigger's events. `is_merged`: the events of all tickers are taken in one order. `is_free`: each
+    event decides alone, so their order does not matter.
+    """
 
     is_merged: bool
     is_free: bool = False
@@ -138,8 +141,9 @@ class EventOrder:
     def take(
         self, rows: pa.Table, now_ns: int, own: str, *, named: Collection[str], tickers: Collection[str] | None
     ) -> tuple[pa.Table, Clock] | None:
-        """What the trigger `own` sees of `rows`, in its order, and how far time has come; None where nothing is new.
-        `named`: the triggers that it names, `tickers`: its own (None: all)."""
+        """The rows that the trigger `own` sees, in its order, with their clock; None if nothing is new. `named`: the
+        triggers that it names; `tickers`: its own (None: all).
+        """
         rows = self._seen(rows, own, named, tickers)
         if self.is_free:
             return (rows, Clock()) if rows.num_rows else None
@@ -157,7 +161,7 @@ class EventOrder:
 
     @staticmethod
     def _seen(rows: pa.Table, own: str, named: Collection[str], tickers: Collection[str] | None) -> pa.Table:
-        """Without names those of triggers that read no events; so nothing goes round in circles."""
+        """Without names, a trigger sees only events of triggers that read no events, so that no cycle is possible."""
         wanted = pc.not_equal(rows["trigger_id"], own)
         if named:
             wanted = pc.and_(wanted, pc.is_in(rows["trigger_id"], value_set=pa.array(sorted(named))))
@@ -181,7 +185,7 @@ class EventOrder:
             if reached is not None:
                 times[mine] = np.maximum(times[mine], reached.floor_ns)
             last = int(times[mine].max())
-            # Just past it, so that nothing waits for an event of the same time.
+            # Just after it, so that nothing waits for another event of the same time.
             self._reached[key] = _Reached(last + 1, last, now_ns)
         place = rows.schema.get_field_index("fired_at")
         return rows.set_column(place, rows.schema.field(place), pa.array(times).cast(rows.schema.field(place).type))

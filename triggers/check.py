@@ -1,4 +1,4 @@
-"""What a registered trigger asks for: its text checked against the real inputs, its options, its warnings."""
+"""Checks a registered trigger: its text against the real inputs, its options; collects warnings."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -73,28 +73,30 @@ INPUTS = {
         period_column="period_seconds",
     ),
 }
-#: What a running trigger reads: stored rows of the last one are read as any table is.
+#: The inputs of a running trigger. Over stored rows, `trigger_events` is a table like any other.
 LIVE_INPUTS = INPUTS | {TRIGGER_EVENTS: EVENTS}
 _ID_CHARACTERS = 200
 _TICKERS = 10_000
 _PARAMETERS = 100
 _SECOND = 1_000_000_000
-#: Parameters with a meaning of their own.
+#: Parameters with a predefined meaning.
 OPTIONS = {
-    "period_seconds": "bars of this period only; a bare condition then reads ohlc",
-    "revisions": "true: a corrected bar comes again, as a further row",
-    "cooldown_seconds": "after an event of a ticker none of it for this long, in event time",
-    "deadman_seconds": "an event when nothing has come of a ticker for this long, by the platform's clock",
+    "period_seconds": "only bars of this period; a bare condition then reads ohlc",
+    "revisions": "true: a corrected bar is a further row",
+    "cooldown_seconds": "suppress further events of a ticker for this long after one, in event time",
+    "deadman_seconds": "fire when no row of a ticker has arrived for this long, by the platform's clock",
     "lookback_seconds": "the trigger first sees the rows of its tickers from this long before its registration",
 }
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class TriggerRules:
-    """`idle_ns`: quiet time after which a ticker's partition closes, 0 = never. `retained_rows`: kept rows of one
-    trigger and ticker. `kept_partitions`: of the PARTITION BY of one trigger. `partitions`: of the topics `ticks` and
-    `ohlc`; 0 = one engine sees all tickers. `share_ns`: processor time of a step that a trigger may take before it
-    falls behind alone, 0 = any; `waiting_rows`: how far it may.
+    """Limits of triggers.
+
+    `idle_ns`: quiet time after which a ticker's partition closes, 0 = never. `retained_rows`: kept rows per trigger and
+    ticker. `kept_partitions`: kept PARTITION BY values per trigger. `partitions`: of the topics `ticks` and `ohlc`; 0 =
+    one engine sees all tickers. `share_ns`: processor time of a step that a trigger may take before it alone falls
+    behind, 0 = unlimited; `waiting_rows`: how many rows may then wait.
     """
 
     watermark_delay_ns: int = 0
@@ -105,7 +107,7 @@ class TriggerRules:
     kept_partitions: int = Limits().partitions
     share_ns: int = 0
     waiting_rows: int = 100_000
-    #: Names that `alert_to` may give; None = not checked.
+    #: Names that `alert_to` may use; None = not checked.
     destinations: frozenset[str] | None = None
 
     @classmethod
@@ -126,8 +128,8 @@ class TriggerRules:
 
 @dataclass(frozen=True, slots=True)
 class TriggerOptions:
-    """Parameters with a meaning of their own; 0 = not given. `function`: what the rows go through; a trigger with one
-    shares its stream with no other, so that it is not part of what such have in common.
+    """Options of a trigger; 0 = not given. `function`: the external function that its rows go through. A trigger with a
+    function does not share its stream, so the function is not part of what triggers must have in common.
     """
 
     period_seconds: int = 0
@@ -139,7 +141,7 @@ class TriggerOptions:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "TriggerOptions":
-        """Raises TriggerRejected for values that are none."""
+        """Raises TriggerRejected for invalid values."""
         period = _seconds(parameters, "period_seconds")
         if period != int(period):
             raise TriggerRejected("the parameter period_seconds is not a whole number")
@@ -160,8 +162,10 @@ class TriggerOptions:
 
 @dataclass(frozen=True, slots=True)
 class CompiledTrigger:
-    """`is_stateless`: a row decides alone, so that nothing can happen without one. `numbers_hold`: results carry the
-    arrival numbers of the rows that they come from. `columns`: of the input that it reads; None for all.
+    """A compiled text and its options.
+
+    `is_stateless`: each row decides alone, so nothing can happen without a row. `numbers_hold`: results carry the
+    arrival numbers of the rows that they come from. `columns`: those of the input that it reads; None for all.
     """
 
     query: StreamQuery
@@ -172,7 +176,7 @@ class CompiledTrigger:
 
     @property
     def is_on_bars(self) -> bool:
-        """Whether its results belong to bars; one that joins may read trades as well."""
+        """Whether its results belong to bars; one that joins may also read trades."""
         return self.query.input_name == "ohlc"
 
     @property
@@ -182,13 +186,14 @@ class CompiledTrigger:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Triggers whose events alone it reads; without any, those of every trigger over trades and bars."""
+        """The triggers whose events it reads; empty for the events of every trigger over trades and bars."""
         return named_triggers(self.query.nodes) if self.is_on_events else ()
 
     @property
     def labels(self) -> tuple[int, ...]:
-        """Of a text that joins: the inputs that it reads, 0 for trades and else the period of the bars, those that its
-        results belong to first. Nothing for others."""
+        """The inputs of a text that joins: 0 for trades, otherwise the period of the bars; the input that its results
+        belong to comes first. Empty for other texts.
+        """
         if self.query.joined is None:
             return ()
         return tuple(dict.fromkeys(leaf.period for leaf in self.query.joined.leaves()))
@@ -199,17 +204,17 @@ class CompiledTrigger:
 
     @property
     def periods(self) -> tuple[int, ...]:
-        """Of bars that it names; 0 for none."""
+        """The periods of bars that it names; 0 if it names none."""
         return self.labels or (self.options.period_seconds,)
 
     @property
     def looks_back(self) -> bool:
-        """A row that decides alone needs no past."""
+        """Whether stored rows are used: a row that decides alone needs no past."""
         return self.options.lookback_ns > 0 and not self.is_stateless
 
     @property
     def runs_alone(self) -> bool:
-        """Whether its stream is shared with no other trigger."""
+        """Whether it shares its stream with no other trigger."""
         is_joined = self.query.joined is not None
         is_special = is_joined or self.is_on_events or self.options.function is not None
         return self.query.needs_merge or self.looks_back or is_special
@@ -217,9 +222,9 @@ class CompiledTrigger:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTrigger:
-    """A sound trigger. `warnings`: for its acknowledgement. `is_joint`: it takes the rows of several partitions of the
-    bus together, so that its id belongs in TABLE_JOINT_TRIGGERS before its control is published. `function`: still to
-    be checked against the operator's.
+    """A valid trigger. `warnings`: for its acknowledgement. `is_joint`: it combines the rows of several bus partitions,
+    so its id must be in TABLE_JOINT_TRIGGERS before its control is published. `function`: still to be checked
+    against the operator's settings.
     """
 
     warnings: tuple[str, ...]
@@ -234,9 +239,9 @@ def check_trigger(
     *,
     views: Mapping[str, str] | None = None,
 ) -> CheckedTrigger:
-    """What is to be known of a trigger that may run beside `others` further ones. `views`: texts that it may read.
+    """Check a trigger that would run beside `others` registered ones. `views`: texts that it may read.
 
-    Raises TriggerRejected for the text and its parameters, InvalidRequest for everything else.
+    Raises TriggerRejected for errors in the text and its parameters, InvalidRequest for everything else.
     """
     rules = rules or TriggerRules()
     if not 0 < len(request.trigger_id) <= _ID_CHARACTERS:
@@ -252,13 +257,13 @@ def check_trigger(
     compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules, views=views)
     if compiled.options.lookback_ns and not request.tickers:
         raise TriggerRejected(
-            "lookback_seconds needs named tickers: the past of all of them is not read",
+            "lookback_seconds needs named tickers: the past of all tickers is not read",
             hint="name the tickers, or leave lookback_seconds out",
         )
     if request.trigger_id in compiled.sources:
         raise TriggerRejected("the trigger reads its own events", hint="name other triggers in trigger_id = '...'")
     function = compiled.options.function
-    # What a function gives is known by its results alone.
+    # The columns of a function's output are known only once it runs.
     columns = None if function is not None else [name for name, _ in compiled.query.columns]
     AlertAsked.of(request.parameters).check(columns, rules.destinations)
     unsaid = request.parameters.keys() - dict(() if function is None else function.parameters).keys()
@@ -283,7 +288,7 @@ def diagnose_trigger(
 
 
 def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
-    """A sentence for each parameter that means nothing: a name with a slip would be skipped in silence."""
+    """A sentence for each unused parameter: a misspelt name would otherwise be ignored silently."""
     named = {token.text for token in tokenize(sql, Limits()) if token.kind is TokenKind.PARAMETER}
     known = OPTIONS.keys() | ALERT_PARAMETERS | named
     found = sorted(parameters - known)
@@ -291,7 +296,7 @@ def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
 
 
 def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int) -> bool:
-    """Whether rows of several of `partitions` are taken together; no tickers means all."""
+    """Whether rows of several of `partitions` are combined; no tickers means all."""
     if not compiled.query.needs_merge or partitions <= 1:
         return False
     return not tickers or len({partition_of(ticker.encode(), partitions) for ticker in tickers}) > 1
@@ -305,8 +310,11 @@ def compile_trigger(
     default_table: str = "",
     views: Mapping[str, str] | None = None,
 ) -> CompiledTrigger:
-    """`default_table`: what a bare condition reads; empty as `period_seconds` says. `views`: texts that it may read by
-    name. Raises TriggerRejected."""
+    """Compile a trigger's text.
+
+    `default_table`: the input of a bare condition; if empty, it depends on `period_seconds`. `views`: the texts of
+    views by name. Raises TriggerRejected.
+    """
     limits = Limits(retained_rows=rules.retained_rows, partitions=rules.kept_partitions)
     values = tuple(sorted(engine_parameters(parameters).items()))
     return _compiled(
@@ -350,13 +358,13 @@ def _compiled(
     joins = [node for node in query.nodes if isinstance(node, Join) and not is_lookup(node)]
     holds = not any(isinstance(node, Group) for node in query.nodes) and (query.joined is not None or not joins)
     is_stateless = stateless and not query.needs_merge
-    # Past rows differ from live ones by columns that the text need not name.
+    # Past rows differ from live ones in columns that the text need not name.
     columns = None if options.lookback_ns else query.columns_read
     return CompiledTrigger(query, options, is_stateless, holds, columns)
 
 
 def _check_chained(options: TriggerOptions) -> None:
-    """Raises TriggerRejected for options that are about trades and bars."""
+    """Raises TriggerRejected for options that apply only to trades and bars."""
     asked = {
         "revisions": options.revisions,
         "deadman_seconds": options.deadman_ns > 0,
@@ -369,7 +377,9 @@ def _check_chained(options: TriggerOptions) -> None:
 
 
 def _check_joined(query: StreamQuery, options: TriggerOptions) -> None:
-    """Raises TriggerRejected for options that are about one input, and for events, whose time no other input knows."""
+    """Raises TriggerRejected for options that apply to a single input, and for events, whose time no other input
+    knows.
+    """
     if query.joined is not None and any(leaf.name == TRIGGER_EVENTS for leaf in query.joined.leaves()):
         raise TriggerRejected(
             f"a join of {TRIGGER_EVENTS} by time is not possible in a running trigger",

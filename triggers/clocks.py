@@ -1,4 +1,4 @@
-"""How far time has come in one bus partition: event time by the exchanges' clocks and bars, quiet by the wall clock."""
+"""Time in one bus partition: event time by the exchanges' clocks and by bars, quiet time by the wall clock."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,20 +13,20 @@ from triggers.rows import newest
 
 __all__ = ["NO_ROW", "TICKS", "Arrival", "Clocks"]
 
-#: How long after the end of its period, by the exchange's clock, a bar may come before deadlines pass without it.
+#: How long after the end of its period (exchange clock) a bar may arrive before deadlines pass without it.
 _BAR_SLACK_NS = 30 * SECOND
-#: How long after the last bar of a period, and two of its lengths, the period is dropped.
+#: A period is dropped this long, plus two of its lengths, after its last bar.
 _LAST_BARS_NS = 300 * SECOND
 #: The label of trades; that of bars is their period.
 TICKS = 0
-#: The bars that every ticker has.
+#: The period of the bars that every ticker has.
 _ALWAYS = 60
 NO_ROW = -1
 
 
 @dataclass(slots=True)
 class Arrival:
-    """The newest row of a ticker: when it came by the wall clock, its number, its event time (ns)."""
+    """The newest row of a ticker: when it arrived (wall clock), its number, its event time (ns)."""
 
     at_ns: int
     row: int
@@ -35,10 +35,10 @@ class Arrival:
 
 @dataclass(slots=True)
 class Clocks:
-    """`bars`: watermarks per period; those of trades are the release buffer's. `arrivals`: per label and ticker.
+    """`bars`: watermarks by period; those of trades are in the release buffer. `arrivals`: by label and ticker.
 
-    `marks`: per ticker the exchange's time (ns), and the number of the trade after which it holds. `wanted`: per ticker
-    the periods that were requested, as last heard of.
+    `marks`: for each ticker the exchange's time (ns), and the number of the trade after which it is valid. `wanted`:
+    for each ticker the requested periods, as last reported.
     """
 
     bars: dict[int, Clock] = field(default_factory=dict)
@@ -54,10 +54,11 @@ class Clocks:
             self.marks[mark.ticker] = (min(mark.clock.exchange_time, 2**63 - 1), number)
 
     def due(self, counted: Mapping[str, int]) -> dict[str, int]:
-        """Exchanges' times that are true now, each said once. `counted`: per ticker the newest trade that was read.
+        """Exchange times that have become valid, each returned once. `counted`: for each ticker the newest trade that
+        was read.
 
-        A clock is true once the trades that its ingestor had published before it were counted. Clocks come behind
-        those trades: where none was counted, they are all from before the first record.
+        A clock is valid once all trades that its ingestor had published before it have been read. A clock is read after
+        those trades, so if none was counted, they are all from before the first record.
         """
         found = {ticker: time for ticker, (time, number) in self.marks.items() if counted.get(ticker, number) >= number}
         for ticker in found:
@@ -74,11 +75,11 @@ class Clocks:
 
     @property
     def newest_ns(self) -> int:
-        """The latest event time of any row that came."""
+        """The latest event time of any row that arrived."""
         return max((last.time_ns for own in self.arrivals.values() for last in own.values()), default=0)
 
     def idle(self, label: int, clock: Clock, idle_ns: int, *, now_ns: int) -> set[str]:
-        """Tickers that have been quiet for `idle_ns` (0 = never); a bar is not missed before its period has passed."""
+        """Tickers that have been quiet for `idle_ns` (0 = never); a bar is not missing before its period has passed."""
         if not idle_ns or not now_ns:
             return set()
         limit = idle_ns + label * SECOND
@@ -86,9 +87,10 @@ class Clocks:
         return {t for t, last in arrivals.items() if t not in clock.closed and now_ns - last.at_ns >= limit}
 
     def advance_bars(self, due: Mapping[str, int]) -> None:
-        """By the exchanges' times. The clock of a ticker stands still while the bar of a trade is still to come.
+        """Advance the clocks of bars to the exchanges' times. A ticker's clock stops while the bar of one of its trades
+        is due.
 
-        So no bar comes after it, however long the pipeline was down.
+        So no bar arrives after its clock, however long the pipeline was down.
         """
         for period, clock in self.bars.items():
             for ticker, time in due.items():
@@ -97,9 +99,9 @@ class Clocks:
                     clock.watermarks[ticker] = max(known, clock.watermarks[ticker])
 
     def unwanted(self, named: Collection[int], now_ns: int) -> list[int]:
-        """Periods whose bars have ended: none of their tickers wants them, and the last bars were long ago.
+        """Periods that have ended: none of their tickers requests them, and their last bars are long past.
 
-        `named`: those that triggers name. A ticker whose wishes were never heard keeps its own.
+        `named`: the periods that triggers name. A ticker whose requested periods were never reported keeps its own.
         """
         return [
             period
@@ -144,6 +146,6 @@ class Clocks:
                 for label, own in state["arrivals"].items()
             },
             {ticker: (time, number) for ticker, (time, number) in state["marks"].items()},
-            # States of older versions do not have it.
+            # Missing in states of older versions.
             dict(state.get("wanted", {})),
         )

@@ -17,18 +17,18 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
 __all__ = ["event_rows"]
 
 _LATEST = 2**63 - 1
-#: The tags of a FieldValue's members as they stand on the wire.
+#: The tags of a FieldValue's members on the wire.
 _INT, _DOUBLE, _TIME = 0x10, 0x19, 0x30
 _DOUBLE_BYTES = 9
-#: Varints of more bytes have a sign or do not fit 63 bits.
+#: Longer varints are negative or do not fit in 63 bits.
 _VARINT_BYTES = 9
 
 
 def event_rows(values: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    """One row an event, with those columns of `market.trigger_events` that `schema` names; what is not a
-    CEPTriggerEvent is left out.
+    """One row per event, with the columns of `market.trigger_events` that `schema` names; values that are not a
+    CEPTriggerEvent are left out.
 
-    `columns`: the event's row as a JSON object, or an array of them where it has not just one. Times are ISO texts,
+    `columns`: the event's row as a JSON object, or an array of objects unless it has exactly one. Times are ISO text,
     bytes base64. `fired_at`: event time of its last row.
     """
     events = [event for value in values if (event := _event(value)) is not None]
@@ -69,7 +69,7 @@ def _maps(found: Sequence[dict[str, str]], kind: pa.MapType) -> pa.Array:
 
 
 def _texts(events: Sequence[CEPTriggerEvent]) -> list[str | None]:
-    """`columns` of each event; None where a value cannot be read. Events of equal columns are read together."""
+    """`columns` of each event; None where a value cannot be read. Events with equal columns are read together."""
     found: list[str | None] = [None] * len(events)
     alike: dict[tuple[bytes, int], list[tuple[int, Sequence[bytes]]]] = defaultdict(list)
     for place, event in enumerate(events):
@@ -108,7 +108,7 @@ def _objects(names: Sequence[str], are_times: Sequence[bool], rows: Iterable[Seq
 
 
 def _column(cells: Sequence[bytes], *, is_time: bool) -> list[str]:
-    """Serialised FieldValues as JSON. Numbers are read together; of other values few differ."""
+    """Serialised FieldValues as JSON. Numbers are read together; other columns have few distinct values."""
     matrix = _matrix(cells)
     if matrix is not None:
         tags, width = matrix[:, 0], matrix.shape[1]
@@ -126,7 +126,7 @@ def _column(cells: Sequence[bytes], *, is_time: bool) -> list[str]:
 
 
 def _matrix(cells: Sequence[bytes]) -> NDArray[np.uint8] | None:
-    """A row a cell; None where they differ in length."""
+    """One row per cell; None if the cells differ in length."""
     width = len(cells[0])
     if not width or any(len(cell) != width for cell in cells):
         return None
@@ -134,7 +134,7 @@ def _matrix(cells: Sequence[bytes]) -> NDArray[np.uint8] | None:
 
 
 def _are_varints(matrix: NDArray[np.uint8]) -> bool:
-    """Whether behind each tag there is one varint that ends with the row."""
+    """Whether each tag is followed by one varint that ends with the row."""
     return bool((matrix[:, 1:-1] > 0x7F).all() and (matrix[:, -1] < 0x80).all())
 
 

@@ -1,4 +1,4 @@
-"""Result rows of a trigger as CEPTriggerEvents, under ids that every repetition of the work gives again."""
+"""Result rows of a trigger as CEPTriggerEvents, with ids that are the same when the work is repeated."""
 
 import hashlib
 import json
@@ -30,9 +30,9 @@ __all__ = [
     "silence",
 ]
 
-#: Of the rows of one event; an event with more says `truncated` and has the first ones.
+#: The most bytes for the rows of one event; a larger event has only the first rows, and says `truncated`.
 MAX_EVENT_BYTES = 1 << 20
-#: The fields of a CEPTriggerEvent as tags of the wire.
+#: The fields of a CEPTriggerEvent as wire tags.
 _TRIGGER_ID, _TIMESTAMP, _SCHEMA, _ROW, _CONTEXT = b"\x0a", b"\x10", 0x1A, 0x22, 0x2A
 
 
@@ -46,11 +46,11 @@ class Fired(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class Firing:
-    """One event before it belongs to a trigger: a match, or a row that is none.
+    """An event before it is assigned to a trigger: a match, or a row outside any match.
 
-    `identity`: what distinguishes it from the trigger's others, the same whenever the same rows are evaluated again.
-    `time_ns`: event time of its last row, `stamp` the same as a field. `rows`: serialised ResultRows. `context`:
-    serialised entries; `is_cut`: whether `truncated` is among them.
+    `identity`: distinguishes it from the trigger's other events, and is the same whenever the same rows are evaluated
+    again. `time_ns`: event time of its last row; `stamp`: the same as a field. `rows`: serialised ResultRows.
+    `context`: serialised entries; `is_cut`: whether `truncated` is among them.
     """
 
     identity: str
@@ -92,7 +92,7 @@ def _bounded(rows: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _entry(key: str, value: bytes) -> bytes:
-    """An entry of the context."""
+    """A serialised entry of the context."""
     return value_columns.entry(_CONTEXT, value_columns.entry(0x0A, key.encode()) + value_columns.entry(0x12, value))
 
 
@@ -107,13 +107,13 @@ def _named(ticker: str) -> bytes:
 
 
 def _open_entries(key: str, longest: int = 24) -> list[bytes]:
-    """What comes before values of 0, 1, ... bytes."""
+    """The bytes that precede values of 0, 1, ... bytes."""
     return [_entry(key, bytes(length))[: -length or None] for length in range(longest + 1)]
 
 
 _EVENT_ID = _open_entries("event_id", 32)[32]
 _NUMBER, _FIRST_TIME, _LAST_TIME = (_open_entries(key) for key in ("match_number", "first_time", "last_time"))
-#: Of an event that other triggers' events brought about.
+#: For an event that was caused by events of other triggers.
 CHAINED_ENTRY = _entry(CHAINED, b"true")
 _TRUNCATED, _TIMED_OUT, _PARTIAL = (_entry(key, b"true") for key in ("truncated", "timed_out", "partial"))
 
@@ -130,8 +130,8 @@ def _schema(names: Sequence[str], types: Sequence[str]) -> bytes:
 def firings(
     events: Events, columns: Sequence[tuple[str, SqlType]], label: int, *, numbers_hold: bool, is_truncated: bool
 ) -> list[Firing]:
-    """`label`: which input the rows came from. `numbers_hold`: whether `Events.sequence` numbers arrivals; where it
-    does not, rows are distinguished by time and content.
+    """`label`: the input of the rows. `numbers_hold`: whether `Events.sequence` is the arrival number; otherwise rows
+    are distinguished by time and content.
     """
     count = events.table.num_rows
     if not count:
@@ -153,7 +153,7 @@ def firings(
         else:
             own = tuple(tuple(value_columns.bare(column[row]) for column in encoded) for row in range(start, end))
             identity = f"{label}, {ticker!r}, {first}, {last}, {own!r}"
-        # Only rows that no number tells apart repeat, and those always come together.
+        # Only rows without distinguishing numbers can be equal, and those always arrive together.
         again = repeated[identity] = repeated.get(identity, -1) + 1
         identity = f"{identity}, {again}"
         if is_truncated:
@@ -175,9 +175,10 @@ def firings(
 def silence(
     label: int, ticker: str, last_row: int, *, last_ns: int | None, since_ns: int, now_ns: int
 ) -> tuple[Firing, bytes]:
-    """The event of a dead-man trigger: nothing came for this ticker since `since_ns` (wall clock); and its schema.
+    """The event of a dead-man trigger, and its schema: no row of this ticker has arrived since `since_ns` (wall clock).
 
-    `last_row`, `last_ns` (event time): of its newest row; -1 and None when there was none since the registration.
+    `last_row`, `last_ns` (event time): those of its newest row; -1 and None if no row has arrived since the
+    registration.
     """
     cells = (
         *value_columns.texts([ticker]),
@@ -185,7 +186,7 @@ def silence(
         *value_columns.doubles(np.array([(now_ns - since_ns) / 1e9])),
     )
     schema = _schema(["ticker", "last_time", "silent_seconds"], ["STRING", "TIMESTAMP_LTZ(9)", "DOUBLE"])
-    # Numbers of rows start afresh where the state of a partition was lost; times do not.
+    # Row numbers restart if the state of a partition is lost; times do not.
     identity = f"{label}, {ticker!r}, 'silence', {last_row}, {since_ns}"
     time_ns = since_ns if last_ns is None else last_ns
     stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
@@ -202,7 +203,7 @@ def silence(
 def point_event(
     identity: str, ticker: str, time_ns: int, *, columns: Mapping[str, str], rows: Sequence[bytes]
 ) -> tuple[Firing, bytes]:
-    """The event of what a trigger's function has emitted; and its schema. `columns`: Flink SQL names of their types."""
+    """The event for a function's output, and its schema. `columns`: names, with the Flink SQL names of their types."""
     stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
     schema = _schema(list(columns), list(columns.values()))
     return Firing(
@@ -217,7 +218,7 @@ def point_event(
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """One entry a match, or a row on its own: its result rows from `starts` to `ends`, and what identifies it."""
+    """One entry per match or single row: its result rows from `starts` to `ends`, and what identifies it."""
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
@@ -235,7 +236,7 @@ class Matches:
             return cls(rows, rows + 1, events.sequence, np.zeros(count, np.int64), events.time, events.time)
         told = (context.first_sequence, context.match_number, context.first_time, context.last_time)
         is_first = np.ones(count, np.bool_)
-        # Rows outside of any match have number 0 and stand alone.
+        # Rows outside any match have the number 0 and are separate.
         is_first[1:] = context.match_number[1:] == 0
         for column in told:
             is_first[1:] |= column[1:] != column[:-1]
@@ -283,7 +284,7 @@ def _encoded(column: pa.ChunkedArray, kind: SqlType) -> list[bytes]:
 
 
 def _repeated(column: pa.ChunkedArray) -> list[bytes]:
-    """Texts, of which few differ: tickers, sides, names of variables."""
+    """Text columns with few distinct values: tickers, sides, names of variables."""
     encoded = column.combine_chunks().dictionary_encode()
     cells = [*value_columns.texts(encoded.dictionary.to_pylist()), value_columns.NULL]
     codes = encoded.indices.fill_null(len(cells) - 1).to_pylist()

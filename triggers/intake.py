@@ -1,4 +1,4 @@
-"""The records of one bus partition as rows whose turn has come, input by input, with how far time is known."""
+"""The records of one bus partition as released rows, input by input, with their watermarks."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ _NO_PERIOD = PeriodBars(_NO_BARS, _NO_BARS, np.zeros(0, np.bool_))
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What triggers take together. `label`: 0 for trades, else the period of the bars. `revisions`: whether the rows
-    are all revisions of bars; None for trades. `is_joint`: of these, those for triggers that take the rows of several
-    tickers in one order. `is_ordered`: trades in the order of event time, for triggers that look at more than a row;
-    those that do not take trades as they come.
+    """Rows to be evaluated together. `label`: 0 for trades, otherwise the period of the bars. `revisions`: whether the
+    rows are all revisions of bars; None for trades. `is_joint`: such rows for triggers that take the rows of several
+    tickers in one order. `is_ordered`: trades in the order of event time, for triggers that look at more than one
+    row; other triggers take trades as they arrive.
     """
 
     label: int
@@ -40,7 +40,7 @@ class Due:
 
 
 class Intake:
-    """`mark`, then `trades` and `bars` of each micro-batch, with what `due` says."""
+    """Call `mark`, then `trades` and `bars` for each micro-batch, with the result of `due`."""
 
     def __init__(self, rules: TriggerRules) -> None:
         self.rules = rules
@@ -58,7 +58,7 @@ class Intake:
         return self.ticks.refused.take() + self.candles.refused.take()
 
     def mark(self, value: bytes) -> None:
-        """A serialised TickMark; only clocks and what is wanted count here."""
+        """Take a serialised TickMark, of which only clocks and requested periods are used."""
         try:
             mark = records.TickMark.FromString(value)
         except DecodeError:
@@ -72,12 +72,12 @@ class Intake:
             self.clocks.mark(mark)
 
     def due(self) -> dict[str, int]:
-        """Exchanges' times that are true now that the trades of this micro-batch were counted."""
+        """Exchange times that have become valid now that the trades of this micro-batch have been read."""
         return self.clocks.due(self.ticks.counted)
 
     # ---- trades
     def pass_over(self, ticks: Sequence[bytes], now_ns: int) -> None:
-        """Trades that no trigger is to see: they are known when they come again."""
+        """Skip trades that no trigger may see, but recognise them as duplicates later."""
         clock = self.buffer.clock
         arrivals = self.clocks.arrivals.setdefault(TICKS, {})
         for ticker, time in self.ticks.pass_over(ticks).items():
@@ -89,9 +89,9 @@ class Intake:
     def trades(
         self, rows: pa.Table, due: Mapping[str, int], now_ns: int, *, late_rows: dict[str, int], as_they_come: bool
     ) -> Iterator[Due]:
-        """`rows`: of `ticks`, with the columns that are read. `late_rows`: counts by ticker, which are added to.
+        """`rows`: of `ticks`, with the columns that are read. `late_rows`: counts by ticker, which are increased.
 
-        `as_they_come`: also rows out of order.
+        `as_they_come`: also yields rows out of order.
         """
         clock = self.buffer.clock
         before, closed = dict(clock.watermarks), set(clock.closed)
@@ -100,7 +100,7 @@ class Intake:
             self.clocks.arrived(TICKS, rows, "ts_ns", now_ns=now_ns)
             released = self.buffer.push(rows)
             if as_they_come:
-                # A row that decides alone needs no order, and so is never late.
+                # A row that decides alone needs no order, so it is never late.
                 yield Due(TICKS, Moved.of(rows, set(), clock, whole=whole_trades), is_ordered=False)
             parts.append(released.rows)
             for ticker in released.late.column("ticker").to_pylist():
@@ -118,9 +118,9 @@ class Intake:
     def bars(
         self, values: Sequence[bytes], due: Mapping[str, int], now_ns: int, *, revised: Collection[bool] = ()
     ) -> Iterator[Due]:
-        """`values`: serialised OHLCVs. `revised`: also every revision, with `is_joint` as is listed.
+        """`values`: serialised OHLCVs. `revised`: also yields every revision, once for each listed `is_joint`.
 
-        Take each before asking for the next one: the clocks of revisions go on.
+        Process each item before requesting the next one, because the clocks of revisions advance.
         """
         clocks = self.clocks.bars
         before = {period: dict(clock.watermarks) for period, clock in clocks.items()}
@@ -146,7 +146,7 @@ class Intake:
             yield Due(period, Moved.of(own.first, _moved_since(told, closed, clock), clock), revisions=False)
 
     def drop_unwanted(self, named: Collection[int], now_ns: int) -> list[int]:
-        """The periods that are dropped, as no trigger needs them any more. `named`: those that triggers name."""
+        """Drop periods that no trigger needs any more, and return them. `named`: the periods that triggers name."""
         dropped = self.clocks.unwanted(named, now_ns)
         for period in dropped:
             self.clocks.forget(period)
@@ -165,14 +165,14 @@ class Intake:
         """`meta` may have further entries."""
         self.ticks = TickIntake.load(meta["ticks"])
         self.candles = BarIntake.load(meta["bars"])
-        # States of older versions do not have it.
+        # Missing in states of older versions.
         self.events = EventIntake(meta.get("events", 0))
         self.buffer.restore(meta["buffer"], held)
         self.clocks = Clocks.load(meta)
 
 
 def _go_on(clock: Clock, period: int, bars: pa.Table) -> None:
-    """Bars of a period come in order, so that the next one opens where this one ends, or later."""
+    """Bars of a period come in order, so the next one opens when this one ends, or later."""
     for ticker, _, opened in newest(bars, "open_time"):
         known = opened + period * SECOND
         clock.watermarks[ticker] = max(known, clock.watermarks.get(ticker, known))
@@ -180,6 +180,6 @@ def _go_on(clock: Clock, period: int, bars: pa.Table) -> None:
 
 
 def _moved_since(before: Mapping[str, int], closed: set[str], clock: Clock) -> set[str]:
-    """Tickers whose watermark is another now, or that have ended or go on again."""
+    """Tickers whose watermark has changed, or that have ended or begun again."""
     found = {ticker for ticker, value in clock.watermarks.items() if before.get(ticker) != value}
     return found | (clock.closed ^ closed)

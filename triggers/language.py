@@ -1,4 +1,4 @@
-"""Everything that an editor of triggers shows, as one JSON: the language, its inputs and its parameters."""
+"""Everything that a trigger editor needs, as one JSON document: the language, its inputs and its parameters."""
 
 import json
 from dataclasses import asdict
@@ -11,7 +11,7 @@ from triggers.check import LIVE_INPUTS, OPTIONS
 
 __all__ = ["COLUMNS", "language", "language_json"]
 
-#: What the columns of the inputs hold.
+#: What the columns of the inputs contain.
 COLUMNS = {
     "ticks": {
         "ticker": "BASE/QUOTE.VENUE",
@@ -39,10 +39,10 @@ COLUMNS = {
         "updated_at": "when it was stored; may be NULL",
     },
     "trigger_events": {
-        "trigger_id": "the trigger that fired",
-        "event_id": "the event's own id, the same over redelivery",
+        "trigger_id": "id of the trigger that fired",
+        "event_id": "the event's own id, stable across redelivery",
         "fired_at": "event time of the event's last row",
-        "ticker": "whose rows it came from",
+        "ticker": "ticker of the rows that it came from",
         "columns": "the event's row as JSON, for JSON_VALUE",
     },
 }
@@ -67,5 +67,5 @@ def language() -> dict[str, Any]:
 
 @cache
 def language_json() -> str:
-    """On one line."""
+    """The document on one line."""
     return json.dumps(language(), ensure_ascii=False)

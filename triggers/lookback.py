@@ -1,7 +1,7 @@
-"""What a trigger that looks back sees from before its registration: stored rows and those of the bus as one, once each.
+"""The past of a trigger that looks back: stored rows and rows of the bus from before its registration, each once.
 
-All of it is taken in the micro-batch that registers the trigger, which sends none of its events. So that batch may run
-again over tables that have changed in between: no event that was sent can depend on what the first run had read.
+All of them are taken in the micro-batch that registers the trigger, which sends no events for them. So this batch may
+be repeated over tables that have changed in between: no event that was sent can depend on what the first run had read.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,14 +21,14 @@ from triggers.check import INPUTS
 __all__ = ["Lookback", "LookbackRequest", "past_bars", "past_ticks"]
 
 _UNKNOWN = -(2**63)
-#: Past rows are numbered up to these: those that were read, and after them those that came but had been requested.
+#: Past rows are numbered below these: stored ones, and then rows that arrived later but were fetched over REST.
 _STORED, _ASKED_FOR = -(2**61), -(2**60)
 _TICKS, _BARS = INPUTS["ticks"].schema, INPUTS["ohlc"].schema
 
 
 @dataclass(frozen=True, slots=True)
 class LookbackRequest:
-    """`period_seconds`: of the bars; 0 = every period, and without meaning for trades. `since_ns`: event time."""
+    """`period_seconds`: of the bars; 0 = every period, unused for trades. `since_ns`: event time."""
 
     trigger_id: str
     is_on_bars: bool
@@ -38,8 +38,10 @@ class LookbackRequest:
 
 
 def past_ticks(stored: pa.Table, recent: pa.Table, later: pa.Table, *, since_ns: int) -> pa.Table:
-    """Trades before the first live one, in event order. `stored`: rows of the table, read before the others; `recent`,
-    `later`: rows of the bus from before and behind the boundary. Each with at least the columns of the input.
+    """Trades before the first live one, in event order.
+
+    `stored`: rows of the table, which must be read before the others; `recent`, `later`: rows of the bus from before
+    and after the boundary. Each has at least the columns of the input.
     """
     rows = pa.concat_tables([part.select(_TICKS.names).cast(_TICKS) for part in (stored, recent)])
     rows = rows.filter(pc.greater_equal(rows["ts_ns"], since_ns))
@@ -50,9 +52,9 @@ def past_ticks(stored: pa.Table, recent: pa.Table, later: pa.Table, *, since_ns:
 
 
 def past_bars(stored: pa.Table, recent: pa.Table, later: pa.Table, *, since_ns: int, now_ns: int) -> pa.Table:
-    """Bars before the first live one, in event order; see `past_ticks`. `recent`: the last record of a bar counts.
+    """Bars before the first live one, in event order; see `past_ticks`. `recent`: the last record of each bar counts.
 
-    `now_ns`: stored bars that have not ended by then are in progress, unless the bus says otherwise.
+    `now_ns`: stored bars that have not ended by then are in progress, unless the bus has a final one.
     """
     stored = stored.select(_BARS.names).cast(_BARS)
     ends = _integers(stored, "open_time") + _integers(stored, "period_seconds") * SECOND
@@ -66,7 +68,7 @@ def past_bars(stored: pa.Table, recent: pa.Table, later: pa.Table, *, since_ns: 
 
 
 def _once(rows: pa.Table, later: pa.Table, *names: str) -> pa.Table:
-    """The first row of each key that no row of `later` has."""
+    """The first row of each key that does not occur in `later`."""
     own = _keys(rows, names)
     if later.num_rows:
         wanted = pc.invert(pc.is_in(own, value_set=_keys(later, names)))
@@ -86,12 +88,12 @@ def _keys(rows: pa.Table, names: Collection[str]) -> pa.Array:
 
 @dataclass(slots=True)
 class Lookback:
-    """What is left of the look-back of one running trigger. Past rows have numbers below 0.
+    """What remains of the look-back of one running trigger. Past rows have negative numbers.
 
-    `starts_at`: the number of its first live row. `newest`, `floors`: per input and ticker the event time (ns) of the
-    newest past row, and the one that no row is taken from behind any more. `pending`: past trades at or after the
-    watermark of their ticker, which wait for the live ones that belong before or beside them. `is_fed`: they do not
-    wait, and are only known in case they come again.
+    `starts_at`: the number of its first live row. `newest`, `floors`: for each input and ticker the event time (ns) of
+    the newest past row, and the time before which live rows are no longer taken. `pending`: past trades at or after the
+    watermark of their ticker, which wait for live trades that sort before or among them. `is_fed`: they were fed
+    already, and are kept only to recognise repetitions.
     """
 
     starts_at: int
@@ -101,7 +103,9 @@ class Lookback:
     is_fed: bool = False
 
     def begin(self, rows: pa.Table, time_column: str, clock: Clock, *, delay_ns: int) -> dict[int, pa.Table]:
-        """Take past rows in event order. Per input those that may be fed at once, by ticker, then in event order."""
+        """Take past rows in event order. Returns for each input the rows that may be fed immediately, by ticker, then
+        in event order.
+        """
         numbers = np.arange(_STORED - rows.num_rows, _STORED, dtype=np.int64)
         rows = rows.append_column(SEQUENCE, pa.array(numbers))
         if time_column == "open_time":
@@ -123,21 +127,21 @@ class Lookback:
         return _in_order(rows, "open_time")
 
     def _release(self, rows: pa.Table, watermarks: Mapping[str, int]) -> pa.Table:
-        """Those whose turn has come; the others are pending."""
+        """The rows whose turn has come; the others become pending."""
         due = _integers(rows, "ts_ns") < _of_tickers(rows, watermarks)
         left = rows.filter(pa.array(~due))
         self.pending = left if left.num_rows else None
         return _in_order(rows.filter(pa.array(due)), "ts_ns")
 
     def clock(self, label: int, clock: Clock, tickers: Collection[str]) -> Clock:
-        """The clock of its own tickers, which is never behind what the past rows say."""
+        """The clock of the trigger's own tickers, which is never earlier than what the past rows imply."""
         floors = self.floors.get(label, {})
         asked = [ticker for ticker in tickers if ticker in clock.watermarks or ticker in floors]
         known = {t: max(clock.watermarks.get(t, _UNKNOWN), floors.get(t, _UNKNOWN)) for t in asked}
         return Clock(known, clock.closed & set(tickers))
 
     def live(self, label: int, rows: pa.Table, clock: Clock, *, takes_revisions: bool) -> pa.Table:
-        """The live rows that the past has not had, and with trades the pending ones whose turn has come."""
+        """The live rows that were not among the past ones; for trades, also the pending rows whose turn has come."""
         numbers = rows[SEQUENCE].to_numpy()
         wanted = (numbers >= self.starts_at) | (numbers < 0)
         floors = self.floors.get(label, {})
@@ -157,8 +161,8 @@ class Lookback:
         return _in_order(pa.concat_tables([due, rows.cast(due.schema)]), "ts_ns")
 
     def older(self, label: int, rows: pa.Table, ages: NDArray[np.int64], *, most_ns: int) -> pa.Table:
-        """Live rows with those from before the registration (`ages` above 0) made past ones, or left out where they are
-        older than `most_ns`.
+        """Live rows, with those from before the registration (`ages` above 0) turned into past rows, or left out if
+        they are older than `most_ns`.
         """
         numbers = rows[SEQUENCE].to_numpy()
         is_past = (ages > 0) & (numbers >= self.starts_at)
@@ -173,9 +177,9 @@ class Lookback:
         return rows.filter(pa.array(ages <= most_ns))
 
     def sent(self, label: int, events: Events, *, is_joined: bool) -> Events:
-        """Without events whose last row is a past one, unless it was their deadline that passed.
+        """Leave out events whose last row is a past one, unless a deadline decided the event.
 
-        `is_joined`: rows of joins have no numbers, and are from before where all tickers have past rows as new.
+        `is_joined`: rows of joins have no numbers; they are past if every ticker has past rows at least as new.
         """
         if not len(events.ticker):
             return events
@@ -197,7 +201,7 @@ class Lookback:
 
     # ---- state
     def save(self) -> dict[str, Any]:
-        """Without `pending`, which `packed` gives."""
+        """The state without `pending`, which `packed` returns."""
         return {
             "starts_at": self.starts_at,
             "newest": {str(label): own for label, own in self.newest.items()},
@@ -206,7 +210,7 @@ class Lookback:
         }
 
     def packed(self) -> bytes:
-        """The pending rows; b"" for none."""
+        """The pending rows; b"" if there are none."""
         if self.pending is None:
             return b""
         sink = pa.BufferOutputStream()
@@ -221,7 +225,7 @@ class Lookback:
             {int(label): dict(own) for label, own in state[name].items()} for name in ("newest", "floors")
         )
         pending = pa.ipc.open_stream(packed).read_all() if packed else None
-        # States of older versions do not have it: theirs wait.
+        # Missing in states of older versions, whose pending rows wait.
         return cls(state["starts_at"], newest, floors, pending, state.get("is_fed", False))
 
 
@@ -236,7 +240,7 @@ def _codes(rows: pa.Table) -> tuple[list[str], NDArray[np.int64]]:
 
 
 def _of_tickers(rows: pa.Table, values: Mapping[str, int]) -> NDArray[np.int64]:
-    """For each row what its ticker has."""
+    """For each row, the value of its ticker."""
     names, codes = _codes(rows)
     return np.array([values.get(name, _UNKNOWN) for name in names], np.int64)[codes]
 

@@ -1,4 +1,4 @@
-"""What a micro-batch brought of one input, ready for each stream to take its part."""
+"""What a micro-batch brought of one input, from which each stream takes its part."""
 
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from candlewright_cep import Clock
 
 __all__ = ["Moved"]
 
-#: Rows of more tickers than this are picked out of all rows together.
+#: If there are more tickers than this, their rows are selected from all rows at once.
 _PARTS = 32
 
 
@@ -33,7 +33,7 @@ class Moved:
         *,
         whole: Callable[[pa.Table], pa.Table] | None = None,
     ) -> "Moved":
-        """`tickers`: those without rows. `whole`: gives the rows all columns of the input."""
+        """`tickers`: those without rows. `whole`: adds all columns of the input to rows."""
         rows, cuts = _by_ticker(rows)
         if whole is not None:
             rows = whole(rows)
@@ -41,7 +41,7 @@ class Moved:
         return cls(rows, by_ticker, frozenset(tickers | by_ticker.keys()), clock)
 
     def of_tickers(self, names: Sequence[str]) -> pa.Table:
-        """The rows of these, each of which has some, ticker by ticker."""
+        """The rows of these tickers, ticker by ticker; each ticker must have rows."""
         if len(names) == len(self.by_ticker):
             return self.rows
         if len(names) <= _PARTS:
@@ -54,7 +54,7 @@ class Moved:
 
 
 class _Parts(Mapping[str, pa.Table]):
-    """Parts of a table by name, cut out where they are requested."""
+    """Parts of a table by name, sliced on request."""
 
     def __init__(self, rows: pa.Table, places: Mapping[str, tuple[int, int]]) -> None:
         self._rows = rows
@@ -65,7 +65,9 @@ class _Parts(Mapping[str, pa.Table]):
         return self._rows.slice(*self.places[name])
 
     def ends(self, column: str) -> Mapping[str, tuple[float, float]]:
-        """By ticker the least and the greatest value: NaN where a row has none. Empty where it is not of doubles."""
+        """For each ticker, the least and the greatest value: NaN if a row has none. Empty unless the column is of
+        doubles.
+        """
         if column not in self._ends:
             self._ends[column] = self._found_ends(column)
         return self._ends[column]
@@ -89,7 +91,9 @@ class _Parts(Mapping[str, pa.Table]):
 
 
 def _by_ticker(rows: pa.Table) -> tuple[pa.Table, list[tuple[str, int, int]]]:
-    """The rows with those of each ticker together, in the order they had, and where each ticker's begin and end."""
+    """The rows with those of each ticker together, in their original order, and where each ticker's rows begin and
+    end.
+    """
     if not rows.num_rows:
         return rows, []
     encoded = rows.column("ticker").combine_chunks().dictionary_encode()

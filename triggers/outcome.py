@@ -1,4 +1,4 @@
-"""What a micro-batch of one bus partition brings about."""
+"""The results of a micro-batch of one bus partition."""
 
 from dataclasses import dataclass, field
 
@@ -22,10 +22,12 @@ class TriggerReport:
 
 @dataclass(slots=True)
 class TriggerOutput:
-    """`late_rows`: per ticker the rows that came behind their watermark, or behind that of the rows of other tickers
-    which a trigger takes together with them. `is_changed`: the state is another now.
-    `lookbacks`: of triggers that begin with this call; `look_back` takes their rows before the next one. `functions`:
-    rows that are not events yet, but go through the functions that their triggers name.
+    """The results of one micro-batch.
+
+    `late_rows`: for each ticker the rows that arrived after their watermark, or after that of other tickers' rows which
+    a trigger combines with them. `is_changed`: the state has changed. `lookbacks`: those of triggers that begin with
+    this call; pass their rows to `look_back` before the next one. `functions`: rows that are not events yet, but input
+    of the functions that their triggers name.
     """
 
     fired: list[Fired] = field(default_factory=list)
@@ -37,9 +39,9 @@ class TriggerOutput:
 
     @property
     def events(self) -> list[CEPTriggerEvent]:
-        """What `fired` says."""
+        """The serialised events of `fired`."""
         return [CEPTriggerEvent.FromString(event.value) for event in self.fired]
 
     def withdraw(self, trigger_id: str) -> None:
-        """A trigger that is gone takes no past rows."""
+        """A removed trigger takes no past rows."""
         self.lookbacks = [request for request in self.lookbacks if request.trigger_id != trigger_id]

@@ -1,4 +1,4 @@
-"""Parts of a state as bytes."""
+"""Packs parts of a state into bytes."""
 
 import struct
 
@@ -16,9 +16,9 @@ def squeezed(data: bytes) -> bytes:
 
 
 def unsqueezed(data: bytes) -> bytes:
-    """Raises ValueError for other bytes."""
+    """Raises ValueError for invalid bytes."""
     if len(data) < _LENGTH:
-        raise ValueError("a part of a state is cut off")
+        raise ValueError("a part of a state is truncated")
     try:
         found: bytes = _ZSTD.decompress(data[_LENGTH:], struct.unpack_from("<Q", data)[0], asbytes=True)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What the trigger query does with the records of one bus partition: no Spark, no bus, no clock.
+"""What the trigger query does with the records of one bus partition; it uses no Spark, bus or clock.
 
-All triggers over the partition's tickers share its rows: trades are put in order of event time once, bars come in it.
-A trigger that fails is suspended and said so; what the others give is as if it had never been there.
+All triggers over the partition's tickers share its rows: trades are put in order of event time once; bars arrive in
+order. A trigger that fails is suspended and reported; the results of the others are as if it had never run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,15 +35,15 @@ from venues import sound
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
 
 
-#: What a stream makes of its rows, and whether it gave up partial matches; None where nothing came.
+#: The result of a stream for its rows, and whether it gave up partial matches; None if no rows came.
 Feed = Callable[[Shard], tuple[Events, bool] | None]
 
 
 class TriggerPartition:
-    """Call `process` with each micro-batch's records; `save` after it and `TriggerPartition.load` before its next.
+    """Call `process` with each micro-batch's records; `save` after it and `TriggerPartition.load` before the next one.
 
-    `number`: which partition of the bus this is; `rules.partitions`: the joint one, which gets the records of all and
-    runs the triggers that take rows of several together.
+    `number`: the partition of the bus; `rules.partitions` is the joint one, which gets the records of all partitions
+    and runs the triggers that combine rows of several.
     """
 
     def __init__(self, rules: TriggerRules | None = None, number: int = 0) -> None:
@@ -56,12 +56,12 @@ class TriggerPartition:
 
     @property
     def triggers(self) -> Mapping[str, Trigger]:
-        """What is registered here, by id."""
+        """The triggers registered here, by id."""
         return self._registry.triggers
 
     @property
     def is_active(self) -> bool:
-        """False while no trigger needs any record; then `process` may be given controls only."""
+        """False while no trigger needs any record; `process` may then be given only controls."""
         return bool(self._registry.shards)
 
     @property
@@ -71,7 +71,7 @@ class TriggerPartition:
 
     @property
     def is_behind(self) -> bool:
-        """Whether rows of a slow trigger wait, so that there is work without any record."""
+        """Whether rows of a slow trigger wait, so that there is work even without records."""
         return self._shares.is_behind
 
     @property
@@ -83,12 +83,12 @@ class TriggerPartition:
         return self._intake.bad_records
 
     def take_refused(self) -> list[tuple[bytes, str]]:
-        """The values given to `process` that cannot be taken, or not whole, with the reason, since the last call."""
+        """The values given to `process` since the last call that were refused, wholly or in part, with the reason."""
         return self._intake.take_refused()
 
     @property
     def shards(self) -> int:
-        """How many streams of a text there are; triggers that differ only in their tickers share them."""
+        """How many streams there are for a text; triggers that differ only in their tickers share them."""
         return len(self._registry.shards)
 
     def process(
@@ -101,11 +101,12 @@ class TriggerPartition:
         now_ns: int = 0,
         events: Sequence[bytes] = (),
     ) -> TriggerOutput:
-        """`ticks`: TickBatch or Tick; `bars`: OHLCV; `marks`: TickMark; `controls`: TriggerControl; `events`:
-        CEPTriggerEvent, which count while `reads_events`; all serialised, in the order of the bus.
+        """Process one micro-batch.
 
-        Controls count from the rows of the next call on. `now_ns`: the wall clock, for idle tickers and dead-man
-        triggers; the same whenever a micro-batch runs again; 0 = unknown.
+        `ticks`: TickBatch or Tick; `bars`: OHLCV; `marks`: TickMark; `controls`: TriggerControl; `events`:
+        CEPTriggerEvent, used if `reads_events`; all serialised, in the order of the bus. Controls apply from the rows
+        of the next call on. `now_ns`: the wall clock, for idle tickers and dead-man triggers, which must be the same
+        when a micro-batch is repeated; 0 = unknown.
         """
         is_changed = bool(ticks or bars or marks or controls or events or self._unreported)
         output = TriggerOutput(reports=self._unreported, is_changed=is_changed)
@@ -145,16 +146,18 @@ class TriggerPartition:
         return output
 
     def prime(self, ticks: Sequence[bytes], now_ns: int) -> None:
-        """After a time without records: the newest ones of `ticks`, which no trigger sees.
+        """After a time without records: read the newest ones of `ticks`, which no trigger sees.
 
-        Trades that come again are known by them, and what is older is late.
+        Repetitions of these trades are then recognised, and older trades are late.
         """
         self._intake.ticks.counted.clear()
         self._intake.clocks.marks.clear()
         self._intake.pass_over(ticks, now_ns)
 
     def look_back(self, request: LookbackRequest, past: pa.Table, output: TriggerOutput) -> None:
-        """`past`: rows of `past_ticks` or `past_bars`. They warm the trigger up; what fails over them is suspended."""
+        """`past`: rows of `past_ticks` or `past_bars`. They initialise the trigger's state; a trigger that fails over
+        them is suspended.
+        """
         shard = self._registry.shard_of(request.trigger_id)
         if shard is None or not past.num_rows:
             return
@@ -166,11 +169,11 @@ class TriggerPartition:
         clocks = {TICKS: self._intake.buffer.clock, **self._intake.clocks.bars}
         try:
             shard.look_back(past, clocks, self.rules.watermark_delay_ns)
-        except Exception as error:  # Whatever one trigger's rows bring about must not stop the others.
+        except Exception as error:  # No error caused by one trigger's rows may stop the others.
             self.refuse_lookback(request, str(error) or type(error).__name__, output)
 
     def refuse_lookback(self, request: LookbackRequest, reason: str, output: TriggerOutput) -> None:
-        """Its rows cannot be had: the trigger is suspended."""
+        """The trigger's past rows cannot be read: suspend it."""
         if self._registry.shard_of(request.trigger_id) is not None:
             self._registry.suspend(self.triggers[request.trigger_id], reason, output)
 
@@ -188,7 +191,7 @@ class TriggerPartition:
         self._registry.control(control, firsts, now_ns, output=output)
 
     def _wanted(self, ticks: Sequence[bytes], now_ns: int) -> Sequence[bytes]:
-        """Without the trades of tickers that no trigger is on."""
+        """Leave out the trades of tickers without a trigger."""
         if self._registry.takes_every_ticker:
             return ticks
         wanted: list[bytes] = []
@@ -223,7 +226,7 @@ class TriggerPartition:
             self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, ages), output)
 
     def _catch_up(self, output: TriggerOutput) -> None:
-        """With rows that were put off, of the streams whose turn it is."""
+        """Feed postponed rows to the streams whose turn it is."""
         for number, shard, most in self._shares.turns():
             assert shard.backlog is not None
             for label, moved, ages in shard.backlog.take(most):
@@ -253,7 +256,7 @@ class TriggerPartition:
                 numbers_hold=shard.compiled.numbers_hold,
                 is_truncated=is_truncated,
             )
-        except Exception as error:  # Whatever one trigger's rows bring about must not stop the others.
+        except Exception as error:  # No error caused by one trigger's rows may stop the others.
             owners = [self.triggers[trigger_id] for trigger_id in shard.trigger_ids]
             if len(owners) == 1:
                 self._registry.suspend(owners[0], str(error) or type(error).__name__, output)
@@ -289,18 +292,19 @@ class TriggerPartition:
         return lambda rows: self._intake.ticks.asked_for.ages(label, rows, registered_at)
 
     def costs(self) -> records.TriggerCosts:
-        """Of the triggers that keep state, as of the last `segments`."""
+        """The costs of the triggers that keep state, as of the last `segments`."""
         shards = (shard for shard in self._registry.shards.values() if not shard.compiled.is_stateless)
         return records.TriggerCosts(costs=[cost for shard in shards for cost in shard.costs()])
 
     # ---- state
     def save(self) -> bytes:
-        """The whole state; see `segments`."""
+        """The whole state as one value; see `segments`."""
         return archive_of(self.segments())
 
     def segments(self) -> dict[str, bytes]:
-        """The state in named parts. A part that nothing changed is the same object as in the call before, so that
-        only the others need to be written."""
+        """The state in named parts. An unchanged part is the same object as in the previous call, so that only the
+        others need to be written.
+        """
         meta, held = self._intake.save()
         found = {"meta": written_meta(meta | self._saved.meta(self._registry) | {"turn": self._shares.turn})}
         if held is not None:
@@ -309,9 +313,10 @@ class TriggerPartition:
 
     @classmethod
     def load(cls, data: bytes, rules: TriggerRules | None = None, number: int = 0) -> "TriggerPartition":
-        """Triggers whose text or state this version does not take any more are suspended; the next `process` says so.
+        """Restore a partition. Triggers whose text or state this version no longer accepts are suspended; the next
+        `process` reports them.
 
-        Raises ValueError for other bytes.
+        Raises ValueError for invalid bytes.
         """
         return cls.of(parts_of(data), rules, number)
 
@@ -319,7 +324,7 @@ class TriggerPartition:
     def of(
         cls, segments: Mapping[str, bytes], rules: TriggerRules | None = None, number: int = 0
     ) -> "TriggerPartition":
-        """`load` from what `segments` gave."""
+        """`load` from the result of `segments`."""
         partition = cls(rules, number)
         try:
             partition._restore(dict(segments))
@@ -334,7 +339,7 @@ class TriggerPartition:
         self._intake.restore(meta, unpacked_rows(held) if held else None)
         self._unreported = self._registry.restore(self._saved.read_shards(parts))
         self._registry.next_shard = meta["next_shard"]
-        # States of older versions do not have it.
+        # Missing in states of older versions.
         self._shares.restore(meta.get("turn", -1))
 
 

@@ -1,4 +1,4 @@
-"""What a trigger keeps, and when it fires: its plan in sentences, and measured over stored rows."""
+"""Describes what a trigger keeps and when it fires: its plan in sentences, and measurements over stored rows."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from triggers.events import firings
 
 __all__ = ["Measured", "PlanStep", "TriggerPlan", "measure", "measure_join", "planned", "to_dict"]
 
-#: Rows that are fed at a time: some micro-batches' worth.
+#: Rows fed at a time, about as many as in a few micro-batches.
 _PART_ROWS = 1_000
 _NOTHING = "nothing"
 _AT_ONCE = "with the row that decides it"
@@ -38,7 +38,7 @@ _TOO_MUCH = "the trigger is suspended past triggers.max_rows_per_key"
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """`keeps`: its state; `bound`: what bounds that; `fires`: when its rows come."""
+    """`keeps`: its state; `bound`: what limits that state; `fires`: when it emits rows."""
 
     kind: str
     text: str
@@ -49,7 +49,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class TriggerPlan:
-    """`together`: whose rows are taken in one order of time."""
+    """`together`: whose rows are processed in one order of time."""
 
     reads: tuple[str, ...]
     together: str
@@ -59,7 +59,7 @@ class TriggerPlan:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Measured:
-    """Of a run over stored rows. `state_bytes`, `partitions` and `kept_rows` are those of its end."""
+    """Measurements of a run over stored rows. `state_bytes`, `partitions` and `kept_rows` are those at its end."""
 
     tickers: tuple[str, ...]
     rows: int
@@ -72,17 +72,17 @@ class Measured:
 
     @property
     def rows_per_second(self) -> float:
-        """How fast rows came."""
+        """The average rate at which the rows arrived."""
         return self.rows / self.span_seconds if self.span_seconds > 0 else 0.0
 
     @property
     def rows_per_cpu_second(self) -> float:
-        """How fast the engine processes them."""
+        """The rate at which the engine processes them."""
         return self.rows / self.cpu_seconds if self.cpu_seconds > 0 else 0.0
 
     @property
     def core_share(self) -> float:
-        """Of one core, at the speed at which the rows came."""
+        """The share of one core that it needs at the rate at which the rows arrived."""
         return self.cpu_seconds / self.span_seconds if self.span_seconds > 0 else 0.0
 
 
@@ -106,7 +106,7 @@ def _read(name: str, period_seconds: int) -> str:
 
 
 def _nodes(query: StreamQuery) -> Iterator[Plan]:
-    """From the inputs to the result."""
+    """The nodes from the inputs to the result."""
     if query.joined is None:
         yield from query.nodes
         return
@@ -218,9 +218,9 @@ def _over(node: Over, rules: TriggerRules) -> PlanStep:
         bounds.append("its distance")
     ranks = [function.name for function in functions if function.name in RANKING]
     if ranks:
-        keeps.append("a row's place" if ranks == ["ROW_NUMBER"] else "the rows of each open window")
+        keeps.append("a row's position" if ranks == ["ROW_NUMBER"] else "the rows of each open window")
     is_ahead = frame.upper.kind == "FOLLOWING" or any(function.name == "LEAD" for function in functions)
-    fires = "once the rows that it looks at have come" if is_ahead else _AT_ONCE
+    fires = "once the rows that it looks at have arrived" if is_ahead else _AT_ONCE
     if frame.unit == "RANGE" and framed and not is_ahead:
         fires = "once the watermark has passed its time, as rows of equal time belong together"
     return PlanStep("over", f"{names} OVER (…)", f"{' and '.join(keeps) or _NOTHING} {each}", "; ".join(bounds), fires)
@@ -297,7 +297,7 @@ def _join(node: Join, rules: TriggerRules) -> PlanStep:
 
 
 def _is_greedy_at_the_end(program: Program) -> bool:
-    """Whether after a row that may be the last one a further row is tried first."""
+    """Whether the pattern tries to take a further row after one that could be the last."""
     for place, each in enumerate(program.code):
         if each.op is Op.TAKE:
             tried = list(_closure(program, place + 1))
@@ -307,7 +307,7 @@ def _is_greedy_at_the_end(program: Program) -> bool:
 
 
 def _is_decided_by_its_last_row(program: Program) -> bool:
-    """Whether no preferred way is longer than the one that was taken."""
+    """Whether no preferred way is longer than the one taken."""
     for each in program.code:
         if each.op is Op.SPLIT:
             for place, target in enumerate(each.targets[:-1]):
@@ -318,7 +318,7 @@ def _is_decided_by_its_last_row(program: Program) -> bool:
 
 
 def _closure(program: Program, start: int) -> Iterator[Op]:
-    """What takes a row or ends the match, in order of preference."""
+    """The instructions that take a row or end the match, in order of preference."""
     pending, seen = [start], set[int]()
     while pending:
         place = pending.pop()
@@ -338,7 +338,7 @@ def _after(program: Program, place: int) -> tuple[int, ...]:
 
 
 def _shortest(program: Program, start: int) -> int:
-    """Rows that a match needs from a place on at least."""
+    """The least number of rows that a match needs from a place on."""
     reached = {start: 0}
     pending = [start]
     while pending:
@@ -352,7 +352,7 @@ def _shortest(program: Program, start: int) -> int:
 
 
 def _longest(program: Program, start: int) -> int | None:
-    """Rows of the longest match from a place on; None where a loop has no bound."""
+    """The number of rows of the longest match from a place on; None if a loop has no bound."""
     lengths: dict[int, int] = {}
     on_way: list[int] = [start]
     while on_way:
@@ -381,7 +381,7 @@ def _span(nanoseconds: int) -> str:
 
 def _fires(compiled: CompiledTrigger, steps: tuple[PlanStep, ...], rules: TriggerRules) -> Iterator[str]:
     if compiled.is_stateless:
-        yield "Each row decides alone, when it comes, however old it is."
+        yield "Each row decides alone, on arrival, however old it is."
     else:
         waits = list(dict.fromkeys(step.fires for step in steps if step.fires != _AT_ONCE))
         yield f"An event comes {', then '.join(waits) or _AT_ONCE}."
@@ -401,7 +401,7 @@ def _fires(compiled: CompiledTrigger, steps: tuple[PlanStep, ...], rules: Trigge
 
 # ---- measured
 def measure(query: StreamQuery, rows: pa.Table, tickers: Sequence[str]) -> Measured:
-    """Runs the text over rows of these tickers, in order of time, as a stream in parts. Raises TriggerRejected."""
+    """Run the text as a stream over rows of these tickers, in order of time and in parts. Raises TriggerRejected."""
     stream = TriggerStream(query=query)
     buffer = ReleaseBuffer(query.source.time_columns[-1], "ticker")
 
@@ -415,8 +415,9 @@ def measure(query: StreamQuery, rows: pa.Table, tickers: Sequence[str]) -> Measu
 
 
 def measure_join(query: StreamQuery, rows: Mapping[tuple[str, int], pa.Table], tickers: Sequence[str]) -> Measured:
-    """The same of a text that joins: `rows` by input and period, each in order of time. A bar comes when it has closed.
-    Raises TriggerRejected."""
+    """`measure` for a text that joins: `rows` by input and period, each in order of time. A bar arrives when it has
+    closed. Raises TriggerRejected.
+    """
     assert query.joined is not None
     stream = JoinedStream(query=query)
     sources = {(leaf.name, leaf.period): leaf.source for leaf in query.joined.leaves()}
@@ -436,7 +437,7 @@ def measure_join(query: StreamQuery, rows: Mapping[tuple[str, int], pa.Table], t
                 upto = int(np.searchsorted(own, end))
                 released = buffers[place].push(rows[place].slice(before[place], upto - before[place])).rows
                 before[place] = upto
-                # A ticker whose rows are still to come is waited for.
+                # The stream waits for a ticker whose rows have not come yet.
                 known = buffers[place].clock
                 clock = Clock({ticker: known.watermarks.get(ticker, -FOREVER) for ticker in tickers}, known.closed)
                 yield stream.feed_input(*place, released, clock=clock)
@@ -447,7 +448,7 @@ def measure_join(query: StreamQuery, rows: Mapping[tuple[str, int], pa.Table], t
 def _measured(
     stream: TriggerStream, found: Iterator[Events], times: npt.NDArray[np.int64], tickers: Sequence[str]
 ) -> Measured:
-    """`times`: of all rows, ascending. They are fed as `found` is read."""
+    """`times`: of all rows, ascending. Rows are fed while `found` is iterated."""
     began = time.process_time()
     columns = stream.query.columns
     events = sum(len(firings(part, columns, 0, numbers_hold=True, is_truncated=False)) for part in found)
@@ -467,7 +468,7 @@ def _measured(
 
 
 def to_dict(plan: TriggerPlan, measured: Measured | None) -> dict[str, Any]:
-    """For JSON."""
+    """A dictionary for JSON."""
     costs = None
     if measured is not None:
         costs = asdict(measured) | {

@@ -1,4 +1,4 @@
-"""Which triggers are registered in one bus partition, and which streams they run in."""
+"""The triggers registered in one bus partition, and the streams they run in."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -17,9 +17,9 @@ _TRADES = frozenset(INPUTS["ticks"].schema.names)
 
 
 class Registry:
-    """`triggers`: by their ids, suspended ones too. `shards`: streams by their numbers, in the order they began.
+    """`triggers`: by id, including suspended ones. `shards`: streams by number, in the order they began.
 
-    `version`: another whenever something was registered or removed.
+    `version`: changes whenever something is registered or removed.
     """
 
     def __init__(self, rules: TriggerRules, number: int) -> None:
@@ -42,7 +42,7 @@ class Registry:
 
     @property
     def trade_columns(self) -> frozenset[str]:
-        """Columns of trades that a trigger reads."""
+        """The columns of trades that some trigger reads."""
         if self._columns is None or self._columns[0] != self.version:
             compiled = {id(shard.compiled): shard.compiled for shard in self.shards.values()}.values()
             read = [_TRADES if one.columns is None else one.columns for one in compiled if one.reads_trades]
@@ -58,12 +58,14 @@ class Registry:
         return [(number, self.shards[number]) for number in sorted(self._events)]
 
     def shard_of(self, trigger_id: str) -> Shard | None:
-        """None for a trigger that does not run here."""
+        """The stream of a trigger; None if it does not run here."""
         number = self._shard_of.get(trigger_id)
         return None if number is None else self.shards[number]
 
     def concerned(self, tickers: Collection[str]) -> Iterable[tuple[int, Shard]]:
-        """The streams of these tickers in the order of their numbers; those that are forgotten meanwhile are not."""
+        """The streams of these tickers in the order of their numbers, except for any that are forgotten during the
+        iteration.
+        """
         found = set(self._every)
         if len(tickers) < len(self._by_ticker):
             for ticker in tickers:
@@ -75,11 +77,11 @@ class Registry:
                 yield number, shard
 
     def named_periods(self) -> set[int]:
-        """Of the triggers over bars that name one."""
+        """The periods that triggers over bars name."""
         return {period for shard in self.shards.values() for period in shard.compiled.periods}
 
     def forget_period(self, period: int) -> None:
-        """What triggers over every period in use hold of one that is not in use any more."""
+        """Forget the state that triggers over every period hold for a period that is no longer in use."""
         for shard in self.shards.values():
             shard.forget(period)
         for trigger in self.triggers.values():
@@ -96,7 +98,9 @@ class Registry:
         *,
         output: TriggerOutput,
     ) -> None:
-        """`firsts`: the numbers of the next trade, bar and event, the first ones that a new trigger sees."""
+        """Apply a control. `firsts`: the numbers of the next trade, bar and event, which are the first that a new
+        trigger sees.
+        """
         match control.WhichOneof("body"):
             case "register":
                 self._register(control.register, firsts, now_ns, output)
@@ -159,7 +163,7 @@ class Registry:
         return 0 < self.rules.partitions == self.number
 
     def _tickers_here(self, tickers: Sequence[str]) -> Sequence[str] | None:
-        """Those of a registration that are in this partition; None when it has nothing to do here."""
+        """The tickers of a registration in this partition; None if it does not concern this partition."""
         count = self.rules.partitions
         if count <= 1:
             return None if self._is_joint else tickers
@@ -171,7 +175,7 @@ class Registry:
         return [ticker for ticker, place in places.items() if place == self.number] or None
 
     def suspend(self, trigger: Trigger, reason: str, output: TriggerOutput) -> None:
-        """It has stopped, and stays registered with the reason."""
+        """Stop a trigger, which stays registered with the reason."""
         self._detach(trigger)
         trigger.reason = reason
         output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "suspended", reason))
@@ -204,7 +208,7 @@ class Registry:
             self._by_ticker.get(ticker, set()).discard(number)
 
     def keep(self, shard: Shard) -> int:
-        """Its number from now on."""
+        """Add a stream; returns its number."""
         number = self.next_shard
         self.next_shard += 1
         self.shards[number] = shard
@@ -236,7 +240,9 @@ class Registry:
 
     # ---- state
     def restore(self, saved: Iterable[tuple[int, Saved]]) -> list[TriggerReport]:
-        """Take streams back, `triggers` being there. What cannot run any more is suspended, and is what is returned."""
+        """Restore the streams of `triggers`, which must be set. Returns the triggers that can no longer run, which are
+        suspended.
+        """
         reports = []
         for number, own in saved:
             self.next_shard = number

@@ -28,14 +28,14 @@ _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDES = pa.array(["unknown", "buy", "sell"])
 _LAST_NS = 2**63 - 1
 _ALWAYS = frozenset({"ticker", "ts_ns", NUMBER, SEQUENCE})
-#: No clock is so far ahead of another.
+#: No clock is ahead of another by more than this.
 _MAX_AHEAD_NS = 2**60
-#: Non-numeric ids are remembered one by one, per ticker.
+#: Non-numeric ids are remembered individually, up to this many per ticker.
 _TEXT_IDS = 20_000
 
 
 def ticker_of(value: bytes) -> str | None:
-    """The ticker that a serialised TickBatch or Tick begins with; None where it begins otherwise."""
+    """The ticker at the beginning of a serialised TickBatch or Tick; None if it does not begin with one."""
     if len(value) < 3 or value[0] != 0x0A or value[1] > 0x7F:
         return None
     return value[2 : 2 + value[1]].decode(errors="replace")
@@ -43,7 +43,7 @@ def ticker_of(value: bytes) -> str | None:
 
 @dataclass(slots=True)
 class Refused:
-    """Records that cannot be read, or not whole, with the reason. `count` is of rows, since the state began."""
+    """Records that cannot be read, wholly or in part, with the reason. `count`: rows since the state began."""
 
     count: int = 0
     records: list[tuple[bytes, str]] = field(default_factory=list)
@@ -53,15 +53,16 @@ class Refused:
         self.records.append((value, reason))
 
     def take(self) -> list[tuple[bytes, str]]:
-        """Those since the last call."""
+        """The records since the last call."""
         taken, self.records = self.records, []
         return taken
 
 
 @dataclass(kw_only=True, slots=True)
 class TickIntake:
-    """`counted`: per ticker the largest number of its topic that was read; `next_row`: the number of the next new
-    trade of the partition; `asked_for`: which of them did not come as they happened."""
+    """Reads trades. `counted`: for each ticker the largest number of its topic that was read; `next_row`: the number of
+    the partition's next new trade; `asked_for`: which of them were fetched over REST.
+    """
 
     next_row: int = 0
     counted: dict[str, int] = field(default_factory=dict)
@@ -72,9 +73,9 @@ class TickIntake:
     _text_ids: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def rows(self, values: Iterable[bytes], columns: frozenset[str] | None = None) -> pa.Table:
-        """Trades that were not there before, by ticker, then in the order of the bus, by which they are numbered.
+        """Trades that are not repetitions, by ticker, then in the order of the bus, in which they are numbered.
 
-        `columns`: what is read of them besides ticker and time, for `whole_trades` to fill up; None for whole ones.
+        `columns`: the columns to read besides ticker and time, completed by `whole_trades`; None for all.
         """
         arrived = list(self._decoded(values))
         if not arrived:
@@ -94,7 +95,9 @@ class TickIntake:
         return found
 
     def pass_over(self, values: Iterable[bytes]) -> dict[str, int]:
-        """Know these trades when they come again, and make no rows of them; the newest event time (ns) per ticker."""
+        """Remember these trades as duplicates without making rows of them; returns the newest event time (ns) per
+        ticker.
+        """
         batches = [batch for _, batch in self._decoded(values)]
         if batches:
             sizes = np.array([len(batch) for batch in batches], np.int64)
@@ -114,7 +117,9 @@ class TickIntake:
         of_row: NDArray[np.int64] | None = None,
         numbers: NDArray[np.int64] | None = None,
     ) -> None:
-        """Which batches an ingestor had to ask for. `of_row`, `numbers`: of the rows that were made, if any were."""
+        """Note the batches that an ingestor fetched over REST. `of_row`, `numbers`: of the rows that were made, if
+        any.
+        """
         for place, batch in enumerate(batches):
             ahead = batch.clock_ahead
             if ahead is None or abs(ahead) > _MAX_AHEAD_NS:
@@ -128,7 +133,7 @@ class TickIntake:
     def _new(
         self, batches: Sequence[TickColumns], sizes: NDArray[np.int64], ids: NDArray[np.bytes_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """Which trades were not there before, and the number that each id is, or -1."""
+        """Which trades are not repetitions, and the number that each id is, or -1."""
         kept = np.ones(len(ids), np.bool_)
         ends = np.cumsum(sizes)
         runs, numbers = _id_runs(ids, ends - sizes)
@@ -165,7 +170,7 @@ class TickIntake:
         return new
 
     def _sound(self, batches: Sequence[TickColumns], new: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The numbers of those new trades whose values may be."""
+        """The indexes of the new trades whose values are valid."""
         price = np.concatenate([batch.price for batch in batches])
         size = np.concatenate([batch.size for batch in batches])
         time = np.concatenate([batch.timestamp for batch in batches])
@@ -190,7 +195,7 @@ class TickIntake:
         picked: NDArray[np.int64],
         columns: frozenset[str] | None,
     ) -> pa.Table:
-        """`arrivals`: in which place each batch came; `of_row`: the batch of each trade."""
+        """`arrivals`: the position in which each batch arrived; `of_row`: the batch of each trade."""
         is_all = len(picked) == len(of_row)
         own = of_row if is_all else of_row[picked]
 
@@ -218,7 +223,7 @@ class TickIntake:
         return whole_trades(found).append_column(NUMBER, found[NUMBER]) if columns is None else found
 
     def _numbers(self, arrivals: NDArray[np.int64], of_row: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The number of each trade, in the order in which they came."""
+        """The number of each trade, in the order of arrival."""
         counts = np.bincount(of_row, minlength=len(arrivals))
         in_order = np.empty_like(counts)
         in_order[arrivals] = counts
@@ -249,13 +254,13 @@ class TickIntake:
             for t, (limit, floor, first, last) in state["seen"].items()
         }
         intake._text_ids = {t: dict.fromkeys(ids) for t, ids in state["text_ids"].items()}
-        # States of older versions do not have it.
+        # Missing in states of older versions.
         intake.asked_for = AskedFor.load(state.get("asked_for", {}))
         return intake
 
 
 def whole_trades(rows: pa.Table) -> pa.Table:
-    """With all columns of the input; those that nothing reads are NULL."""
+    """The trades with all columns of the input; columns that were not read are NULL."""
     found = []
     for part in _TICKS:
         if part.name == "ts":
@@ -274,16 +279,18 @@ def _received(times: NDArray[np.int64]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _IdRun:
-    """The ids of one record as numbers. `ends`: the first and the last where they are dense and ascending, else
-    what `SeenIds.extend` refuses."""
+    """The ids of one record as numbers. `ends`: the first and the last if they are dense and ascending, otherwise a
+    value that `SeenIds.extend` refuses.
+    """
 
     numbers: NDArray[np.int64]
     ends: tuple[int, int]
 
 
 def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_IdRun | None], NDArray[np.int64]]:
-    """Per record its ids as numbers; None where one of them is not a number of at most 18 digits. And per id its
-    number, or -1."""
+    """For each record its ids as numbers, or None if one of them is not a number of at most 18 digits. And for each id
+    its number, or -1.
+    """
     width = ids.dtype.itemsize
     text = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     numbers = np.zeros(len(ids), np.int64)
@@ -297,7 +304,7 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_
             numbers *= 10
             numbers += digit
             continue
-        # Zero bytes fill up shorter ids.
+        # Shorter ids are padded with zero bytes.
         is_filler = column == 0
         sound &= is_digit | is_filler
         if is_padded:
@@ -321,7 +328,7 @@ def _id_runs(ids: NDArray[np.bytes_], starts: NDArray[np.int64]) -> tuple[list[_
 
 
 def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
-    """(ticker, number of its last row, its latest event time in ns) of each ticker of the rows."""
+    """(ticker, number of its last row, its latest event time in ns) for each ticker of the rows."""
     encoded = rows.column("ticker").combine_chunks().dictionary_encode()
     names: list[str] = encoded.dictionary.to_pylist()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
@@ -335,7 +342,7 @@ def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
 @dataclass(frozen=True, slots=True)
 class PeriodBars:
     """Bars of one period. `first`: the first revisions in order of time; `every`: all revisions in the order of the
-    bus, of which `returns` names those that are not newer than all before them of their ticker.
+    bus; `returns`: marks those that are not newer than all earlier ones of their ticker.
     """
 
     first: pa.Table
@@ -343,8 +350,9 @@ class PeriodBars:
     returns: NDArray[np.bool_]
 
     def runs(self, *, is_joint: bool) -> Iterator[pa.Table]:
-        """All revisions, cut before each that returns, so that what is evaluated together does not depend on how the
-        records are cut into micro-batches. `is_joint`: in one order for all tickers, else in one for each.
+        """All revisions, cut before each that returns to an earlier time, so that what is evaluated together does not
+        depend on how the records are cut into micro-batches. `is_joint`: in one order for all tickers, otherwise one
+        per ticker.
         """
         if not self.every.num_rows:
             return
@@ -366,7 +374,9 @@ class PeriodBars:
 
 @dataclass(slots=True)
 class BarIntake:
-    """`reached`: per period and ticker the open time (ns) of its newest bar; `next_row` numbers every revision."""
+    """Reads bars. `reached`: per period and ticker the open time (ns) of its newest bar; `next_row` numbers every
+    revision.
+    """
 
     next_row: int = 0
     reached: dict[int, dict[str, int]] = field(default_factory=dict)

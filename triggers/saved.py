@@ -1,4 +1,4 @@
-"""The state of one bus partition's triggers as named parts of bytes, and as one file of them."""
+"""The state of one bus partition's triggers as named parts of bytes, and as one file of all parts."""
 
 import io
 import json
@@ -14,7 +14,7 @@ __all__ = ["SavedRegistry", "archive_of", "parts_of", "read_meta", "written_meta
 
 
 class SavedRegistry:
-    """Writes a registry. What nothing changed is the same object as before."""
+    """Writes a registry. An unchanged part is the same object as before."""
 
     def __init__(self) -> None:
         self._written: tuple[int, bytes] | None = None
@@ -30,7 +30,7 @@ class SavedRegistry:
 
     @staticmethod
     def meta(registry: Registry) -> dict[str, Any]:
-        """What changes more often."""
+        """The part that changes most often."""
         histories = {trigger.trigger_id: own for trigger in registry.triggers.values() if (own := _history(trigger))}
         return {"next_shard": registry.next_shard, "histories": histories}
 
@@ -42,7 +42,7 @@ class SavedRegistry:
 
     @staticmethod
     def read_shards(parts: Mapping[str, bytes]) -> Iterable[tuple[int, Saved]]:
-        """`parts`: those of shards alone."""
+        """`parts`: only those of shards."""
         shards: dict[int, dict[str, bytes]] = {}
         for name, content in parts.items():
             of_shard, part = name.split("/", 1)
@@ -59,7 +59,7 @@ def archive_of(parts: Mapping[str, bytes]) -> bytes:
 
 
 def parts_of(archived: bytes) -> dict[str, bytes]:
-    """Raises ValueError for other bytes."""
+    """The named parts of such a file. Raises ValueError for invalid bytes."""
     try:
         with zipfile.ZipFile(io.BytesIO(archived)) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
@@ -76,7 +76,7 @@ def read_meta(written: bytes) -> dict[str, Any]:
 
 
 def _written(trigger: Trigger) -> list[Any]:
-    """What a registration alone decides."""
+    """The fields that depend only on the registration."""
     return [
         trigger.trigger_id, trigger.version, trigger.sql, trigger.parameters, trigger.tickers, trigger.ticks_from,
         trigger.bars_from, trigger.registered_ns, trigger.asked_ns, trigger.views,
@@ -105,7 +105,7 @@ def _read(written: list[list[Any]]) -> Iterator[Trigger]:
 
 
 def _history(trigger: Trigger) -> list[Any] | None:
-    """What has happened to it since; None for nothing."""
+    """What has happened to a trigger since its registration; None for nothing."""
     found = [trigger.reason, trigger.events, trigger.suppressed, trigger.fired, trigger.silent]
     return found if any(found) else None
 

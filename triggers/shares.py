@@ -1,7 +1,7 @@
-"""How much of a step each trigger of a partition may take: one that keeps taking more falls behind, alone.
+"""Limits how much of a step each trigger of a partition may take: one that keeps taking more falls behind, alone.
 
-A step's share is `TriggerRules.share_ns`, or more where the step brings many rows: all triggers lag then, and what they
-need together counts. It is measured in processor time, since a busy machine is not a trigger's fault.
+A step's share is `TriggerRules.share_ns`, or more if the step brings many rows: all triggers lag then, and their total
+matters. It is measured in processor time, because a busy machine is not a trigger's fault.
 """
 
 import time
@@ -16,9 +16,9 @@ from triggers.streams import Shard
 
 __all__ = ["Shares"]
 
-#: Processor time of a row that a trigger may always take: 50,000 rows a second.
+#: Processor time per row that a trigger may always take: 50,000 rows a second.
 _ROW_NS = 20_000
-#: Steps in a row past the share, so that one slow moment does not count.
+#: This many steps in succession must exceed the share, so that a single slow step does not count.
 _SLOW_STEPS = 2
 _MILLISECOND = 1_000_000
 
@@ -30,9 +30,10 @@ class _Spent:
 
 
 class Shares:
-    """`begin` each step, `spend` what streams take, hand out `turns` to those behind, then `settle`.
+    """Call `begin` for each step, `spend` for the work of each stream, `turns` for streams that are behind, then
+    `settle`.
 
-    `turn`: the number of the stream that had one last; part of the state, as are the backlogs.
+    `turn`: the number of the stream that had the last turn; it is part of the state, as are the backlogs.
     """
 
     def __init__(self, rules: TriggerRules, registry: Registry) -> None:
@@ -46,7 +47,7 @@ class Shares:
 
     @property
     def is_behind(self) -> bool:
-        """Whether rows wait that no further record is needed for."""
+        """Whether rows wait that can be processed without further records."""
         return any(True for _ in self._backlogs())
 
     def restore(self, turn: int) -> None:
@@ -54,7 +55,7 @@ class Shares:
         self._behind = {number for number, shard in self._registry.shards.items() if shard.backlog is not None}
 
     def begin(self, rows: int) -> None:
-        """A step that brings so many rows."""
+        """Begin a step with this many rows."""
         self._share_ns = max(self._rules.share_ns, rows * _ROW_NS)
         self._spent.clear()
 
@@ -63,15 +64,16 @@ class Shares:
         return time.thread_time_ns()
 
     def spend(self, number: int, shard: Shard, since: int) -> None:
-        """What a stream did with rows since `now` gave `since`; its state is written once in a step."""
+        """Count the work of a stream since `now` returned `since`; its state is written once per step."""
         if self._rules.share_ns:
             spent = self._spent.setdefault(number, _Spent(shard.save_ns))
             spent.nanoseconds += self.now() - since
             spent.rows += shard.rows_fed
 
     def turns(self) -> Iterator[tuple[int, Shard, int]]:
-        """The streams that are behind and how many rows each may take now, by what its rows cost before; all where
-        shares do not count."""
+        """The streams that are behind and how many rows each may take now, by the measured cost of its rows; all rows
+        if shares are not limited.
+        """
         waiting = sorted(self._backlogs(), key=lambda one: (one[0] <= self.turn, one[0]))
         left = float(self._share_ns)
         for place, (number, shard) in enumerate(waiting):
@@ -89,7 +91,9 @@ class Shares:
             yield number, shard, most
 
     def settle(self, clocks: Mapping[int, Clock], output: TriggerOutput) -> None:
-        """What the step cost decides how the next one goes. `clocks`: as they stand, per input."""
+        """Decide from the cost of this step which streams are behind in the next one. `clocks`: the current ones, by
+        input.
+        """
         for number, spent in self._spent.items():
             shard = self._registry.shards.get(number)
             if shard is None:
@@ -114,13 +118,13 @@ class Shares:
             self._behind.discard(number)
 
     def _fall_behind(self, number: int, shard: Shard, spent: _Spent, clocks: Mapping[int, Clock]) -> None:
-        """Triggers that share the stream are parted until the slow one is alone."""
+        """Split triggers that share the stream until the slow one is alone."""
         del self._slow[number]
         if len(shard.trigger_ids) > 1:
             parts = shard.split()
             self._registry.forget(number)
             for part in parts:
-                # What is left of the time is not known.
+                # How the cost divides between the two is not known.
                 self._slow[self._registry.keep(part)] = _SLOW_STEPS - 1
             return
         shard.fall_behind(spent.nanoseconds / max(1, spent.rows), clocks)
@@ -139,7 +143,7 @@ class Shares:
                     self._registry.suspend(self._registry.triggers[trigger_id], reason, output)
 
     def _backlogs(self) -> Iterator[tuple[int, Shard]]:
-        """With something in them."""
+        """The streams with a non-empty backlog."""
         shards = self._registry.shards
         for number in list(self._behind):
             shard = shards.get(number)

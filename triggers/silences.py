@@ -1,4 +1,4 @@
-"""Dead-man triggers: an event when nothing has come for too long, by the wall clock."""
+"""Dead-man triggers: an event when nothing has arrived for too long, by the wall clock."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ Arrivals = dict[int, dict[str, Arrival]]
 
 
 def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, *, now_ns: int) -> Iterable[Fired]:
-    """The events that are due, each silence once."""
+    """The silences that are due, each reported once."""
     for shard in registry.shards.values():
         silent_ns = shard.compiled.options.deadman_ns
         if not silent_ns:
@@ -42,7 +42,7 @@ def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, *, now
 
 
 def _said(trigger: Trigger, label: int, ticker: str, last: Arrival | None, now_ns: int) -> Iterable[Fired]:
-    """Nothing where it was said. `last`: None when nothing came since the registration."""
+    """Nothing if the silence was already reported. `last`: None if no row has arrived since the registration."""
     place = f"{label}/{ticker}"
     row = last.row if last is not None else NO_ROW
     if trigger.silent.get(place) == row:

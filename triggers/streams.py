@@ -1,5 +1,6 @@
-"""Running triggers that share a stream: those of one text over different tickers, also where their numbers differ. They
-cost what one costs."""
+"""Running triggers that share a stream: those with the same text over different tickers, even if their numbers differ.
+Together they cost about as much as one.
+"""
 
 import json
 import time
@@ -27,7 +28,7 @@ __all__ = ["Common", "Saved", "Shard", "Trigger"]
 
 _UNKNOWN = -(2**63)
 _PENDING = "pending"
-#: By name, in the order of the names.
+#: Parameters by name, sorted by name.
 Pairs = tuple[tuple[str, str], ...]
 #: A trigger's SQL, its parameters, and the views that it reads.
 Text = tuple[str, Pairs, Pairs]
@@ -35,11 +36,10 @@ Text = tuple[str, Pairs, Pairs]
 
 @dataclass(kw_only=True, slots=True)
 class Trigger:
-    """One registration. Rows numbered below `ticks_from`, `bars_from` and `events_from` came before it and do not exist
-    for it.
+    """One registration. Rows with numbers below `ticks_from`, `bars_from` and `events_from` precede it and are ignored.
 
-    `fired`: per input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
-    reported. `registered_ns`: when it began here, by the wall clock; `asked_ns`: when its owner asked for it.
+    `fired`: by input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
+    reported. `registered_ns`: when it began here (wall clock); `asked_ns`: when its owner requested it.
     """
 
     trigger_id: str
@@ -70,7 +70,7 @@ class Trigger:
         now_ns: int,
         events_from: int = 0,
     ) -> "Trigger":
-        """`tickers`: those of the registration that lie here."""
+        """`tickers`: those of the registration that are in this partition."""
         return cls(
             trigger_id=registration.trigger_id,
             version=registration.version,
@@ -96,8 +96,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What triggers must have in common to share a stream (`key`), and what one of them has of its own (`numbers`, in
-    the order of the slots)."""
+    """What triggers must have in common to share a stream (`key`), and the numbers in which they may differ (`numbers`,
+    in the order of the slots).
+    """
 
     key: str
     numbers: tuple[float | int, ...]
@@ -113,17 +114,18 @@ class Common:
         return cls(f"{lifted.key} {compiled.options}", lifted.values, compiled, text, lifted)
 
     def prepared(self) -> CompiledTrigger:
-        """With slots for the numbers."""
+        """The query with slots in place of the numbers."""
         if self.lifted is None:
             return self.compiled
         return replace(self.compiled, query=self.compiled.query.with_slots(self.lifted))
 
 
 class Shard:
-    """`owners`: ticker -> trigger id; a trigger over all tickers, or one whose rows are merged, has one alone.
+    """The stream of one or several triggers.
 
-    `key`: what its triggers have in common, `text` that of one of them. `numbers`: per ticker what they have not.
-    `streams`: per input (0 = ticks, else the period of the bars).
+    `owners`: from ticker to trigger id; a trigger over all tickers, or one that combines the rows of several, does not
+    share. `key`: what its triggers have in common; `text`: the text of one of them. `numbers`: the numbers in which
+    they differ, by ticker. `streams`: by input (0 = ticks, otherwise the period of the bars).
     """
 
     def __init__(self, compiled: CompiledTrigger, key: str, text: Text, *, sole: str = "") -> None:
@@ -142,15 +144,15 @@ class Shard:
         self._before = b""
         self._lookback: Lookback | None = None
         self._pending = b""
-        # Of a text that joins: the first row of each input.
+        # For a text that joins: the first row of each input.
         self._froms: dict[str, int] = {}
-        # Of a text over events: which it has taken.
+        # For a text over events: their order, and how far they were taken.
         is_merged, is_free = compiled.query.needs_merge, compiled.is_stateless
         self._order = EventOrder(is_merged, is_free) if compiled.is_on_events else None
         self._thresholds = thresholds_of(compiled)
-        #: Rows of a slow trigger, which has the stream alone; None for one that keeps pace.
+        #: Rows of a slow trigger, which does not share its stream; None if it keeps pace.
         self.backlog: Backlog | None = None
-        #: Of the last `feed`, and processor time of the last `save`.
+        #: Rows of the last `feed`, and processor time of the last `save`.
         self.rows_fed = 0
         self.save_ns = 0
 
@@ -186,7 +188,7 @@ class Shard:
         self._remove([ticker for ticker in trigger.tickers if self.owners.get(ticker) == trigger.trigger_id])
 
     def _remove(self, tickers: Iterable[str]) -> None:
-        """What a removed trigger has left of a ticker is not for the next one."""
+        """The next trigger on these tickers must not see the state of the removed one."""
         self._meta = None
         gone = list(tickers)
         for ticker in gone:
@@ -198,7 +200,7 @@ class Shard:
             self._saved.pop(label, None)
 
     def forget(self, label: int) -> None:
-        """Of bars whose period is no longer made."""
+        """Forget a period whose bars are no longer made."""
         for kept in (self.streams, self._saved, self._packed):
             kept.pop(label, None)
 
@@ -213,14 +215,14 @@ class Shard:
         return label != 0 and period in (0, label)
 
     def label_of(self, label: int) -> int:
-        """The input that results belong to which rows of `label` bring about."""
+        """The input that results belong to if rows of `label` cause them."""
         return self.compiled.labels[0] if self.compiled.labels else label
 
     def owner_of(self, ticker: str) -> str | None:
         return self.sole or self.owners.get(ticker)
 
     def is_concerned(self, moved: Moved) -> bool:
-        """A trigger whose rows decide alone has nothing to do without any."""
+        """Whether `moved` matters: a trigger whose rows decide alone does nothing without rows."""
         if not self.compiled.is_stateless:
             return True
         if self._every is not None:
@@ -228,9 +230,9 @@ class Shard:
         return bool(self._tickers(moved))
 
     def feed(self, label: int, moved: Moved, ages: Ages | None = None) -> tuple[Events, bool]:
-        """Results, and whether the stream had to give up partial matches. Raises what the trigger raises.
+        """Results, and whether the stream had to give up partial matches. Raises any error of the trigger.
 
-        `ages`: marks rows from before a registration that came after it; None when there are none.
+        `ages`: identifies rows from before a registration that arrived after it; None if there are none.
         """
         stream = self._stream(label)
         self._before = self._state(label) if len(self.trigger_ids) > 1 else b""
@@ -260,17 +262,17 @@ class Shard:
 
     @property
     def can_wait(self) -> bool:
-        """Rows that decide alone are not worth it, and events of triggers have an order of their own."""
+        """Rows that decide alone are too cheap to postpone, and events of triggers have their own order."""
         options = self.compiled.options
         return not (self.compiled.is_stateless or self.compiled.is_on_events or options.function is not None)
 
     def put_off(self, label: int, moved: Moved, *, ages: Ages | None, is_whole: bool) -> None:
-        """Into the backlog instead of `feed`. `is_whole`: the rows are to be fed together."""
+        """Postpone rows to the backlog instead of calling `feed`. `is_whole`: the rows must be fed together."""
         assert self.backlog is not None
         self.backlog.put(label, moved, self._rows(moved), ages=ages, is_whole=is_whole)
 
     def fall_behind(self, cost_ns: float, clocks: Mapping[int, Clock]) -> None:
-        """From now on rows are `put_off`. `cost_ns`: of a row; `clocks`: as they stand, per input."""
+        """From now on rows are postponed with `put_off`. `cost_ns`: per row; `clocks`: the current ones, by input."""
         own = None if self._every is not None else self.owners.keys()
         self.backlog = Backlog(
             cost_ns=cost_ns,
@@ -278,7 +280,7 @@ class Shard:
         )
 
     def feed_events(self, rows: pa.Table, now_ns: int) -> tuple[Events, bool] | None:
-        """`feed` with events of triggers, of a text over them; None where that changes nothing."""
+        """`feed` with events of triggers, for a text over them; None if they change nothing."""
         assert self._order is not None
         tickers = None if self._every is not None else self.owners
         taken = self._order.take(rows, now_ns, self.sole, named=self.compiled.sources, tickers=tickers)
@@ -292,12 +294,15 @@ class Shard:
         return events, stream.reports.dropped_starts > dropped
 
     def late_rows(self, label: int) -> Mapping[str, int]:
-        """By ticker the rows of the last `feed` that were behind rows of other tickers taken together with them."""
+        """Rows of the last `feed`, by ticker, that came too late because rows of other tickers had already been
+        released.
+        """
         return self._stream(label).late_rows
 
     def look_back(self, past: pa.Table, clocks: Mapping[int, Clock], delay_ns: int) -> None:
-        """Take the rows from before the first live one, in event order; what they bring about is not said. `clocks`: as
-        they stand, per input. Raises what the trigger raises."""
+        """Take the rows from before the first live one, in event order; results are discarded. `clocks`: the current
+        ones, by input. Raises any error of the trigger.
+        """
         assert self._lookback is not None
         self._meta = None
         column = "open_time" if self.compiled.is_on_bars else "ts_ns"
@@ -307,8 +312,9 @@ class Shard:
             stream.feed(rows, self._clock(label, clocks.get(label, Clock())))
 
     def split(self, label: int | None = None) -> list["Shard"]:
-        """Two shards with half of the triggers each, as they are; with `label` as they stood before the last `feed`,
-        which was of it."""
+        """Two shards with half of the triggers each. If `label` is given, their state is that before the last `feed`,
+        which was for this input.
+        """
         ids = self.trigger_ids
         halves = set(ids[: len(ids) // 2]), set(ids[len(ids) // 2 :])
         found = []
@@ -327,7 +333,7 @@ class Shard:
         return moved.of_tickers(self._tickers(moved))
 
     def _tickers(self, moved: Moved) -> list[str]:
-        """Own ones whose rows may make a difference."""
+        """Its own tickers whose rows may have an effect."""
         few, many = sorted((self.owners.keys(), moved.by_ticker.keys()), key=len)
         found = [ticker for ticker in few if ticker in many]
         for threshold in self._thresholds if self._lookback is None else ():
@@ -337,13 +343,13 @@ class Shard:
         return found
 
     def _clock(self, label: int, clock: Clock) -> Clock:
-        """Merged rows wait for their own tickers, also for those that have not come yet, and for no others."""
+        """Merged rows wait only for their own tickers, including those without rows so far."""
         if self._lookback is not None:
             clock = self._lookback.clock(label, clock, self.owners)
         if not self.compiled.query.needs_merge or self._every is not None:
             return clock
         known = self.owners.keys() & clock.watermarks.keys()
-        # Once every ticker that came has gone quiet, no ticker waits for one that never came.
+        # Once every ticker with rows has gone quiet, no ticker waits for one that never had any.
         closed = set(self.owners) if known and known <= clock.closed else self.owners.keys() & clock.closed
         return Clock({ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners}, closed)
 
@@ -367,14 +373,14 @@ class Shard:
     # -- state ----------------------------------------------------------------------------------------------------
 
     def _state(self, label: int) -> bytes:
-        """The snapshot, made again only after something changed."""
+        """The snapshot, taken again only after a change."""
         found = self._saved.get(label)
         if found is None:
             found = self._saved[label] = self.streams[label].snapshot()
         return found
 
     def save(self) -> dict[str, bytes]:
-        """`meta` and a part for each stream, those that did not change being the same as before."""
+        """`meta` and a part for each stream; unchanged parts are the same objects as before."""
         if self._meta is None:
             meta = {
                 "text": self.text,
@@ -404,7 +410,7 @@ class Shard:
         return found | (self.backlog.save() if self.backlog is not None else {})
 
     def costs(self) -> Iterator[records.TriggerCost]:
-        """Of each of its triggers, as of the last `save`: those that share a stream have equal parts."""
+        """The cost of each of its triggers as of the last `save`: triggers that share a stream have equal parts."""
         ids = self.trigger_ids
         streams = self.streams.values()
         whole = (
@@ -428,24 +434,27 @@ class Shard:
 
     @classmethod
     def load(cls, common: Common, saved: "Saved", common_of: Callable[[str], Common]) -> "Shard":
-        """`common`: of its text, compiled now; `common_of`: of the trigger with some id.
+        """`common`: for its text, compiled now; `common_of`: for the trigger with a given id.
 
-        Raises ValueError for a state of another version, and for triggers that this version keeps apart.
+        Raises ValueError for a state of another version, and if this version no longer lets its triggers share a
+        stream.
         """
         shard = cls(common.prepared(), common.key, common.text, sole=saved.sole)
         shard.owners = dict(saved.meta["owners"])
         if common.key == saved.meta["key"]:
             shard.numbers.update(saved.meta["numbers"])
         else:
-            # Another version took the numbers out in its own way.
+            # Another version may have lifted the numbers differently.
             own = {trigger_id: common_of(trigger_id) for trigger_id in saved.trigger_ids}
             if any(other.key != common.key for other in own.values()):
-                raise ValueError("triggers ran together that no longer do; register this one again")
+                raise ValueError(
+                    "this trigger shared its state with triggers that now run separately; register it again"
+                )
             shard.numbers.update({ticker: own[owner].numbers for ticker, owner in shard.owners.items()})
         shard._first = dict(saved.meta["first"])
         shard._every = saved.meta["every"]
         shard._froms = dict(saved.meta.get("froms", {}))
-        # States of older versions do not have it.
+        # Missing in states of older versions.
         if lookback := saved.meta.get("lookback"):
             shard._lookback = Lookback.load(lookback, saved.pending)
         if events := saved.meta.get("events"):
@@ -459,7 +468,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What `Shard.save` wrote. `states`: per label; `pending`: rows of a look-back."""
+    """The output of `Shard.save`. `states`: by label; `pending`: rows of a look-back."""
 
     meta: Mapping[str, Any]
     states: Mapping[int, bytes]
@@ -473,7 +482,7 @@ class Saved:
 
     @property
     def text(self) -> Text:
-        # States of older versions do not have views.
+        # States of older versions have no views.
         sql, parameters, views = (*self.meta["text"], [])[:3]
         return sql, _pairs(parameters), _pairs(views)
 

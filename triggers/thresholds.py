@@ -1,6 +1,6 @@
-"""Alerts on one number, such as `price > 70000`: which tickers of a micro-batch can meet theirs.
+"""Alerts on one number, such as `price > 70000`: finds the tickers of a micro-batch that can reach theirs.
 
-Ten thousand alerts on a hundred tickers are a hundred streams, each of which would otherwise compare every row again.
+Ten thousand alerts on a hundred tickers are a hundred streams, each of which would otherwise compare every row.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A column of the input that must be above (else below) the number in a slot, or at it."""
+    """A column of the input that must be above (or below) the number in a slot, or equal to it."""
 
     column: str
     slot: int
@@ -25,14 +25,16 @@ class Threshold:
     is_strict: bool
 
     def can_hold(self, least: float, most: float, number: float) -> bool:
-        """Of rows between these ends; NaN as an end says nothing, so that the rows have to be looked at."""
+        """Whether any row between these extremes can satisfy it. A NaN extreme is unknown, so the rows have to be
+        examined.
+        """
         if self.is_above:
             return not (most <= number if self.is_strict else most < number)
         return not (least >= number if self.is_strict else least > number)
 
 
 def thresholds_of(compiled: CompiledTrigger) -> tuple[Threshold, ...]:
-    """All must hold of a row of a result. Of texts that look at one row alone."""
+    """Thresholds that every row of a result satisfies, for texts that look at one row alone."""
     if not compiled.is_stateless:
         return ()
     filters = (node for node in compiled.query.nodes if isinstance(node, Filter) and isinstance(node.inner, Scan))

@@ -1,4 +1,4 @@
-"""What a registered view asks for: its text checked against the real inputs."""
+"""Checks a registered view's text against the real inputs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ _BEFORE_TABLES = ("FROM", "JOIN", "TABLE", ",")
 
 @dataclass(frozen=True, slots=True)
 class CheckedView:
-    """A sound view. `columns`: with the Flink SQL names of their types. `reads`: the views that it reads, those that
-    they read included."""
+    """A valid view. `columns`: with the Flink SQL names of their types. `reads`: the views that it reads, directly or
+    through other views.
+    """
 
     columns: tuple[tuple[str, str], ...]
     reads: tuple[str, ...]
@@ -26,14 +27,16 @@ class CheckedView:
 
 
 def check_view(name: str, views: Mapping[str, str]) -> CheckedView:
-    """`views`: the texts of all that there are, this one included. Raises TriggerRejected."""
+    """`views`: the texts of all views, including this one. Raises TriggerRejected."""
     compiled = compile_view(name, {table: source.schema for table, source in LIVE_INPUTS.items()}, views)
     columns = tuple((column, flink_name(kind)) for column, kind in compiled.columns)
     return CheckedView(columns, compiled.views, (*compiled.warnings, *_on_streams(name, views)))
 
 
 def may_read_views(sql: str) -> bool:
-    """Whether a name other than an input's is where a table may be; FALSE for a text that cannot be read."""
+    """Whether the text uses, where a table may be, a name other than an input's; False for a text that cannot be
+    parsed.
+    """
     try:
         tokens = tokenize(sql, Limits())
     except TriggerRejected:
@@ -50,5 +53,5 @@ def _on_streams(name: str, views: Mapping[str, str]) -> tuple[str, ...]:
     try:
         compile_stream(f'SELECT * FROM "{name}"', LIVE_INPUTS, views=views, partitions_close=True)
     except TriggerRejected as error:
-        return (f"a trigger that selects from it as it is would be refused: {error.message}",)
+        return (f"a trigger that selects from it without changes would be rejected: {error.message}",)
     return ()

@@ -78,7 +78,7 @@ def test_bounds_of_a_pattern_are_named() -> None:
 
 
 def test_each_kind_of_text_has_its_steps() -> None:
-    assert plan("price > 3").fires == ("Each row decides alone, when it comes, however old it is.",)
+    assert plan("price > 3").fires == ("Each row decides alone, on arrival, however old it is.",)
     assert plan("close > 3", period_seconds="300").reads == ("ohlc: bars of 5m",)
     by_time = "PARTITION BY ticker ORDER BY ts"
     mean = f"AVG(price) OVER ({by_time} ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"

@@ -1,1 +1,1 @@
-"""External functions of Kapacitor's UDF protocol, run by us in the daemon's place."""
+"""External functions that speak Kapacitor's UDF protocol; the platform takes the daemon's role."""

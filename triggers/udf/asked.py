@@ -1,7 +1,7 @@
-"""Which function a trigger names, and with which options: its parameters `udf` and `udf.OPTION`.
+"""The function that a trigger names, and its options: the parameters `udf` and `udf.OPTION`.
 
-The value of `udf.OPTION` is the arguments of a call as literals, as in SQL: `'text'`, `3`, `3.0`, `TRUE`,
-`INTERVAL '10' SECOND`; `,` between them, `;` between calls of the same option. No text is a call without arguments.
+The value of `udf.OPTION` is the arguments of a call as literals, as in SQL: `'text'`, `3`, `3.0`, `TRUE`, `INTERVAL
+'10' SECOND`; `,` separates them, `;` separates calls of the same option. An empty value is a call without arguments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _HINT = "literals are 'text', 3, 3.0, TRUE and INTERVAL '10' SECOND, with , betw
 
 @dataclass(frozen=True, slots=True)
 class FunctionAsked:
-    """`parameters`: those that say it."""
+    """`parameters`: those that specify the function."""
 
     name: str
     calls: tuple[Call, ...]
@@ -31,7 +31,7 @@ class FunctionAsked:
 
     @classmethod
     def of(cls, parameters: Mapping[str, str]) -> "FunctionAsked | None":
-        """None for a trigger that names no function. Raises TriggerRejected for options that are not literals."""
+        """None if the trigger names no function. Raises TriggerRejected for options that are not literals."""
         name = parameters.get(_NAME)
         if name is None:
             return None
@@ -76,7 +76,7 @@ def _value(key: str, tokens: Sequence[Token]) -> Value:
         case [(TokenKind.NUMBER, digits)]:
             if not digits.isdigit():
                 return sign * float(digits)
-            # Of absurdly many digits Python makes no number.
+            # Python refuses to convert a number with an absurd number of digits.
             return _whole(key, sign * int(digits[:40]))
         case [(TokenKind.NAME, word), (TokenKind.STRING, text), (TokenKind.NAME, unit)] if (
             sign > 0 and word.upper() == "INTERVAL" and unit.upper() in _UNITS

@@ -1,8 +1,9 @@
-"""A function that runs on: micro-batches in, outputs and the state after them out, restarted when it fails.
+"""Keeps a function running: takes micro-batches, returns outputs and the state after them, and restarts it when it
+fails.
 
-The caller keeps the state with its own checkpoint and numbers its batches. What fails inside of one is done again by a
-new use, from the state before it, so that a batch has its outputs once or not at all. A batch that the caller does
-again, here or after a restart, is recognised by its number, and begins from the state that the caller has kept.
+The caller keeps the state with its own checkpoint and numbers its batches. A batch that fails is repeated by a new use
+of the function, from the state before it, so that a batch has its outputs once or not at all. A batch that the caller
+repeats, here or after a restart, is recognised by its number, and begins from the state that the caller kept.
 """
 
 import time
@@ -22,8 +23,8 @@ __all__ = ["ATTEMPTS", "BatchOutcome", "HostCounts", "HostedFunction"]
 
 log = get_logger()
 ATTEMPTS = 5
-#: Lines of a function's log that are passed on: so many at once, and so many more each second. A chatty function must
-#: not push the driver's own errors out of the log.
+#: How many lines of a function's log are passed on at once, and how many more each second. A verbose function must not
+#: push the driver's own errors out of the log.
 LOG_BURST, LOG_PER_SECOND = 200, 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class HostCounts:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """`state`: after the batch, for the next one; empty for a function that has none."""
+    """`state`: after the batch, for the next one; empty for a function without state."""
 
     outputs: Sequence[Output]
     state: bytes
@@ -52,9 +53,9 @@ class BatchOutcome:
 
 @dataclass(kw_only=True, slots=True)
 class HostedFunction:
-    """Function `name` of the operator's settings, with the options of one trigger. For one thread.
+    """The function `name` of the operator's settings, with the options of one trigger. Not thread-safe.
 
-    `pause`: how to wait between attempts.
+    `pause`: waits between attempts.
     """
 
     name: str
@@ -74,9 +75,9 @@ class HostedFunction:
     _log_is_cut: bool = False
 
     def check(self) -> InfoResponse:
-        """What the function says of itself, with the options checked against it; asked once.
+        """The function's description of itself, with the options checked against it; requested once.
 
-        Raises UdfRefused for options that it does not take, UdfFailed when it cannot be asked.
+        Raises UdfRefused for options that it does not accept, UdfFailed if it does not answer.
         """
         if self._info is None:
             info = ask_info(self.settings, self._log)
@@ -85,30 +86,31 @@ class HostedFunction:
         return self._info
 
     def wants(self) -> EdgeType:
-        """The edge that `run` must be given requests of. Raises as `run` does."""
+        """The edge type of the requests that `run` must be given. Raises the same errors as `run`."""
         return self._tried(lambda: self.check().wants)
 
     def run(self, number: int, requests: Sequence[Request], before: bytes) -> BatchOutcome:
-        """Batch `number`: `requests` are its points, or begins, points and ends, in their order; `before`: the state
-        after the batch in front of it, empty at the very begin.
+        """Run batch `number`. `requests`: its points, or begins, points and ends, in order; `before`: the state after
+        the previous batch, empty for the first.
 
-        Raises UdfRefused for options that the function does not take, and UdfFailed when the last attempt failed, or
-        when it hung: the batch may be run again.
+        Raises UdfRefused for options that the function does not accept, and UdfFailed if the last attempt failed or the
+        function hung; the batch may be run again.
         """
         return self._tried(lambda: self._run(number, requests, before), number)
 
     def close(self) -> None:
-        """Ends the function politely; its last words belong to no batch and are dropped. The next `run` starts
-        afresh."""
+        """End the function politely. Its last output belongs to no batch and is dropped. The next `run` starts it
+        afresh.
+        """
         use, self._use, self._at = self._use, None, None
         if use is not None:
             use.stop()
             self.counts.unasked += use.unasked
 
     def _tried(self, work: Callable[[], T], number: int | None = None) -> T:
-        """`work`, again where it fails with UdfFailed, for as long as a function may be silent."""
+        """Do `work`, and retry it after UdfFailed for as long as a function may be silent."""
         for attempt in tenacity.Retrying(
-            # All triggers wait meanwhile. One that hung has used up its time with the first attempt.
+            # All triggers wait meanwhile. A function that hung has used up its time with the first attempt.
             stop=tenacity.stop_after_attempt(self.attempts) | tenacity.stop_after_delay(self.settings.timeout_seconds),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
             retry=tenacity.retry_if_exception_type(UdfFailed),
@@ -148,7 +150,8 @@ class HostedFunction:
             try:
                 self._use.restore(state)
             except StateRefused as error:
-                # As after a change of its code; it would be refused each time, and the trigger never run again.
+                # For example after a change of its code. It would refuse the state every time, and the trigger would
+                # never run again.
                 self.counts.states_refused += 1
                 log.warning("udf_state_refused", udf=self.name, task=self.task_id, reason=str(error))
                 self._drop()

@@ -1,4 +1,4 @@
-"""The operator's functions as those see them who check triggers."""
+"""The operator's functions, for those who check triggers."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,14 +14,13 @@ from triggers.udf.use import UdfFailed, ask_info
 __all__ = ["KnownFunctions", "function_named"]
 
 log = get_logger()
-#: What a function says of itself, or that it says nothing, holds for this long: a client that registers one trigger
-#: after
-#: the other must not have a process started, or a hanging one waited for, each time.
+#: A function's description, or its failure to give one, is cached for this long: a client that registers many triggers
+#: must not have a process started, or a hanging one waited for, each time.
 _KEEP_SECONDS, _KEEP_FAILED_SECONDS = 60.0, 15.0
 
 
 def function_named(functions: Mapping[str, KapacitorFunctionSettings], name: str) -> KapacitorFunctionSettings:
-    """Raises UdfRefused for a name that the operator's settings do not have."""
+    """Raises UdfRefused for a name that is not in the operator's settings."""
     try:
         return functions[name]
     except KeyError:
@@ -31,15 +30,15 @@ def function_named(functions: Mapping[str, KapacitorFunctionSettings], name: str
 
 @dataclass(slots=True)
 class KnownFunctions:
-    """For one thread. `clock`: monotonic seconds."""
+    """Caches functions' descriptions. Not thread-safe. `clock`: monotonic seconds."""
 
     functions: Mapping[str, KapacitorFunctionSettings] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     _told: dict[str, tuple[float, InfoResponse | str]] = field(default_factory=dict)
 
     def check(self, asked: FunctionAsked) -> None:
-        """Raises UdfRefused for a function that does not exist and options that it does not take; UdfFailed when it
-        cannot be asked now.
+        """Raises UdfRefused for an unknown function and for options that it does not accept; UdfFailed if it does not
+        answer now.
         """
         settings = function_named(self.functions, asked.name)
         until, told = self._told.get(asked.name, (0.0, ""))
@@ -48,7 +47,7 @@ class KnownFunctions:
             keep = _KEEP_FAILED_SECONDS if isinstance(told, str) else _KEEP_SECONDS
             self._told[asked.name] = self.clock() + keep, told
         if isinstance(told, str):
-            raise UdfFailed(f"the function {asked.name} cannot be asked what it is: {told}")
+            raise UdfFailed(f"the function {asked.name} does not answer: {told}")
         try:
             checked_options(told, asked.calls)
         except UdfRefused as error:

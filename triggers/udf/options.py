@@ -1,4 +1,4 @@
-"""Options of a function, checked against what it says of itself before it is started, as the daemon does."""
+"""Checks options of a function against its own description before it is started, as the daemon does."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ __all__ = ["Call", "Duration", "UdfRefused", "checked_options"]
 
 
 class UdfRefused(CandlewrightError):
-    """The function cannot be used as asked; asking again changes nothing."""
+    """The function cannot be used this way; retrying is useless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Duration:
 
 
 Value = bool | int | float | str | Duration
-#: The name of an option and the arguments of one call of it.
+#: The name of an option and the arguments of one call.
 Call = tuple[str, Sequence[Value]]
 
 

@@ -1,4 +1,4 @@
-"""The other side of a function: a process of ours, or a connection to a server on a unix socket."""
+"""The other side of a function: a process that is started here, or a connection to a server on a unix socket."""
 
 import contextlib
 import os
@@ -23,33 +23,33 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 class Peer(Protocol):
     def read(self, size: int) -> bytes:
-        """Up to so many bytes, as soon as there are any; none at the end."""
+        """Read up to this many bytes, as soon as there are any; b"" at the end."""
         ...
 
     def write(self, data: bytes) -> None:
-        """All of it; blocks while the other side does not read. Raises OSError when it has gone."""
+        """Write all of it; blocks while the other side does not read. Raises OSError if the other side has gone."""
         ...
 
     def end_input(self) -> None:
-        """Nothing more will be written: the polite end."""
+        """End the input, which is the polite way to end the function."""
         ...
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether the other side has gone within that time."""
+        """Whether the other side ended within that time."""
         ...
 
     def kill(self) -> None:
-        """Ends it, and reads and writes of other threads that are under way."""
+        """End the other side, and any reads and writes of other threads in progress."""
         ...
 
     def close(self) -> None:
-        """After `kill`, when no thread reads or writes any more."""
+        """Call after `kill`, once no thread reads or writes any more."""
         ...
 
 
 def open_peer(settings: KapacitorFunctionSettings, log_line: LogLine) -> Peer:
-    """`log_line`: called for each line of a process's log, from a thread. Raises OSError when it cannot be started or
-    reached within its timeout.
+    """`log_line`: called from a thread for each line of a process's log. Raises OSError if the function cannot be
+    started, or reached within its timeout.
     """
     return _Process(settings, log_line) if settings.prog else _Connection(settings.socket, settings.timeout_seconds)
 
@@ -57,7 +57,7 @@ def open_peer(settings: KapacitorFunctionSettings, log_line: LogLine) -> Peer:
 class _Process:
     def __init__(self, settings: KapacitorFunctionSettings, log_line: LogLine) -> None:
         pipe = subprocess.PIPE
-        # A session of its own, so that what it starts ends with it.
+        # A separate session, so that its child processes end with it.
         self._process = subprocess.Popen(
             [settings.prog, *settings.args],
             env={**os.environ, **settings.env},
@@ -96,7 +96,7 @@ class _Process:
         return True
 
     def kill(self) -> None:
-        # Once: later the number may be another's.
+        # Only once: the number may later belong to another process.
         if self._kill_once.acquire(blocking=False):
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -109,7 +109,9 @@ class _Process:
                 pipe.close()
 
     def _drain_log(self, log_line: LogLine) -> None:
-        """Always read on: a process whose log is full hangs. Of a long line only the beginning is passed on."""
+        """Always keep reading, because a process whose log is full hangs. Only the beginning of a long line is passed
+        on.
+        """
         line, length = bytearray(), 0
         while True:
             try:
@@ -164,7 +166,7 @@ class _Connection:
 
 
 def _dialled(path: str, timeout_seconds: float) -> socket.socket:
-    """With growing pauses: a server that restarts is back soon."""
+    """Retries with growing pauses, because a server that restarts is back soon."""
     end, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE
     while True:
         found = socket.socket(socket.AF_UNIX)

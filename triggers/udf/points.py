@@ -11,15 +11,13 @@ from protobuf.udf_superset_pb2 import Point, Request
 __all__ = ["TICKER", "Value", "batch_requests", "field_values", "group_id", "plain", "point_request", "put_field"]
 
 Value = bool | int | float | str
-#: The tag that rows of a trigger are grouped by.
+#: The tag by which rows of a trigger are grouped.
 TICKER = "ticker"
 _INT64 = 1 << 63
 
 
 def group_id(name: str, dimensions: Sequence[str], tags: Mapping[str, str], *, by_name: bool = False) -> str:
-    """The id of a group as the daemon writes it: the tags that it is made by, in their order, after the name where it
-    is made by that as well.
-    """
+    """The id of a group as the daemon writes it: its tags in order, after the name if the group is by name too."""
     told = ",".join(f"{dimension}={tags.get(dimension, '')}" for dimension in dimensions)
     return f"{name}\n{told}" if by_name else told
 
@@ -33,7 +31,7 @@ def point_request(
     fields: Mapping[str, Value | None],
     by_name: bool = False,
 ) -> Request:
-    """A point of a stream. Fields that are NULL or no number are left out: the protocol has no place for them."""
+    """A point of a stream. Fields that are NULL or NaN are left out, because the protocol cannot represent them."""
     request = Request()
     point = request.point
     point.time, point.name, point.byName = time_ns, name, by_name
@@ -46,8 +44,8 @@ def point_request(
 
 
 def batch_requests(points: Sequence[Point], end_ns: int) -> list[Request]:
-    """Points of a stream, of one name, as a closed batch: begin, points and end. Its group is that of the tags that all
-    of them share.
+    """Points of a stream with the same name, as a closed batch: begin, points and end. Its group is that of the tags
+    that all of them share.
     """
     if not points:
         return []
@@ -62,7 +60,7 @@ def batch_requests(points: Sequence[Point], end_ns: int) -> list[Request]:
     found = [begin]
     for point in points:
         inner = Request(point=point)
-        # Said by begin and end.
+        # Already in begin and end.
         for said in ("name", "database", "retentionPolicy", "dimensions", "byName"):
             inner.point.ClearField(said)
         inner.point.group = group
@@ -71,7 +69,7 @@ def batch_requests(points: Sequence[Point], end_ns: int) -> list[Request]:
 
 
 def put_field(point: Point, name: str, value: Any) -> bool:
-    """Whether `value` is one that a field can hold."""
+    """Put `value` into the map of its type; returns False if a field cannot hold it."""
     if isinstance(value, bool):
         point.fieldsBool[name] = value
     elif isinstance(value, int) and -_INT64 <= value < _INT64:
@@ -86,7 +84,7 @@ def put_field(point: Point, name: str, value: Any) -> bool:
 
 
 def field_values(point: Point) -> dict[str, Value]:
-    """Of a name in two maps the value that the daemon would take."""
+    """If a name is in two maps, the value is the one that the daemon would take."""
     values: dict[str, Value] = dict(point.fieldsString)
     return values | dict(point.fieldsInt) | dict(point.fieldsDouble) | dict(point.fieldsBool)
 

@@ -1,4 +1,4 @@
-"""Result rows of a trigger as the points that its function takes, and the points that come back as its events."""
+"""Result rows of a trigger as the points that its function takes, and the returned points as its events."""
 
 import json
 import math
@@ -20,15 +20,15 @@ from triggers.udf.use import Output
 
 __all__ = ["FunctionInput", "chunks_of", "fired_by", "frames_of"]
 
-#: Requests that exist at a time: after an outage a micro-batch may have a million rows.
+#: How many requests exist at a time: after an outage, a micro-batch may have a million rows.
 CHUNK = 50_000
 _LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionInput:
-    """What a micro-batch has for the function of one trigger. `parameters`: that name it; none says that the trigger
-    has ended. `frames`: see `frames_of`.
+    """The input of one trigger's function in a micro-batch. `parameters`: those that name the function; empty if the
+    trigger has ended. `frames`: see `frames_of`.
     """
 
     trigger_id: str
@@ -41,7 +41,7 @@ class FunctionInput:
         return not self.parameters
 
     def content(self) -> bytes:
-        """`parameters` and `frames`."""
+        """`parameters` and `frames`, serialised."""
         head = json.dumps(dict(self.parameters)).encode()
         return _LENGTH.pack(len(head)) + head + self.frames
 
@@ -53,7 +53,9 @@ class FunctionInput:
 
 
 def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str) -> bytes:
-    """A frame for each row, a point named `name` in the group of its ticker; behind the rows of each event an `end`."""
+    """A frame for each row, which is a point named `name` in the group of its ticker; the rows of each event are
+    followed by an `end`.
+    """
     cells = [(column, plain(events.table.column(place))) for place, (column, _) in enumerate(columns)]
     ends = set((Matches.of(events).ends - 1).tolist())
     found = []
@@ -69,8 +71,8 @@ def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str)
 
 
 def chunks_of(inputs: Iterable[FunctionInput], wants: EdgeType, size: int = CHUNK) -> Iterator[list[Request]]:
-    """Some `size` requests at a time, as the function wants them: points of a stream, in a chunk by their times (those
-    of late trades and of several partitions too), or each event a batch.
+    """About `size` requests at a time, as the function takes them: points of a stream, sorted by time within a chunk
+    (including those of late trades and of several partitions), or each event as a batch.
     """
     requests = (request for one in inputs for request in _read(one.frames))
     if wants == EdgeType.STREAM:
@@ -99,8 +101,8 @@ def _read(frames: bytes) -> Iterable[Request]:
 
 
 def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, *, batch: str) -> list[Fired]:
-    """An event for each point, or each batch of points. `batch`: what distinguishes these outputs from every other
-    one of the trigger; the place among them distinguishes an event from the others.
+    """One event for each point, or for each batch of points. `batch`: distinguishes these outputs from every other
+    output of the trigger; the index among them distinguishes each event from the others.
     """
     found = []
     for place, output in enumerate(outputs):
@@ -110,7 +112,7 @@ def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, *, batch:
         columns = _columns_of(rows)
         cells = [b"".join(_cell(row.get(name), kind) for name, kind in columns.items()) for row in rows]
         tags = output.points[-1].tags if output.end is None else output.end.tags
-        # As for the daemon a batch has the time of its end, where the function says it.
+        # As for the daemon, a batch has the time of its end if the function sets it.
         said = output.end.tmax if output.end is not None else 0
         time_ns = said or max(point.time for point in output.points)
         told, schema = point_event(f"{batch}, {place}", tags.get(TICKER, ""), time_ns, columns=columns, rows=cells)
@@ -119,7 +121,7 @@ def fired_by(outputs: Iterable[Output], trigger_id: str, version: int, *, batch:
 
 
 def _row_of(point: Point, output: Output) -> dict[str, tuple[str, Value]]:
-    """By name the kind and value of time, tags and fields; a field hides a tag of its name."""
+    """Kind and value of the time, tags and fields by name; a field hides a tag with the same name."""
     row: dict[str, tuple[str, Value]] = {"time": ("TIMESTAMP_LTZ(9)", point.time)}
     for tags in (output.end.tags if output.end is not None else {}, point.tags):
         row |= {name: ("STRING", value) for name, value in sorted(tags.items())}
@@ -127,7 +129,7 @@ def _row_of(point: Point, output: Output) -> dict[str, tuple[str, Value]]:
 
 
 def _columns_of(rows: Sequence[Mapping[str, tuple[str, Value]]]) -> dict[str, str]:
-    """Name and type; values of several types are texts, integers among doubles doubles."""
+    """Names and types; values of several types become text, integers among doubles become doubles."""
     kinds: dict[str, str] = {}
     for row in rows:
         for name, (kind, _) in row.items():
@@ -148,7 +150,7 @@ def _cell(told: tuple[str, Value] | None, kind: str) -> bytes:
         return value_columns.NULL
     value = told[1]
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON, and SQL as triggers have it, know no such number.
+        # Neither JSON nor SQL has such a number.
         return value_columns.NULL
     if kind == "BOOLEAN":
         return value_columns.booleans(np.array([value]))[0]

@@ -1,7 +1,8 @@
 """One use of a function: started, initialised, fed, asked for its state, ended.
 
-Reading, writing and keepalives have a thread each, so that neither side ever waits for the other's pipe. Whatever the
-function does wrong, silence and nonsense included, ends this use with UdfFailed, and nothing else.
+Reading, writing and keepalives have one thread each, so that neither side ever waits for the other's pipe. Any
+misbehaviour of the function, including silence and invalid output, ends this use with UdfFailed and affects nothing
+else.
 """
 
 import contextlib
@@ -22,32 +23,32 @@ from triggers.udf.peer import LogLine, Peer, open_peer
 
 __all__ = ["Output", "StateRefused", "UdfFailed", "Use", "ask_info"]
 
-#: What is held of one function's output until it is taken.
+#: The most output of a function that is held until it is taken.
 MAX_OUTPUT_POINTS = 1_000_000
 MAX_OUTPUT_BYTES = 512 << 20
-#: How long an answer may take of a function that works: one that neither takes input nor puts anything out for its
-#: timeout hangs, whether it answers keepalives or not.
+#: How long a working function may take to answer. A function that neither takes input nor emits output during its
+#: timeout hangs, even if it answers keepalives.
 ANSWER_SECONDS = 60.0
-#: Of one write, so that it is seen that the function keeps reading.
+#: The most bytes per write, so that the function's progress in reading is visible.
 _WRITE_BYTES = 64 << 10
-#: Bytes that wait for the function to read them; who sends more waits too.
+#: The most bytes that wait for the function to read them; beyond that, the sender waits.
 _WAITING_BYTES = 8 << 20
 _ASKED = ("info", "init", "snapshot", "restore")
 
 
 class UdfFailed(CandlewrightError):
-    """This use has ended; another one may go on from its last state."""
+    """This use has ended; another one may continue from its last state."""
 
     retryable = True
 
 
 class StateRefused(UdfFailed):
-    """The function does not take the state that it gave before."""
+    """The function does not accept the state that it returned before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A point of a stream, or with `begin` and `end` a batch."""
+    """A point of a stream, or a batch if it has `begin` and `end`."""
 
     points: Sequence[Point]
     begin: BeginBatch | None = None
@@ -55,7 +56,9 @@ class Output:
 
 
 def ask_info(settings: KapacitorFunctionSettings, log_line: LogLine) -> InfoResponse:
-    """What a function says of itself, by a use of its own, as the daemon asks at its start. Raises UdfFailed."""
+    """A function's description of itself, from a separate use, as the daemon requests it at its start. Raises
+    UdfFailed.
+    """
     use = Use(settings, EdgeType.STREAM, log_line)
     try:
         # A client waits for the answer.
@@ -65,8 +68,8 @@ def ask_info(settings: KapacitorFunctionSettings, log_line: LogLine) -> InfoResp
 
 
 class Use:
-    """Methods are for one thread. `provides`: the edge that its output must be of. Raises UdfFailed where it cannot be
-    started.
+    """Call the methods from one thread. `provides`: the edge type that its output must have. Raises UdfFailed if it
+    cannot be started.
     """
 
     def __init__(self, settings: KapacitorFunctionSettings, provides: EdgeType, log_line: LogLine) -> None:
@@ -79,9 +82,9 @@ class Use:
         self._changed = threading.Condition()
         self._failure = ""
         self._is_stopping = False
-        #: Of any response, and of a sign of work.
+        #: Time of the last response, and of the last sign of work.
         self._heard_at = self._moved_at = time.monotonic()
-        #: Sent, answered, and the newest time that an answer has echoed.
+        #: Keepalives sent, keepalives answered, and the newest time that an answer has echoed.
         self._keepalives, self._echoes, self._echoed = 0, 0, 0
         self._asked: str = ""
         self._answer: Response | None = None
@@ -92,10 +95,10 @@ class Use:
         self._outputs: list[Output] = []
         self._output_points = self._output_bytes = 0
         self._batch: tuple[BeginBatch, list[Point]] | None = None
-        #: Unsolicited answers.
+        #: The number of unsolicited answers.
         self.unasked = 0
-        #: Of the last snapshot that came. An unsolicited one may come between a request and its answer: then the
-        #: answer is the later one.
+        #: The last snapshot received. An unsolicited one may arrive between a request and its answer; the later one is
+        #: the answer.
         self.newest_state = b""
         loops = (self._read, self._write, self._keep_alive)
         self._threads = [start_thread(f"udf{loop.__name__}", loop, on_failure=self._broke) for loop in loops]
@@ -108,7 +111,7 @@ class Use:
     # -- what the owner asks for
 
     def init(self, options: Sequence[Option], task_id: str, node_id: str) -> None:
-        """Raises UdfRefused where the function does not accept them."""
+        """Raises UdfRefused if the function does not accept the options."""
         request = Request()
         request.init.options.extend(options)
         request.init.taskID, request.init.nodeID = task_id, node_id
@@ -125,14 +128,14 @@ class Use:
             raise StateRefused(f"the function refuses its state: {answer.error}")
 
     def send(self, requests: Sequence[Request]) -> None:
-        """Waits while much is not yet read by the function."""
+        """Blocks while the function has too much input to read."""
         with self._changed:
             self._moved_at = time.monotonic()
         for request in requests:
             self._put(udf_frames.encode(request))
 
     def ask(self, kind: str, request: Request, within_seconds: float = ANSWER_SECONDS) -> Response:
-        """Its answer, behind everything that was sent before."""
+        """The answer to `request`, which comes after everything sent before has been processed."""
         getattr(request, kind).SetInParent()
         with self._changed:
             self._asked, self._answer = kind, None
@@ -145,13 +148,13 @@ class Use:
             return answer
 
     def settle(self) -> None:
-        """One more keepalive there and back, and the function's own time to settle: what it emits in threads of its
-        own comes a little behind its answers.
+        """One more keepalive round trip, plus the function's own settling time: output from its own threads arrives
+        shortly after its answers.
         """
         number, time_ns = self._send_keepalive()
         with self._changed:
             self._moved_at = time.monotonic()
-            # Some answer with a time of their own.
+            # Some functions answer with their own time.
             self._wait_for(lambda: self._echoed >= time_ns or self._echoes >= number, "keepalive")
             if self._settings.settle_seconds:
                 end = time.monotonic() + self._settings.settle_seconds
@@ -160,14 +163,14 @@ class Use:
             self._check()
 
     def take_outputs(self) -> list[Output]:
-        """What has come since the last call."""
+        """The outputs since the last call."""
         with self._changed:
             outputs, self._outputs = self._outputs, []
             self._output_points = self._output_bytes = 0
             return outputs
 
     def stop(self) -> list[Output]:
-        """The polite end: the input is closed, and what still comes is given out; killed after twice the timeout."""
+        """End politely: close the input and return the remaining outputs; killed after twice the timeout."""
         with self._changed:
             self._is_stopping = self._ends_input = True
             self._changed.notify_all()
@@ -222,7 +225,7 @@ class Use:
                     piece = data[start : start + _WRITE_BYTES]
                     self._peer.write(piece)
                     with self._changed:
-                        # Keepalives are read by those that hang, too.
+                        # Even a hanging function reads keepalives.
                         self._moved_at = time.monotonic() if is_work else self._moved_at
                         self._waiting_bytes -= len(piece)
                         self._changed.notify_all()
@@ -272,7 +275,7 @@ class Use:
         elif kind in ("begin", "end"):
             self._hear_edge(response, kind)
         else:
-            raise UdfFailed("it sent a response with nothing in it")
+            raise UdfFailed("it sent an empty response")
 
     def _hear_point(self, point: Point) -> None:
         self._output_points += 1
@@ -282,7 +285,7 @@ class Use:
         if self._batch is not None:
             self._batch[1].append(point)
         elif self._provides == EdgeType.BATCH:
-            raise UdfFailed("it sent a point outside of a batch")
+            raise UdfFailed("it sent a point outside a batch")
         else:
             self._outputs.append(Output([point]))
 
@@ -291,7 +294,7 @@ class Use:
             raise UdfFailed(f"it sent the {kind} of a batch, and provides a stream")
         if kind == "begin":
             if self._batch is not None:
-                raise UdfFailed("it began a batch inside of another")
+                raise UdfFailed("it began a batch inside another one")
             if not 0 <= response.begin.size <= MAX_OUTPUT_POINTS:
                 raise UdfFailed(f"it began a batch of {response.begin.size} points")
             self._batch = (response.begin, [])
@@ -312,7 +315,7 @@ class Use:
             self._wait_for_work(left)
 
     def _wait_for_work(self, left: float) -> None:
-        """For news, `left` seconds at most. Raises UdfFailed for a function that does nothing any more."""
+        """Wait for news, at most `left` seconds. Raises UdfFailed for a function that has stopped working."""
         timeout = self._settings.timeout_seconds
         idle_left = self._moved_at + timeout - time.monotonic()
         if idle_left <= 0:
@@ -340,7 +343,7 @@ class Use:
             self._changed.notify_all()
 
     def _send_keepalive(self) -> tuple[int, int]:
-        """Its number and time."""
+        """Returns its number and time."""
         request = Request()
         with self._changed:
             self._keepalives += 1
