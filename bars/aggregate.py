@@ -75,7 +75,7 @@ def from_trades(
     """Bars of `period_seconds` from trades in any order, each given once.
 
     `time` is the exchange's time in ns, `trade_id` the order of trades at the same time; prices and sizes are finite
-    and not negative. `count`, `is_aggregate`: how many trades each row stands for, and which rows are an exchange's
+    and not negative. `count` says how many trades each row represents, and `is_aggregate` which rows are an exchange's
     aggregates; by default each row is one trade.
     """
     open_time = _floor(time, period_seconds)
@@ -111,8 +111,8 @@ def from_trades(
 
 
 def merge(parts: Sequence[Bars]) -> Bars:
-    """One bar for each (group, open_time) of `parts`, which hold disjoint trades; raises ValueError when empty or of
-    different periods.
+    """One bar for each (group, open_time) of `parts`, which hold disjoint trades; raises ValueError if there are none,
+    or if their periods differ.
     """
     bars = _joined(parts)
     if len(parts) == 1:
@@ -129,7 +129,7 @@ def merge(parts: Sequence[Bars]) -> Bars:
 
 
 def interleave(parts: Sequence[Bars]) -> tuple[Bars, NDArray[np.intp]]:
-    """`merge` of parts without a common bar, and for each bar its row in the concatenated parts."""
+    """`merge` for parts that share no bar; also returns, for each bar, its row in the concatenated parts."""
     bars = _joined(parts)
     order = np.lexsort((bars.open_time, bars.group))
     return bars.take(order), order
@@ -165,7 +165,7 @@ def _summed(
     last: NDArray[np.intp],
     period_seconds: int,
 ) -> Bars:
-    """One bar for the rows from each of `starts` to the next; `last`: each bar's row with its last trade."""
+    """One bar per run of rows between consecutive `starts`; `last` gives the row of each bar's last trade."""
     return Bars(
         period_seconds=period_seconds,
         group=bars.group[starts],

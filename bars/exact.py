@@ -1,8 +1,8 @@
 """Sums of decimal numbers that arrive as doubles, rounded once.
 
 An exchange sends `0.1` as text; the tables hold the nearest double. A bar's sum must be that of the texts, not of the
-doubles, whose running sum drifts and depends on the order. So each double is read back as its shortest decimal text, as
-an integer times a power of ten; the integers are summed, and the sum is rounded once.
+doubles, whose running sum drifts and depends on the order. So each double is converted back to its shortest decimal
+text, held as an integer times a power of ten; the integers are summed, and the sum is rounded once.
 
 At most one decimal of up to 15 significant digits rounds to a given double (IEEE 754, DBL_DIG = 15), so n = rint(v *
 10^k) with n / 10^k == v and |n| < 10^15 is that text. Other doubles go through Python's repr.
@@ -82,7 +82,7 @@ def segment_sums(numbers: Scaled, starts: NDArray[np.intp]) -> Scaled:
 
 
 def multiply(left: Scaled, right: Scaled) -> Scaled:
-    """Element by element, exact."""
+    """The exact product, element by element."""
     a, b = left.integers, right.integers
     if a.dtype == object or b.dtype == object or _bound(a) * _bound(b) >= _LIMIT:
         return Scaled(a.astype(object) * b.astype(object), left.scale + right.scale)
@@ -120,7 +120,7 @@ def to_doubles(numbers: Scaled) -> NDArray[np.float64]:
     """Each number rounded once to the nearest double; infinite beyond the largest double."""
     integers, scale = numbers.integers, numbers.scale
     if integers.dtype != object and scale <= 22 and _bound(integers) < _EXACT_DOUBLE:
-        # Two exact doubles divided: IEEE 754 rounds the quotient once.
+        # Both operands are exact doubles, so IEEE 754 rounds the quotient once.
         return integers / 10.0**scale
     power = 10**scale
     return np.array([_quotient(int(integer), power) for integer in integers], dtype=np.float64)
@@ -128,7 +128,7 @@ def to_doubles(numbers: Scaled) -> NDArray[np.float64]:
 
 def _quotient(integer: int, power: int) -> float:
     try:
-        # Python divides integers of any size with one rounding.
+        # Python rounds the quotient of two integers once, whatever their size.
         return integer / power
     except OverflowError:
         return inf if integer > 0 else -inf

@@ -18,7 +18,8 @@ _ALWAYS = -(1 << 62)
 class Left:
     """A ticker's published bars when their period stopped being wanted, if they can still be revised.
 
-    `until`: the end of the last bar; `step`: when the period was left; `revisions`: by open time, those that are not 0.
+    `until`: the end of the last bar; `step`: the maker's step in which the period was dropped; `revisions`: non-zero
+    revisions by open time.
     """
 
     until: int
@@ -28,13 +29,13 @@ class Left:
 
 @dataclass(kw_only=True, slots=True)
 class Level:
-    """Rows of `bars` with their `revision` (-1 = not yet published) and whether they changed since; `born`, `changed`:
-    the step of the maker in which each began and last changed.
+    """The bars of one period, with a row each in `bars`, `revision` (-1 = not yet published), `is_changed` (since it
+    was published), and `born` and `changed` (the maker's step in which it began and last changed).
 
-    `since`: by ticker number, when this period was added to a running maker; `seeded`: by ticker number, the open
-    time from which the exchange's own candles fill the bar in progress until the ticker is covered. `anew`: the last
-    revision and the birth of published bars that were restarted, by ticker number and open time. `begins`: by ticker
-    number, the first open time to make; other tickers have no bars. None: all bars of all tickers.
+    By ticker number: `since` is when this period was added to a running maker; `seeded` is the open time from which the
+    exchange's own candles fill the bar in progress until the ticker is covered; `begins` is the first open time to make
+    (other tickers have no bars; None means all bars of all tickers). `anew` holds the last revision and the birth step
+    of published bars that were restarted, by ticker number and open time.
     """
 
     period_seconds: int
@@ -49,7 +50,7 @@ class Level:
     begins: dict[int, int] | None = None
 
     def chosen(self, source: Bars) -> Bars:
-        """The rows of shorter bars from which bars are made here."""
+        """The rows of the shorter bars from which this level makes its bars."""
         if self.begins is None:
             return source
         numbers = np.array(sorted(self.begins), np.int64)
@@ -64,7 +65,7 @@ class Level:
         return self.begins is None or number in self.begins
 
     def feed(self, fed: Bars, step: int) -> None:
-        """Merge in `fed`: trades that no bar here contains yet."""
+        """Merge in `fed`, whose trades no bar here contains yet."""
         if self.bars is None or len(self.bars) == 0:
             self.bars = fed
             self.revision, self.born = self._origins(fed, step)
@@ -76,7 +77,7 @@ class Level:
         is_known = at >= 0
         touched = np.zeros(len(held), np.bool_)
         touched[at[is_known]] = True
-        # It has the same keys as the bars that it changes, in the same order.
+        # `fed` has the same keys as the bars that it changes, in the same order.
         changed = merge([held.take(touched), fed.take(is_known)])
         new = fed.take(~is_known)
         self.bars, order = interleave([held.take(~touched), changed, new])
@@ -89,8 +90,8 @@ class Level:
         self.born, self.changed = born[order], changed_at[order]
 
     def enter(self, number: int, source: "Level", since: int, *, left: Left | None, step: int) -> None:
-        """Make bars of one more ticker, starting from what `source` holds, which is complete from `since`. `left`: the
-        result of `leave` if this period was wanted before; bars that cannot be completed any more stay as published.
+        """Make bars of one more ticker, starting from what `source` holds, which is complete from `since` on. `left` is
+        the result of `leave` if this period was wanted before; bars that can no longer be completed stay as published.
         """
         assert self.begins is not None
         self.since[number] = since
@@ -124,7 +125,7 @@ class Level:
         revisions = {time: last for (own, time), (last, _) in self.anew.items() if own == number}
         ends = [time + length for time in revisions]
         if self.begins and self.begins.get(number, _ALWAYS) > settled:
-            # It returned earlier, without the bars published before.
+            # The ticker returned earlier, without the bars published before.
             ends.append(self.begins[number])
         if self.bars is not None:
             is_own = self.bars.group == number
@@ -140,7 +141,7 @@ class Level:
         return Left(max(ends), step, revisions) if ends else None
 
     def touch(self, number: int, start: int, end: int, *, step: int) -> None:
-        """Publish again the bars of a ticker that overlap [start, end)."""
+        """Have the bars of a ticker that overlap [start, end) published again."""
         if self.bars is not None:
             bar_end = self.bars.open_time + self.period_seconds * SECOND
             touched = (self.bars.group == number) & (self.bars.open_time < end) & (bar_end > start)
@@ -148,7 +149,7 @@ class Level:
             self.changed[touched] = step
 
     def begin_anew(self, number: int, covered_from: int) -> None:
-        """Forget the bar in progress at `covered_from` if all its trades are older, and the candles that filled it."""
+        """Forget the bar in progress at `covered_from`, and the candles that filled it, if all its trades are older."""
         self.seeded.pop(number, None)
         self.since.pop(number, None)
         if self.bars is not None and len(self.bars):
@@ -171,7 +172,9 @@ class Level:
         return covered
 
     def take_due(self, clocks: NDArray[np.int64], lateness_ns: int) -> tuple[Bars, NDArray[np.int64]] | None:
-        """The changed bars whose end plus lateness a clock has passed, with their next revision."""
+        """The changed bars whose end plus lateness their ticker's clock has passed, and their next revisions; None if
+        there are none.
+        """
         if self.bars is None or len(self.bars) == 0:
             return None
         end = self.bars.open_time + self.period_seconds * SECOND
@@ -215,7 +218,7 @@ class Level:
         self.anew = {(int(new[n]), time): last for (n, time), last in self.anew.items() if new[n] >= 0}
 
     def _origins(self, new: Bars, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The last revision and the birth of bars that are not held here."""
+        """The last revision and the birth step of bars that this level does not hold."""
         revision, born = np.full(len(new), -1), np.full(len(new), step)
         if self.anew:
             for row, key in enumerate(zip(new.group.tolist(), new.open_time.tolist(), strict=True)):

@@ -2,8 +2,9 @@
 
 Event time decides: a bar is final when its ticker's clock (the newest trade, or the exchange's own time) has passed its
 end plus the allowed lateness. Clocks are per ticker, so a fast venue never cuts off a slow one. Each period keeps its
-own partial bars and is fed by the bars of the longest period that divides it, so each trade is processed once. Bars in
-progress change with the shortest period alone: longer ones are brought up to date when one of them may be published.
+own partial bars and is fed by the bars of the longest period that divides it, so each trade is processed once. Trades
+change only the bars in progress of the shortest period; longer ones are brought up to date when one of them may be
+published.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,11 +23,12 @@ __all__ = ["NEVER", "BarMaker", "MadeBars", "TickerState", "Trades"]
 
 NEVER = -(1 << 62)
 _FOR_EVER = 1 << 62
-#: Bars of the shortest period that wait for the longer ones at most.
+#: At most this many bars of the shortest period wait to be added to the longer ones.
 _MAX_WAITING = 100_000
-#: Forgotten tickers of which it is remembered which bars are settled; beyond, those that were forgotten first go.
+#: The maker remembers which bars are settled for at most this many forgotten tickers; beyond that, the oldest are
+#: dropped.
 _MAX_RETIRED = 50_000
-#: Of one ticker; beyond, the two oldest count as one that reaches from the first to the second.
+#: Gaps kept per ticker; beyond that, the two oldest are merged into one that spans both.
 _MAX_GAPS = 1_000
 
 
@@ -56,7 +58,9 @@ class Trades:
 
 @dataclass(frozen=True, slots=True)
 class MadeBars:
-    """Bars to publish, of `tickers[bars.group[i]]`; revision 0 = first; complete False = trades are missing."""
+    """Bars to publish; row i belongs to `tickers[bars.group[i]]`. Revision 0 is the first; complete is False if trades
+    are missing.
+    """
 
     bars: Bars
     revision: NDArray[np.int64]
@@ -65,7 +69,7 @@ class MadeBars:
 
 @dataclass(slots=True)
 class TickerState:
-    """`settled`: bars that ended by then are forgotten; `covered_from`: no trade since then is missing."""
+    """`settled`: bars that ended by this time are forgotten; `covered_from`: no trade since this time is missing."""
 
     seen: SeenIds = field(default_factory=SeenIds)
     clock: int = NEVER
@@ -76,8 +80,8 @@ class TickerState:
 
 @dataclass(kw_only=True, slots=True)
 class BarMaker:
-    """`periods`: in seconds, made for every ticker; all multiples of the shortest on one grid (ValueError otherwise).
-    `wanted`: further periods, each made only for the tickers that want it.
+    """`periods`: in seconds, made for every ticker; each is a multiple of the shortest, on the same grid (ValueError
+    otherwise). `wanted`: further periods, each made only for the tickers that want it.
 
     `lateness_ns`: how long after its end a bar waits for trades. `horizon_ns`: how long a published bar can still be
     revised; a trade for an older bar is counted in `too_late` and otherwise ignored.
@@ -91,18 +95,18 @@ class BarMaker:
     levels: dict[int, Level] = field(default_factory=dict)
     duplicates: int = 0
     too_late: int = 0
-    #: For forgotten tickers, in that order: the time before which their bars are settled.
+    #: The time before which a forgotten ticker's bars are settled; the ticker that was forgotten first comes first.
     retired: dict[str, int] = field(default_factory=dict)
     wanted: dict[str, frozenset[int]] = field(default_factory=dict)
     #: By ticker number and period, for periods no longer wanted, until none of their bars can be revised.
     left: dict[tuple[int, int], Left] = field(default_factory=dict)
-    #: Incremented by each `take`, and by each period that is left; shows what has changed since.
+    #: Incremented by each `take`, and each time a ticker drops a period; shows what has changed since.
     step: int = 0
     _number: dict[str, int] = field(default_factory=dict)
-    #: What the shortest period was fed and the longer ones were not.
+    #: Bars that were added to the shortest period but not yet to the longer ones.
     _waiting: list[Bars] = field(default_factory=list, compare=False)
-    #: By ticker number the last end of a shortest bar that its clock had passed at the last look for finished bars;
-    #: None where something else may have changed bars since.
+    #: By ticker number: the last end of a shortest-period bar that its clock had passed when finished bars were last
+    #: collected; None if something other than new trades may have changed bars since.
     _looked: NDArray[np.int64] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -110,22 +114,22 @@ class BarMaker:
         base = self.periods[0]
         for period in self.periods:
             if not _divides(base, period):
-                raise ValueError(f"{period} s is not made of bars of {base} s")
+                raise ValueError(f"bars of {period} s cannot be made from bars of {base} s")
         self.levels = self.levels or {period: Level(period_seconds=period) for period in self.periods}
         self._number = {ticker: number for number, ticker in enumerate(self.tickers)}
 
     def want(self, ticker: str, periods: Collection[int]) -> None:
-        """From now on make bars of these periods for `ticker`, and of no others besides `self.periods`; ValueError
-        unless the shortest period divides them.
+        """From now on, make bars of these periods for `ticker`, and of no others besides `self.periods`. Raises
+        ValueError unless the shortest period divides them.
 
         Bars start from what shorter periods still hold, and are complete if that reaches back far enough. Bars
-        published before a period was left continue their revisions.
+        published before their period was dropped continue their revisions.
         """
         self.pass_on()
         wanted = frozenset(periods).difference(self.periods)
         for period in wanted:
             if not _divides(self.periods[0], period):
-                raise ValueError(f"{period} s is not made of bars of {self.periods[0]} s")
+                raise ValueError(f"bars of {period} s cannot be made from bars of {self.periods[0]} s")
         before = self.wanted.pop(ticker, frozenset())
         if wanted:
             self.wanted[ticker] = wanted
@@ -138,7 +142,7 @@ class BarMaker:
                 self._enter(number, period)
 
     def keep_only(self, periods: Sequence[int], wanted: Mapping[str, Collection[int]]) -> None:
-        """Make all other periods only for the tickers in `wanted`; for a state that made them for every ticker."""
+        """Make all other periods only for the tickers in `wanted`; converts a state that made them for every ticker."""
         self.pass_on()
         further = frozenset(self.periods).difference(periods)
         self.periods = sorted(periods)
@@ -166,10 +170,10 @@ class BarMaker:
             del self.levels[period]
 
     def start(self, ticker: str, covered_from: int) -> None:
-        """Trades of `ticker` are complete from this time (ns) on: bars that open earlier are incomplete.
+        """Trades of `ticker` are complete from this time (ns) on; bars that open earlier are incomplete.
 
-        If the ticker restarts, its bars in progress restart too: the `seed` of the new run contains what they held
-        from the earlier one.
+        If the ticker restarts, its bars in progress restart too, since the `seed` of the new run contains what they
+        held from the earlier one.
         """
         self.pass_on()
         number, state = self._of(ticker)
@@ -179,7 +183,7 @@ class BarMaker:
 
     def seed(self, ticker: str, bars: Bars) -> None:
         """Closed candles of the exchange that end where `ticker`'s coverage, or a shorter candle, begins. They become
-        part only of the longer bars in progress there. Do not pass candles of a time whose trades are already counted.
+        part only of the longer bars in progress there. Do not pass candles for a time whose trades are already counted.
         """
         self.pass_on()
         number, state = self._of(ticker)
@@ -225,7 +229,7 @@ class BarMaker:
             self._feed_longer()
 
     def pass_on(self) -> None:
-        """Bring the bars of longer periods up to date, whatever reads or changes them next."""
+        """Bring the bars of longer periods up to date before anything reads or changes them."""
         self._looked = None
         self._feed_longer()
 
@@ -248,7 +252,7 @@ class BarMaker:
             state.clock = max(state.clock, time)
 
     def clock(self, ticker: str) -> int:
-        """The newest known time (ns) of `ticker`; NEVER if there is none."""
+        """The newest known time (ns) of `ticker`; NEVER if none is known."""
         number = self._number.get(ticker)
         return NEVER if number is None else self.states[number].clock
 
@@ -263,7 +267,7 @@ class BarMaker:
             self._touch(number, start, end)
 
     def clear_gap(self, ticker: str, start: int, end: int) -> None:
-        """The trades missing from the gap with these bounds have arrived; an unknown gap is ignored."""
+        """Remove the gap with these bounds, whose missing trades have arrived; an unknown gap is ignored."""
         number, state = self._of(ticker)
         if (start, end) in state.gaps:
             state.gaps.remove((start, end))
@@ -292,8 +296,8 @@ class BarMaker:
         return made
 
     def _may_be_due(self, clocks: NDArray[np.int64]) -> bool:
-        """Whether a bar may have become final or been revised: a clock passed the end of a shortest bar, or a trade
-        came for one that had ended. Every longer bar ends with one.
+        """Whether a bar may have become final or been revised: a clock has passed the end of a shortest-period bar, or
+        a trade has arrived for one that had ended. Every longer bar ends together with one of these.
         """
         length = self.periods[0] * SECOND
         passed = clocks - self.lateness_ns
@@ -316,8 +320,8 @@ class BarMaker:
             state.clock = max([state.clock, *(end + self.lateness_ns for end in ends)])
 
     def forget(self, tickers: Collection[str]) -> None:
-        """Forget retired tickers whose bars were taken. A later trade counts if its time is after the forgotten bars,
-        and is too late otherwise. `tickers` becomes a new list, so earlier numbers refer to the old one.
+        """Forget retired tickers whose bars have been taken. A later trade counts only if its time is after the
+        forgotten bars; otherwise it is too late. `tickers` becomes a new list, so earlier numbers refer to the old one.
         """
         gone = {number: max(state.settled, state.clock - self.lateness_ns) for number, state in self._known(tickers)}
         if not gone:
@@ -374,7 +378,7 @@ class BarMaker:
             fresh, forgotten = state.seen.add(trades.order)
         else:
             fresh, forgotten = _add_ranges(state.seen, trades.order, trades.last_order)
-        # A trade counts in the bars of all periods or of none; those of the shortest period are forgotten first.
+        # A trade counts in the bars of all periods or of none; bars of the shortest period are forgotten first.
         in_time = trades.time >= open_containing(state.settled, self.periods[0])
         self.too_late += forgotten + int((fresh & ~in_time).sum())
         self.duplicates += int((~fresh).sum()) - forgotten
@@ -404,7 +408,7 @@ def _divides(shorter: int, longer: int) -> bool:
 
 
 def _add_ranges(seen: SeenIds, first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
-    """SeenIds.add for aggregates: one is new if all its trades are; a partially new one is not counted."""
+    """SeenIds.add for aggregates: an aggregate is new if all its trades are new; a partially new one is not counted."""
     fresh = np.zeros(len(first), np.bool_)
     forgotten = 0
     for i, (low, high) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):

@@ -1,8 +1,8 @@
 """A BarMaker as bytes and back: the state from which a restarted process continues.
 
 The format is one JSON text followed by the bytes of numpy arrays (no pickle). A state is written after every
-micro-batch, and an archive would spend more time on its files than on their contents. Integers beyond 64 bits are
-stored as decimal text.
+micro-batch, and writing the members of an archive would take longer than writing their contents. Integers beyond 64
+bits are stored as decimal text.
 """
 
 import json
@@ -23,18 +23,18 @@ from bars.seen import SeenIds
 __all__ = ["OtherVersion", "load", "pack", "save", "unpack"]
 
 _VERSION = 3
-#: A larger number is damage, not a version.
+#: A larger number means damaged data, not a version.
 _MOST_VERSIONS = 1_000
 _COLUMNS = [field.name for field in fields(Bars)[1:]]
 _HEAD = struct.Struct("<IQ")
 
 
 class OtherVersion(ValueError):
-    """A sound state, for the version that wrote it."""
+    """The state is valid, but only for the version that wrote it."""
 
 
 def pack(meta: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """`meta` (JSON) and one-dimensional arrays of a fixed width, as bytes that `unpack` reads."""
+    """`meta` (JSON) and one-dimensional arrays of fixed-width items, as bytes that `unpack` reads."""
     kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     shapes = [[name, array.dtype.str, len(array)] for name, array in kept.items()]
     head = json.dumps([meta, shapes]).encode()
@@ -42,10 +42,12 @@ def pack(meta: Any, arrays: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """The arguments of `pack`; the arrays are writable. Raises OtherVersion, and any error for other bytes."""
+    """The arguments of `pack`, with writable arrays. Raises OtherVersion for a state of another version; bytes that are
+    not a state may raise any exception.
+    """
     version, length = _HEAD.unpack_from(data)
     if version > _MOST_VERSIONS:
-        raise ValueError("this is not a state")
+        raise ValueError("not a saved state")
     if version != _VERSION:
         raise OtherVersion(f"this state has version {version}, and this program reads {_VERSION}")
     at = _HEAD.size + length
@@ -114,7 +116,7 @@ def save(maker: BarMaker) -> bytes:
 
 
 def load(data: bytes) -> BarMaker:
-    """The maker that `save` wrote; raises ValueError for bytes of another version."""
+    """The maker that `save` wrote; raises as `unpack`."""
     meta, arrays = unpack(data)
     ends = np.cumsum([entry["intervals"] for entry in meta["tickers"]], dtype=np.int64)[:-1]
     seen = zip(np.split(arrays["seen/first"], ends), np.split(arrays["seen/last"], ends), strict=True)
@@ -138,7 +140,7 @@ def load(data: bytes) -> BarMaker:
         duplicates=meta["duplicates"],
         too_late=meta["too_late"],
         retired=meta["retired"],
-        # States from before periods were made per ticker lack this and the values below.
+        # States written before periods became per ticker lack this and the values below.
         wanted={ticker: frozenset(periods) for ticker, periods in meta.get("wanted", {}).items()},
         left=left,
         step=meta.get("step", 0),
@@ -147,7 +149,7 @@ def load(data: bytes) -> BarMaker:
 
 def _level(period: int, entry: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Level:
     since, seeded = ({int(number): time for number, time in entry[name].items()} for name in ("since", "seeded"))
-    # States from before bars had births, or `unknown`, lack them.
+    # Older states lack the birth steps of bars, or `unknown`.
     anew = {(number, time): (last, *(born or [0])) for number, time, last, *born in entry.get("anew", [])}
     begins = entry.get("begins")
     begins = None if begins is None else {int(number): time for number, time in begins.items()}

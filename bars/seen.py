@@ -1,7 +1,7 @@
 """The trades of a ticker that are already counted.
 
-Dense ids need one interval, however many there are; sparse ids need one each, and beyond `limit` the oldest are
-forgotten. A floor stands for the forgotten ones: an id at or below it is neither new nor known, and the caller must not
+Dense ids need one interval, however many there are; sparse ids need one each, and beyond `limit` intervals the oldest
+ids are forgotten. A floor replaces them: an id at or below it may or may not have been counted, and the caller must not
 count it.
 """
 
@@ -23,7 +23,7 @@ class SeenIds:
     last: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __len__(self) -> int:
-        """How many ids are held, excluding forgotten ones."""
+        """The number of ids held, excluding forgotten ones."""
         return int((self.last - self.first + 1).sum())
 
     def has_any(self, first: int, last: int) -> bool:

@@ -1,4 +1,4 @@
-"""Writing without Spark: what is new or changed, and appends that can be recognised after a crash."""
+"""Writes without Spark: finds new and changed rows, and appends in commits that can be recognised after a crash."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _SOMETIMES_KNOWN = ("quote_volume", "trade_count")
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """`new` rows have no counterpart in the table, `changed` ones replace theirs; the rest stands there already."""
+    """`new` rows have no counterpart in the table, `changed` rows replace theirs; all others are already stored."""
 
     new: pa.Table
     changed: pa.Table
@@ -37,7 +37,8 @@ class RowDifference:
 def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
     """Split `incoming` against `existing`, both unique by (ticker, period_seconds, open_time).
 
-    A candle of the exchange is never replaced by one from another source. An unknown optional value is not a change.
+    An exchange's candle is never replaced by one from another source. An optional value that is NULL in `incoming` is
+    not a change.
     """
     if existing.num_rows == 0:
         return RowDifference(incoming, incoming.slice(0, 0))
@@ -52,7 +53,9 @@ def compare_candles(incoming: pa.Table, existing: pa.Table) -> RowDifference:
 
 
 def candle_keys(one: pa.Table, other: pa.Table) -> tuple["np.ndarray[Any, Any]", "np.ndarray[Any, Any]"]:
-    """Integers that are equal where (ticker, period_seconds, open_time) are; open times are whole seconds."""
+    """An integer for each row of both tables, equal exactly where (ticker, period_seconds, open_time) is; open times
+    are whole seconds.
+    """
     both = pa.concat_tables([table.select(["ticker", "period_seconds", "open_time"]) for table in (one, other)])
     ticker = both["ticker"].combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     periods, period = np.unique(both["period_seconds"].to_numpy(), return_inverse=True)
@@ -86,8 +89,8 @@ def is_committed(table: Table, summary: Mapping[str, str]) -> bool:
 
 
 class _Append(Transaction):
-    """PyIceberg derives the metadata again, with a deep copy of all snapshots, each time that a step of an append reads
-    it: with a hundred snapshots that was most of a small commit.
+    """An append that derives the metadata once per change. pyiceberg derives it, with a deep copy of all snapshots,
+    each time a step of an append reads it: at a hundred snapshots this was most of the time of a small commit.
     """
 
     def __init__(self, table: Table) -> None:
@@ -106,8 +109,8 @@ def _itself(entry: Any, memo: dict[int, Any]) -> Any:
     return entry
 
 
-# Each commit copies the metadata deeply, three times. These are frozen, so that the copies may share them: of two
-# hundred snapshots that was most of a small commit.
+# pyiceberg deep-copies the metadata three times per commit. These entries are frozen, so the copies can share them; at
+# two hundred snapshots, copying them was most of the time of a small commit.
 for _frozen in (Snapshot, SnapshotLogEntry, MetadataLogEntry):
     _frozen.__deepcopy__ = _itself  # type: ignore[assignment,method-assign]
 
@@ -115,8 +118,8 @@ for _frozen in (Snapshot, SnapshotLogEntry, MetadataLogEntry):
 def append(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
     """Commit `rows` as one snapshot that carries `summary`.
 
-    Raises CommitConflict when another writer committed (nothing was written), CommitUnknown when the catalog did not
-    say; files are left alone then, because a snapshot may name them.
+    Raises CommitConflict if another writer committed first (nothing was written), and CommitUnknown if the catalog did
+    not report an outcome; in that case the data files stay, because a snapshot may name them.
     """
     with _committing(table), _Append(table) as transaction:
         transaction.append(rows, snapshot_properties=dict(summary))
@@ -134,7 +137,7 @@ def _committing(table: Table) -> Iterator[None]:
 
 @contextmanager
 def _known_outcome(table: Table, summary: Mapping[str, str]) -> Iterator[None]:
-    """After an unknown outcome look whether the commit is there; raises CommitConflict when it is not."""
+    """After an unknown outcome, look for the commit; raises CommitConflict if it is missing."""
     try:
         yield
     except CommitUnknown as error:
@@ -144,8 +147,8 @@ def _known_outcome(table: Table, summary: Mapping[str, str]) -> Iterator[None]:
 
 
 class LongAppend:
-    """Rows of one commit that do not fit into memory together: `add` writes data files, which no reader sees before
-    `commit`. Those of an append that ends before it are orphans, which maintenance deletes.
+    """One commit of more rows than fit in memory: `add` writes data files, which no reader sees before `commit`. If
+    `commit` is never called, the files are orphans, which maintenance deletes.
     """
 
     def __init__(self, table: Table) -> None:
@@ -156,7 +159,7 @@ class LongAppend:
         self._files += _dataframe_to_data_files(self._table.metadata, rows, self._table.io)
 
     def commit(self, table: Table, summary: Mapping[str, str]) -> None:
-        """`table`: its newest state. Raises as `append_or_find`."""
+        """Commit all added rows to `table`, which is the table's newest state. Raises as `append_or_find`."""
         with (
             _known_outcome(table, summary),
             _committing(table),
@@ -168,20 +171,20 @@ class LongAppend:
 
 
 def append_or_find(table: Table, rows: pa.Table, summary: Mapping[str, str]) -> None:
-    """`append`, and after an unknown outcome look whether it is there; raises CommitConflict when it is not."""
+    """`append`, which after an unknown outcome looks for the commit; raises CommitConflict if it is missing."""
     with _known_outcome(table, summary):
         append(table, rows, summary)
 
 
 def load_table(catalog: Catalog, definition: TableDefinition) -> Table:
-    """The newest state of a table; raises OSError when catalog or warehouse cannot be read."""
+    """The newest state of a table; raises OSError if the catalog or the warehouse cannot be read."""
     with catalog_errors(definition.name):
         return catalog.load_table(definition.identifier)
 
 
 @contextmanager
 def catalog_errors(name: str) -> Iterator[None]:
-    """Translates what a catalog raises when it cannot be reached into OSError."""
+    """Translate the errors of an unreachable catalog to OSError."""
     try:
         yield
     except (SQLAlchemyError, RESTError, NoSuchTableError) as error:

@@ -1,6 +1,7 @@
-"""Paths in the Avro files of a table, changed without touching anything else: values are copied as they are encoded.
+"""Rewrites the paths in a table's Avro files and nothing else; all other values are copied in their encoded form.
+Format: the Apache Avro specification, "Object Container Files".
 
-A manifest list names manifests and their sizes, a manifest names data files.
+A manifest list names manifests and their sizes; a manifest names data files.
 """
 
 import json
@@ -21,15 +22,14 @@ class BadAvro(ValueError):
 
 
 def is_manifest_list(content: bytes) -> bool:
-    """Raises BadAvro."""
+    """Whether this is a manifest list, by its schema. Raises BadAvro if it cannot be read."""
     metadata, _ = _header(content)
     return bool(json.loads(metadata["avro.schema"])["name"] == "manifest_file")
 
 
 def with_paths(content: bytes, change: Callable[[str], str], size_of: Callable[[str], int | None]) -> bytes:
-    """The file with each path changed. `size_of`: of a manifest by its new path, None where it is as it was.
-
-    Raises BadAvro where it cannot be read.
+    """The file with `change` applied to each path. `size_of` returns the size of the manifest with this new path, or
+    None if its size has not changed. Raises BadAvro if the file cannot be read.
     """
     metadata, start = _header(content)
     name = metadata.get(AVRO_CODEC_KEY, "null")
@@ -46,7 +46,7 @@ def with_paths(content: bytes, change: Callable[[str], str], size_of: Callable[[
         block = content[place : place + size]
         place += size + _SYNC_BYTES
         if len(block) < size or content[place - _SYNC_BYTES : place] != sync:
-            raise BadAvro("it is cut off")
+            raise BadAvro("it is truncated")
         changed = _Block(codec.decompress(block) if codec else block, change, size_of).with_paths(schema, count)
         written = codec.compress(changed)[0] if codec else changed
         found += [_encoded(count), _encoded(len(written)), written, sync]
@@ -54,7 +54,7 @@ def with_paths(content: bytes, change: Callable[[str], str], size_of: Callable[[
 
 
 class _Block:
-    """Records of one block, read once from begin to end."""
+    """A cursor over the records of one block, which are read once, in order."""
 
     def __init__(self, data: bytes, change: Callable[[str], str], size_of: Callable[[str], int | None]) -> None:
         self._data = data
@@ -74,7 +74,7 @@ class _Block:
         return bytes(self._out)
 
     def _pass(self, schema: Any, name: str) -> None:
-        """Move over one value of `schema`, which is field `name` of its record."""
+        """Advance past one value of type `schema`, the field `name` of its record."""
         if isinstance(schema, list):
             self._pass(schema[self._next_long()], name)
             return
@@ -123,7 +123,7 @@ class _Block:
             if size is not None and size != value:
                 self._replace(start, _encoded(size))
         elif name == "content" and value == _POSITION_DELETES and not self._manifest:
-            raise BadAvro("rows are deleted by position in files of their own, which hold paths too")
+            raise BadAvro("it names position delete files, whose rows contain paths too")
 
     def _pass_text(self, name: str) -> None:
         start = self._place
@@ -149,7 +149,7 @@ class _Block:
 
 
 def _header(content: bytes) -> tuple[Mapping[str, str], int]:
-    """The file's metadata, and where its first block begins."""
+    """The file's metadata, and the offset of its first block."""
     if not content.startswith(MAGIC):
         raise BadAvro("it is not an Avro file")
     metadata: dict[str, str] = {}
@@ -171,7 +171,7 @@ def _text(data: bytes, place: int) -> tuple[str, int]:
 
 
 def _long(data: bytes, place: int) -> tuple[int, int]:
-    """A zigzag number, and the place after it."""
+    """A zigzag-encoded integer, and the offset after it."""
     value = shift = 0
     try:
         while True:
@@ -182,7 +182,7 @@ def _long(data: bytes, place: int) -> tuple[int, int]:
                 return (value >> 1) ^ -(value & 1), place
             shift += 7
     except IndexError as error:
-        raise BadAvro("it is cut off") from error
+        raise BadAvro("it is truncated") from error
 
 
 def _encoded(value: int) -> bytes:

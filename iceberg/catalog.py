@@ -1,7 +1,7 @@
-"""One catalog for two readers: the settings of pyiceberg and of Spark are derived here from the same source.
+"""One catalog for two readers: derives pyiceberg's properties and Spark's configuration from the same settings.
 
-`sqlite` is one file, `<data_dir>/catalog.db`, that Spark's JdbcCatalog (schema version V1) and pyiceberg's SqlCatalog
-both open. `jdbc` is any other SQL database, `rest` a REST catalog.
+`sqlite` is one file, `<data_dir>/catalog.db`, which both Spark's JdbcCatalog (schema version V1) and pyiceberg's
+SqlCatalog open. `jdbc` is any other SQL database, `rest` a REST catalog.
 """
 
 from urllib.parse import urlsplit, urlunsplit
@@ -32,7 +32,7 @@ def is_shared(settings: Settings) -> bool:
 
 
 def catalog_properties(settings: Settings) -> dict[str, str]:
-    """Properties for pyiceberg."""
+    """Properties of pyiceberg's catalog."""
     shared = {"warehouse": warehouse_of(settings), **settings.iceberg.properties}
     match settings.iceberg.catalog:
         case "sqlite":
@@ -46,7 +46,7 @@ def catalog_properties(settings: Settings) -> dict[str, str]:
 def spark_catalog_conf(settings: Settings) -> dict[str, str]:
     """Entries of Spark's configuration that define the catalog `lake`.
 
-    Caching is off: with it another session of the same JVM does not see a commit for half a minute and more.
+    Caching is off: with caching, another session of the same JVM may not see a commit for more than half a minute.
     """
     own: dict[str, str]
     match settings.iceberg.catalog:
@@ -59,16 +59,17 @@ def spark_catalog_conf(settings: Settings) -> dict[str, str]:
     if is_object_store(settings):
         own["io-impl"] = "org.apache.iceberg.aws.s3.S3FileIO"
         if region := settings.iceberg.properties.get("s3.region"):
-            own["client.region"] = region  # what Java's client calls pyiceberg's s3.region
+            own["client.region"] = region  # the AWS SDK for Java's name for pyiceberg's s3.region
     own |= {"warehouse": warehouse_of(settings), "cache-enabled": "false", **settings.iceberg.properties}
     prefix = f"spark.sql.catalog.{SPARK_CATALOG}"
     return {prefix: "org.apache.iceberg.spark.SparkCatalog"} | {f"{prefix}.{key}": value for key, value in own.items()}
 
 
 def open_catalog(settings: Settings) -> Catalog:
-    """The catalog for this process; a SQL catalog's own tables are made when they are missing.
+    """The catalog for this process; a SQL catalog's own tables are created if they are missing.
 
-    Raises ConfigurationError when it cannot be opened, and DirectoryMoved where its tables' files are elsewhere now.
+    Raises ConfigurationError if it cannot be opened, and DirectoryMoved if the data directory was moved since its
+    tables were created.
     """
     check_not_moved(settings)
     if settings.iceberg.catalog == "sqlite":
@@ -76,7 +77,7 @@ def open_catalog(settings: Settings) -> Catalog:
     try:
         catalog = load_catalog(SPARK_CATALOG, **catalog_properties(settings))
         if settings.iceberg.catalog == "rest":
-            # The server deletes old metadata files itself: each would be deleted twice.
+            # The server deletes old metadata files itself; with this on, pyiceberg would try to delete them again.
             catalog._delete_old_metadata = _left_to_the_server  # type: ignore[method-assign]
         return catalog
     except (SQLAlchemyError, RESTError, OSError, ValueError) as error:
@@ -94,7 +95,7 @@ def _required_uri(settings: Settings) -> str:
 
 
 def _jdbc_address(uri: str) -> dict[str, str]:
-    """`postgresql+psycopg2://user:secret@host/db` as JDBC says it: user and password apart from the address."""
+    """The JDBC form of `postgresql+psycopg2://user:secret@host/db`, with user and password apart from the address."""
     parts = urlsplit(uri.removeprefix("jdbc:"))
     host = parts.hostname or ""
     if parts.port is not None:

@@ -1,7 +1,7 @@
-"""Small data files into few sorted ones, a piece at a time. Nothing here commits or needs a lock.
+"""Merges small data files into fewer, sorted ones, one piece at a time. Nothing here commits or needs a lock.
 
-A piece holds files of one partition and becomes one file, which is large enough to be left alone from then on, but for
-the last piece of a partition.
+A piece holds files of one partition and becomes one file. Except for the last piece of a partition, that file is large
+enough not to be merged again.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from iceberg.tables import TableDefinition
 
 __all__ = ["PIECE_ROWS", "Piece", "discard", "plan_pieces", "rewrite"]
 
-#: Of a piece at most: it is in memory as a whole.
+#: Limits of a piece, which is held in memory as a whole.
 PIECE_ROWS = 500_000
 PIECE_BYTES = 32 << 20
-#: Fewer small files of a partition are left alone.
+#: Partitions with fewer small files are not compacted.
 MIN_FILES = 5
 
 
@@ -39,7 +39,7 @@ class Piece:
 
 
 def plan_pieces(table: Table, max_rows: int = PIECE_ROWS, max_bytes: int = PIECE_BYTES) -> list[Piece]:
-    """What there is to merge in the table's current snapshot."""
+    """The pieces to merge in the table's current snapshot."""
     by_partition: dict[Any, list[FileScanTask]] = defaultdict(list)
     for task in scan_table(table).plan_files():
         file = task.file
@@ -54,18 +54,20 @@ def plan_pieces(table: Table, max_rows: int = PIECE_ROWS, max_bytes: int = PIECE
 
 
 def rewrite(table: Table, definition: TableDefinition, piece: Piece) -> list[DataFile]:
-    """The piece's rows, sorted, in new files that no snapshot names yet. Raises FileNotFoundError where one is gone."""
+    """Write the piece's rows, sorted, to new files that no snapshot names yet. Raises FileNotFoundError if a file of
+    the piece no longer exists.
+    """
     metadata = table.metadata
     rows = ArrowScan(metadata, table.io, table.schema(), AlwaysTrue()).to_table(piece.tasks)
     names = [table.schema().find_column_name(part.source_id) for part in definition.sort_order.fields]
     in_order = rows.sort_by([(str(name), "ascending") for name in names]).combine_chunks()
-    # The limit is one of bytes in memory: it would cut a piece into files that are small again.
+    # pyiceberg's limit counts bytes in memory, so it would split a piece into small files again.
     one_file = {**metadata.properties, "write.target-file-size-bytes": str(1 << 40)}
     return list(_dataframe_to_data_files(metadata.model_copy(update={"properties": one_file}), in_order, table.io))
 
 
 def discard(table: Table, written: Sequence[DataFile]) -> None:
-    """Delete files that were not committed; what cannot be deleted is an orphan for a later round."""
+    """Delete files that were not committed. A file that cannot be deleted is left as an orphan for a later round."""
     for file in written:
         with contextlib.suppress(OSError):
             table.io.delete(file.file_path)
@@ -85,7 +87,7 @@ def _packed(tasks: Sequence[FileScanTask], max_rows: int, max_bytes: int) -> lis
 
 
 class _Order:
-    """Files by the smallest values of the columns that the table is sorted by."""
+    """A sort key for files: the smallest values of the table's sort columns."""
 
     def __init__(self, table: Table) -> None:
         fields = [table.schema().find_field(part.source_id) for part in table.sort_order().fields]

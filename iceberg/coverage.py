@@ -1,4 +1,4 @@
-"""What is known of finished requests, read without Spark."""
+"""Reads the records of finished requests without Spark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,22 +18,21 @@ from iceberg.tables import COVERAGE
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """`holes`: half-open (start, end) ranges in ns that the venue had no candles for.
-
-    `closed_until`: where candles begin that had not closed; None = nowhere in the range.
+    """`holes`: half-open (start, end) ranges in ns for which the venue had no candles. `closed_until`: the open time
+    (ns) of the first candle that had not closed; None if every candle in the range had.
     """
 
     holes: tuple[tuple[int, int], ...] = ()
     closed_until: int | None = None
 
 
-#: Requests that ended so know about every candle of their range.
+#: A request that ended with one of these statuses accounts for every candle of its range.
 _DECIDED = ("OK", "NOT_FOUND")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_coverage(settings: Settings) -> list[dict[str, Any]]:
-    """The rows of finished requests, by start; each request once. Empty where there are no tables yet."""
+    """The rows of finished requests, each once, ordered by start; empty if the tables do not exist yet."""
     try:
         table = open_catalog(settings).load_table(COVERAGE.identifier)
     except NoSuchTableError:
@@ -43,12 +42,12 @@ def read_coverage(settings: Settings) -> list[dict[str, Any]]:
 
 
 def read_request(settings: Settings, request_id: str) -> Covered:
-    """What the coverage row of a finished request says; nothing where it has none."""
+    """The content of a finished request's coverage row; an empty Covered if it has no row."""
     return read_requests(settings, [request_id])[request_id]
 
 
 def read_requests(settings: Settings, request_ids: Sequence[str]) -> dict[str, Covered]:
-    """What the coverage rows of finished requests say, in one scan."""
+    """The content of the coverage rows of finished requests, by request id, from one scan."""
     table = open_catalog(settings).load_table(COVERAGE.identifier)
     found = read_rows(
         table, COVERAGE, one_of("request_id", request_ids), columns=("request_id", "holes", "closed_until")
@@ -60,7 +59,7 @@ def read_requests(settings: Settings, request_ids: Sequence[str]) -> dict[str, C
 
 
 def _covered(rows: Sequence[dict[str, Any]]) -> Covered:
-    # A request that was written twice after a crash has two equal rows.
+    # A request that was written again after a crash has two equal rows.
     holes = {(_nanoseconds(hole["start"]), _nanoseconds(hole["end"])) for row in rows for hole in row["holes"] or ()}
     closed = next((row["closed_until"] for row in rows if row["closed_until"]), None)
     return Covered(tuple(sorted(holes)), closed and _nanoseconds(closed))
@@ -69,7 +68,7 @@ def _covered(rows: Sequence[dict[str, Any]]) -> Covered:
 def read_holes(
     settings: Settings, ticker: str, period_seconds: int, *, catalog: Catalog | None = None
 ) -> list[tuple[int, int]]:
-    """Half-open ranges in ns in which requests found that the venue has no candle, in any order."""
+    """Half-open ranges in ns, in any order, in which requests found that the venue has no candles."""
     table = (catalog or open_catalog(settings)).load_table(COVERAGE.identifier)
     wanted = And(equal("ticker", ticker), equal("period_seconds", period_seconds), one_of("status", _DECIDED))
     rows = read_rows(table, COVERAGE, wanted, columns=("holes",))["holes"].to_pylist()

@@ -1,4 +1,4 @@
-"""Row filters, typed: pyiceberg's own classes take arguments that their annotations do not show."""
+"""Typed row filters: the annotations of pyiceberg's own classes do not show the arguments that they take."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def below(column: str, value: str | int) -> BooleanExpression:
 
 
 def any_of(filters: Sequence[BooleanExpression]) -> BooleanExpression:
-    """At least one filter is needed."""
+    """Rows that match at least one of `filters`, which must not be empty."""
     return filters[0] if len(filters) == 1 else _made(_classes.Or(*filters))
 
 

@@ -1,4 +1,4 @@
-"""What a shared catalog holds: data of real exchanges or of the sandbox. Every platform on it must agree."""
+"""Whether a shared catalog holds data of real exchanges or of the sandbox. All platforms that use it must agree."""
 
 from pyiceberg.catalog import Catalog
 
@@ -10,7 +10,7 @@ _PROPERTY = "candlewright.origin"
 
 
 def settle_origin(catalog: Catalog, origin: Origin) -> None:
-    """Write `origin` to a namespace without one; raises ConfigurationError where the namespace has the other one."""
+    """Record `origin` in the namespace if it has none; raises ConfigurationError if it has the other origin."""
     with catalog_errors(f"{NAMESPACE} (namespace)"):
         if _PROPERTY not in catalog.load_namespace_properties(NAMESPACE):
             catalog.update_namespace_properties(NAMESPACE, updates={_PROPERTY: origin.value})

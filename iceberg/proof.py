@@ -1,11 +1,11 @@
-"""What the tables prove: ranges of which every candle that the exchange has is stored, so that nothing need be fetched.
+"""Finds ranges that need not be fetched because the tables prove that every candle that the exchange has is stored.
 
-An open time is proven where finished requests covered it, and the table still says what they found: a row where one of
-them got a candle, no row where all of them found a hole. A row that was deleted since is therefore not proven, nor is
-a hole of a request that ended badly or stopped at a limit.
+An open time is proven if finished requests covered it and the table still agrees with what they found: a row where one
+of them got a candle, no row where all of them found a hole. So a row that has been deleted since is not proven, nor is
+a hole of a request that failed or stopped at a limit.
 
-The exchange's own candles had closed when they were stored, whatever became of their request. So a long run of them
-without a gap proves itself: of a request that failed, only what it did not get is fetched.
+The exchange's own candles had closed when they were stored, whether or not their request succeeded. So a long run of
+them without a gap is proof in itself, and after a failed request only the candles that it did not get are fetched.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,18 +25,18 @@ from iceberg.read import range_filter
 from iceberg.scan import read_rows, scan_table
 from iceberg.tables import OHLC
 
-#: Open times that are examined together; the memory of one look is some 20 MB.
+#: Open times examined together; this needs about 20 MB of memory.
 WINDOW = 1_000_000
-#: Of one range that is asked about; what follows is not proven.
+#: Open times examined in one range; those after them count as not proven.
 MAX_OPENS = 8_000_000
-#: Parts, and holes in them, of one answer; what follows is not proven.
+#: Parts in one answer, and holes in them; whatever follows counts as not proven.
 MAX_PARTS = 1_000
 MAX_HOLES = 20_000
-#: Stored candles of the exchange without a gap, of which no request that ended well says anything: fewer are fetched
-#: again, since a call brings about as many and a short part left out saves none.
+#: The shortest gapless run of exchange candles that counts as proof without a successful request. Shorter runs are
+#: fetched again: one call returns about this many candles, so skipping a shorter run saves no call.
 LONG_RUN = 2_000
 _MICRO = 1_000
-#: Sources of candles that requests bring.
+#: Sources of candles that requests store.
 _FETCHED = ("exchange", "derived")
 _FINISHED = ("OK", "NOT_FOUND")
 #: Columns of `market.coverage` that `claims_of` reads.
@@ -47,7 +47,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Stored(NamedTuple):
-    """Ascending open times (ns) of stored candles, and which of them are the exchange's own."""
+    """Ascending open times (ns) of stored candles, and whether each is the exchange's own."""
 
     opens: Array
     is_own: "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -61,7 +61,7 @@ Look = Callable[[int, int], Stored]
 
 
 class Proven(NamedTuple):
-    """`rows` candles are stored of [start, end) (ns); the others of the `expected` ones are in `holes`."""
+    """Of the `expected` candles of [start, end) (ns), `rows` are stored; the others are in `holes`."""
 
     start: int
     end: int
@@ -71,10 +71,10 @@ class Proven(NamedTuple):
 
 
 class Claims(NamedTuple):
-    """What finished requests of one ticker and period say, in nanoseconds: what each covered, and all holes.
+    """The ranges that finished requests of one ticker and period covered, and all holes that they found, in ns.
 
-    A hole that ends with what its request covered is not `is_settled`: no later candle was seen then, and the exchange
-    may have been late.
+    A hole is not `is_settled` if it reaches the end of its request's range: no later candle had been seen, so the
+    exchange may only have been late.
     """
 
     start: Array
@@ -85,21 +85,21 @@ class Claims(NamedTuple):
 
 
 class CoverageFiles:
-    """Reads `market.coverage`, each of its data files once: a flood of small requests adds files by the hundred, and a
-    data file never changes. `max_bytes` of their rows are remembered, of those that were read last.
+    """Reads `market.coverage`, and each of its data files only once: many small requests add hundreds of files, and a
+    data file never changes. Keeps up to `max_bytes` of rows, those of the most recently used files.
     """
 
     def __init__(self, max_bytes: int = 64 << 20) -> None:
         self._rows: LRUCache[str, pa.Table] = LRUCache(max_bytes, getsizeof=lambda rows: rows.nbytes)
 
     def scan(self, table: Table, tickers: Sequence[str]) -> pa.Table:
-        """The rows of these tickers."""
+        """The coverage rows of these tickers."""
         wanted = one_of("ticker", tickers)
         found = scan_table(table, wanted, selected_fields=_CLAIMED)
         schema = found.projection()
         parts = [schema_to_pyarrow(schema, include_field_ids=False).empty_table()]
         for task in found.plan_files():
-            # A file with rows deleted in it is none that this project writes.
+            # This project writes no delete files; one from another writer is applied, and its rows are not kept.
             row_filter = wanted if task.delete_files else AlwaysTrue()
             path = task.file.file_path
             rows = None if task.delete_files else self._rows.get(path)
@@ -108,14 +108,14 @@ class CoverageFiles:
                 if not task.delete_files and rows.nbytes <= self._rows.maxsize:
                     self._rows[path] = rows
             parts.append(rows)
-        # Hundreds of small chunks make each of the next steps ten times slower.
+        # Hundreds of small chunks would make each of the next steps ten times slower.
         rows = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
         return rows.filter(pc.is_in(rows["ticker"], pa.array(tickers, rows["ticker"].type)))
 
 
 def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:
-    """Of the requests that ended well, those whose counts show that all of their range was covered: not where a limit
-    ended it, for one.
+    """The claims of successful requests whose counts show that their whole range was covered, which excludes, for
+    example, a request that stopped at its limit.
     """
     is_own = pc.and_(pc.equal(coverage["ticker"], ticker), pc.equal(coverage["period_seconds"], period_seconds))
     ended_well = pc.is_in(coverage["status"], pa.array(_FINISHED))
@@ -135,8 +135,8 @@ def claims_of(coverage: pa.Table, ticker: str, period_seconds: int) -> Claims:
 
 
 def scan_stored(table: Table, ticker: str, period_seconds: int, *, start: int, end: int) -> Stored:
-    """The stored candles that a fetch can have brought: whole ones, and neither bars that the platform made of live
-    trades where the exchange has none of its own, nor those of imported files, which prove nothing.
+    """The complete stored candles in [start, end) (ns) that a fetch can have stored. Excludes bars made from live
+    trades where the exchange has no candle of its own, and candles of imported files, since neither is proof.
     """
     wanted = range_filter(ticker, period_seconds, start_ns=start, end_ns=end)
     rows = read_rows(table, OHLC, wanted, columns=("open_time", "source", "complete"))
@@ -148,9 +148,9 @@ def scan_stored(table: Table, ticker: str, period_seconds: int, *, start: int, e
 def proven_parts(
     claims: Claims, period_seconds: int, ranges: Sequence[Range], *, stored: Look, limit: int | None = None
 ) -> list[Proven]:
-    """The proven parts of ascending `ranges`. `stored`: what `scan_stored` finds in a range of this series.
+    """The proven parts of ascending `ranges` (ns). `stored` returns what `scan_stored` finds in a range of this series.
 
-    With `limit` only what the first `limit` candles need, from the beginning of the first range on without a gap.
+    With `limit`, only the parts that the first `limit` candles need, contiguous from the start of the first range.
     """
     found: list[Proven] = []
     if limit == 0:
@@ -170,13 +170,13 @@ def proven_parts(
             if opens <= 0 or (limit is not None and (limit == 0 or at < high)):
                 return found
         if limit is not None:
-            # There may be candles between two ranges.
+            # Candles may exist between two ranges.
             return found
     return found
 
 
 def _runs(flags: Array) -> list[tuple[int, int]]:
-    """Where they are true, as half-open ranges of places."""
+    """The half-open index ranges in which `flags` are true."""
     borders = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(low, high) for low, high in borders.reshape(-1, 2).tolist()]
 
@@ -190,7 +190,7 @@ def _parts(claims: Claims, period_seconds: int, start: int, end: int, stored: Lo
         return []
 
     def cover(starts: Array, ends: Array) -> Array:
-        """How many of these ranges hold each open time."""
+        """For each open time, the number of these ranges that contain it."""
         low = np.clip(-((first - starts) // period), 0, opens)
         high = np.clip(-((first - ends) // period), 0, opens)
         return np.cumsum(np.bincount(low, minlength=opens + 1) - np.bincount(high, minlength=opens + 1))[:opens]

@@ -16,11 +16,11 @@ from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS, TRIGGER_EVENTS
 
 _MICRO = 1_000
 _SECOND = 1_000_000_000
-#: More tickers in one filter cost more than they leave out.
+#: With more tickers, evaluating the filter costs more than reading the rows that it excludes.
 _MAX_LISTED = 200
 _RANGES_PER_SCAN = 20
 _LOWEST, _HIGHEST = 0, (1 << 63) - 1
-#: Microseconds; newest events are looked for in the last hour, then in 16 times as much, and so on.
+#: Microseconds. The newest events are searched for in the last hour, then in a span 16 times as long, and so on.
 _EVENTS_REACH = 3_600_000_000
 
 
@@ -30,7 +30,7 @@ def read_ohlc(
     """Candles of `market.ohlc` with start_ns <= open_time < end_ns, ordered by open_time; `limit` = the first N."""
     table = open_catalog(settings).load_table(OHLC.identifier)
     if limit is not None:
-        # Candles are on a grid: without holes the first N are in the first N periods.
+        # Candles are on a grid: without holes, the first N are in the first N periods.
         near_ns = start_ns + (limit + 1) * period_seconds * _SECOND
         if near_ns < end_ns:
             near = scan_range(table, ticker, period_seconds, start_ns=start_ns, end_ns=near_ns)
@@ -43,7 +43,7 @@ def read_ohlc(
 def read_ohlc_of(
     settings: Settings, tickers: Sequence[str], period_seconds: int, *, start_ns: int, end_ns: int
 ) -> dict[str, pa.Table]:
-    """What `read_ohlc` gives of each ticker, in one scan for every 200 of them."""
+    """The result of `read_ohlc` for each ticker, with one scan for every 200 tickers."""
     table = open_catalog(settings).load_table(OHLC.identifier)
     of_period = And(equal("period_seconds", period_seconds), _opening_in(start_ns, end_ns))
     found: dict[str, pa.Table] = {}
@@ -53,7 +53,7 @@ def read_ohlc_of(
         rows = rows.take(pc.sort_indices(rows, sort_keys=[("ticker", "ascending"), ("open_time", "ascending")]))
         counts = {each["values"]: each["counts"] for each in pc.value_counts(rows["ticker"]).to_pylist()}
         begin = 0
-        # As Arrow sorts texts: by their bytes.
+        # Arrow sorts strings by their bytes.
         for ticker in sorted(listed, key=str.encode):
             found[ticker] = rows.slice(begin, counts.get(ticker, 0))
             begin += counts.get(ticker, 0)
@@ -69,7 +69,7 @@ def read_ticks(settings: Settings, ticker: str, *, start_ns: int, end_ns: int, l
 
 
 def read_past_ticks(settings: Settings, tickers: Sequence[str], start_ns: int, *, limit: int) -> pa.Table:
-    """Trades of these tickers of `market.ticks` with ts_ns >= start_ns, at most `limit` of them, in no order."""
+    """Up to `limit` trades of these tickers from `market.ticks` with ts_ns >= start_ns, in no order."""
     table = open_catalog(settings).load_table(TICKS.identifier)
     wanted = And(at_least("ts", iso(start_ns // _MICRO)), at_least("ts_ns", start_ns))
     return _collect_of(table, tickers, wanted, TICKS.arrow_schema, limit)
@@ -78,9 +78,8 @@ def read_past_ticks(settings: Settings, tickers: Sequence[str], start_ns: int, *
 def read_past_bars(
     settings: Settings, tickers: Sequence[str], period_seconds: int, *, start_ns: int, limit: int
 ) -> pa.Table:
-    """Candles of these tickers of `market.ohlc` with open_time >= start_ns, at most `limit` of them, in no order.
-
-    `period_seconds` = 0: of every period.
+    """Up to `limit` candles of these tickers from `market.ohlc` with open_time >= start_ns, in no order.
+    `period_seconds` = 0 means every period.
     """
     table = open_catalog(settings).load_table(OHLC.identifier)
     wanted: BooleanExpression = at_least("open_time", iso(-(-start_ns // _MICRO)))
@@ -103,8 +102,8 @@ def _collect_of(
 
 
 def tick_bounds(settings: Settings, ticker: str, *, start_ns: int, end_ns: int) -> tuple[int, int] | None:
-    """Times between which all trades of the range lie (the end excluded), by the statistics of the data files; they may
-    be wider than the trades are. None where no file can have any; reads none of them.
+    """A half-open time range (ns) that contains all trades of the given range. It comes from the statistics of the data
+    files, without reading any, so it may be wider than necessary. None if no file can have such a trade.
     """
     table = open_catalog(settings).load_table(TICKS.identifier)
     bounds = file_bounds(table, _ticks_filter(ticker, start_ns, end_ns), "ts_ns")
@@ -115,8 +114,8 @@ def tick_bounds(settings: Settings, ticker: str, *, start_ns: int, end_ns: int) 
 def read_newest_events(
     settings: Settings, *, tickers: Sequence[str], trigger_ids: Sequence[str], end_ns: int, least: int
 ) -> pa.Table:
-    """The newest rows of `market.trigger_events` with fired_at < end_ns, ordered by fired_at: at least `least` of them
-    if there are so many. No tickers or no triggers: of all.
+    """The newest rows of `market.trigger_events` with fired_at < end_ns, ordered by fired_at: at least `least` of them,
+    or all if there are fewer. Empty `tickers` or `trigger_ids` select all.
     """
     table = open_catalog(settings).load_table(TRIGGER_EVENTS.identifier)
     wanted = below("fired_at", iso(-(-end_ns // _MICRO)))
@@ -126,7 +125,7 @@ def read_newest_events(
     first, last = file_bounds(table, wanted, "fired_at")
     found, reach = TRIGGER_EVENTS.arrow_schema.empty_table(), _EVENTS_REACH
     while first <= last and found.num_rows < least:
-        # Statistics are of whole files: `last` may be after the end.
+        # Statistics describe whole files, so `last` may be after the end.
         start = min(last, end_ns // _MICRO) - reach
         found = read_rows(table, TRIGGER_EVENTS, And(wanted, at_least("fired_at", iso(max(first, start)))))
         if start <= first:
@@ -136,7 +135,9 @@ def read_newest_events(
 
 
 def file_bounds(table: Table, wanted: BooleanExpression, column: str) -> tuple[int, int]:
-    """The least and the greatest value by the statistics of the data files; (highest, lowest) without any."""
+    """The smallest and the largest value of a column by the statistics of the data files; (_HIGHEST, _LOWEST) if no
+    file has any.
+    """
     field = table.schema().find_field(column).field_id
     first, last = _HIGHEST, _LOWEST
     for file in scan_table(table, wanted).files():
@@ -163,7 +164,7 @@ def _ticks_filter(ticker: str, start_ns: int, end_ns: int) -> BooleanExpression:
 
 
 def read_gaps(settings: Settings, ticker: str) -> pa.Table:
-    """All rows of `market.gaps` of a ticker, repaired or not, ordered by from_ts."""
+    """A ticker's rows in `market.gaps`, repaired or not, ordered by from_ts."""
     table = open_catalog(settings).load_table(GAPS.identifier)
     found = read_rows(table, GAPS, equal("ticker", ticker))
     keys = [("from_ts", "ascending"), ("detected_at", "ascending")]
@@ -171,7 +172,7 @@ def read_gaps(settings: Settings, ticker: str) -> pa.Table:
 
 
 def stored_tickers(settings: Settings) -> list[str]:
-    """Tickers that history was requested, or whose streams had gaps: a short list, not of everything that is stored."""
+    """Tickers for which history was requested or whose streams had gaps; quick to read, but not every stored ticker."""
     catalog = open_catalog(settings)
     found = {
         ticker
@@ -184,7 +185,7 @@ def stored_tickers(settings: Settings) -> list[str]:
 
 
 def is_stored(settings: Settings, ticker: str) -> bool:
-    """Whether a table has a trade or a candle of it."""
+    """Whether a table has a trade or a candle of this ticker."""
     catalog = open_catalog(settings)
     return any(
         scan_table(catalog.load_table(each.identifier), equal("ticker", ticker), selected_fields=("ticker",), limit=1)
@@ -195,13 +196,13 @@ def is_stored(settings: Settings, ticker: str) -> bool:
 
 
 def scan_range(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> pa.Table:
-    """All columns of the candles in the range, ordered by open_time."""
+    """All columns of the candles in [start_ns, end_ns), ordered by open_time."""
     found = read_rows(table, OHLC, range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns))
     return found.take(pc.sort_indices(found["open_time"]))
 
 
 def first_open(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> int | None:
-    """Open time of the first candle of the range; None where there is none."""
+    """The open time (ns) of the first candle in the range; None if it has none."""
     wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
     batches = scan_table(table, wanted, selected_fields=("open_time",)).to_arrow_batch_reader()
     firsts = (pc.min(batch["open_time"].cast(pa.int64())).as_py() for batch in batches if batch.num_rows)
@@ -224,7 +225,7 @@ def scan_ranges(table: Table, ranges: Sequence[tuple[str, int, int, int]]) -> pa
 
 
 def scan_series(table: Table, tickers: Sequence[str], *, start_ns: int, end_ns: int) -> pa.Table:
-    """All columns of the bars of any period of these tickers that open in the range, in no order."""
+    """All columns of these tickers' bars, of any period, that open in the range, in no order."""
     wanted = And(at_least("open_time", iso(start_ns // _MICRO)), below("open_time", iso(-(-end_ns // _MICRO))))
     if len(tickers) <= _MAX_LISTED:
         wanted = And(one_of("ticker", tickers), wanted)
@@ -245,7 +246,7 @@ def scan_trades(table: Table, ticker: str, *, start_ns: int, end_ns: int) -> pa.
 
 
 def trade_files(table: Table, ticker: str, *, start_ns: int, end_ns: int) -> frozenset[str]:
-    """The data files that may hold trades of the range, by their statistics."""
+    """Paths of the data files that may hold trades of the range, by their statistics."""
     scan = table.scan(row_filter=_ticks_filter(ticker, start_ns, end_ns))
     return frozenset(task.file.file_path for task in scan.plan_files())
 
@@ -263,6 +264,6 @@ def iso(microseconds: int) -> str:
 
 
 def has_files_in(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> bool:
-    """False only where no row can be in the range, by the statistics of the data files; reads none of them."""
+    """False only if the statistics of the data files exclude any row in the range; reads no data file."""
     wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
     return bool(scan_table(table, wanted).files())

@@ -1,8 +1,8 @@
-"""Tables whose data directory was moved: the paths in their files and in the catalog are rewritten. Offline.
+"""Repairs tables whose data directory was moved, by rewriting the paths in their files and in the catalog. Offline.
 
-Each file is replaced whole, manifests before the lists that hold their sizes, and the catalog comes last, in one
-transaction. Until then it names the old place, so that a run that was killed is simply repeated; what it had rewritten
-stays as it is.
+Each file is replaced atomically, manifests before the lists that hold their sizes. The catalog comes last, in one
+transaction; until then it names the old directory, so after a kill the command can simply be run again. It skips files
+that are already rewritten.
 """
 
 import json
@@ -33,7 +33,7 @@ _CATALOG_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Relocated:
-    """`before`: the folder of the tables that the catalog named; `files`: how many were rewritten."""
+    """`before`: the tables' folder as the catalog named it; `files`: how many files were rewritten."""
 
     before: Path
     now: Path
@@ -41,9 +41,10 @@ class Relocated:
 
 
 def relocate(settings: Settings) -> Relocated | None:
-    """Rewrite what names the old folder; None where nothing was moved. No other process may have the tables open.
+    """Rewrite every path that names the old folder; returns None if nothing was moved. No other process may have the
+    tables open.
 
-    Raises ConfigurationError where a file cannot be read or written; the same call continues from there.
+    Raises ConfigurationError if a file cannot be read or written; calling it again continues from there.
     """
     before, now = moved_from(settings), local_path(warehouse_of(settings))
     if before is None or now is None:
@@ -57,7 +58,7 @@ def relocate(settings: Settings) -> Relocated | None:
 
 
 class _Paths:
-    """Paths in `before` as paths in `now`, in the form that they have."""
+    """Maps paths in `before` to paths in `now`, and keeps their form (URI or plain path)."""
 
     def __init__(self, before: Path, now: Path) -> None:
         self._prefixes = [
@@ -67,7 +68,7 @@ class _Paths:
 
     def changed(self, path: str) -> str:
         for before, now, is_longer in self._prefixes:
-            # One folder may be inside the other; what is in the new place already stays.
+            # One folder may be inside the other; paths that are already in the new one stay.
             if path.startswith(before) and not (is_longer and path.startswith(now)):
                 return now + path.removeprefix(before)
         return path
@@ -112,7 +113,7 @@ def _changed(value: Any, paths: _Paths) -> Any:
 
 
 def _replace(file: Path, content: bytes) -> bool:
-    """Whole or not at all, even after a power loss; whether it had to be."""
+    """Replace the file atomically, even if power is lost; returns whether its content changed."""
     try:
         if content == file.read_bytes():
             return False
@@ -128,7 +129,7 @@ def _replace(file: Path, content: bytes) -> bool:
 
 
 def _settle(folder: Path) -> None:
-    """What was renamed in it stays so after a power loss."""
+    """Make renames in the folder survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

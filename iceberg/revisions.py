@@ -1,10 +1,10 @@
 """`market.ohlc_revisions`: which bars were known at which time.
 
-`market.ohlc` has the newest revision of each bar; here each one stays, with the time of its publication. A candle of
-the exchange outranks all bars that are made of trades, also those that are published after it, as in `market.ohlc`.
+`market.ohlc` has the newest revision of each bar; this table keeps every revision with the time of its publication. As
+in `market.ohlc`, an exchange's candle outranks all bars made from trades, including those published after it.
 
-`known_at` is exact to the millisecond. Its microseconds order what became known within one: published bars have their
-place there (`PUBLISHED_LAST` at most), what history commits comes after them (`COMMITTED`).
+`known_at` is exact to the millisecond. Its microseconds order revisions within a millisecond: published bars count up
+to `PUBLISHED_LAST`, and candles that history commits come after them (`COMMITTED`).
 """
 
 from typing import Any
@@ -41,23 +41,25 @@ _SCHEMA = OHLC_REVISIONS.arrow_schema
 _NUMBERED = ("ticker", "period_seconds", "open_time", "revision", "known_at")
 _MICRO = 1_000
 PUBLISHED_LAST, COMMITTED = 998, 999
-#: With more series a filter that names each of them costs more than it leaves out.
+#: With more series, a filter that names each costs more than reading the rows that it excludes.
 _MAX_SERIES = 50
-#: Bars with fewer others between them are read together; so many ranges at once.
+#: Bars with at most `_MAX_GAP` periods between them are read as one range, up to `_MAX_RANGES` ranges per scan.
 _MAX_GAP, _MAX_RANGES = 1_000, 20
-#: Between what a bar may name and what the column holds: counting on from the former does not come so far.
+#: Between the largest revision that a bar may have and the largest that the column holds; counting up from the former
+#: never gets this far.
 _NEVER_REACHED = MAX_REVISION + (1 << 29)
 #: More than any revision.
 _GROUP = 1 << 32
 
 
-# ---- what to append
+# ---- finding the rows to append
 def new_revisions(published: pa.Table, known: pa.Table) -> pa.Table:
-    """Rows of the table for bars in the order of their publication. `published` has its columns, `known` the stored
-    `_NUMBERED` of the same bars.
+    """The rows to append for `published` bars, which are in the order of publication and have the table's columns.
+    `known` has the columns `_NUMBERED` of the stored rows of the same bars.
 
-    None where they are stored already: rows that are published together are stored together. A revision keeps its
-    number, unless that is taken. Stored numbers that no bar can have (of an earlier release) do not count.
+    Empty if the bars are already stored, since bars that are published together are stored together. A revision keeps
+    its number unless that number is taken. Stored numbers that no bar can have (written by an earlier release) are
+    ignored.
     """
     keys, known_keys = candle_keys(published, known)
     if _are_stored(keys, _times(published), known_keys, _times(known)):
@@ -71,8 +73,8 @@ def new_revisions(published: pa.Table, known: pa.Table) -> pa.Table:
 
 
 def corrections(candles: pa.Table, known: pa.Table, now_ms: int) -> pa.Table:
-    """Rows of the table for those of `candles` (of `market.ohlc`, committed by history) that say something new.
-    `known`: what is stored of them, all columns.
+    """The rows to append for those `candles` (rows of `market.ohlc` that history committed) that differ from what is
+    known. `known` has all columns of their stored rows.
     """
     difference = compare_candles(candles, effective(known))
     rows = pa.concat_tables([difference.new, difference.changed])
@@ -85,14 +87,14 @@ def corrections(candles: pa.Table, known: pa.Table, now_ms: int) -> pa.Table:
 
 
 def newest_of_each(published: pa.Table) -> pa.Table:
-    """The last row of each bar, of `published` in the order of publication; that order is kept."""
+    """The last row of each bar in `published`; keeps the order of publication."""
     keys, _ = candle_keys(published, published.slice(0, 0))
     _, from_the_end = np.unique(keys[::-1], return_index=True)
     return published.take(pa.array(np.sort(len(keys) - 1 - from_the_end)))
 
 
 def effective(revisions: pa.Table) -> pa.Table:
-    """The revision of each bar that counts, once all of these are known."""
+    """The revision of each bar that is in effect once all of these are known."""
     if revisions.num_rows == 0:
         return revisions
     keys, _ = candle_keys(revisions, revisions.slice(0, 0))
@@ -120,7 +122,9 @@ def _are_stored(
 def _numbers(
     keys: NDArray[Any], wanted: NDArray[np.int64], known_keys: NDArray[Any], known: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Ascending numbers for the rows of each key in their order, each at least the wanted one and above all known."""
+    """A revision number for each row: ascending among the rows of one key, at least the wanted number, and above every
+    known one.
+    """
     order = np.argsort(keys, kind="stable")
     is_first = np.ones(len(order), np.bool_)
     is_first[1:] = keys[order][1:] != keys[order][:-1]
@@ -140,7 +144,7 @@ def _numbers(
 
 # ---- reading
 def scan_revisions(table: Table, candles: pa.Table, *, numbers_only: bool = False) -> pa.Table:
-    """What is stored of these bars (and of some others beside them), in no order."""
+    """The stored revisions of these bars (and of some neighbouring bars), in no order."""
     names = _NUMBERED if numbers_only else tuple(_SCHEMA.names)
     schema = pa.schema([_SCHEMA.field(name) for name in names])
     parts = [schema.empty_table()]
@@ -152,7 +156,9 @@ def scan_revisions(table: Table, candles: pa.Table, *, numbers_only: bool = Fals
 
 
 def _near(candles: pa.Table) -> list[BooleanExpression]:
-    """The ranges in which these candles lie close together, by series, or for all series where these are many."""
+    """Filters for the ranges in which these candles are close together: per series, or across all series if there are
+    many.
+    """
     is_listed = candles.group_by(["ticker", "period_seconds"]).aggregate([]).num_rows <= _MAX_SERIES
     keys = ["ticker", "period_seconds", "open_time"] if is_listed else ["period_seconds", "open_time"]
     rows = candles.select(keys).sort_by([(key, "ascending") for key in keys])
@@ -184,7 +190,7 @@ def read_as_of(
     as_of_ns: int,
     limit: int | None = None,
 ) -> pa.Table:
-    """The bars of the range as they were known at a time (that moment included), ordered by open_time; `limit` = the
+    """The bars of [start_ns, end_ns) as they were known at `as_of_ns` (inclusive), ordered by open_time; `limit` = the
     first N. Columns as in `market.ohlc_revisions`.
     """
     table = load_table(open_catalog(settings), OHLC_REVISIONS)
@@ -198,10 +204,11 @@ def read_as_of(
 
 
 def read_published(settings: Settings, ticker: str, period_seconds: int, *, since_ns: int) -> tuple[pa.Table, pa.Table]:
-    """The ticker's bars as they were published, in that order: those of a time and earlier that are not older than the
-    others, and those after it. `revision` counts the publications of a bar from 0, whatever history stored of it.
+    """The ticker's bars in the order of their publication, as two tables: those published up to `since_ns`, from the
+    first open time of the second table on, and those published after it. `revision` counts the publications of a bar
+    from 0 and ignores what history stored.
 
-    `period_seconds` = 0: of every period.
+    `period_seconds` = 0 means every period.
     """
     table = load_table(open_catalog(settings), OHLC_REVISIONS)
     wanted: BooleanExpression = equal("ticker", ticker)
@@ -227,7 +234,7 @@ def _published(table: Table, wanted: BooleanExpression) -> pa.Table:
 
 
 def _publications(rows: pa.Table) -> pa.Array:
-    """How often the bar of each row was published before."""
+    """For each row, how many earlier rows publish the same bar."""
     keys, _ = candle_keys(rows, rows.slice(0, 0))
     order = np.argsort(keys, kind="stable")
     is_first = np.ones(len(order), np.bool_)

@@ -1,8 +1,8 @@
 """Scans of a table that read each manifest once, and its small files together.
 
-A manifest never changes, and a small commit leaves most of them as they were. pyiceberg reads all of them anew for
-each scan: after some hundred small commits that takes longer than the rows. It also opens each data file in Python,
-which costs more than the rows of a small one.
+A manifest never changes, and a small commit keeps most of them. pyiceberg reads them all for each scan, which takes
+longer than reading the rows after some hundred small commits. It also opens each data file in Python, which costs more
+than reading the rows of a small file.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner, Table
 
 from iceberg.tables import TableDefinition
 
-#: Entries of manifests that a process remembers, of those that were read last: some 30 MB.
+#: Manifest entries that a process keeps, most recently used first: about 30 MB.
 MAX_ENTRIES = 5_000
 
 
@@ -31,7 +31,7 @@ def scan_table(
     selected_fields: tuple[str, ...] = ("*",),
     limit: int | None = None,
 ) -> "_Scan":
-    """As `Table.scan`."""
+    """Like `Table.scan`, but each manifest is read once per process."""
     return _Scan(
         table_metadata=table.metadata,
         io=table.io,
@@ -46,7 +46,9 @@ def scan_table(
 def read_rows(
     table: Table, definition: TableDefinition, wanted: BooleanExpression, *, columns: Sequence[str] = ()
 ) -> pa.Table:
-    """In no order; no `columns` = all. A column that the table does not have yet is NULL."""
+    """The matching rows, in no order, with these columns (all if empty). A column that the table does not have yet is
+    NULL.
+    """
     found = as_dataset(table, definition, wanted)
     names = list(columns or definition.arrow_schema.names)
     if isinstance(found, pa.Table):
@@ -58,10 +60,10 @@ def read_rows(
 def as_dataset(
     table: Table, definition: TableDefinition, wanted: BooleanExpression | None = None
 ) -> ds.FileSystemDataset | pa.Table:
-    """The files that may have such rows, for a reader that pushes its columns and filters down into them; of one state
-    of the table.
+    """The files that may have matching rows, as of one state of the table, for a reader that pushes its columns and
+    filters down into them.
 
-    A table with files of deletions, which the platform never writes, is read.
+    If the table has delete files, which the platform never writes, returns the rows themselves.
     """
     schema = definition.arrow_schema
     scan = scan_table(table, wanted)
@@ -83,8 +85,8 @@ class _Scan(DataScan):
         return planner.plan_files(manifests)
 
     def files(self) -> list[DataFile]:
-        """Those of `plan_files`, and the files of deletions. What is left of the filter for each file, which takes most
-        of the time of a plan, is not worked out.
+        """The files of `plan_files`, and delete files. Skips the residual filter of each file, whose calculation takes
+        most of the planning time.
         """
         if (planned := self._planned()) is None:
             tasks = list(super().plan_files())
@@ -93,7 +95,7 @@ class _Scan(DataScan):
         return [entry.data_file for entries in planner.plan_manifest_entries(manifests) for entry in entries]
 
     def _planned(self) -> tuple[ManifestGroupPlanner, list[ManifestFile]] | None:
-        """None without a snapshot, and where the catalog plans."""
+        """None if the table has no snapshot, or if the catalog plans scans itself."""
         snapshot = self.snapshot()
         if snapshot is None or (self.catalog is not None and self.catalog.supports_server_side_planning()):
             return None

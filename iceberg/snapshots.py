@@ -1,4 +1,4 @@
-"""Old snapshots of a table, and the files that only they name."""
+"""Drops old snapshots of a table, and deletes the files that only they name."""
 
 import contextlib
 import time
@@ -12,17 +12,17 @@ from iceberg.append import catalog_errors
 
 __all__ = ["MAINTENANCE_NAME", "delete_files_of", "drop_old_snapshots"]
 
-#: The entry of a snapshot's summary that says that maintenance made it.
+#: The entry in a snapshot's summary that marks it as made by maintenance.
 MAINTENANCE_NAME = "candlewright.maintenance"
 _NAMES = "candlewright."
 
 
 def drop_old_snapshots(table: Table, *, keep: int, min_age_seconds: float) -> list[Snapshot]:
-    """Forget all but the newest `keep` snapshots, never one younger than `min_age_seconds`, and never the newest of a
-    writer, which may look for it by its name; returns those that went.
+    """Drop all but the newest `keep` snapshots, but never one younger than `min_age_seconds`, and never a writer's
+    newest, which the writer may look for by its name. Returns the dropped ones.
 
-    Their files stay until `delete_files_of`, so a reader that is under way is not disturbed. Every snapshot that a
-    table remembers makes its next commit slower. Raises OSError when the catalog cannot be written.
+    Their files stay until `delete_files_of`, so running reads are not disturbed. Each snapshot that a table keeps slows
+    down its commits. Raises OSError if the catalog cannot be written.
     """
     youngest_ms = (time.time() - min_age_seconds) * 1_000
     in_order = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms)
@@ -41,7 +41,7 @@ def drop_old_snapshots(table: Table, *, keep: int, min_age_seconds: float) -> li
 
 
 def _writer(snapshot: Snapshot) -> tuple[str, ...]:
-    """The kinds of names that its writer gives; empty for maintenance and for what has no name."""
+    """The summary keys under which its writer finds it; empty for maintenance and for unnamed snapshots."""
     summary = snapshot.summary
     entries = {} if summary is None else summary.additional_properties
     if MAINTENANCE_NAME in entries:
@@ -50,10 +50,10 @@ def _writer(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def delete_files_of(table: Table, dropped: Sequence[Snapshot]) -> int:
-    """Delete the files that no snapshot of `table` names and one of `dropped` did; returns how many.
+    """Delete the files that a snapshot in `dropped` named and no snapshot of `table` names; returns how many.
 
-    `table`: a state without them. What writers commit meanwhile builds on that state, so it names none of these files.
-    What cannot be deleted is an orphan for a later round.
+    `table` is a state without the dropped snapshots. Concurrent commits build on that state, so they name none of these
+    files. A file that cannot be deleted is left as an orphan for a later round.
     """
     io = table.io
     kept = {manifest.manifest_path: manifest for one in table.metadata.snapshots for manifest in one.manifests(io)}
@@ -71,7 +71,7 @@ def delete_files_of(table: Table, dropped: Sequence[Snapshot]) -> int:
             files -= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=True)}
     lists = {snapshot.manifest_list for snapshot in dropped} - {one.manifest_list for one in table.metadata.snapshots}
     deleted = 0
-    # In this order, so that a kill in between leaves nothing that names what is gone.
+    # In this order, a kill in between leaves no file that names a deleted one.
     for path in (*lists, *(manifest.manifest_path for manifest in unnamed), *files):
         with contextlib.suppress(OSError):
             io.delete(path)

@@ -1,4 +1,4 @@
-"""Definitions of all tables: the one place that knows their columns, partitions, order and properties.
+"""Definitions of all tables: their columns, partitions, sort order and properties are defined only here.
 
 All times are `timestamptz` with microseconds; `ticks.ts_ns` keeps the exchange's nanoseconds.
 """
@@ -33,7 +33,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from iceberg.catalog import NAMESPACE
 
-#: Few buckets: every commit writes at most one file a bucket, and a file's statistics do the rest of the pruning.
+#: Few buckets, because every commit may write a file to each; file statistics do the rest of the pruning.
 TICKER_BUCKETS = 8
 
 _PROPERTIES = {
@@ -48,7 +48,8 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "20",
-    # A conflict means that another writer wrote: what is to be written must be compared again, not just repeated.
+    # No retries in the library: a conflict means that another writer committed, so the rows must be compared again
+    # before the next attempt.
     "commit.retry.num-retries": "0",
 }
 
@@ -71,7 +72,7 @@ class TableDefinition:
 
 
 def _schema(*columns: tuple[str, IcebergType]) -> Schema:
-    """Columns with ids in order; the ids inside nested types are given by the types themselves (from 100)."""
+    """Columns with ids in order; nested types bring the ids of their own fields (from 100)."""
     fields = [NestedField(number, name, kind, required=False) for number, (name, kind) in enumerate(columns, start=1)]
     return Schema(*fields)
 
@@ -185,7 +186,8 @@ _COVERAGE_SCHEMA = _schema(
     ("status", _TEXT),
     ("closed_until", _TIME),
 )
-#: One row a finished request; holes are half-open. `closed_until`: where the range reached past what had closed.
+#: One row per finished request; holes are half-open. `closed_until` is set if the range extended beyond the closed
+#: candles.
 COVERAGE = TableDefinition(
     "coverage", _COVERAGE_SCHEMA, PartitionSpec(), _order(_COVERAGE_SCHEMA, "ticker", "period_seconds", "start")
 )
@@ -198,7 +200,7 @@ _DELIVERIES_SCHEMA = _schema(
     ("delivered_at", _TIME),
     ("error", _TEXT),
 )
-#: One row for each alert and destination, once it was delivered or given up (`status` delivered or abandoned).
+#: One row per alert and destination, once the alert was delivered or given up (`status` delivered or abandoned).
 DELIVERIES = TableDefinition(
     "deliveries",
     _DELIVERIES_SCHEMA,
@@ -210,7 +212,7 @@ TABLES: tuple[TableDefinition, ...] = (OHLC, OHLC_REVISIONS, TICKS, TRIGGER_EVEN
 
 
 def create_tables(catalog: Catalog, definitions: Sequence[TableDefinition] = TABLES, *, attempts: int = 10) -> None:
-    """Make what is missing, columns of tables that an earlier release made included.
+    """Create missing tables, and add missing columns to tables that an earlier release created.
 
     Safe to call from several processes at once.
     """

@@ -1,4 +1,4 @@
-"""Reads for answers over the network: parts of a bounded size, all of one state of the table."""
+"""Reads for answers over the network, in parts of a bounded size, all from one state of the table."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _MICRO = 1_000
 _SECOND = 1_000_000_000
-#: Candles that one part may have.
+#: The most candles in one part.
 PART_ROWS = 50_000
-#: The first stretch that is checked for the newest rows, and by how much the next one is longer.
+#: The first range searched for the newest rows, in periods, and the factor by which each further one is longer.
 _STRETCH_PERIODS, _GROWTH = 1_000, 8
 
 
 def open_table(settings: Settings, definition: TableDefinition, catalog: "Catalog | None" = None) -> Table | None:
-    """None before the platform has made its tables."""
+    """The newest state of a table; None if the platform has not created it yet."""
     try:
         return (catalog or open_catalog(settings)).load_table(definition.identifier)
     except NoSuchTableError:
@@ -35,15 +35,15 @@ def open_table(settings: Settings, definition: TableDefinition, catalog: "Catalo
 
 
 def version_of(table: Table) -> int:
-    """The same as long as no row changes; 0 for an empty table."""
+    """A number that stays the same until a row changes; 0 for an empty table."""
     snapshot = table.current_snapshot()
     return snapshot.snapshot_id if snapshot is not None else 0
 
 
 def bars_in_parts(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int) -> Iterator[pa.Table]:
-    """Candles of [start, end) in order, at most PART_ROWS at a time; at least one part, which may be empty.
+    """Candles of [start_ns, end_ns) in order, at most PART_ROWS at a time; at least one part, which may be empty.
 
-    Where there are none the next candle is looked for, since a range may begin long before all of them.
+    Where a part would be empty, it jumps to the next candle, since a range may begin long before the first one.
     """
     step = PART_ROWS * period_seconds * _SECOND
     while True:
@@ -59,12 +59,12 @@ def bars_in_parts(table: Table, ticker: str, period_seconds: int, *, start_ns: i
 
 
 def newest_bars(table: Table, ticker: str, period_seconds: int, *, start_ns: int, end_ns: int, limit: int) -> pa.Table:
-    """The last `limit` candles of [start, end), in order."""
+    """The last `limit` candles of [start_ns, end_ns), in order."""
     wanted = range_filter(ticker, period_seconds, start_ns=start_ns, end_ns=end_ns)
     oldest, newest = file_bounds(table, wanted, "open_time")
     if newest < oldest:
         return OHLC.arrow_schema.empty_table()
-    # The bounds are those of whole files, and of every series in them.
+    # These bounds are of whole files, with every series in them.
     start_ns, end_ns = max(start_ns, oldest * _MICRO), min(end_ns, newest * _MICRO + 1)
     periods = max(limit, _STRETCH_PERIODS)
     while True:

@@ -1,7 +1,7 @@
 """Decides which trades and marks have a time too far ahead of the exchange's clock.
 
-A single one would end every earlier bar, and make all good trades until its time late. Both the entry points of the bus
-and every reader put them aside, whatever wrote the record; both use this module.
+A single such record would end every earlier bar and make all valid trades up to its time late. Both the entry points of
+the bus and every reader of it apply this module, so such a record has no effect, whichever process wrote it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _SECOND = 1_000_000_000
 
 
 def newest_allowed(published_ns: int, received_ns: int, exchange_ahead: int | None, *, max_ahead_ns: int) -> int:
-    """The newest time (ns) that a record may have: by the exchange's clock if it was measured, else by ours.
+    """The newest time (ns) that a record may have: by the exchange's clock if it was measured, else by the bus's.
 
     `received_ns`: when an ingestor received it, by the clock against which `exchange_ahead` was measured.
     """
@@ -48,7 +48,7 @@ def checked_ticks(value: bytes, published_ns: int, max_ahead_ns: int) -> tuple[b
     try:
         columns = tick_columns.decode(value)
     except BadFrame:
-        # Left to the reader, which refuses it.
+        # A record that cannot be decoded is left to the reader, which refuses it.
         return value, ""
     received_ns = int(columns.received_at.max(initial=0))
     allowed = newest_allowed(published_ns, received_ns, columns.exchange_ahead, max_ahead_ns=max_ahead_ns)

@@ -29,8 +29,8 @@ def encode(message: Message) -> bytes:
 
 
 class FrameReader(Generic[M]):
-    """Messages of one kind from a byte stream. `read` returns up to the given number of bytes, as soon as any arrive,
-    and none at the end. No memory is allocated for a frame before its length is known to be allowed.
+    """Messages of one kind from a byte stream. `read` returns up to the given number of bytes as soon as any arrive,
+    and empty bytes at the end. No memory is allocated for a frame before its length is known to be allowed.
     """
 
     def __init__(self, read: Callable[[int], bytes], kind: type[M], limit: int = MAX_FRAME_BYTES) -> None:

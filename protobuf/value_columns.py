@@ -15,7 +15,7 @@ _STRING, _INT, _DOUBLE, _BOOL, _BYTES, _TIME = range(1, 7)
 _CELL = 0x0A
 #: A FieldValue with no member set.
 NULL = bytes((_CELL, 0))
-#: Maps rows of one width, and that width, to the bytes ahead of their varints.
+#: Given rows of one width, and that width, returns the bytes that precede their varints.
 _Heads = Callable[[NDArray[np.int64], int], NDArray[np.uint8]]
 _LIMITS = np.array([1 << 7 * width for width in range(1, 10)], np.uint64)
 
@@ -32,7 +32,7 @@ def integers(values: NDArray[np.int64]) -> list[bytes]:
 
 
 def times(values: NDArray[np.int64]) -> list[bytes]:
-    """Times before 1970 do not fit the unsigned member, and go in the integer member."""
+    """The cells of these times (ns). Times before 1970 do not fit the unsigned member, and use the integer member."""
     return _whole(values, np.where(values < 0, _INT << 3, _TIME << 3).astype(np.uint8))
 
 
@@ -58,7 +58,7 @@ def bare(cell: bytes) -> bytes:
 
 
 def varints(values: NDArray[np.int64], head: bytes = b"") -> list[bytes]:
-    """Each as a varint after `head`; negative ones as 64 bits."""
+    """Each value as a varint after `head`; negative values as 64-bit two's complement."""
     prefix = np.broadcast_to(np.frombuffer(head, np.uint8), (len(values), len(head)))
     return _by_width(values, lambda rows, width: prefix[rows])
 
@@ -102,7 +102,7 @@ def _long(number: int, values: Iterable[bytes]) -> list[bytes]:
 
 
 def entry(tag: int, value: bytes) -> bytes:
-    """A field of bytes: its tag, its length, the value."""
+    """A length-delimited field: its tag, its length, its value."""
     length = len(value)
     if length < 128:
         return bytes((tag, length)) + value

@@ -55,7 +55,7 @@ def test_doctor_writes_and_deletes_an_object_and_a_table(tmp_path: Path, lake: L
     [
         ({"s3__secret_access_key": "wrong"}, "refuses the secret of this access key: see s3.secret-access-key in"),
         ({"s3__access_key_id": "nobody"}, "does not know the access key: see s3.access-key-id in"),
-        ({"warehouse": "s3://missing/"}, "has no bucket 'missing': make it, or correct iceberg.warehouse"),
+        ({"warehouse": "s3://missing/"}, "has no bucket 'missing': create it, or correct iceberg.warehouse"),
     ],
 )
 def test_doctor_names_what_the_store_refuses(tmp_path: Path, lake: Lake, different: dict[str, str], text: str) -> None:
@@ -66,7 +66,7 @@ def test_doctor_names_what_the_store_refuses(tmp_path: Path, lake: Lake, differe
 
 def test_doctor_names_an_address_that_is_not_a_store_or_not_a_catalog(tmp_path: Path, lake: Lake) -> None:
     (found,) = try_services(settings_for(tmp_path, lake, s3__endpoint=lake.catalog))
-    assert found.text.startswith(f"the object store {lake.catalog} does not answer as an S3 store does")
+    assert found.text.startswith(f"the object store {lake.catalog} does not answer like an S3 store")
     *_, found = try_services(settings_for(tmp_path, lake, uri=lake.store))
     assert found.text.startswith(f"the rest catalog {lake.store} cannot be opened: ")
 
@@ -113,4 +113,6 @@ def test_doctor_reports_a_catalog_that_fails(tmp_path: Path, lake: Lake) -> None
         other.execute("BEGIN IMMEDIATE")
         *_, found = try_services(settings_for(tmp_path, lake))
     assert found.what == "tables" and not found.is_good
-    assert re.match(rf"the rest catalog {lake.catalog} fails when it is given a \w+, see its log: \w", found.text)
+    assert re.match(
+        rf"the rest catalog {lake.catalog} failed while (creating|committing) a \w+; see its log: \w", found.text
+    )

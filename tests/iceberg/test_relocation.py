@@ -144,7 +144,7 @@ def test_a_damaged_file_is_named_and_the_catalog_stays(filled: Path, tmp_path: P
     filled.rename(moved)
     damaged = next(moved.rglob("snap-*.avro"))
     damaged.write_bytes(damaged.read_bytes()[:-20])
-    with pytest.raises(ConfigurationError, match=f"{damaged} cannot be rewritten: it is cut off"):
+    with pytest.raises(ConfigurationError, match=f"{damaged} cannot be rewritten: it is truncated"):
         relocate(Settings(data_dir=moved))
     with pytest.raises(DirectoryMoved):
         check_not_moved(Settings(data_dir=moved))

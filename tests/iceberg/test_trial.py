@@ -88,9 +88,9 @@ def test_old_metadata_is_deleted_once_by_the_server_of_a_catalog_where_there_is_
     [
         (403, "SignatureDoesNotMatch", "refuses the secret of this access key: see s3.secret-access-key"),
         (403, "InvalidAccessKeyId", "does not know the access key: see s3.access-key-id"),
-        (403, "AccessDenied", "does not let this access key in: see s3.access-key-id"),
-        (404, "NoSuchBucket", "has no bucket 'lake': make it, or correct iceberg.warehouse"),
-        (405, "", "does not answer as an S3 store does (HTTP status 405): see s3.endpoint"),
+        (403, "AccessDenied", "denies this access key: see s3.access-key-id"),
+        (404, "NoSuchBucket", "has no bucket 'lake': create it, or correct iceberg.warehouse"),
+        (405, "", "does not answer like an S3 store (HTTP status 405): see s3.endpoint"),
     ],
 )
 def test_a_refusal_of_the_store_names_the_setting(
@@ -108,14 +108,14 @@ def test_a_refusal_of_the_store_names_the_setting(
         (
             500,
             "UncheckedSQLException",
-            "fails when it is given a namespace, see its log: UncheckedSQLException: locked",
+            "failed while creating a namespace; see its log: UncheckedSQLException: locked",
         ),
         (
             401,
             "NotAuthorizedException",
             "refuses the credentials of iceberg.properties: NotAuthorizedException: locked",
         ),
-        (404, "NotFound", "cannot be given a namespace: "),
+        (404, "NotFound", "failed while creating a namespace: "),
     ],
 )
 def test_a_refusal_of_the_catalog_says_at_which_step(
