@@ -1,4 +1,6 @@
-"""How good a stored series of candles is: what is missing and why, what looks wrong, and what its own trades say."""
+"""Assesses a stored series of candles: what is missing and why, what looks wrong, and how it compares with its own
+trades.
+"""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,15 +27,17 @@ from iceberg.scan import scan_table
 from iceberg.tables import OHLC_REVISIONS
 
 _DAY = 86_400 * SECOND
-#: A candle is an outlier if its close moves by more than this many times the usual move of its series, and by more than
-#: the least part of the price: both, so that neither a calm nor a wild market is full of them.
+#: A candle is an outlier if its close moves by more than OUTLIER_TIMES the usual move of its series and by more than
+#: OUTLIER_LEAST of the price. Requiring both keeps outliers rare in calm and in volatile markets.
 OUTLIER_TIMES, OUTLIER_LEAST = 30.0, 0.02
 _LISTED = 10
 _VALUES = ("open", "high", "low", "close", "volume")
 
 
 class Day(NamedTuple):
-    """A UTC day (days since 1970) of a series: candles that are stored, that the venue lacks, and that could be."""
+    """A UTC day of a series. `day`: days since 1970-01-01; `got`: stored candles; `holes`: candles that the venue does
+    not have; `expected`: open times in the day.
+    """
 
     day: int
     got: int
@@ -42,7 +46,7 @@ class Day(NamedTuple):
 
 
 class Outlier(NamedTuple):
-    """`time`: open time, ns; `move`: change of the close since the candle before, as a part of it."""
+    """`time`: open time, ns; `move`: relative change of the close since the previous candle."""
 
     time: int
     move: float
@@ -50,10 +54,10 @@ class Outlier(NamedTuple):
 
 @dataclass(slots=True)
 class Trades:
-    """The candles of an exchange beside bars made of the trades that the platform itself received.
+    """The comparison of an exchange's candles with bars made from the trades that the platform itself received.
 
-    Compared are candles with trades on both sides of them, so that a subscription's begin and end count for nothing.
-    `volume_off`: the largest difference of a volume, as a part of the candle's.
+    Only candles with trades before and after them are compared, so that the start and end of a subscription do not
+    matter. `volume_off`: the largest volume difference, relative to the candle's volume.
     """
 
     compared: int = 0
@@ -65,12 +69,12 @@ class Trades:
 
 @dataclass(kw_only=True, slots=True)
 class Quality:
-    """What is known of one series. Times are ns since the epoch; counts are of candles.
+    """The quality of one series. Times are ns since the epoch; counts are of candles.
 
-    `holes`: the venue has none, by a finished request. `unknown`: nothing is stored. `malformed`: a price that is not
-    positive, a negative volume, or a high and low that do not enclose open and close. `delay_ms`: between a trade and
-    its receipt, as (median, 99th percentile), of the days with trades; None without trades. A negative delay means
-    that the exchange's clock is ahead.
+    `holes`: a finished request found that the venue has none. `unknown`: missing for an unknown reason. `malformed`: a
+    price that is not positive, a negative volume, or a high and low that do not enclose open and close. `delay_ms`:
+    (median, 99th percentile) of the time between a trade and its receipt, over the days with trades; None without
+    trades. A negative delay means that the exchange's clock is ahead.
     """
 
     ticker: str
@@ -98,16 +102,16 @@ class Quality:
 
     @property
     def problems(self) -> list[str]:
-        """What a user should look at, with how often it was found; empty for a series without fault."""
+        """A sentence with a count for each kind of problem found; empty for a faultless series."""
         found = [
-            ("candles that are not stored inside the range", self.unknown),
+            ("candles missing inside the range", self.unknown),
             ("incomplete candles", self.incomplete),
-            ("candles that are stored twice", self.duplicates),
+            ("candles stored twice", self.duplicates),
             ("candles with impossible values", self.malformed),
-            ("gaps of live trades that are not repaired", self.gaps_open),
-            ("candles with other prices than the trades received", self.trades.price_differs),
-            ("candles with another volume than the trades received", self.trades.volume_differs),
-            ("candles that jump in price", self.outlier_count),
+            ("unrepaired gaps in live trades", self.gaps_open),
+            ("candles whose prices differ from the received trades", self.trades.price_differs),
+            ("candles whose volume differs from the received trades", self.trades.volume_differs),
+            ("candles with a price jump", self.outlier_count),
         ]
         return [f"{text}: {count}" for text, count in found if count]
 
@@ -115,7 +119,9 @@ class Quality:
 def examine(
     settings: Settings, ticker: str, period_seconds: int, *, start: int, end: int, with_trades: bool = True
 ) -> Quality:
-    """The stored candles with start <= open time < end (ns). `with_trades` reads the stored trades of the range too."""
+    """Examine the stored candles with start <= open time < end (ns). `with_trades` also reads the stored trades of the
+    range.
+    """
     table = read_ohlc(settings, ticker, period_seconds, start_ns=start, end_ns=end)
     found = Quality(ticker=ticker, period_seconds=period_seconds, rows=table.num_rows)
     if table.num_rows:
@@ -135,7 +141,7 @@ def examine(
 
 
 def _shape(found: Quality, table: pa.Table) -> None:
-    """What the rows themselves say."""
+    """Fill in what the rows themselves show."""
     opens = open_times(table)
     found.first, found.last = int(opens[0]), int(opens[-1])
     found.incomplete = table.num_rows - pc.sum(pc.fill_null(table["complete"], False)).as_py()
@@ -182,7 +188,7 @@ def _presence(settings: Settings, found: Quality, opens: NDArray[np.int64]) -> N
 
 
 def _revised(settings: Settings, found: Quality) -> int:
-    """Candles that were corrected after their first publication."""
+    """How many candles were corrected after their first publication."""
     try:
         table = open_catalog(settings).load_table(OHLC_REVISIONS.identifier)
     except NoSuchTableError:
@@ -201,7 +207,7 @@ def _beside_trades(settings: Settings, found: Quality, candles: pa.Table, start:
     own = candles.filter(pc.field("source") == "exchange")
     opens = open_times(own)
     delays = []
-    # Whole candles of about a day, with one more on each side: a candle is compared only if it has neighbours.
+    # Complete candles of about a day, with one more on each side, since a candle is compared only if it has neighbours.
     step = found.period_seconds * SECOND
     length = -(-_DAY // step) * step
     begin = first_open_from(bounds[0] - step + 1, found.period_seconds)
@@ -259,7 +265,7 @@ def agreement(candles: pa.Table, made: Bars, step: int) -> tuple[NDArray[np.int6
 
 
 def _shared(candles: pa.Table, made: Bars, step: int) -> tuple[pa.Table, NDArray[np.int64]]:
-    """The candles that have trades on both sides of them, and the place of each one's bar."""
+    """The candles that have trades before and after them, and the index of each one's bar."""
     bars = made.open_time
     inner = np.zeros(len(bars), np.bool_)
     inner[1:-1] = (np.diff(bars)[:-1] == step) & (np.diff(bars)[1:] == step)
@@ -271,7 +277,7 @@ def _shared(candles: pa.Table, made: Bars, step: int) -> tuple[pa.Table, NDArray
 
 
 def _equal(rows: pa.Table, made: Bars, places: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Whether the prices, and the volume, are the same."""
+    """For each row, whether its prices and whether its volume equal those of its bar."""
     pairs = [(rows[name].to_numpy(), getattr(made, name)[places]) for name in ("open", "high", "low", "close")]
     prices = np.logical_and.reduce([theirs == ours for theirs, ours in pairs])
     volumes: NDArray[np.bool_] = rows["volume"].to_numpy() == exact.to_doubles(made.volume)[places]

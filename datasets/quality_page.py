@@ -1,4 +1,4 @@
-"""The quality of some series as one HTML page without scripts, which opens without a network."""
+"""Renders the quality of series as one HTML page without scripts, which opens offline."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -13,7 +13,7 @@ from candlewright.wire.times import iso_seconds
 from datasets.layouts.files import replacing
 from datasets.quality import Day, Quality
 
-#: Pixels from a square to the next one; days of a week.
+#: Pixels between squares, and days per week.
 _STEP, _ROWS = 13, 7
 _TEMPLATE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
     (Path(__file__).parent / "quality.html").read_text()
@@ -31,7 +31,9 @@ def _time(open_time: int) -> str:
 
 
 def calendar(days: Sequence[Day]) -> list[dict[str, object]]:
-    """A drawing for each year: a square a day, weeks as columns from Monday, and the part of the day that is known."""
+    """A drawing for each year: a square per day, shaded by the share of the day that is known, with weeks (from Monday)
+    as columns.
+    """
     years = groupby(days, lambda each: int(str(np.datetime64(each.day, "D"))[:4]))
     return [_year(year, list(own)) for year, own in years]
 

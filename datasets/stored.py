@@ -1,4 +1,4 @@
-"""Which series of candles are stored, and the candles of one. Reads the tables without Spark."""
+"""Lists the stored series of candles, and reads the candles of one. Reads the tables without Spark."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _MICRO = 1_000
 
 
 class Series(NamedTuple):
-    """A ticker at one period, with the number of its stored candles and their first and last open time (ns)."""
+    """A ticker and period, with the number of its stored candles and their first and last open times (ns)."""
 
     ticker: str
     period_seconds: int
@@ -37,7 +37,9 @@ class Series(NamedTuple):
 
 
 def stored_series(settings: Settings, patterns: Sequence[str] = (), periods: Sequence[int] = ()) -> list[Series]:
-    """By ticker and period. `patterns`: names of tickers, in which `*` and `?` are wildcards; none = all."""
+    """Stored series, ordered by ticker and period. `patterns`: ticker names in which `*` and `?` are wildcards. Empty
+    `patterns` or `periods` select all.
+    """
     try:
         table = open_catalog(settings).load_table(OHLC.identifier)
     except NoSuchTableError:
@@ -56,7 +58,7 @@ def stored_series(settings: Settings, patterns: Sequence[str] = (), periods: Seq
     return sorted(rows)
 
 
-#: Series of data files that a process remembers, of the files that were read last: a file never changes.
+#: Series of data files that a process keeps, most recently used first; a file never changes.
 _MAX_REMEMBERED = 100_000
 _remembered: LRUCache[str, pa.Table] = LRUCache(_MAX_REMEMBERED, getsizeof=lambda found: 1 + found.num_rows)
 _lock = Lock()
@@ -66,7 +68,7 @@ def _series_in(file: ds.Fragment) -> pa.Table:
     with _lock:
         found = _remembered.get(file.path)
     if found is None:
-        # A batch at a time, so that a large file costs no more memory than its series.
+        # Read a batch at a time, so that memory grows with the number of series, not with the file.
         batches = file.to_batches(schema=OHLC.arrow_schema, columns=["ticker", "period_seconds", "open_time"])
         found = _together([_grouped(pa.table(each), "open_time", "open_time", None) for each in batches])
         if found.num_rows < _MAX_REMEMBERED:
@@ -105,8 +107,8 @@ def _grouped(table: pa.Table, first: str, last: str, rows: str | None) -> pa.Tab
 class Candles:
     """The stored candles of one series in [start, end), ascending; `start` and `end` are open times in ns.
 
-    `holes`: candles between the first and the last row that the venue does not have, by a finished request. `unknown`:
-    those of which nothing is stored. `incomplete`: rows that the platform knows not to be whole.
+    Numbers of candles: `holes` between the first and the last row that the venue does not have, as a finished request
+    found; `unknown` ones, missing for an unknown reason; `incomplete` rows, known to lack trades.
     """
 
     ticker: str
@@ -125,7 +127,7 @@ class Candles:
 def read_candles(
     settings: Settings, ticker: str, period_seconds: int, *, start: int | None = None, end: int | None = None
 ) -> Candles:
-    """`start`, `end`: nanoseconds, None = whatever is stored."""
+    """The stored candles of one series. `start`, `end`: nanoseconds; None = whatever is stored."""
     table = read_ohlc(settings, ticker, period_seconds, start_ns=start or 0, end_ns=LATEST_NS if end is None else end)
     missing = missing_ranges(open_times(table), period_seconds)
     known = read_holes(settings, ticker, period_seconds) if missing else []
@@ -136,13 +138,13 @@ def read_candles(
 
 
 def open_times(table: pa.Table) -> NDArray[np.int64]:
-    """Nanoseconds since the epoch."""
+    """The rows' open times, in ns since the epoch."""
     opens: NDArray[np.int64] = table["open_time"].cast(pa.int64()).to_numpy()
     return opens * _MICRO
 
 
 def missing_ranges(opens: NDArray[np.int64], period_seconds: int) -> list[tuple[int, int]]:
-    """Half-open ranges of open times between the rows."""
+    """Half-open ranges (ns) of missing open times between the rows."""
     step = period_seconds * SECOND
     places = np.flatnonzero(np.diff(opens) > step)
     return list(zip((opens[places] + step).tolist(), opens[places + 1].tolist(), strict=True))

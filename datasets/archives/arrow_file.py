@@ -1,7 +1,8 @@
-"""Arrow files (feather) of unknown origin: how much they unpack to is known before anything is unpacked.
+"""Reads Arrow files (feather) of unknown origin, after checking how large they are when unpacked.
 
-Each message has a flatbuffer (format/Message.fbs and format/Schema.fbs of Apache Arrow) with the place of each buffer
-in its body. Where a record batch is compressed, each buffer begins with its unpacked size, to which the reader keeps.
+Each message has a flatbuffer (format/Message.fbs and format/Schema.fbs of Apache Arrow) with the location of each
+buffer in its body. In a compressed record batch, each buffer begins with its unpacked size, which Arrow's reader does
+not exceed.
 """
 
 import struct
@@ -15,7 +16,7 @@ from datasets.archives.files import BadFile
 
 _MAGIC, _END = b"ARROW1\0\0", b"ARROW1"
 _SIZE = struct.Struct("<q")
-# ---- places of fields in their tables
+# ---- numbers of fields in their flatbuffer tables
 _HEADER_KIND, _HEADER = 1, 2
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _DATA = 1
@@ -23,20 +24,22 @@ _BUFFERS, _COMPRESSION = 2, 3
 
 
 def read_table(file: Path, max_bytes: int) -> pa.Table:
-    """Raises BadFile for one that unpacks to more, and what Arrow raises for a damaged one."""
+    """The file's rows. Raises BadFile if they exceed `max_bytes` when unpacked, and Arrow's errors if the file is
+    damaged.
+    """
     if (size := file.stat().st_size) > max_bytes:
         raise BadFile(file, f"it has {size >> 20:,} MiB, over {max_bytes >> 20:,}")
     with pa.OSFile(str(file)) as source:
         if source.read(len(_MAGIC)) != _MAGIC:
-            # Files of feather's first version are not compressed.
+            # Files in Feather V1 format are not compressed.
             return feather.read_table(str(file), memory_map=False)
         source.seek(size - len(_END))
         if source.read() != _END:
-            raise pa.ArrowInvalid("its end is missing")
+            raise pa.ArrowInvalid("its end marker is missing")
         source.seek(len(_MAGIC))
         if (size := _unpacked_bytes(source)) > max_bytes:
             raise BadFile(file, f"it unpacks to {size >> 20:,} MiB, over {max_bytes >> 20:,}")
-        # The messages that were measured, in their order, not those that the file's footer refers to.
+        # Read the messages whose size was checked, in order, not those that the footer refers to.
         source.seek(len(_MAGIC))
         with pa.ipc.open_stream(source) as stream:
             return stream.read_all()
@@ -68,12 +71,12 @@ def _unpacked(metadata: memoryview, body: memoryview) -> int:
     (count,) = struct.unpack_from("<I", metadata, vector)
     places = np.frombuffer(metadata, np.int64, 2 * count, vector + 4).reshape(-1, 2)
     sizes = [(_SIZE.unpack_from(body, offset)[0], length) for offset, length in places.tolist() if length]
-    # A size of -1: this buffer is not compressed.
+    # A size of -1 means that this buffer is not compressed.
     return sum(length if size < 0 else size for size, length in sizes)
 
 
 def _field(data: memoryview, table: int, number: int) -> int:
-    """Where a field of a flatbuffer's table is; 0 where it is left out."""
+    """The position of a field of a flatbuffer table; 0 if the field is absent."""
     (back,) = struct.unpack_from("<i", data, table)
     vtable = table - back
     (size,) = struct.unpack_from("<H", data, vtable)
@@ -85,6 +88,6 @@ def _field(data: memoryview, table: int, number: int) -> int:
 
 
 def _at(data: memoryview, place: int) -> int:
-    """What a flatbuffer's reference at a place refers to."""
+    """The target of the flatbuffer reference at `place`."""
     (offset,) = struct.unpack_from("<I", data, place)
     return place + int(offset)

@@ -1,7 +1,7 @@
-"""Binance's public archive of spot klines: `BTCUSDT-1m-2024-01.zip`, with its CHECKSUM file beside it.
+"""Reads Binance's public archive of spot klines: `BTCUSDT-1m-2024-01.zip`, with its CHECKSUM file beside it.
 
-Columns without a header; times in milliseconds, since 2025 in microseconds.
-Source: github.com/binance/binance-public-data.
+The files have no header. Times are in milliseconds, since 2025 in microseconds. Source:
+github.com/binance/binance-public-data.
 """
 
 import re
@@ -22,7 +22,7 @@ _NAME = re.compile(
 
 
 def read(file: Path, wanted: Wanted) -> Candles:
-    """Raises BadFile."""
+    """The wanted candles. Raises BadFile."""
     period_seconds = _checked_name(file, wanted)
     is_verified = checked_sum(file)
     lines = read_lines(file, content_of(file), (*_COLUMNS, *_UNUSED))
@@ -31,10 +31,10 @@ def read(file: Path, wanted: Wanted) -> Candles:
     if period_seconds is None:
         period_seconds = int(length[0]) // SECOND
     is_off = length != period_seconds * SECOND
-    lines.refuse(is_off, f"close_time does not end a candle of {format_period(period_seconds)}: {{}}", "close_time")
-    remarks = [] if is_verified else [f"there is no {file.name}.CHECKSUM beside it: its content was not verified"]
+    lines.refuse(is_off, f"close_time is not the end of a {format_period(period_seconds)} candle: {{}}", "close_time")
+    remarks = [] if is_verified else [f"there is no {file.name}.CHECKSUM beside it, so its content was not verified"]
     if lines.first > 1:
-        remarks.append("it has a header, as Binance's archives of futures do: make sure that it is of the spot market")
+        remarks.append("it has a header, like Binance's futures archives: make sure that it is from the spot market")
     return checked(
         lines,
         wanted,
@@ -47,15 +47,15 @@ def read(file: Path, wanted: Wanted) -> Candles:
 
 
 def _checked_name(file: Path, wanted: Wanted) -> int | None:
-    """The period that the name of the file says; raises BadFile where it is of another market."""
+    """The period in the file's name; None if the name has none. Raises BadFile if the name is of another market."""
     if wanted.ticker.venue != VENUE:
-        raise BadFile(file, f"the archive is of {VENUE}, and {wanted.ticker} is of {wanted.ticker.venue}")
+        raise BadFile(file, f"the archive is from {VENUE}, but {wanted.ticker} is on {wanted.ticker.venue}")
     found = _NAME.fullmatch(file.name)
     if found is None:
         return None
     if found["symbol"].upper() != wanted.ticker.symbol.replace("/", "").upper():
-        raise BadFile(file, f"it is of {found['symbol']}, not of {wanted.ticker}")
+        raise BadFile(file, f"its market is {found['symbol']}, not {wanted.ticker}")
     try:
         return parse_period(found["period"])
     except InvalidRequest as error:
-        raise BadFile(file, f"candles of {found['period']} have no fixed length, and are not stored") from error
+        raise BadFile(file, f"candles of {found['period']} have no fixed length and cannot be imported") from error

@@ -1,4 +1,4 @@
-"""Candles as they come out of a file: checked one by one, and against each other."""
+"""Checks candles read from files, one by one and against each other."""
 
 import time
 from collections.abc import Sequence
@@ -18,13 +18,15 @@ SOURCE = "archive"
 _UNITS = {"seconds": SECOND, "milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}
 _MICRO = 1_000
 _COLUMNS = [name for name in OHLC.arrow_schema.names if name != "updated_at"]
-#: Of the rows of an import: `market.ohlc` without the time of the commit.
+#: Columns of an import: those of `market.ohlc` without the time of the commit.
 SCHEMA = pa.schema([OHLC.arrow_schema.field(name) for name in _COLUMNS])
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person says of the files. `period_seconds`: None = the file says it; `mapping`: own names of columns."""
+    """What the user specified about the files. `period_seconds`: None = as in the file; `mapping`: `market.ohlc`'s
+    column names to the file's.
+    """
 
     ticker: Ticker
     period_seconds: int | None = None
@@ -33,7 +35,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Candles:
-    """The rows of one file, ascending by open time. `remarks` are for the person who imports it."""
+    """The rows of one file, ascending by open time. `remarks` are shown to the user."""
 
     lines: Lines
     table: pa.Table
@@ -41,7 +43,9 @@ class Candles:
 
 
 def times(lines: Lines, name: str) -> "tuple[NDArray[np.int64], int]":
-    """Nanoseconds, and how many of them the file's unit has; all times of a file are in one unit."""
+    """The column's times in ns, and the length of the file's unit in ns; all times of a file have one unit. Raises
+    BadFile.
+    """
     found = lines.integers(name)
     factor = next((each for each in _UNITS.values() if EARLIEST_NS <= int(found[0]) * each < LATEST_NS), 0)
     lines.refuse(np.array([not factor]), f"{name} is not a plausible time: {{}}", name)
@@ -62,22 +66,27 @@ def checked(
     trade_count: str = "",
     remarks: tuple[str, ...] = (),
 ) -> Candles:
-    """`names`: of the columns with the five values. Raises BadFile."""
+    """The rows as candles. `opens`: open times in ns; `names`: the columns with open, high, low, close and volume.
+    Raises BadFile.
+    """
     if len(opens) > MAX_ROWS:
         raise BadFile(lines.file, f"it has {len(opens):,} candles, over {MAX_ROWS:,}: import it in parts")
     if wanted.period_seconds not in (None, period_seconds):
         said = format_period(wanted.period_seconds or 0)
-        raise BadFile(lines.file, f"its candles are of {format_period(period_seconds)}, not of {said}")
+        raise BadFile(lines.file, f"its candles have the period {format_period(period_seconds)}, not {said}")
     period = period_seconds * SECOND
     is_off = (opens - origin_of(period_seconds)) % period != 0
-    lines.refuse(is_off, f"its time is not the start of a candle of {format_period(period_seconds)}")
+    lines.refuse(is_off, f"its time is not the open time of a {format_period(period_seconds)} candle")
     lines.refuse(opens + period > time.time_ns(), "the candle has not closed yet")
     values = [lines.numbers(name) for name in names]
     open_, high, low, close, volume = values
     for name, value in zip(names[:4], values, strict=False):
         lines.refuse(value <= 0, f"{name} is not above zero: {{}}", name)
     lines.refuse(volume < 0, f"{names[4]} is negative: {{}}", names[4])
-    lines.refuse((high < np.maximum(open_, close)) | (low > np.minimum(open_, close)), "low and high do not fit")
+    lines.refuse(
+        (high < np.maximum(open_, close)) | (low > np.minimum(open_, close)),
+        "low and high do not enclose open and close",
+    )
     quotes = lines.numbers(quote_volume) if quote_volume else None
     if quotes is not None:
         lines.refuse(quotes < 0, f"{quote_volume} is negative: {{}}", quote_volume)
@@ -97,12 +106,12 @@ def checked(
     twice = np.flatnonzero(np.diff(opens[order]) == 0)
     if len(twice):
         first, second = order[twice[0]], order[twice[0] + 1]
-        raise BadFile(lines.file, f"it has the time of {lines.place(int(first))} again", lines.place(int(second)))
+        raise BadFile(lines.file, f"it repeats the time of {lines.place(int(first))}", lines.place(int(second)))
     return Candles(lines, table.take(pa.array(order)), remarks)
 
 
 def together(parts: Sequence[Candles]) -> pa.Table:
-    """The rows of all files. A candle that two files have must be the same in both; raises BadFile."""
+    """The rows of all files. Raises BadFile if two files differ in a candle."""
     table = pa.concat_tables([part.table for part in parts])
     if table.num_rows > MAX_ROWS:
         file = parts[-1].lines.file

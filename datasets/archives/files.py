@@ -1,4 +1,4 @@
-"""Files of unknown origin: bounded, whole, and read as text first, so that an error can name its line."""
+"""Reads files of unknown origin: with size limits, and as text first, so that an error can name its line."""
 
 import hashlib
 import io
@@ -25,7 +25,7 @@ from candlewright.wire.errors import CandlewrightError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-#: Of a file, unpacked; and candles of one import, which are compared and committed together.
+#: Limits of a file's unpacked size, and of the candles of one import, which are compared and committed together.
 MAX_BYTES = 1 << 30
 MAX_ROWS = 1_000_000
 _NUMBER = r"^ *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})? *$"
@@ -44,7 +44,7 @@ class BadFile(CandlewrightError):
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The columns of a file as text. `first`: the number of the first of them in the file."""
+    """The columns of a file as text. `first`: the number in the file of the first of these lines."""
 
     file: Path
     table: pa.Table
@@ -63,7 +63,7 @@ class Lines:
         return f"{self.unit} {self.first + index:,}"
 
     def numbers(self, name: str) -> "NDArray[np.float64]":
-        """Raises BadFile for what is not a finite number."""
+        """The column as numbers. Raises BadFile if a value is not a finite number."""
         column = self.table[name]
         if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
             found = column.cast(pa.float64()).fill_null(np.nan).to_numpy()
@@ -74,7 +74,7 @@ class Lines:
         return np.asarray(found, dtype=np.float64)
 
     def integers(self, name: str) -> "NDArray[np.int64]":
-        """Raises BadFile for what is not a whole number of at most 18 digits."""
+        """The column as integers. Raises BadFile if a value is not an unsigned integer of at most 18 digits."""
         self.refuse(~_matches(self.table[name], r"^ *[0-9]{1,18} *$"), f"{name} is not a whole number: {{}}", name)
         found = pc.utf8_trim_whitespace(self.table[name]).cast(pa.int64()).to_numpy()
         return np.asarray(found, dtype=np.int64)
@@ -86,14 +86,14 @@ def _matches(column: pa.ChunkedArray, pattern: str) -> "NDArray[np.bool_]":
 
 
 def content_of(file: Path, names: Sequence[str] = ()) -> bytes:
-    """Of a file, or of one in a zip file: its only one, or the one of these names. Raises BadFile."""
+    """The content of a file, or of a zip file's only member, or of its member with one of `names`. Raises BadFile."""
     with opened(file, MAX_BYTES, names) as source:
         return source.read()
 
 
 @contextmanager
 def opened(file: Path, max_bytes: int, names: Sequence[str] = ()) -> Iterator[io.BufferedReader]:
-    """What `content_of` reads, as a stream that raises BadFile beyond `max_bytes`. Nothing is unpacked to the disk."""
+    """`content_of` as a stream that raises BadFile after `max_bytes`. Nothing is unpacked to disk."""
     with ExitStack() as stack:
         with _damage(file):
             source: IO[bytes] = stack.enter_context(file.open("rb"))
@@ -107,11 +107,13 @@ def opened(file: Path, max_bytes: int, names: Sequence[str] = ()) -> Iterator[io
 
 @contextmanager
 def _damage(file: Path) -> Iterator[None]:
-    """What the zip module raises over a damaged file, an unknown compression or a password, and what the disk says."""
+    """Translate to BadFile what the zip module raises for a damaged file, an unknown compression or a password, and
+    errors of the disk.
+    """
     try:
         yield
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError, IndexError) as error:
-        raise BadFile(file, f"it is not a whole zip file: {error}") from error
+        raise BadFile(file, f"it is not a valid zip file: {error}") from error
     except OSError as error:
         raise BadFile(file, error.strerror or str(error)) from error
 
@@ -147,7 +149,7 @@ def _member(file: Path, packed: zipfile.ZipFile, max_bytes: int, names: Sequence
         members = named
     if len(members) != 1:
         listed = ", ".join(each.filename[:_SHOWN] for each in members[:3])
-        raise BadFile(file, f"it holds {len(members)} files ({listed} …): unpack it and name those you want")
+        raise BadFile(file, f"it holds {len(members)} files ({listed} …): unpack it and name the files you want")
     member = members[0]
     if member.flag_bits & 1:
         raise BadFile(file, "it is encrypted")
@@ -179,13 +181,13 @@ def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -
 
 
 def begins_with_header(content: bytes) -> bool:
-    """Whether nothing in the first line begins as a number does."""
+    """Whether no field of the first line begins like a number."""
     cells = content.partition(b"\n")[0].removeprefix(b"\xef\xbb\xbf").split(b",")
     return not any(cell.strip(b" \"'+-.")[:1].isdigit() for cell in cells)
 
 
 def chunks_of(file: Path, source: io.BufferedReader, names: Sequence[str], *, has_header: bool) -> Iterator[Lines]:
-    """The lines of a long file, some at a time; `names`: its columns. Raises BadFile."""
+    """The lines of a long file in chunks; `names`: its columns. Raises BadFile."""
     first = 1 + int(has_header)
     try:
         batches = csv.open_csv(
@@ -220,7 +222,7 @@ def _header(file: Path, content: bytes) -> list[str]:
 
 
 def checked_sum(file: Path) -> bool:
-    """Whether there is a FILE.CHECKSUM, which is then verified. Raises BadFile where it differs."""
+    """Verify FILE.CHECKSUM; returns False if it does not exist. Raises BadFile if the checksum differs."""
     beside = file.with_name(f"{file.name}.CHECKSUM")
     try:
         expected = beside.read_text(errors="replace").split(maxsplit=1)[0].lower()

@@ -1,4 +1,4 @@
-"""freqtrade's `BTC_USDT-1m.feather`: columns date, open, high, low, close, volume."""
+"""Reads freqtrade's `BTC_USDT-1m.feather`: columns date, open, high, low, close, volume."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ _NAME = re.compile(r"(?P<pair>.+)-(?P<period>[0-9]+[a-zA-Z]+)\.feather")
 
 
 def read(file: Path, wanted: Wanted) -> Candles:
-    """Raises BadFile."""
+    """The wanted candles. Raises BadFile."""
     period_seconds = _checked_name(file, wanted)
     table = _table(file)
     lines = Lines(file, table.select(_NAMES), unit="row")
@@ -40,7 +40,7 @@ def _table(file: Path) -> pa.Table:
     except OSError as error:
         raise BadFile(file, error.strerror or str(error)) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise BadFile(file, f"it is not a whole feather file: {error}") from error
+        raise BadFile(file, f"it is not a valid feather file: {error}") from error
     if missing:
         raise BadFile(file, f"it has no column {missing[0]}; its columns are: {', '.join(table.column_names)[:200]}")
     if not table.num_rows:
@@ -57,7 +57,7 @@ def _checked_name(file: Path, wanted: Wanted) -> int:
     if found is None:
         return int(wanted.period_seconds or 0)
     if found["pair"].upper() != pair_of(str(wanted.ticker), "_").upper():
-        raise BadFile(file, f"it is of {found['pair']}, not of {wanted.ticker}")
+        raise BadFile(file, f"its market is {found['pair']}, not {wanted.ticker}")
     try:
         return parse_period(found["period"])
     except InvalidRequest as error:

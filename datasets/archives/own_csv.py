@@ -1,4 +1,4 @@
-"""Any CSV with a header: its columns are named as those of `lake.market.ohlc`, or by a mapping."""
+"""Reads any CSV with a header whose columns are named as in `lake.market.ohlc`, or by a mapping."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ OPTIONAL = ("quote_volume", "trade_count")
 
 
 def read(file: Path, wanted: Wanted) -> Candles:
-    """Raises BadFile."""
+    """The wanted candles. Raises BadFile."""
     if wanted.period_seconds is None:
         raise BadFile(file, "a CSV does not say how long its candles are: add --period")
     lines = read_lines(file, content_of(file))
@@ -40,7 +40,7 @@ def read(file: Path, wanted: Wanted) -> Candles:
 
 
 def _opens(lines: Lines, name: str) -> "NDArray[np.int64]":
-    """Whole numbers are times since the epoch; everything else is ISO 8601."""
+    """Open times in ns. Integers are times since the epoch; anything else is ISO 8601."""
     column = lines.table[name]
     if pc.match_substring_regex(column.slice(0, 1), "^ *[0-9]+ *$")[0].as_py():
         return times(lines, name)[0]

@@ -1,4 +1,4 @@
-"""Trades of venues' public archives: long files, read and checked in pieces, in the order of their ids or times."""
+"""Reads trades from venues' public archives: long files, read and checked in pieces, in the order of ids or times."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -17,12 +17,12 @@ from datasets.archives.candles import Wanted, times
 from datasets.archives.files import BadFile, Lines, begins_with_header, checked_sum, chunks_of, opened
 from iceberg.tables import TICKS
 
-#: Of a file, unpacked; and trades of one import.
+#: Limits of a file's unpacked size, and of the trades of one import.
 MAX_BYTES = 16 << 30
 MAX_TRADES = 100_000_000
 _MICRO = 1_000
 _SEEN = 64 << 10
-#: Of the rows of an import: trades that were not received as they happened have no `received_at`.
+#: Columns of an import; trades that were not received live have no `received_at`.
 SCHEMA = pa.schema([field for field in TICKS.arrow_schema if field.name not in ("ts", "received_at")])
 
 Places = NDArray[np.int64]
@@ -30,8 +30,8 @@ Places = NDArray[np.int64]
 
 @dataclass(slots=True)
 class Last:
-    """The last trade so far, of this file or the previous one. `number`: its id, or its time (ns) where files have no
-    ids; `again`: how many there were of that time. `missing`: ids that the files leave out.
+    """The last trade so far, of this file or the previous one. `number`: its id, or its time (ns) if the files have no
+    ids; `again`: the number of trades at that time so far; `missing`: the number of ids that the files skip.
     """
 
     file: Path | None = None
@@ -43,8 +43,9 @@ class Last:
 
 @dataclass(frozen=True, slots=True)
 class TradeFormat:
-    """`rows`: the trades of some lines, which go on after `Last`; `name`: of a file, with the market as its group
-    `symbol`; `symbols`: of a ticker.
+    """The format of one venue's files. `rows` converts lines to trades, and updates `Last`; `name` matches file names,
+    with the market in the group `symbol`; `symbols` returns the names of a ticker's market; `has_sum`: files have a
+    CHECKSUM file.
     """
 
     venue: str
@@ -55,10 +56,10 @@ class TradeFormat:
     has_sum: bool = False
 
     def read(self, file: Path, wanted: Wanted, last: Last) -> Iterator[pa.Table]:
-        """Ascending, in pieces. Raises BadFile."""
+        """The file's trades in ascending order, in pieces. Raises BadFile."""
         names = self._names(file, wanted)
         if self.has_sum and not checked_sum(file):
-            last.remarks.append(f"there is no {file.name}.CHECKSUM beside it: its content was not verified")
+            last.remarks.append(f"there is no {file.name}.CHECKSUM beside it, so its content was not verified")
         with opened(file, MAX_BYTES, names) as source:
             seen = source.peek(_SEEN)[:_SEEN]
             if not seen.strip():
@@ -71,18 +72,18 @@ class TradeFormat:
                 raise BadFile(file, "it has no rows")
 
     def _names(self, file: Path, wanted: Wanted) -> list[str]:
-        """Of the file inside a zip file."""
+        """Possible names of the wanted file inside a zip file. Raises BadFile for another venue or market."""
         if wanted.ticker.venue != self.venue:
-            raise BadFile(file, f"the archive is of {self.venue}, and {wanted.ticker} is of {wanted.ticker.venue}")
+            raise BadFile(file, f"the archive is from {self.venue}, but {wanted.ticker} is on {wanted.ticker.venue}")
         symbols = self.symbols(wanted.ticker)
         found = self.name.fullmatch(file.name)
         if found is not None and found["symbol"].upper() not in symbols:
-            raise BadFile(file, f"it is of {found['symbol']}, not of {wanted.ticker}")
+            raise BadFile(file, f"its market is {found['symbol']}, not {wanted.ticker}")
         return [f"{symbol}.csv" for symbol in symbols] if self.venue == kraken.VENUE else []
 
 
 def in_turn(files: Sequence[Path], form: TradeFormat, wanted: Wanted) -> list[Path]:
-    """By their first trades. Raises BadFile for what cannot be read."""
+    """The files ordered by their first trades. Raises BadFile if one cannot be read."""
     firsts = []
     for file in files:
         last = Last()
@@ -109,7 +110,7 @@ def _binance_aggregates(lines: Lines, last: Last) -> pa.Table:
 
 
 def _kraken_trades(lines: Lines, last: Last) -> pa.Table:
-    """Its files have no ids: a trade is known by its time, and which one of that time it is."""
+    """Kraken's files have no ids, so a trade's id is made of its time and its position among those of that time."""
     lines.refuse(~_are_times(lines), "time is not a time in seconds: {}", "time")
     parts = pc.split_pattern(pc.utf8_trim_whitespace(lines.table["time"]), ".", max_splits=1).combine_chunks()
     whole = pc.list_element(parts, 0).cast(pa.int64())
@@ -117,7 +118,9 @@ def _kraken_trades(lines: Lines, last: Last) -> pa.Table:
     found = whole.to_numpy() * SECOND + pc.utf8_rpad(fractions, 9, "0").cast(pa.int64()).to_numpy()
     lines.refuse((found < EARLIEST_NS) | (found >= LATEST_NS), "time is not a plausible time in seconds: {}", "time")
     _check_end(lines, last, int(found[0]))
-    lines.refuse(np.diff(found, prepend=max(last.number, 0)) < 0, "time is before that of the line before: {}", "time")
+    lines.refuse(
+        np.diff(found, prepend=max(last.number, 0)) < 0, "time is before that of the previous line: {}", "time"
+    )
     starts = np.flatnonzero(np.diff(found, prepend=-1))
     place = np.arange(len(found)) - np.repeat(starts, np.diff(starts, append=len(found)))
     if last.number == found[0]:
@@ -130,7 +133,7 @@ def _kraken_trades(lines: Lines, last: Last) -> pa.Table:
 
 
 def _second_of(parts: pa.ListArray) -> pa.Array:
-    """The last element of each."""
+    """The last element of each list."""
     return pc.take(parts.flatten(), pc.cumulative_sum(pc.list_value_length(parts)).cast(pa.int64()).to_numpy() - 1)
 
 
@@ -141,11 +144,11 @@ def _are_times(lines: Lines) -> NDArray[np.bool_]:
 
 
 def _go_on(lines: Lines, last: Last, first: Places, final: Places, name: str) -> None:
-    """Ids ascend, over the files too."""
+    """Check that ids ascend, across files too, and count the skipped ones."""
     _check_end(lines, last, int(first[0]))
     before = np.concatenate([[last.number], final[:-1]])
-    lines.refuse(first == before, f"{name} is that of the line before: {{}}", name)
-    lines.refuse(first < before, f"{name} is before that of the line before: {{}}", name)
+    lines.refuse(first == before, f"{name} repeats that of the previous line: {{}}", name)
+    lines.refuse(first < before, f"{name} is before that of the previous line: {{}}", name)
     began = first[0] if last.number < 0 else before[0] + 1
     last.missing += int(final[-1] - began + 1 - (final - first + 1).sum())
     last.number = int(final[-1])
@@ -153,11 +156,11 @@ def _go_on(lines: Lines, last: Last, first: Places, final: Places, name: str) ->
 
 def _check_end(lines: Lines, last: Last, first: int) -> None:
     if last.file not in (None, lines.file) and first <= last.number:
-        raise BadFile(lines.file, f"it begins before {last.file} ends: give each trade once", lines.place(0))
+        raise BadFile(lines.file, f"it begins before {last.file} ends: pass each trade only once", lines.place(0))
 
 
 def _sides(lines: Lines) -> pa.Array:
-    """The taker sold where the buyer was the maker."""
+    """The taker's side: it sold if the buyer was the maker."""
     text = pc.utf8_lower(pc.utf8_trim_whitespace(lines.table["is_buyer_maker"]))
     is_known = pc.is_in(text, pa.array(["true", "false"]))
     lines.refuse(~is_known.to_numpy(), "is_buyer_maker is neither true nor false: {}", "is_buyer_maker")

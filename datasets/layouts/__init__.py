@@ -1,4 +1,4 @@
-"""Files of candles in the layouts that other tools expect; one module a layout."""
+"""Writes candles to files in the layouts that other tools expect; one module per layout."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ __all__ = ["LAYOUTS", "Layout"]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`write(candles, folder)` returns the files it wrote. Raises InvalidRequest for a period that the tool lacks.
+    """`write(candles, folder)` returns the files it wrote, and raises InvalidRequest for a period that the tool does
+    not support.
 
-    `keeps_incomplete`: the files say which rows are incomplete; where they cannot, those rows are left out.
+    `keeps_incomplete`: the files mark incomplete rows; layouts that cannot mark them omit these rows.
     """
 
     write: Callable[[Candles, Path], list[Path]]

@@ -1,4 +1,4 @@
-"""Names of files, and files that appear whole or not at all."""
+"""File names, and atomic writes."""
 
 import os
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from candlewright.wire.ticker import Ticker
 
-#: Characters of assets that file systems or tools read in their own way.
+#: Characters in asset names that have a special meaning for file systems or tools.
 _UNSAFE = str.maketrans(dict.fromkeys('/\\:*?"<>| ', "_"))
 
 
 def pair_of(ticker: str, separator: str) -> str:
-    """`BTC/USDT.BINANCE` → `BTC{separator}USDT`, safe as the name of a file."""
+    """`BTC/USDT.BINANCE` → `BTC{separator}USDT`, safe as a file name."""
     base, _, quote = Ticker.parse(ticker).symbol.partition("/")
     return f"{base.translate(_UNSAFE)}{separator}{quote.translate(_UNSAFE)}"
 
@@ -23,7 +23,7 @@ def venue_of(ticker: str) -> str:
 
 @contextmanager
 def replacing(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to; it takes the place of `file` at the end, and goes away on an error."""
+    """A path beside `file` to write to. At the end it replaces `file`; on an error it is deleted."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -1,6 +1,6 @@
 """freqtrade: `DATADIR/binance/BTC_USDT-1m.feather`, columns date, open, high, low, close, volume.
 
-Source: freqtrade's FeatherDataHandler. Its names of time frames are ccxt's.
+Source: freqtrade's FeatherDataHandler. Time frames have ccxt's names.
 """
 
 from pathlib import Path

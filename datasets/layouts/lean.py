@@ -1,4 +1,5 @@
-"""LEAN: `crypto/binance/minute/btcusdt/20240101_trade.zip` a day, or one zip file a ticker for hours and days.
+"""LEAN: one file per day, `crypto/binance/minute/btcusdt/20240101_trade.zip`, or for hours and days one zip file per
+ticker.
 
 Source: the README files in the data folder of QuantConnect's LEAN. Times are UTC: milliseconds since midnight in files
 of one day, else `YYYYMMDD HH:MM`.
@@ -57,7 +58,7 @@ def _csv(times: pa.Array, rows: pa.Table) -> bytes:
 
 
 def _decimals(values: pa.ChunkedArray) -> pa.Array:
-    """As text without exponents, which LEAN does not read."""
+    """The values as text without exponents, which LEAN does not read."""
     texts = values.cast(pa.string()).combine_chunks()
     if not pc.any(pc.match_substring(texts, "e")).as_py():
         return texts
@@ -65,6 +66,6 @@ def _decimals(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _zip(file: Path, name: str, content: bytes) -> None:
-    """With a fixed date, so that equal candles give equal files."""
+    """Write a zip file with a fixed date, so that equal candles give equal files."""
     with replacing(file) as draft, ZipFile(draft, "w", ZIP_DEFLATED) as archive:
         archive.writestr(ZipInfo(name), content, ZIP_DEFLATED)

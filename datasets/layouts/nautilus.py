@@ -18,10 +18,10 @@ from datasets.layouts.files import pair_of, replacing, venue_of
 from datasets.stored import Candles, open_times
 
 _STEPS = ((86_400, "DAY"), (3_600, "HOUR"), (60, "MINUTE"), (1, "SECOND"))
-#: How many of a unit nautilus_trader takes in one bar: less than one of the next unit, and a divisor of it.
+#: nautilus_trader's bars have fewer than this many of a unit; except for days, the count also divides it.
 _MOST = {"SECOND": 60, "MINUTE": 60, "HOUR": 24, "DAY": 2}
 _UNIT_DIGITS = 16
-#: Doubles below 2^53 units keep this many digits behind the point for prices up to nine million.
+#: Doubles represent this many decimal places exactly for prices up to nine million (below 2^53 units).
 _MOST_DIGITS = 9
 
 
@@ -63,7 +63,7 @@ def _step(period_seconds: int) -> str:
 
 
 def _digits(*columns: NDArray[np.float64]) -> int:
-    """The fewest digits behind the point that give every value back; the most there are, where none do."""
+    """The fewest decimal places that represent every value; _MOST_DIGITS if none do."""
     return next(
         (digits for digits in range(_MOST_DIGITS) if all(np.array_equal(np.round(c, digits), c) for c in columns)),
         _MOST_DIGITS,
@@ -71,7 +71,9 @@ def _digits(*columns: NDArray[np.float64]) -> int:
 
 
 def _fixed(values: NDArray[np.float64], digits: int) -> pa.Array:
-    """Of at most 63 bits in units of 10^-digits, times a power of ten: two words by long multiplication."""
+    """The values as 128-bit integers in units of 10^-16, rounded to `digits` decimal places: 63-bit integers times a
+    power of ten, by long multiplication into two words. Raises InvalidRequest if a value is too large.
+    """
     units = np.round(values * 10.0**digits)
     if not np.all(np.abs(units) < 2**63):
         raise InvalidRequest("a value is too large for nautilus_trader")
@@ -93,7 +95,7 @@ def _moment(time: int) -> str:
 
 
 def _remove_others(file: Path) -> None:
-    """The catalog refuses files whose times overlap: an earlier export of the same bars goes."""
+    """Delete an earlier export of the same bars, since the catalog refuses files whose times overlap."""
     for other in file.parent.glob("*.parquet"):
         if other != file:
             other.unlink()

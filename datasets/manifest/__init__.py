@@ -1,4 +1,4 @@
-"""Signed manifests: what a data set holds, and the proof that its files are what was signed."""
+"""Signed manifests: the contents of a data set, and the proof that its files are unchanged since they were signed."""
 
 from datasets.manifest.checking import Verdict, check
 from datasets.manifest.making import DataSet, write

@@ -1,4 +1,4 @@
-"""Whether a data set is what was signed, without a platform: its files, their rows, their holes, their candles."""
+"""Checks a data set against its signed manifest, without a platform: files, rows, holes and candles."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,25 +22,26 @@ from datasets.stored import missing_ranges
 
 @dataclass(slots=True)
 class Verdict:
-    """`faults`: a sentence for each thing that is not as signed; none = proven."""
+    """`faults`: a sentence for each deviation from what was signed; empty if the data set is proven."""
 
     manifest: Manifest
     faults: list[str] = field(default_factory=list)
 
 
 def check(manifest: Path, folder: Path, key: str | None = None) -> Verdict:
-    """`key`: the public key that must have signed (hexadecimal); None = any, so that only who signed is not proven.
+    """Check the data set in `folder`. `key`: the public key that must have signed it (hexadecimal); None accepts any,
+    and then proves everything but the signer.
 
-    Raises ManifestFault where the manifest itself cannot be trusted.
+    Raises ManifestFault if the manifest itself cannot be trusted.
     """
     signed = _read(manifest)
     body = signed.body
     if not is_signed(body.encoded(), signed.key, signed.signature):
         raise ManifestFault(f"{manifest}: the signature does not belong to this text and key {signed.key}")
     if key is not None and key != signed.key:
-        raise ManifestFault(f"{manifest} is signed by {signed.key}, and not by {key}")
+        raise ManifestFault(f"{manifest} is signed by {signed.key}, not by {key}")
     if root_of(body.files) != body.root:
-        raise ManifestFault(f"{manifest}: the root is not that of the entries")
+        raise ManifestFault(f"{manifest}: the root does not match the entries")
     _check_paths(body.files)
     verdict = Verdict(signed)
     if not folder.is_dir():
@@ -71,7 +72,7 @@ def _check_paths(files: list[File]) -> None:
     for file in files:
         parts = PurePosixPath(file.path).parts
         if not parts or file.path.startswith("/") or ".." in parts or "\\" in file.path:
-            raise ManifestFault(f"the manifest names a file outside of the folder: {file.path!r}")
+            raise ManifestFault(f"the manifest names a file outside the folder: {file.path!r}")
     if len({file.path for file in files}) < len(files):
         raise ManifestFault("the manifest names a file twice")
 
@@ -89,9 +90,9 @@ def _presence(files: list[File], folder: Path, manifest: Path) -> Iterator[str]:
 def _file_faults(file: File, folder: Path, trades: File | None) -> Iterator[str]:
     path = folder / file.path
     if path.stat().st_size != file.bytes or hash_of(path) != file.sha256:
-        yield f"its bytes are not those that were signed{_where(file, path)}"
+        yield f"its bytes differ from those that were signed{_where(file, path)}"
         return
-    # The bytes are as signed: what follows holds the signer to what the manifest says of them.
+    # The bytes are as signed; from here on, the signer's statements about them are checked.
     try:
         parts = list(_rows_faults(file, path))
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
@@ -105,7 +106,7 @@ def _file_faults(file: File, folder: Path, trades: File | None) -> Iterator[str]
 
 
 def _where(file: File, path: Path) -> str:
-    """In which partitions, as far as the file can still be read."""
+    """The partitions that differ, if the file can still be read."""
     try:
         found = {each.name: each for each, _ in partitions_of(path, of_trades=file.is_trades)}
     except (OSError, ValueError, KeyError, IndexError, pa.ArrowException):
@@ -113,7 +114,7 @@ def _where(file: File, path: Path) -> str:
     signed = {each.name: each for each in file.partitions}
     changed = sorted(name for name in found.keys() | signed.keys() if found.get(name) != signed.get(name))
     if not changed:
-        return "; its rows are, in another encoding or order of partitions"
+        return "; its rows are the same, in another encoding or order of partitions"
     return f": rows of {', '.join(changed[:5])}{' …' if len(changed) > 5 else ''} differ"
 
 
@@ -130,9 +131,9 @@ def _rows_faults(file: File, path: Path) -> Iterator[str]:
             yield f"{partition.name} has rows of another ticker"
         first, before = int(times[0]) if first is None else first, int(times[-1])
     if partitions != file.partitions:
-        yield "its partitions are not those that the manifest names"
+        yield "its partitions differ from those in the manifest"
     if (sum(each.rows for each in partitions), first, before) != (file.rows, file.first, file.last):
-        yield "rows, first or last are not as the manifest says"
+        yield "its number of rows, or its first or last time, differs from the manifest"
 
 
 def _candle_faults(file: File, path: Path) -> Iterator[str]:
@@ -145,27 +146,27 @@ def _candle_faults(file: File, path: Path) -> Iterator[str]:
     for start, end in missing:
         if (start, end) not in named:
             candles = count_opens(start, end, file.period_seconds)
-            yield f"a hole of {candles} candles from {_time(start)} is not named as it is"
+            yield f"the manifest lacks a hole of {candles} candles from {_time(start)}"
     for start, end in named:
         if (start, end) not in missing:
-            yield f"the hole from {_time(start)} that is named is not there"
+            yield f"the manifest names a hole from {_time(start)} that does not exist"
     if any(hole.candles != count_opens(hole.start, hole.end, file.period_seconds) for hole in file.holes):
-        yield "a hole is named with a wrong number of candles"
+        yield "the manifest gives a wrong number of candles for a hole"
     sources = dict(Counter(str(each) for each in table["source"].to_pylist()))
     incomplete = table.num_rows - (pc.sum(pc.fill_null(table["complete"], False)).as_py() or 0)
     if (sources, incomplete) != (file.sources, file.incomplete):
-        yield "sources or incomplete candles are not as the manifest says"
+        yield "its sources or incomplete candles differ from the manifest"
 
 
 def _derivation_faults(file: File, path: Path, folder: Path, trades: File | None) -> Iterator[str]:
     if trades is None or not (folder / trades.path).is_file():
-        yield "its trades are not there to compare it with"
+        yield "its trades are missing, so it cannot be compared with them"
         return
     found = from_trades(pq.read_table(path), folder / trades.path, file.period_seconds)
     if found != file.from_trades:
         wrong = sorted(set(found.opens) ^ set(file.from_trades.opens if file.from_trades else ()))
         at = f", first at {_time(wrong[0])}" if wrong else ""
-        yield f"its candles do not follow from its trades as the manifest says{at}"
+        yield f"comparing its candles with its trades gives another result than the manifest{at}"
 
 
 def _time(nanoseconds: int) -> str:

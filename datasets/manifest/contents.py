@@ -1,4 +1,4 @@
-"""What the files of a data set hold, computed the same way where it is made and where it is checked."""
+"""Describes the files of a data set; used both to make the manifest and to check it."""
 
 import hashlib
 import itertools
@@ -18,7 +18,7 @@ from datasets.stored import open_times
 
 _CHUNK = 2**20
 _DAY_SECONDS = 86_400
-#: Candles that differ from their trades are named up to so many.
+#: The most candles that are listed as different from their trades.
 _NAMED = 1_000
 
 
@@ -31,7 +31,7 @@ def hash_of(file: Path) -> str:
 
 
 def times_of(table: pa.Table) -> NDArray[np.int64]:
-    """Open times of candles, times of trades; ns."""
+    """Open times of candles, or times of trades, in ns."""
     if "open_time" in table.column_names:
         return open_times(table)
     found: NDArray[np.int64] = table["ts_ns"].to_numpy()
@@ -39,7 +39,9 @@ def times_of(table: pa.Table) -> NDArray[np.int64]:
 
 
 def partitions_of(file: Path, *, of_trades: bool) -> Iterator[tuple[Partition, pa.Table]]:
-    """By month (candles) or day (trades), in the order of the rows; a row group at a time."""
+    """The file's partitions with their rows, by month (candles) or day (trades), in the order of the rows. Reads a row
+    group at a time.
+    """
     unit = "D" if of_trades else "M"
     rest: pa.Table | None = None
     source = pq.ParquetFile(file)
@@ -67,8 +69,9 @@ def _partition(table: pa.Table, unit: str) -> tuple[Partition, pa.Table]:
 
 
 def digest(table: pa.Table) -> str:
-    """Over names, types and values, whatever the file's encoding: per column which values are there, then the values
-    as little-endian numbers, or as lengths and UTF-8."""
+    """A hash of names, types and values that does not depend on the file's encoding: per column, which values are not
+    NULL, then the values as little-endian numbers, or as lengths and UTF-8.
+    """
     found = hashlib.sha256()
     for name, column in zip(table.column_names, table.columns, strict=True):
         found.update(f"{name}\0{column.type}\0{len(column)}\0".encode())
@@ -87,9 +90,9 @@ def digest(table: pa.Table) -> str:
 
 
 def from_trades(candles: pa.Table, trades: Path, period_seconds: int) -> FromTrades:
-    """The candles beside bars made of the trades, of those that have trades on both sides of them.
+    """Compare the candles that have trades before and after them with bars made from the trades.
 
-    Longer periods than a day are not compared.
+    Periods longer than a day are not compared.
     """
     compared, differing = 0, list[int]()
     if period_seconds > _DAY_SECONDS or not candles.num_rows:

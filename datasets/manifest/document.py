@@ -1,4 +1,4 @@
-"""The manifest as a document: JSON in one exact form, so that no byte of it can change unseen."""
+"""The manifest as a document: JSON in a canonical form, so that any changed byte is detected."""
 
 import json
 from typing import Annotated, Literal
@@ -7,14 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from candlewright.wire.errors import CandlewrightError
 
-#: Of a manifest that is read.
+#: The largest manifest that is read.
 MOST_BYTES = 256 * 2**20
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class ManifestFault(CandlewrightError):
-    """The manifest itself cannot be trusted, so that nothing else is checked."""
+    """The manifest itself cannot be trusted, so nothing else is checked."""
 
 
 class _Part(BaseModel):
@@ -22,7 +22,7 @@ class _Part(BaseModel):
 
 
 class Hole(_Part):
-    """Missing candles in [start, end), ns. `reason`: the venue has none, as a request found, or they are not stored."""
+    """Missing candles in [start, end), ns. `reason`: the venue has none (as a request found), or none is stored."""
 
     start: int
     end: int
@@ -31,7 +31,7 @@ class Hole(_Part):
 
 
 class Gap(_Part):
-    """Trades that a live stream missed, and why."""
+    """Trades that a live stream missed, and the reason."""
 
     from_trade_id: str | None
     to_trade_id: str | None
@@ -50,8 +50,9 @@ class Partition(_Part):
 
 
 class FromTrades(_Part):
-    """Candles that were compared with bars made of the trades of the data set; `differing`: how many are not equal,
-    and the open times (ns) of the first ones."""
+    """The comparison of candles with bars made from the data set's trades. `compared`, `differing`: numbers of candles;
+    `opens`: the open times (ns) of the first differing ones.
+    """
 
     compared: int
     differing: int
@@ -59,7 +60,7 @@ class FromTrades(_Part):
 
 
 class File(_Part):
-    """`period_seconds` 0: trades. `first`, `last`: open times or times of trades, ns."""
+    """One Parquet file. `period_seconds` 0 means trades; `first`, `last`: open times, or times of trades, in ns."""
 
     path: str
     bytes: int
@@ -82,7 +83,7 @@ class File(_Part):
 
 
 class Body(_Part):
-    """What is signed. `origin`: whether the data comes from exchanges or from the sandbox."""
+    """The signed part of a manifest. `origin`: whether the data comes from exchanges or from the sandbox."""
 
     format: Literal["candlewright-manifest/1"]
     made_at: int
@@ -105,13 +106,13 @@ class Manifest(_Part):
 
 
 def decoded(content: bytes) -> Manifest:
-    """Raises ManifestFault for anything but the exact bytes that `encoded` gives."""
+    """Parse a manifest. Raises ManifestFault unless the bytes are exactly those that `encoded` writes."""
     try:
         found = Manifest.model_validate_json(content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise ManifestFault(f"this is not a whole manifest: {place + ': ' if place else ''}{first['msg']}") from None
+        raise ManifestFault(f"this is not a valid manifest: {place + ': ' if place else ''}{first['msg']}") from None
     if found.encoded() != content:
         raise ManifestFault("the manifest's text was changed: it is not in the form in which manifests are written")
     return found

@@ -1,4 +1,4 @@
-"""A data set with its manifest: files as `export --to parquet` writes them, with the trades where asked for."""
+"""Writes a data set with its manifest: files in the form of `export --to parquet`, and the trades on request."""
 
 import time
 from collections import Counter
@@ -33,7 +33,7 @@ _DAY = 86_400 * SECOND
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """What is to be written: `start`, `end` in ns, None = whatever is stored."""
+    """The data to write. `start`, `end` in ns; None = whatever is stored."""
 
     series: Sequence[Series]
     start: int | None = None
@@ -43,9 +43,10 @@ class DataSet:
 
 
 def write(settings: Settings, wanted: DataSet, folder: Path, *, manifest: Path) -> Manifest:
-    """The files below `folder`, and then the manifest.
+    """Write the files below `folder`, then the manifest.
 
-    Raises CandlewrightError where nothing is stored in the range, or `folder` has files that are not of the data set.
+    Raises CandlewrightError if nothing is stored in the range, or if `folder` has files that are not part of the data
+    set.
     """
     trades: dict[str, File] = {}
     if wanted.with_trades:
@@ -104,7 +105,7 @@ def _candles(settings: Settings, series: Series, wanted: DataSet, folder: Path, 
 
 
 def _trades(settings: Settings, ticker: str, wanted: DataSet, folder: Path) -> File | None:
-    """A row group for each day."""
+    """Write the ticker's trades to one file, with a row group per day; None if it has none."""
     start, end = wanted.start or 0, LATEST_NS if wanted.end is None else wanted.end
     bounds = tick_bounds(settings, ticker, start_ns=start, end_ns=end)
     if bounds is None:
@@ -127,7 +128,7 @@ def _trades(settings: Settings, ticker: str, wanted: DataSet, folder: Path) -> F
 
 
 def _in_order(trades: pa.Table) -> pa.Table:
-    """By time, those of one moment by their ids."""
+    """Trades ordered by time, then by id."""
     wide = trades.append_column("width", pc.binary_length(trades["trade_id"]))
     keys = [(name, "ascending") for name in ("ts_ns", "width", "trade_id")]
     return trades.take(pc.sort_indices(wide, sort_keys=keys))

@@ -1,4 +1,4 @@
-"""One hash over many, as RFC 6962 makes it: any entry can be proven to be in it with a few others."""
+"""A Merkle tree hash (RFC 6962, section 2.1): that an entry is part of it can be proven with a few other hashes."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ _LEAF, _NODE = b"\x00", b"\x01"
 
 
 def root_of(files: Sequence[File]) -> str:
-    """Over each file, followed by each of its partitions."""
+    """The root hash over the files, each followed by its partitions."""
     return _root([_leaf(entry) for file in files for entry in _entries(file)]).hex()
 
 
@@ -24,7 +24,9 @@ def _leaf(entry: Sequence[object]) -> bytes:
 
 
 def _root(hashes: list[bytes]) -> bytes:
-    """RFC 6962 splits at the largest power of two below the length: the same as pairing, an odd one left for later."""
+    """RFC 6962 splits at the largest power of two below the length, which equals pairing neighbours level by level and
+    carrying an odd last one over.
+    """
     if not hashes:
         return hashlib.sha256().digest()
     while len(hashes) > 1:

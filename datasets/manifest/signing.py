@@ -1,4 +1,4 @@
-"""The platform's signing key: Ed25519, made at the first use, in the data directory."""
+"""The platform's signing key: Ed25519, created in the data directory on first use."""
 
 import contextlib
 import os
@@ -9,17 +9,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from candlewright.wire.errors import ConfigurationError
 
-#: 32 bytes as hexadecimal digits.
+#: 32 bytes in hexadecimal.
 KEY_FILE = "signing.key"
 
 
 def public_key(data_dir: Path) -> str:
-    """The platform's own, as hexadecimal digits."""
+    """The platform's public key in hexadecimal."""
     return _hex(_private(data_dir).public_key())
 
 
 def sign(data_dir: Path, content: bytes) -> tuple[str, str]:
-    """The public key, and the signature."""
+    """Sign `content`; returns the public key and the signature, in hexadecimal."""
     private = _private(data_dir)
     return _hex(private.public_key()), private.sign(content).hex()
 
@@ -49,7 +49,7 @@ def _private(data_dir: Path) -> Ed25519PrivateKey:
 
 
 def _make(file: Path) -> None:
-    """Whole or not at all; of two that make it at once, one key stays."""
+    """Create the key file atomically; if two processes create it at once, one key remains."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -173,14 +173,17 @@ def _replace(old: str, new: str) -> Change:
     [
         (_lose, f"{CANDLES} is missing"),
         (_add, "BINANCE/more.parquet was added"),
-        (_reorder, f"{CANDLES}: its bytes are not those that were signed: rows of 2024-01 differ"),
-        (_drop_row, f"{CANDLES}: its bytes are not those that were signed: rows of 2024-01 differ"),
-        (_encode_anew, f"{CANDLES}: its bytes are not those that were signed; its rows are, in another encoding"),
+        (_reorder, f"{CANDLES}: its bytes differ from those that were signed: rows of 2024-01 differ"),
+        (_drop_row, f"{CANDLES}: its bytes differ from those that were signed: rows of 2024-01 differ"),
+        (
+            _encode_anew,
+            f"{CANDLES}: its bytes differ from those that were signed; its rows are the same, in another encoding",
+        ),
         (_replace('"reason": "not_stored"', '"reason": "venue"'), "the signature does not belong to this text"),
         (_replace('"candles": 2', '"candles": 3'), "the signature does not belong to this text"),
-        (_replace('"candles": 2', '"candles": 2.0'), "this is not a whole manifest"),
+        (_replace('"candles": 2', '"candles": 2.0'), "this is not a valid manifest"),
         (_replace('"reason": "venue"', '"reason":  "venue"'), "the manifest's text was changed"),
-        (_replace('"reason": "venue"', '"reason": "sun spots"'), "this is not a whole manifest"),
+        (_replace('"reason": "venue"', '"reason": "sun spots"'), "this is not a valid manifest"),
     ],
 )
 def test_a_change_is_found_and_named(copy: Path, change: Change, said: str) -> None:
@@ -189,7 +192,7 @@ def test_a_change_is_found_and_named(copy: Path, change: Change, said: str) -> N
 
 
 def test_another_key_is_not_the_platforms(copy: Path, tmp_path: Path) -> None:
-    assert "and not by" in faults(copy, "00" * 32)[0]
+    assert ", not by" in faults(copy, "00" * 32)[0]
     stranger = Settings(data_dir=tmp_path)
     theirs = public_key(stranger.data_dir)
     signed_again(stranger, copy, *manifest_of(copy).body.files)
@@ -213,17 +216,17 @@ def test_no_flipped_bit_stays_unseen(original: Path, data: st.DataObject) -> Non
 def test_holes_that_are_not_named_are_found_although_signed(settings: Settings, copy: Path) -> None:
     (file,) = manifest_of(copy).body.files
     signed_again(settings, copy, file.model_copy(update={"holes": file.holes[:1]}))
-    assert faults(copy) == [f"{CANDLES}: a hole of 1 candles from 2024-01-02T00:10:00Z is not named as it is"]
+    assert faults(copy) == [f"{CANDLES}: the manifest lacks a hole of 1 candles from 2024-01-02T00:10:00Z"]
     longer = file.holes[0].model_copy(update={"start": file.holes[0].start - MINUTE_US * 1_000, "candles": 3})
     signed_again(settings, copy, file.model_copy(update={"holes": [longer, file.holes[1]]}))
-    assert any("that is named is not there" in each for each in faults(copy))
+    assert any("that does not exist" in each for each in faults(copy))
 
 
 def test_a_path_outside_of_the_folder_is_refused(settings: Settings, copy: Path) -> None:
     (file,) = manifest_of(copy).body.files
     for path in ("../secret", "/etc/passwd", "a/../../b"):
         signed_again(settings, copy, file.model_copy(update={"path": path}))
-        assert "outside of the folder" in faults(copy)[0]
+        assert "outside the folder" in faults(copy)[0]
 
 
 def test_candles_follow_from_their_trades_if_the_manifest_claims_it(traded: Settings, tmp_path: Path) -> None:
@@ -238,7 +241,8 @@ def test_candles_follow_from_their_trades_if_the_manifest_claims_it(traded: Sett
     said = candles.from_trades.model_copy(update={"differing": 0, "opens": []})
     signed_again(traded, tmp_path, candles.model_copy(update={"from_trades": said}), of_trades)
     assert faults(tmp_path) == [
-        f"{candles.path}: its candles do not follow from its trades as the manifest says, first at 2024-01-02T00:02:00Z"
+        f"{candles.path}: comparing its candles with its trades gives another result than the manifest, "
+        "first at 2024-01-02T00:02:00Z"
     ]
 
 
@@ -299,7 +303,7 @@ def test_a_user_exports_and_another_one_verifies(settings: Settings, tmp_path: P
     assert "not who signed" in run(app, proof).stderr
     (folder / CANDLES).write_bytes(b"")
     bad = run(app, [*proof, "--output", "json"])
-    assert bad.exit_code == 1 and f"{CANDLES}: its bytes are not those that were signed" in bad.stderr
+    assert bad.exit_code == 1 and f"{CANDLES}: its bytes differ from those that were signed" in bad.stderr
     assert json.loads(bad.stdout)["proven"] is False
     assert run(app, [*proof, "--key", "abc"]).exit_code == 2
     assert run(app, ["verify", BTC]).exit_code == 2

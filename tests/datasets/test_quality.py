@@ -24,7 +24,7 @@ def test_missing_candles_are_named_with_their_reason(settings: Settings) -> None
     first = START + UNKNOWN[0] * MINUTE_US * 1_000
     assert found.unknown_ranges == [(first, first + MINUTE_US * 1_000)]
     assert [(day.got, day.holes, day.expected) for day in found.days] == [(8, 2, 10), (19, 0, 20)]
-    assert found.problems == ["candles that are not stored inside the range: 1", "incomplete candles: 1"]
+    assert found.problems == ["candles missing inside the range: 1", "incomplete candles: 1"]
 
 
 def test_a_range_without_candles_has_nothing_to_report(settings: Settings) -> None:
@@ -116,4 +116,4 @@ def test_the_page_has_a_square_a_day_and_loads_nothing(settings: Settings, tmp_p
     assert [each["class"] for tag, each in tags.found if tag == "rect"] == ["l4", "l2"]
     assert not [tag for tag, _ in tags.found if tag in ("script", "link", "img", "b")]
     assert "http" not in page
-    assert "candles that are not stored inside the range: 1" in page
+    assert "candles missing inside the range: 1" in page

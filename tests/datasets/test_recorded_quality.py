@@ -66,5 +66,5 @@ def test_recorded_candles_equal_their_trades(
     stored(tmp_path / "faulty", candles[:300] + candles[302:], trades[:lost] + trades[lost + 1 :])
     faulty = CliRunner().invoke(app, ["quality", TICKER, "--data-dir", str(tmp_path / "faulty")])
     assert f"{COMPARED - 1} of {COMPARED}" in faulty.stdout
-    assert "candles that are not stored inside the range: 2" in faulty.stderr
-    assert "candles with another volume than the trades received: 1" in faulty.stderr
+    assert "candles missing inside the range: 2" in faulty.stderr
+    assert "candles whose volume differs from the received trades: 1" in faulty.stderr

@@ -91,7 +91,7 @@ def test_krakens_own_names_and_minutes(tmp_path: Path) -> None:
     candles = read(file, XBT, "kraken")
     assert candles.table["period_seconds"].to_pylist() == [300, 300]
     assert candles.table["trade_count"].to_pylist() == [3, 0]
-    with pytest.raises(BadFile, match=r"it is of XBTUSD, not of ETH/USD\.KRAKEN"):
+    with pytest.raises(BadFile, match=r"its market is XBTUSD, not ETH/USD\.KRAKEN"):
         read(file, Wanted(Ticker.parse("ETH/USD.KRAKEN")), "kraken")
 
 
@@ -106,7 +106,7 @@ def test_what_freqtrade_writes(tmp_path: Path) -> None:
     assert seconds(candles) == [START, START + 3_600]
     assert candles.table["quote_volume"].null_count == 2
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(BadFile, match="not a whole feather file"):
+    with pytest.raises(BadFile, match="not a valid feather file"):
         read(file, BTC, "freqtrade")
 
 
@@ -137,16 +137,16 @@ def changed(row: int, column: int, value: str) -> list[list[str]]:
         (changed(1, 4, "1e999"), r"line 2: close is not a finite number"),
         (changed(2, 5, "-1"), r"line 3: volume is negative: '-1'"),
         (changed(0, 1, "0"), r"line 1: open is not above zero"),
-        (changed(1, 2, "1"), r"line 2: low and high do not fit"),
+        (changed(1, 2, "1"), r"line 2: low and high do not enclose open and close"),
         (changed(1, 0, "x"), r"line 2: open_time is not a whole number"),
         (changed(1, 0, str(START)), r"line 2: open_time is not a time in milliseconds"),
         (changed(0, 0, "12"), r"line 1: open_time is not a plausible time"),
-        (changed(1, 6, str(START * 1_000)), r"line 2: close_time does not end a candle of 1m"),
+        (changed(1, 6, str(START * 1_000)), r"line 2: close_time is not the end of a 1m candle"),
         (changed(1, 8, "-3"), r"line 2: count is not a whole number"),
-        ([*klines(), klines()[1]], r"line 4: it has the time of line 2 again"),
+        ([*klines(), klines()[1]], r"line 4: it repeats the time of line 2"),
         ([row[:5] for row in klines()], r"line 1: it has 5 columns instead of 12"),
         ([*klines(), ["1", "2"]], r"line 4: it has 2 columns instead of 12"),
-        (klines(start=START + 1), r"line 1: its time is not the start of a candle"),
+        (klines(start=START + 1), r"line 1: its time is not the open time of a 1m candle"),
         (klines(start=4_102_444_800), r"line 1: the candle has not closed yet"),
         ([], r"it is empty"),
     ],
@@ -159,8 +159,8 @@ def test_a_bad_line_is_named(tmp_path: Path, rows: list[list[str]], said: str) -
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("ETHUSDT-1m-2024-01", "it is of ETHUSDT, not of BTC/USDT.BINANCE"),
-        ("BTCUSDT-5m-2024-01", "close_time does not end a candle of 5m"),
+        ("ETHUSDT-1m-2024-01", "its market is ETHUSDT, not BTC/USDT.BINANCE"),
+        ("BTCUSDT-5m-2024-01", "close_time is not the end of a 5m candle"),
         ("BTCUSDT-1mo-2024-01", "no fixed length"),
     ],
 )
@@ -310,5 +310,5 @@ def test_a_zip_directory_with_a_nameless_file_is_refused(tmp_path: Path) -> None
     at = content.index(b"PK\x01\x02")
     length = int.from_bytes(content[at + 28 : at + 30], "little")
     file.write_bytes(content[: at + 28] + b"\0\0" + length.to_bytes(2, "little") + content[at + 32 :])
-    with pytest.raises(BadFile, match="not a whole zip file"):
+    with pytest.raises(BadFile, match="not a valid zip file"):
         read(file)

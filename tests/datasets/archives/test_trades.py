@@ -117,7 +117,7 @@ def test_files_follow_each_other_and_ids_that_are_missing_are_counted(tmp_path: 
     assert [each["trade_id"] for each in read(one, two, last=last)] == ["3", "4", "7", "10", "11"]
     assert last.missing == 4
     three = written(tmp_path, raw(11, 12), day=3)
-    with pytest.raises(BadFile, match=r"line 1: it begins before .*01-02\.zip ends: give each trade once"):
+    with pytest.raises(BadFile, match=r"line 1: it begins before .*01-02\.zip ends: pass each trade only once"):
         read(one, two, three)
 
 
@@ -130,8 +130,8 @@ def changed(row: int, column: int, value: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (changed(1, 0, "1"), "line 2: id is that of the line before: '1'"),
-        (changed(2, 0, "1"), "line 3: id is before that of the line before: '1'"),
+        (changed(1, 0, "1"), "line 2: id repeats that of the previous line: '1'"),
+        (changed(2, 0, "1"), "line 3: id is before that of the previous line: '1'"),
         (changed(0, 0, "x"), "line 1: id is not a whole number: 'x'"),
         (changed(1, 1, "nan"), "line 2: price is not a number: 'nan'"),
         (changed(1, 2, "0"), "line 2: qty is not above zero"),
@@ -159,8 +159,8 @@ def test_a_bad_line_far_into_the_file_is_named(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("name", "wanted", "said"),
     [
-        ("ETHUSDT-trades-2025-01-01.zip", BTC, "it is of ETHUSDT, not of BTC/USDT"),
-        ("BTCUSDT-trades-2025-01-01.zip", XBT, "the archive is of BINANCE"),
+        ("ETHUSDT-trades-2025-01-01.zip", BTC, "its market is ETHUSDT, not BTC/USDT"),
+        ("BTCUSDT-trades-2025-01-01.zip", XBT, "the archive is from BINANCE"),
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, name: str, wanted: Wanted, said: str) -> None:
