@@ -1,9 +1,10 @@
 """Minute candles in blocks of 2,048 minutes, each block computed independently from the seed.
 
-The price at minute boundaries is a Brownian path built from coarse to fine (every level adds hats of half the width);
-its fine levels carry the volatility of the time. Weights split a block's orders over its minutes. A minute's candle has
-a closed form: its orders come in mirrored pairs along three legs (open to one extreme, to the other, to the close), so
-that volume and quote amount are known without listing the orders; `prints` lists them.
+The price at minute boundaries is a Brownian path built from coarse to fine by midpoint displacement (each level adds
+hat functions of half the width); its fine levels follow the volatility of the time. Weights distribute a block's orders
+over its minutes. A minute's candle has a closed form: its orders come in mirrored pairs along three legs (open to one
+extreme, to the other, to the close), so that volume and quote amount are known without listing the orders; `prints`
+lists them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MIN_LOTS = 16  # of one order, so that each of its fills gets at least one lot
 # Fills: every 16 orders have 8 more fills than orders, distributed at random.
 ORDERS_A_ROUND = 16
 FILLS_A_ROUND = 24
-# Each of the 8 falls to an order by 4 bits, in a byte of its own of the round's word.
+# 4 bits pick the order for each of the 8; each uses its own byte of the round's word.
 _THROWS = np.arange(0, 64, 8, dtype=np.uint64)[:, None]
 
 
@@ -45,7 +46,7 @@ def _intraday_season() -> Ints:
 _SEASON = _intraday_season()
 _HATS = [1.0 - np.abs(2.0 * np.arange(1 << k) / (1 << k) - 1.0) for k in range(BLOCK_BITS + 1)]
 # The levels wider than a block, as columns: number, span in blocks, and the root of the width in minutes. The widest
-# are damped, so that prices stay within a few times the typical one.
+# are damped, so that prices stay within a small multiple of the typical one.
 _LEVELS = np.arange(BLOCK_BITS + 1, _TOP_BITS + 1, dtype=np.int64)[:, None]
 _SPANS = 1 << (_LEVELS - BLOCK_BITS)
 _SCALES = np.sqrt((1 << _LEVELS).astype(np.float64)) * np.where(_LEVELS >= 17, 0.4, 1.0)
@@ -126,7 +127,7 @@ class BlockMaker:
         return block
 
     def make(self, block: int, first_fill_of: int) -> MinuteBlock:
-        """Compute a block. `first_fill_of` is the order whose number of fills before it is taken as zero."""
+        """Compute a block. Fills are numbered from those of the order `first_fill_of`."""
         minutes = block * BLOCK_MINUTES + np.arange(BLOCK_MINUTES, dtype=np.int64)
         volatility = self._volatility(block, minutes)
         path = self._path(block, volatility)

@@ -1,4 +1,4 @@
-"""The exchange's clock: it can be set, runs at any speed, and can be driven by the consumers of a replay."""
+"""The exchange's clock, which can be set, run at any speed, and be driven by the readers of a replay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from email.utils import formatdate
 
 
 class ExchangeClock:
-    """Milliseconds since the epoch, from a start point and a speed (1 = real time, 0 = stands still)."""
+    """Milliseconds since the epoch, from a start point and a speed (1 = real time, 0 = stopped)."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ExchangeClock:
         self._tell()
 
     def advance(self, milliseconds: int) -> None:
-        """Advance the time at once; its events are all streamed. Raises ValueError for a negative span."""
+        """Advance the time at once; all events in between are streamed. Raises ValueError for a negative span."""
         if milliseconds < 0:
             raise ValueError("time only advances; set the clock to go back")
         self._rebase(self.now() + milliseconds)

@@ -1,4 +1,4 @@
-"""Deliberate faults: rules, and which rule strikes which request or streamed trade. Pure."""
+"""Deliberate faults: rules, and the decision which rule strikes a request or streamed trade. Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class _Rule:
 
 
 class FaultRules:
-    """The active rules. Each counts its matches; the first that may strike does."""
+    """The active rules. Each rule counts its matches; the first one that is due strikes."""
 
     def __init__(self, seed: int = 0) -> None:
         self._rules: dict[int, _Rule] = {}
@@ -94,7 +94,7 @@ class FaultRules:
         return self._strike(STREAM_KINDS, path, symbol)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Each rule with how often it matched and struck."""
+        """Each rule, with the numbers of its matches and strikes."""
         return [
             {"id": rule_id, "kind": rule.fault.kind, "path": rule.fault.path, "seen": rule.seen, "struck": rule.struck}
             for rule_id, rule in self._rules.items()

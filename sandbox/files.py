@@ -71,7 +71,7 @@ def _csv_records(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _parquet_records(path: Path) -> list[dict[str, Any]]:
-    from pyarrow import parquet  # not at the top: a sandbox without recordings starts without it
+    from pyarrow import parquet  # imported here because a sandbox without recordings does not need it
 
     records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
     return records

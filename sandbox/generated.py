@@ -86,7 +86,7 @@ class GeneratedMarket:
         return merge(self._daily(first_open, stop, now), *bounds)
 
     def _merged(self, interval: Interval, first_open: int, count: int, now: int) -> Candles:
-        """`count` candles of less than a day, a few days at a time: a page of them may span a year of minutes."""
+        """`count` candles shorter than a day, merged a few days at a time, since a page may span a year of minutes."""
         parts = []
         opens = interval.opens(first_open, count)
         step = max(1, _DAYS_A_CHUNK * DAY // interval.step_ms)
@@ -100,7 +100,7 @@ class GeneratedMarket:
     def _page_around_downtimes(
         self, interval: Interval, first: int, last: int, limit: int, now: int, *, newest: bool
     ) -> bytes:
-        """Window by window, until the page is full or the range ends."""
+        """A page built window by window, until it is full or the range ends."""
         parts: list[Candles] = []
         missing = limit
         while missing > 0 and first <= last:
@@ -125,7 +125,7 @@ class GeneratedMarket:
         return wire.encode_candles(candles, self.price_decimals, self.lot_decimals)[0] if len(candles) else b""
 
     def _minutes(self, first_ms: int, stop_ms: int, now: int, *, keep: bool = True) -> Candles:
-        """Visible minutes that open in [first_ms, stop_ms), with the current minute as of `now`."""
+        """Visible minutes that open in [first_ms, stop_ms), with the current minute as it is at `now`."""
         current = now // MINUTE
         first, stop = -(-first_ms // MINUTE), -(-stop_ms // MINUTE)
         closed = self._downtimes.visible(self._tape.minutes(first, min(stop, current), keep=keep))
@@ -138,7 +138,7 @@ class GeneratedMarket:
         return merge(self._tape.seconds(opened, now + 1, now), *_span(opened, MINUTE))
 
     def _daily(self, first_open: int, stop_ms: int, now: int) -> Candles:
-        """Days from cached chunks, a few computed singly, and the unfinished day from its minutes."""
+        """Days: most from cached chunks, a few computed one by one, and the unfinished day from its minutes."""
         today = now // DAY
         day, closed = first_open // DAY, min(-(-stop_ms // DAY), today)
         parts = []

@@ -1,4 +1,4 @@
-"""Answers an HTTP request that a fault strikes."""
+"""Answers an HTTP request that was struck by a fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HANG_SECONDS = 24 * 3600.0
 async def misbehave(
     request: web.Request, fault: Fault, headers: dict[str, str], *, stopping: asyncio.Event
 ) -> web.StreamResponse:
-    """Answer, or do not answer, without a true reply. A hanging request ends when the server stops."""
+    """Answer as the fault says, or not at all, without a true reply. A hanging request ends when the server stops."""
     if fault.kind == "hang":
         with suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), _HANG_SECONDS)

@@ -1,7 +1,7 @@
 """Counter-based noise: every value is a pure function of (key, counter), so any time can be computed independently.
 
-It uses only integer arithmetic and single IEEE additions and multiplications. The last bit of a library's exp or log
-differs between processors; without them, the same seed gives the same market everywhere.
+It uses only integer arithmetic and single IEEE additions and multiplications, because the last bit of a library's exp
+or log differs between processors. So the same seed gives the same market everywhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def derive_key(seed: int, *names: str) -> np.uint64:
 
 
 def words(key: np.uint64, counters: Ints) -> Words:
-    """One 64-bit word per counter (the splitmix64 finaliser over a keyed counter)."""
+    """One 64-bit word per counter (the splitmix64 finaliser by Steele, Lea and Flood, over a keyed counter)."""
     word: Words = counters.astype(np.uint64)
     word *= _STEP
     word += key

@@ -1,4 +1,4 @@
-"""The orders and fills of minute candles: exactly those whose sums `blocks` gives in closed form.
+"""The orders and fills of minute candles; their sums are exactly those that `blocks` computes in closed form.
 
 An order (one taker order at one price, which the exchange reports as an aggregate trade) consists of one or more
 fills (raw trades) with the same price, side and millisecond.
@@ -83,7 +83,7 @@ class PrintMaker:
         single = block.single_lots[minute] > 0
         mirrored = ~(single & (place == 0))
 
-        step = place - single  # the place among the mirrored orders
+        step = place - single  # the position among the mirrored orders
         pairs = block.pairs[:, minute]
         leg = (step >= 2 * pairs[0]).astype(np.int64) + (step >= 2 * (pairs[0] + pairs[1]))
         step = step - np.where(leg >= 1, 2 * pairs[0], 0) - np.where(leg == 2, 2 * pairs[1], 0)
@@ -91,7 +91,7 @@ class PrintMaker:
         back = step >= count
         pair = np.where(back, 2 * count - 1 - step, step)
 
-        # Both orders of a pair share one draw: one is as far above the leg's middle as the other is below.
+        # Both orders of a pair share one draw: one is as far above the leg's middle as the other is below it.
         start, stop = block.start[leg, minute], block.stop[leg, minute]
         draw = field(words(self._price_key, (((clock_minute << 2) + leg) << 20) + pair), 0)
         distance = np.abs(stop - start)

@@ -1,6 +1,8 @@
-"""Other venues on one loopback port: recorded replies where recordings exist, else generated ones in the venue's form.
+"""Serves other venues on one loopback port, with recorded replies where recordings exist, else generated ones in the
+venue's form.
 
-What each of them answers is in its file in `sandbox/venues`. Their paths all differ, so one base URL serves them all.
+Each venue's answers are defined in its file in `sandbox/venues`. Their paths all differ, so one base URL serves them
+all.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from sandbox.noise import Ints
 
 WireRow = Sequence[Any]
 _DECIMALS = 8
-_DRIVE = 64  # trades by which a driven clock advances
+_DRIVE = 64  # the number of trades by which a driven clock advances
 
 
 class RecordedCandles:
@@ -40,8 +40,8 @@ class RecordedCandles:
         self._holes: list[tuple[int, int]] = []
 
     def add(self, interval: str, rows: Iterable[WireRow]) -> None:
-        """Add candles: (open time in ms, o, h, l, c, v) or the twelve columns of the exchange, in any order, as numbers
-        or texts. Columns missing from the six are served as zero. Raises ValueError for an unknown interval, a row of
+        """Add candles: (open time in ms, o, h, l, c, v) or the twelve columns of the exchange, as numbers or text, in
+        any order. Columns missing from the six are served as zero. Raises ValueError for an unknown interval, a row of
         another width, and an open time that does not fit the interval.
         """
         if interval not in INTERVALS:
@@ -148,7 +148,7 @@ class RecordedTrades:
     def __init__(self, pair: str, trades: Iterable[tuple[int, str, str, int, bool]]) -> None:
         """`trades`: (id, price text, size text, time in ms, taker bought), in any order; repeated ids are allowed.
 
-        Raises ValueError if there is none, if ids are not contiguous, or if the amounts do not fit 64 bits.
+        Raises ValueError if there are none, if ids are not contiguous, or if the amounts do not fit 64 bits.
         """
         self.base, self.quote = split_pair(pair)
         self.symbol = self.base + self.quote
@@ -269,7 +269,7 @@ def _ints(values: list[int]) -> Ints:
 
 
 def _text(value: Any) -> str:
-    """A number or text with at least eight decimals; a text that has them is unchanged."""
+    """A number or text as text with at least eight decimals; text that already has them is unchanged."""
     text = value if isinstance(value, str) else str(value)
     whole, _, part = text.partition(".")
     if whole.isdecimal() and (part.isdecimal() or not part):
@@ -335,7 +335,9 @@ def _merge_rows(interval: Interval, opened: int, rows: list[list[Any]]) -> list[
 
 
 def _aggregate(fills: Trades) -> Trades:
-    """Neighbours of one price, side and millisecond form one taker order; orders have their own id sequence."""
+    """Combine neighbouring trades of one price, side and millisecond into one taker order; orders have their own id
+    sequence.
+    """
     changed = (np.diff(fills.price) != 0) | (np.diff(fills.time) != 0) | (fills.bought[1:] != fills.bought[:-1])
     starts = np.concatenate((np.zeros(1, dtype=np.int64), np.flatnonzero(changed) + 1))
     stops = np.append(starts[1:], len(fills))

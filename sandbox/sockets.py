@@ -135,7 +135,7 @@ class StreamConnection:
                 await self._sleep(now)
 
     def _drive(self, now: int) -> bool:
-        """Advance a driven clock to the next trades; at the end of the recording it runs in real time."""
+        """Advance a driven clock to the next trades; after the recording it runs in real time."""
         if not self._clock.driven:
             return False
         target = self.session.drive_to(now)
@@ -200,7 +200,7 @@ class StreamConnection:
         raise ConnectionResetError("cut by a fault")
 
     async def _freeze(self, fault: Fault) -> None:
-        """Neither send, nor answer pings, nor read, while the connection stays open."""
+        """Neither send, read nor answer pings, but keep the connection open."""
         self._thawed.clear()
         if fault.seconds:
             await asyncio.sleep(fault.seconds)

@@ -42,7 +42,7 @@ Command = Serve | Refuse
 
 
 class ExchangeState:
-    """Counts weight per minute. All clients of a loopback server share one address, so there is one budget."""
+    """Counts weight per minute. All clients of a loopback server share one address, and so one budget."""
 
     def __init__(
         self, *, rate_limit: bool = True, weight_limit: int = WEIGHT_LIMIT, ban_seconds: int = 120, seed: int = 0
@@ -60,7 +60,7 @@ class ExchangeState:
         self._banned_until = 0.0
 
     def handle(self, event: RequestArrived) -> list[Command]:
-        """What to do with the request: one command."""
+        """The one command that decides the request."""
         self.requests[event.path] += 1
         refusal = self._count_weight(event)
         if refusal is not None:

@@ -15,7 +15,7 @@ from sandbox.venues.binance import day_ticker
 
 _BATCH = 500  # trades of one stream at a time
 _MAX_CLOSES = 1000
-_NOTHING_MS = DAY  # when to look again at a channel with nothing in sight
+_NOTHING_MS = DAY  # when to check a channel without upcoming events again
 _DAY_STREAMS = {"miniTicker": 1000, "ticker": 1000, "bookTicker": 100}
 
 
@@ -34,10 +34,10 @@ class Channel(Protocol):
     """One subscribed stream."""
 
     def due(self, now: int) -> list[Outgoing]:
-        """The events due by now and not sent yet; only a part of them if there are many."""
+        """The events due by now and not sent yet; if there are many, only the first ones."""
 
     def next_due(self, now: int) -> int | None:
-        """When the next event is due, as far as is known; None if nothing is in sight."""
+        """When the next event is due, as far as known; None if no event is known."""
 
     def restart(self, now: int) -> None:
         """Continue from now, as after subscribing."""
@@ -130,7 +130,7 @@ class _CandleChannel:
 
 
 class _StatisticsChannel:
-    """Tickers, sent in each period with a trade."""
+    """24-hour tickers, sent in each period with a trade."""
 
     def __init__(
         self, stream: str, market: Market, now: int, *, period: int, text: Callable[[int], str | None]
@@ -167,7 +167,7 @@ class StreamSession:
     def __init__(self, markets: Mapping[str, Market]) -> None:
         self._markets = markets
         self._channels: dict[str, Channel] = {}
-        #: When each channel has its next event; only due channels are computed, so that a client may have hundreds.
+        #: When each channel's next event is due. Only due channels are computed, so that a client may have hundreds.
         self._due_at: dict[str, int] = {}
 
     @property
@@ -210,7 +210,7 @@ class StreamSession:
         return min(self._due_at.values(), default=None)
 
     def look_again(self) -> None:
-        """Upcoming events have changed."""
+        """Recompute when events are due, after they have changed."""
         self._due_at.clear()
 
     def drive_to(self, now: int) -> int | None:

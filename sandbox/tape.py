@@ -13,9 +13,9 @@ from sandbox.intervals import MINUTE, SECOND
 from sandbox.noise import Flags, Ints
 from sandbox.prints import Fills, Orders, PrintMaker
 
-_SEGMENT_MINUTES = 16  # minutes of orders listed and cached together
+_SEGMENT_MINUTES = 16  # orders are listed and cached this many minutes at a time
 _SEGMENTS = BLOCK_MINUTES // _SEGMENT_MINUTES
-_NEAR_SEGMENTS = 4  # what a stream of trades reads repeatedly: now, soon, and a day ahead
+_NEAR_SEGMENTS = 4  # segments that a stream of trades reads repeatedly: now, soon, and a day ahead
 _NEVER = 1 << 62
 
 

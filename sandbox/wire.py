@@ -43,7 +43,7 @@ def _digits(values: Ints, chunks: int) -> _Text:
 
 
 class _RowWriter:
-    """Collects text columns of all rows and which of their bytes count (padding zeros do not)."""
+    """Collects the text columns of all rows, and a mask of the bytes to keep (padding zeros are dropped)."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

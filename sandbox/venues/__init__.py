@@ -1,1 +1,1 @@
-"""What each exchange answers: one file a venue."""
+"""The answers of each exchange, one file per venue."""

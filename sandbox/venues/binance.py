@@ -1,4 +1,4 @@
-"""The REST API: checks parameters and answers as Binance's spot API does. No sockets here: text in, bytes out."""
+"""The REST API: checks parameters and answers like Binance's spot API. Pure: text in, bytes out."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class RestApi:
 
 
 def weight(path: str, parameters: Parameters) -> int:
-    """The request weight that the exchange counts."""
+    """The weight that the exchange counts for a request."""
     single = "symbol" in parameters
     if path == "/api/v3/depth":
         asked = int(parameters["limit"]) if parameters.get("limit", "").isdecimal() else 100

@@ -1,4 +1,4 @@
-"""Bybit: instruments in the form of its documentation, and candles, of generated markets."""
+"""Bybit: instruments (in the form of its documentation) and candles of generated markets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coinbase Advanced: the recorded products of Coinbase Exchange in its form; candles of generated markets."""
+"""Coinbase Advanced: recorded products of Coinbase Exchange, converted to its form; candles of generated markets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _products(scene: Scene, parameters: Parameters) -> Reply:
 
 
 def _product(product: dict[str, Any]) -> dict[str, Any]:
-    """A recorded product of the Exchange API in the form of this one."""
+    """A recorded product of the Exchange API, converted to the form of this API."""
     return {
         "product_id": product["id"],
         "price": "",
@@ -70,7 +70,7 @@ def _product(product: dict[str, Any]) -> dict[str, Any]:
 
 
 def _candles(scene: Scene, parameters: Parameters) -> Reply | None:
-    """Inclusive bounds in seconds, at most 350, quiet ones absent; None for bad parameters."""
+    """Up to 350 candles between inclusive bounds in seconds, without quiet ones; None for bad parameters."""
     market = scene.markets.get(parameters["product"])
     interval = INTERVALS.get(_GRANULARITIES.get(parameters.get("granularity", ""), ""))
     start, end = parameters.get("start", ""), parameters.get("end", "")

@@ -36,7 +36,7 @@ def _currencies(scene: Scene, parameters: Parameters) -> Reply:
 
 
 def _candles(scene: Scene, parameters: Parameters) -> Reply | None:
-    """At most 300 in the window; None for a window that is wider."""
+    """The candles of the window; None if it spans more than 300."""
     market, now = scene.markets.get(parameters["product"]), scene.now
     interval = INTERVALS.get(_GRANULARITIES.get(parameters.get("granularity", "60"), ""))
     if market is None or interval is None:

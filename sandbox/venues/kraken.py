@@ -51,7 +51,7 @@ def _assets(scene: Scene, parameters: Parameters) -> Reply:
 
 
 def _candles(scene: Scene, parameters: Parameters) -> Reply:
-    """As on the venue: at most the newest 720, however old `since` is."""
+    """As on the venue, at most the newest 720 candles, however old `since` is."""
     if parameters.get("pair") != _PAIR:
         return {"error": ["EQuery:Unknown asset pair"]}
     if parameters.get("interval", "1") != "1":

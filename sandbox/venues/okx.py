@@ -41,7 +41,7 @@ def _history_candles(scene: Scene, parameters: Parameters) -> Reply:
 
 
 def _candles(scene: Scene, parameters: Parameters, *, history: bool) -> Reply:
-    """`before` and `after` are exclusive bounds; without `history` the newest 1,440 bars."""
+    """`before` and `after` are exclusive bounds. Without `history`, only the newest 1,440 bars are available."""
     market, now = scene.markets.get(parameters.get("instId", "")), scene.now
     if market is None:
         return {"code": "51001", "msg": "Instrument ID doesn't exist", "data": []}

@@ -16,7 +16,7 @@ class Recordings:
         self._kept: dict[str, Any] = {}
 
     def reply(self, name: str) -> Any:
-        """A file with one JSON reply. Raises OSError if it is absent."""
+        """A file with one JSON reply. Raises OSError if it does not exist."""
         if name not in self._kept:
             self._kept[name] = orjson.loads((self._directory / name).read_bytes())
         return self._kept[name]
@@ -24,7 +24,7 @@ class Recordings:
     def captured(self, name: str, url_end: str) -> Any:
         """The first reply of a capture file (lines `URL -> time: JSON`) whose URL has this ending.
 
-        Raises KeyError if there is none, OSError if the file is absent.
+        Raises KeyError if there is none, OSError if the file does not exist.
         """
         key = f"{name} {url_end}"
         if key not in self._kept:

@@ -1,4 +1,4 @@
-"""The form in which a venue's file declares what the exchange answers: pure, from parameters to objects."""
+"""The form in which a venue's file declares the exchange's answers: pure functions from parameters to JSON objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAR = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What replies are made of. `markets`: generated ones, by BASE-QUOTE."""
+    """The data from which replies are made. `markets`: generated markets by BASE-QUOTE."""
 
     recordings: Recordings
     markets: Mapping[str, Market]
@@ -31,13 +31,15 @@ class Scene:
         return self.clock.now()
 
 
-#: None: there is no such thing, or a parameter is wrong.
+#: None: the requested object does not exist, or a parameter is invalid.
 Answer = Callable[[Scene, Parameters], Reply | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VenueShape:
-    """`routes`: an answer by path; `{product}` stands for one segment, which is then a parameter of this name."""
+    """`routes` maps paths to functions that answer; `{product}` in a path matches one segment, which becomes a
+    parameter of that name.
+    """
 
     name: str
     routes: Mapping[str, Answer]
@@ -65,5 +67,5 @@ def limit_of(parameters: Parameters, default: int, largest: int) -> int:
 
 
 def whole(parameters: Parameters, name: str) -> int | None:
-    """A parameter as a number, None where it is absent."""
+    """A parameter as an integer; None if it is absent."""
     return int(parameters[name]) if name in parameters else None

@@ -1,4 +1,4 @@
-"""Finds the venues' files: a new file here is a new venue of `RecordedVenues`."""
+"""Finds the venues' files; adding a file here adds a venue to `RecordedVenues`."""
 
 from __future__ import annotations
 
