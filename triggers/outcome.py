@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
-from triggers.events import Fired
+from triggers.firings import Fired
 from triggers.lookback import LookbackRequest
 from triggers.udf.rows import FunctionInput
 

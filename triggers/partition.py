@@ -17,7 +17,7 @@ from triggers.asked_for import Ages
 from triggers.chained import EVENTS_LABEL
 from triggers.check import CompiledTrigger, TriggerRules
 from triggers.clocks import TICKS
-from triggers.events import CHAINED_ENTRY, Firing, firings, schema_of
+from triggers.firings import CHAINED_ENTRY, Firing, firings, schema_of
 from triggers.intake import Due, Intake
 from triggers.lookback import LookbackRequest
 from triggers.moved import Moved

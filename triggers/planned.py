@@ -25,7 +25,7 @@ from candlewright_cep.streaming.release import FOREVER
 from candlewright_cep.streaming.stages import is_lookup
 from candlewright_cep.tracing.wording import column_names, text_of
 from triggers.check import CompiledTrigger, TriggerRules
-from triggers.events import firings
+from triggers.firings import firings
 
 __all__ = ["Measured", "PlanStep", "TriggerPlan", "measure", "measure_join", "planned", "to_dict"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from triggers.asked_for import AskedFor
 from triggers.clocks import NO_ROW, Arrival
-from triggers.events import Fired, silence
+from triggers.firings import Fired, silence
 from triggers.registry import Registry
 from triggers.streams import Trigger
 

@@ -51,7 +51,7 @@ from candlewright.client.records import (
     ViewInfo,
 )
 from candlewright.client.sync import Client
-from candlewright.client.triggers.events import Events, TriggerEvent
+from candlewright.client.triggers.trigger_events import Events, TriggerEvent
 from candlewright.client.triggers.triggers import AsyncTrigger, Trigger
 from candlewright.extensions import extension
 from candlewright.settings import ClientConfig, load_client_config

@@ -18,8 +18,8 @@ from candlewright.client.session.questions import fresh_id
 from candlewright.client.session.session import Session
 from candlewright.client.session.sockets import reachable
 from candlewright.client.sql import query, refused
-from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
 from candlewright.client.triggers.parameters import Parameter, parameter_texts
+from candlewright.client.triggers.trigger_events import TriggerEvent, TriggerEvents
 from candlewright.settings import ClientConfig
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest

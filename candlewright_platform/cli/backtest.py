@@ -27,7 +27,7 @@ from candlewright_cep import (
 from candlewright_platform.cli.near_tickers import near_stored
 from core.settings import Settings
 from triggers.check import INPUTS, TriggerOptions, TriggerRules, compile_trigger
-from triggers.events import firings
+from triggers.firings import firings
 from triggers.intake import Intake
 
 Progress = Callable[[int, int], None]

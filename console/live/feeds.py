@@ -10,7 +10,7 @@ from candlewright.client.errors import Interruption
 from candlewright.client.live.feed import Feed
 from candlewright.client.live.items import Bars, Ticks
 from candlewright.client.session.session import Operation, Published, Session, Subscribe, Wait
-from candlewright.client.triggers.events import TriggerEvents
+from candlewright.client.triggers.trigger_events import TriggerEvents
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.periods import parse_period

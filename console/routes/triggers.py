@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from candlewright.client import PlatformRefused, TriggerEvent, TriggerInfo
-from candlewright.client.triggers.events import topic_of
+from candlewright.client.triggers.trigger_events import topic_of
 from candlewright.extensions import extension
 from candlewright.wire.errors import TriggerRejected
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest

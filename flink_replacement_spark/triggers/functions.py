@@ -21,7 +21,7 @@ from core.log import get_logger
 from core.settings_gateways import KapacitorFunctionSettings
 from flink_replacement_spark.engine.writes import Direct
 from flink_replacement_spark.triggers.rows import publish_events, publish_progress
-from triggers.events import Fired
+from triggers.firings import Fired
 from triggers.outcome import TriggerReport
 from triggers.udf.asked import FunctionAsked
 from triggers.udf.hosted import ATTEMPTS, HostedFunction

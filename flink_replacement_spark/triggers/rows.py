@@ -23,7 +23,7 @@ from flink_replacement_spark.triggers.source import ROWS, Span, TriggerPlan
 from flink_replacement_spark.triggers.store import PartStore, Stored
 from protobuf import records_pb2 as records
 from triggers.check import TriggerRules
-from triggers.events import Fired
+from triggers.firings import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
 
 __all__ = [

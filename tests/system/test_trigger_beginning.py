@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import candlewright as cw
-from candlewright.client.triggers.events import TriggerEvent
+from candlewright.client.triggers.trigger_events import TriggerEvent
 from tests.system.conftest import System
 from tests.system.test_live import PATIENCE_SECONDS, streams_of, until
 

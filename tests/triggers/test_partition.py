@@ -23,7 +23,7 @@ from tests.triggers.trigger_records import (
     rows,
 )
 from triggers.check import TriggerRules
-from triggers.events import firings
+from triggers.firings import firings
 from triggers.partition import TriggerOutput, TriggerPartition
 
 pytestmark = pytest.mark.timeout(30)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from candlewright.client.errors import PlatformRefused, TriggerNotFound
 from candlewright.client.operations import Operations
 from candlewright.client.session.session import Operation
-from candlewright.client.triggers.events import TriggerEvent, topic_of
+from candlewright.client.triggers.trigger_events import TriggerEvent, topic_of
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 

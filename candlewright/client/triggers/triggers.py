@@ -16,9 +16,9 @@ from candlewright.client.operations import Newest, Operations
 from candlewright.client.records import Registration, TriggerInfo
 from candlewright.client.session.closing import AsyncClosing, Closing
 from candlewright.client.session.session import Operation
-from candlewright.client.triggers.events import Events, TriggerEvent, topic_of
 from candlewright.client.triggers.hops import Hops, hops_of
 from candlewright.client.triggers.parameters import Parameter
+from candlewright.client.triggers.trigger_events import Events, TriggerEvent, topic_of
 from candlewright.wire.errors import CandlewrightError
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ import candlewright as cw
 from bus import topics as bus_topics
 from candlewright.client.live.feed import Feed
 from candlewright.client.session.session import Session, Subscribe, Ticket, Unsubscribe
-from candlewright.client.triggers.events import TriggerEvent, TriggerEvents
+from candlewright.client.triggers.trigger_events import TriggerEvent, TriggerEvents
 from candlewright.wire import candlewright_pb2 as pb
 from candlewright.wire import frames
 from core.settings import Settings

@@ -11,7 +11,7 @@ import candlewright as cw
 from candlewright.client.history.stored import Stored
 from candlewright.client.notebook.picture import MOST_COLUMNS, candle_picture
 from candlewright.client.records import Notification, Outcome, Range, TriggerInfo
-from candlewright.client.triggers.events import TriggerEvent
+from candlewright.client.triggers.trigger_events import TriggerEvent
 from tests.candlewright.client.trigger_relay import START, event
 
 MINUTE = 60_000_000_000

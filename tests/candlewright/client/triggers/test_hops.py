@@ -10,8 +10,8 @@ from candlewright.client.errors import PlatformRefused
 from candlewright.client.operations import Newest, Operations
 from candlewright.client.records import TriggerInfo
 from candlewright.client.session.session import Operation
-from candlewright.client.triggers.events import TriggerEvent
 from candlewright.client.triggers.hops import Hops, hops_of
+from candlewright.client.triggers.trigger_events import TriggerEvent
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from tests.candlewright.client.trigger_relay import START, TICKER, event

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import candlewright as cw
 from candlewright.client.operations import Operations
 from candlewright.client.session.session import Send, Session, Ticket
-from candlewright.client.triggers.events import KNOWN_EVENTS, TriggerEvents
 from candlewright.client.triggers.operations import TRIGGER_RESEND_SECONDS
 from candlewright.client.triggers.parameters import parameter_texts
+from candlewright.client.triggers.trigger_events import KNOWN_EVENTS, TriggerEvents
 from candlewright.wire import candlewright_pb2 as pb
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
