@@ -1,14 +1,21 @@
-"""Every file called state.py is a state machine of one shape, `handle(event)` to a list of commands, and pure."""
+"""One dialect: a file called state.py is a state machine, `handle(event)` to a list of commands, and pure. The files
+beside it are what CONTRIBUTING.md says of their names.
+"""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Not servers: Spark's driver keeps what its micro-batches need, and a benchmark measures that.
-OTHER_ROOMS = {"flink_replacement_spark", "benchmarks"}
+#: Not the platform's own: a module here has the name of what it tests, measures or shows.
+OTHER_ROOMS = {"tests", "benchmarks", "documentation"}
+#: What CONTRIBUTING.md promises of these files: each has a class whose name ends so, and every such class is in one.
+CLASSES = {"feed": "Feed", "writer": "Writer", "desk": "Desk", "store": "Store"}
+#: The exchange of the sandbox, and an address where it listens: two whole things, and most tests need both as one.
+JOINED = {"Sandbox"}
 #: What a pure module has no use for: sockets, clocks, threads, logs, stores.
 IMPURE = {
     "aiohttp",
@@ -26,23 +33,32 @@ IMPURE = {
 }
 
 
-def states() -> list[Path]:
-    found = [path.relative_to(ROOT) for path in ROOT.glob("[a-z]*/**/state.py")]
-    return sorted(path for path in found if path.parts[0] not in OTHER_ROOMS)
+def modules() -> list[Path]:
+    rooms = [path for path in ROOT.glob("[a-z]*/__init__.py") if path.parent.name not in OTHER_ROOMS]
+    return sorted(path.relative_to(ROOT) for room in rooms for path in room.parent.glob("**/*.py"))
+
+
+MODULES = modules()
 
 
 def called(name: str) -> list[Path]:
-    """Files of this name that are the platform's own, without tests."""
-    found = [path.relative_to(ROOT) for path in ROOT.glob(f"[a-z]*/**/{name}")]
-    return sorted(path for path in found if path.parts[0] not in {"tests", "benchmarks"})
+    return [path for path in MODULES if path.name == name]
 
 
-def public(path: Path) -> set[str]:
-    """Names of the functions and classes of a module, and of the methods of its classes."""
-    module = ast.parse((ROOT / path).read_text())
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    within = [each for top in module.body if isinstance(top, ast.ClassDef) for each in top.body]
-    return {each.name for each in [*module.body, *within] if isinstance(each, kinds)}
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text())
+
+
+def classes(path: Path) -> list[ast.ClassDef]:
+    return [each for each in parsed(path).body if isinstance(each, ast.ClassDef)]
+
+
+def assigned(path: Path) -> set[str]:
+    """Names that a module gives to types and values, at its top."""
+    return {
+        ast.unparse(target) for each in parsed(path).body if isinstance(each, ast.Assign) for target in each.targets
+    }
 
 
 def imported(module: ast.Module) -> Iterator[str]:
@@ -53,13 +69,11 @@ def imported(module: ast.Module) -> Iterator[str]:
             yield node.module or ""
 
 
-@pytest.mark.parametrize("path", states(), ids=str)
+@pytest.mark.parametrize("path", called("state.py"), ids=str)
 def test_a_state_takes_an_event_and_returns_commands(path: Path) -> None:
-    module = ast.parse((ROOT / path).read_text())
     handlers = [
         method
-        for each in module.body
-        if isinstance(each, ast.ClassDef)
+        for each in classes(path)
         for method in each.body
         if isinstance(method, ast.FunctionDef) and method.name == "handle"
     ]
@@ -69,13 +83,13 @@ def test_a_state_takes_an_event_and_returns_commands(path: Path) -> None:
     assert ast.unparse(handlers[0].returns) == "list[Command]"
 
 
-@pytest.mark.parametrize("path", states(), ids=str)
+@pytest.mark.parametrize("path", called("state.py"), ids=str)
 def test_a_state_has_neither_a_socket_nor_a_clock_nor_a_log(path: Path) -> None:
-    names = set(imported(ast.parse((ROOT / path).read_text())))
+    names = set(imported(parsed(path)))
     assert {name for name in names if name in IMPURE or name.split(".")[0] in IMPURE - {"bus"}} == set()
 
 
-@pytest.mark.parametrize("path", states(), ids=str)
+@pytest.mark.parametrize("path", called("state.py"), ids=str)
 def test_a_state_has_its_loop_in_the_same_folder(path: Path) -> None:
     """A state inside another server, as those of the relay, has its loop in `desk.py`."""
     assert {each.name for each in (ROOT / path.parent).glob("*.py")} & {"server.py", "desk.py"}
@@ -83,12 +97,68 @@ def test_a_state_has_its_loop_in_the_same_folder(path: Path) -> None:
 
 @pytest.mark.parametrize("path", called("door.py"), ids=str)
 def test_a_door_turns_frames_into_events(path: Path) -> None:
-    module = ast.parse((ROOT / path).read_text())
-    names = set(imported(module))
-    assert f"{path.parts[0]}.events" in names
+    assert f"{path.parts[0]}.events" in set(imported(parsed(path)))
     assert "BadFrame" in (ROOT / path).read_text()
 
 
-@pytest.mark.parametrize("path", called("feed.py"), ids=str)
-def test_a_feed_has_a_class_of_this_name(path: Path) -> None:
-    assert {name for name in public(path) if name.endswith(("Feed", "Reader"))}
+@pytest.mark.parametrize("path", called("desk.py"), ids=str)
+def test_a_desk_is_the_loop_of_a_state_inside_another_server(path: Path) -> None:
+    beside = {each.name for each in (ROOT / path.parent).glob("*.py")}
+    assert "state.py" in beside
+    assert "server.py" not in beside
+
+
+@pytest.mark.parametrize("name", ["events", "commands"])
+def test_events_and_commands_are_those_of_a_state(name: str) -> None:
+    kind = name.removesuffix("s").capitalize()
+    defined = {path: assigned(path) for path in MODULES if path.name in ("state.py", "events.py", "commands.py")}
+    for path in called(f"{name}.py"):
+        assert defined[path] & {"Event", "Command"} == {kind}, path
+        assert path.with_name("state.py") in defined, path
+        assert kind not in defined[path.with_name("state.py")], path
+    # What a state gives out has this name too, wherever it is written.
+    for path in called("state.py"):
+        beside = defined.get(path.with_name("commands.py"), set())
+        assert "Command" in defined[path] | beside, path
+
+
+def test_what_a_state_takes_and_gives_is_defined_beside_it() -> None:
+    servers = {path.parent for path in called("state.py")}
+    for path in MODULES:
+        if path.name not in ("state.py", "events.py", "commands.py") and path.parent in servers:
+            assert not assigned(path) & {"Event", "Command"}, path
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_file_has_the_class_of_its_name(name: str) -> None:
+    for path in called(f"{name}.py"):
+        assert [each for each in classes(path) if each.name.endswith(CLASSES[name])], path
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_is_in_the_file_of_its_name(name: str) -> None:
+    """`feeds.py`: several of them."""
+    for path in MODULES:
+        for each in classes(path):
+            if each.name.endswith(CLASSES[name]) and not each.name.startswith("_"):
+                assert path.name in (f"{name}.py", f"{name}s.py"), f"{path}: {each.name}"
+
+
+def test_only_a_state_handles() -> None:
+    for path in MODULES:
+        methods = {method.name for each in classes(path) for method in each.body if isinstance(method, ast.FunctionDef)}
+        assert path.name == "state.py" or "handle" not in methods, path
+
+
+def test_a_class_has_at_most_one_base_with_fields() -> None:
+    """A class that is put together from several, each with its own part of the fields, is in no file whole."""
+    own = {each.name: each for path in MODULES for each in classes(path)}
+
+    def has_fields(base: str) -> bool:
+        found = own.get(base)
+        return found is not None and any(isinstance(m, ast.FunctionDef) and m.name == "__init__" for m in found.body)
+
+    for path in MODULES:
+        for each in classes(path):
+            bases = [ast.unparse(base).partition("[")[0] for base in each.bases]
+            assert sum(map(has_fields, bases)) <= 1 or each.name in JOINED, f"{path}: {each.name}"
