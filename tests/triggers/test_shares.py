@@ -66,6 +66,28 @@ def test_slow_ones_take_turns_also_after_a_restart() -> None:
     assert sorted(found[:3]) == sorted(found[3:]) == ["a", "b", "c"]
 
 
+def test_rows_of_a_ticker_that_comes_first_while_others_wait_keep_their_place() -> None:
+    """Not behind those of tickers that go quiet meanwhile."""
+    pairs = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES A.price AS a, B.price AS b "
+        "PATTERN (A B) DEFINE B AS B.ticker <> A.ticker)"
+    )
+    found = {}
+    for share_ns in (0, 1):
+        rules = TriggerRules(share_ns=share_ns, waiting_rows=1_000, idle_ns=1_000_000_000)
+        slow = [register("first", IN_ORDER), register("pairs", pairs, TICKER, OTHER)]
+        partition = fallen_behind(*slow, rules=rules)
+        output = [partition.process([prices(3, 1.0, 2.0), prices(3, 7.0, 8.0, ticker=OTHER)], now_ns=1)]
+        output.append(partition.process([], now_ns=10**12))
+        assert partition.is_behind == bool(share_ns)
+        while partition.is_behind:
+            output.append(partition.process([], now_ns=10**12))
+        events = [event for each in output for event in each.events if event.trigger_id == "pairs"]
+        found[share_ns] = [event.context["event_id"] for event in events]
+    assert len(found[0]) == 2
+    assert found[0] == found[1]
+
+
 def test_one_too_far_behind_is_suspended_alone_with_what_a_row_costs() -> None:
     partition = fallen_behind(register("slow", IN_ORDER, TICKER), register("alert", ALERT, TICKER))
     output = partition.process([prices(3, *[5.0] * 12)])
