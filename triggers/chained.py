@@ -2,7 +2,8 @@
 
 Events arrive as they are published, mostly in the order of their event times. A trigger takes events that arrive
 together by their times, and an event that is older than those already taken as if it had happened just after them. So
-no event is lost, and earlier decisions stand. While no event arrives, event time advances with the wall clock.
+no event is lost, and earlier decisions stand. While no event arrives, event time advances with the wall clock; in a
+join, it follows the trades and bars.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
@@ -21,7 +23,17 @@ from candlewright_cep.planning.plans import Filter, Plan, Renamed, Scan
 from candlewright_cep.streaming.release import SEQUENCE
 from triggers.event_rows import event_rows
 
-__all__ = ["CHAINED", "EVENTS", "EVENTS_LABEL", "TRIGGER_EVENTS", "EventIntake", "EventOrder", "named_triggers"]
+__all__ = [
+    "CHAINED",
+    "EVENTS",
+    "EVENTS_LABEL",
+    "TRIGGER_EVENTS",
+    "EventIntake",
+    "EventOrder",
+    "EventsBeside",
+    "named_triggers",
+    "seen",
+]
 
 TRIGGER_EVENTS = "trigger_events"
 #: Columns of the table of the same name, except `context`, which expressions cannot use.
@@ -36,6 +48,7 @@ EVENTS = StreamInput(
         ]
     ),
     ("fired_at",),
+    is_in_order=False,
 )
 #: The label of this input, where trades have 0 and bars their period.
 EVENTS_LABEL = -1
@@ -116,6 +129,26 @@ def _is_refused(value: bytes, latest_ns: int, refuse: Callable[[bytes, str], obj
     return False
 
 
+def seen(rows: pa.Table, own: str, *, named: Collection[str], tickers: Collection[str] | None) -> pa.Table:
+    """The rows that the trigger `own` sees. `named`: the triggers that it names; without names, it sees only events of
+    triggers that read no events, so that no cycle is possible. `tickers`: its own (None: all).
+    """
+    wanted = pc.not_equal(rows["trigger_id"], own)
+    if named:
+        wanted = pc.and_(wanted, pc.is_in(rows["trigger_id"], value_set=pa.array(sorted(named))))
+    else:
+        wanted = pc.and_(wanted, pc.invert(rows[_IS_CHAINED]))
+    if tickers is not None:
+        wanted = pc.and_(wanted, pc.is_in(rows["ticker"], value_set=pa.array(sorted(tickers), pa.string())))
+    return rows.filter(wanted).drop_columns([_IS_CHAINED])
+
+
+def _at_times(rows: pa.Table, times: NDArray[np.int64]) -> pa.Table:
+    """With these times (ns) as event times."""
+    place = rows.schema.get_field_index("fired_at")
+    return rows.set_column(place, rows.schema.field(place), pa.array(times).cast(rows.schema.field(place).type))
+
+
 @dataclass(slots=True)
 class _Reached:
     """`floor_ns`: the earliest time that the next event is given. `time_ns` and `at_ns`: event time and arrival (wall
@@ -138,13 +171,8 @@ class EventOrder:
     _reached: dict[str, _Reached] = field(default_factory=dict)
     _tickers: set[str] = field(default_factory=set)
 
-    def take(
-        self, rows: pa.Table, now_ns: int, own: str, *, named: Collection[str], tickers: Collection[str] | None
-    ) -> tuple[pa.Table, Clock] | None:
-        """The rows that the trigger `own` sees, in its order, with their clock; None if nothing is new. `named`: the
-        triggers that it names; `tickers`: its own (None: all).
-        """
-        rows = self._seen(rows, own, named, tickers)
+    def take(self, rows: pa.Table, now_ns: int) -> tuple[pa.Table, Clock] | None:
+        """`rows` (see `seen`) in its order, with their clock; None if nothing is new."""
         if self.is_free:
             return (rows, Clock()) if rows.num_rows else None
         before = {key: reached.floor_ns for key, reached in self._reached.items()}
@@ -158,18 +186,6 @@ class EventOrder:
             return None
         watermarks = dict.fromkeys(self._tickers, floors[""]) if self.is_merged else floors
         return rows, Clock(watermarks)
-
-    @staticmethod
-    def _seen(rows: pa.Table, own: str, named: Collection[str], tickers: Collection[str] | None) -> pa.Table:
-        """Without names, a trigger sees only events of triggers that read no events, so that no cycle is possible."""
-        wanted = pc.not_equal(rows["trigger_id"], own)
-        if named:
-            wanted = pc.and_(wanted, pc.is_in(rows["trigger_id"], value_set=pa.array(sorted(named))))
-        else:
-            wanted = pc.and_(wanted, pc.invert(rows[_IS_CHAINED]))
-        if tickers is not None:
-            wanted = pc.and_(wanted, pc.is_in(rows["ticker"], value_set=pa.array(sorted(tickers), pa.string())))
-        return rows.filter(wanted).drop_columns([_IS_CHAINED])
 
     def _ordered(self, rows: pa.Table, now_ns: int) -> pa.Table:
         if not rows.num_rows:
@@ -187,8 +203,7 @@ class EventOrder:
             last = int(times[mine].max())
             # Just after it, so that nothing waits for another event of the same time.
             self._reached[key] = _Reached(last + 1, last, now_ns)
-        place = rows.schema.get_field_index("fired_at")
-        return rows.set_column(place, rows.schema.field(place), pa.array(times).cast(rows.schema.field(place).type))
+        return _at_times(rows, times)
 
     def save(self) -> dict[str, Any]:
         reached = {key: [one.floor_ns, one.time_ns, one.at_ns] for key, one in self._reached.items()}
@@ -198,3 +213,70 @@ class EventOrder:
     def load(cls, saved: Mapping[str, Any], *, is_merged: bool, is_free: bool) -> "EventOrder":
         reached = {key: _Reached(*one) for key, one in saved["reached"].items()}
         return cls(is_merged, is_free, reached, set(saved["tickers"]))
+
+
+@dataclass(slots=True)
+class EventsBeside:
+    """The events that one trigger joins with trades and bars. They arrive after the rows that caused them, so their
+    watermark is where trades and bars were `_SLACK_NS` ago, by the wall clock. An older event is late: it is given the
+    watermark as its time, and counted by ticker in `late_rows` (of the last `take`).
+
+    `is_merged`: the events of all tickers share a watermark.
+    """
+
+    is_merged: bool
+    late_rows: dict[str, int] = field(default_factory=dict)
+    _clock: Clock = field(default_factory=Clock)
+    _floors: dict[str, int] = field(default_factory=dict)
+    # Past clocks of trades and bars with their wall clock, oldest first, at least a second apart.
+    _notes: list[tuple[int, Clock]] = field(default_factory=list)
+
+    def take(self, rows: pa.Table, now_ns: int, known: Callable[[], Clock]) -> tuple[pa.Table, Clock] | None:
+        """`rows` (see `seen`) at their times, with their clock; None if nothing is new. `known`: gives the clock of
+        trades and bars.
+        """
+        self.late_rows = {}
+        rows = self._in_time(rows)
+        is_new = rows.num_rows > 0
+        last_ns, last = self._notes[-1] if self._notes else (-SECOND, self._clock)
+        if now_ns and now_ns - last_ns >= SECOND and (found := known()) != last:
+            self._notes.append((now_ns, found))
+            is_new = True
+        passed = [clock for at_ns, clock in self._notes if now_ns - at_ns >= _SLACK_NS]
+        if passed:
+            self._notes = self._notes[len(passed) :]
+            self._go_on(passed[-1])
+            is_new = True
+        return (rows, self._clock.of_tickers(None)) if is_new else None
+
+    def _in_time(self, rows: pa.Table) -> pa.Table:
+        if not rows.num_rows:
+            return rows
+        tickers = rows["ticker"].to_pylist()
+        floors = np.array([self._floors.get("" if self.is_merged else ticker, 0) for ticker in tickers], np.int64)
+        times = rows["fired_at"].cast(pa.int64()).to_numpy()
+        for place in np.flatnonzero(times < floors).tolist():
+            self.late_rows[tickers[place]] = self.late_rows.get(tickers[place], 0) + 1
+        return _at_times(rows, np.maximum(times, floors))
+
+    def _go_on(self, clock: Clock) -> None:
+        self._clock = clock
+        own = clock.watermarks
+        live = [reached for ticker, reached in own.items() if ticker not in clock.closed]
+        reached = {"": min(live) if live else max(own.values(), default=0)} if self.is_merged else own
+        for key, floor in reached.items():
+            self._floors[key] = max(floor, self._floors.get(key, 0))
+
+    def save(self) -> dict[str, Any]:
+        notes = [[at_ns, *_saved(clock)] for at_ns, clock in self._notes]
+        return {"clock": _saved(self._clock), "floors": self._floors, "notes": notes}
+
+    @classmethod
+    def load(cls, saved: Mapping[str, Any], *, is_merged: bool) -> "EventsBeside":
+        notes = [(at_ns, Clock(dict(own), set(closed))) for at_ns, own, closed in saved["notes"]]
+        own, closed = saved["clock"]
+        return cls(is_merged, {}, Clock(dict(own), set(closed)), dict(saved["floors"]), notes)
+
+
+def _saved(clock: Clock) -> list[Any]:
+    return [clock.watermarks, sorted(clock.closed)]

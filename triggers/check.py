@@ -16,7 +16,7 @@ from candlewright_cep.streaming.stages import is_lookup
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from core.settings import TriggersSettings
 from triggers.alerts import ALERT_PARAMETERS, AlertAsked, engine_parameters
-from triggers.chained import EVENTS, TRIGGER_EVENTS, named_triggers
+from triggers.chained import EVENTS, EVENTS_LABEL, TRIGGER_EVENTS, named_triggers
 from triggers.udf.asked import FunctionAsked
 
 __all__ = [
@@ -181,22 +181,31 @@ class CompiledTrigger:
 
     @property
     def is_on_events(self) -> bool:
-        """Whether it reads the events of triggers."""
-        return self.query.input_name == TRIGGER_EVENTS
+        """Whether it reads the events of triggers, and nothing else."""
+        return self.query.joined is None and self.query.input_name == TRIGGER_EVENTS
+
+    @property
+    def reads_events(self) -> bool:
+        """Whether it reads the events of triggers, alone or in a join."""
+        return self.is_on_events or EVENTS_LABEL in self.labels
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The triggers whose events it reads; empty for the events of every trigger over trades and bars."""
-        return named_triggers(self.query.nodes) if self.is_on_events else ()
+        if self.query.joined is None:
+            return named_triggers(self.query.nodes) if self.is_on_events else ()
+        named = [named_triggers(nodes) for leaf, nodes in self.query.joined.inputs() if leaf.name == TRIGGER_EVENTS]
+        return tuple(sorted({name for names in named for name in names})) if all(named) else ()
 
     @property
     def labels(self) -> tuple[int, ...]:
-        """The inputs of a text that joins: 0 for trades, otherwise the period of the bars; the input that its results
-        belong to comes first. Empty for other texts.
+        """The inputs of a text that joins: 0 for trades, EVENTS_LABEL, otherwise the period of the bars; the input that
+        its results belong to comes first. Empty for other texts.
         """
         if self.query.joined is None:
             return ()
-        return tuple(dict.fromkeys(leaf.period for leaf in self.query.joined.leaves()))
+        leaves = self.query.joined.leaves()
+        return tuple(dict.fromkeys(EVENTS_LABEL if x.name == TRIGGER_EVENTS else x.period for x in leaves))
 
     @property
     def reads_trades(self) -> bool:
@@ -205,7 +214,7 @@ class CompiledTrigger:
     @property
     def periods(self) -> tuple[int, ...]:
         """The periods of bars that it names; 0 if it names none."""
-        return self.labels or (self.options.period_seconds,)
+        return tuple(label for label in self.labels if label != EVENTS_LABEL) or (self.options.period_seconds,)
 
     @property
     def looks_back(self) -> bool:
@@ -351,7 +360,7 @@ def _compiled(
         views=dict(views),
     )
     if query.joined is not None:
-        _check_joined(query, options)
+        _check_joined(options)
     elif query.input_name == TRIGGER_EVENTS:
         _check_chained(options)
     stateless = all(isinstance(node, Scan | Union | Filter | Project | Renamed | Narrowed) for node in query.nodes)
@@ -376,15 +385,8 @@ def _check_chained(options: TriggerOptions) -> None:
             raise TriggerRejected(f"{name} is not possible for a text over {TRIGGER_EVENTS}")
 
 
-def _check_joined(query: StreamQuery, options: TriggerOptions) -> None:
-    """Raises TriggerRejected for options that apply to a single input, and for events, whose time no other input
-    knows.
-    """
-    if query.joined is not None and any(leaf.name == TRIGGER_EVENTS for leaf in query.joined.leaves()):
-        raise TriggerRejected(
-            f"a join of {TRIGGER_EVENTS} by time is not possible in a running trigger",
-            hint="give the columns that are needed to the trigger whose events these are",
-        )
+def _check_joined(options: TriggerOptions) -> None:
+    """Raises TriggerRejected for options that apply to a single input."""
     asked = {
         "revisions": options.revisions,
         "deadman_seconds": options.deadman_ns > 0,

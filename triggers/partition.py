@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
-from candlewright_cep import Events
+from candlewright_cep import Clock, Events
 from protobuf import records_pb2 as records
 from triggers.asked_for import Ages
 from triggers.chained import EVENTS_LABEL
@@ -133,7 +133,8 @@ class TriggerPartition:
             known_ns = max(now_ns, intake.clocks.newest_ns) if now_ns else 0
             rows = intake.events.rows(events, known_ns, intake.ticks.refused.add)
             for number, shard in chained:
-                self._feed_shard(number, shard, EVENTS_LABEL, partial(_with_events, rows, now_ns), output)
+                feed = partial(_with_events, rows, now_ns, {TICKS: intake.buffer.clock, **intake.clocks.bars})
+                self._feed_shard(number, shard, EVENTS_LABEL, feed, output)
         if now_ns:
             silent = list(silences(self._registry, intake.clocks.arrivals, intake.ticks.asked_for, now_ns=now_ns))
             output.fired += silent
@@ -269,7 +270,7 @@ class TriggerPartition:
         self._shares.spend(number, shard, began)
         schema = schema_of(shard.compiled.query.columns)
         for firing in found:
-            if shard.compiled.is_on_events:
+            if shard.compiled.reads_events:
                 firing.context += CHAINED_ENTRY
             owner = shard.owner_of(firing.ticker)
             if owner is not None:
@@ -347,8 +348,8 @@ def _with_rows(label: int, moved: Moved, ages: Ages | None, shard: Shard) -> tup
     return shard.feed(label, moved, ages)
 
 
-def _with_events(rows: pa.Table, now_ns: int, shard: Shard) -> tuple[Events, bool] | None:
-    return shard.feed_events(rows, now_ns)
+def _with_events(rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock], shard: Shard) -> tuple[Events, bool] | None:
+    return shard.feed_events(rows, now_ns, clocks)
 
 
 def _fire(

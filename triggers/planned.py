@@ -24,6 +24,7 @@ from candlewright_cep.streaming.query import chain_of
 from candlewright_cep.streaming.release import FOREVER
 from candlewright_cep.streaming.stages import is_lookup
 from candlewright_cep.tracing.wording import column_names, text_of
+from triggers.chained import EVENTS_LABEL
 from triggers.check import CompiledTrigger, TriggerRules
 from triggers.firings import firings
 
@@ -388,6 +389,8 @@ def _fires(compiled: CompiledTrigger, steps: tuple[PlanStep, ...], rules: Trigge
         delay = rules.watermark_delay_ns
         mark = f"The watermark is {_span(delay)} behind" if delay else "The watermark is"
         yield f"{mark} the newest row of the ticker, or the exchange's clock; rows older than it are late and left out."
+    if EVENTS_LABEL in compiled.labels:
+        yield "The watermark of events is where trades and bars were 5 s ago; late events get its time."
     if compiled.query.needs_merge:
         yield "The slowest of its tickers decides how far time has come."
     options = compiled.options

@@ -54,7 +54,7 @@ class Registry:
         return bool(self._by_ticker.get(ticker))
 
     def over_events(self) -> list[tuple[int, Shard]]:
-        """Streams of texts over the events of triggers, in the order of their numbers."""
+        """Streams of texts that read the events of triggers, in the order of their numbers."""
         return [(number, self.shards[number]) for number in sorted(self._events)]
 
     def shard_of(self, trigger_id: str) -> Shard | None:
@@ -215,8 +215,9 @@ class Registry:
         self._by_key.setdefault(shard.key, set()).add(number)
         for trigger_id in shard.trigger_ids:
             self._shard_of[trigger_id] = number
-        if shard.compiled.is_on_events:
+        if shard.compiled.reads_events:
             self._events.add(number)
+        if shard.compiled.is_on_events:
             return number
         if shard.takes_every_ticker:
             self._every.add(number)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +18,9 @@ from protobuf import records_pb2 as records
 from triggers.alerts import engine_parameters
 from triggers.asked_for import Ages
 from triggers.backlog import Backlog
-from triggers.chained import EVENTS_LABEL, EventOrder
+from triggers.chained import EVENTS_LABEL, TRIGGER_EVENTS, EventOrder, EventsBeside, seen
 from triggers.check import CompiledTrigger
+from triggers.clocks import TICKS
 from triggers.lookback import Lookback
 from triggers.moved import Moved
 from triggers.packing import squeezed, unsqueezed
@@ -149,6 +151,7 @@ class Shard:
         # For a text over events: their order, and how far they were taken.
         is_merged, is_free = compiled.query.needs_merge, compiled.is_stateless
         self._order = EventOrder(is_merged, is_free) if compiled.is_on_events else None
+        self._beside = EventsBeside(is_merged) if compiled.reads_events and not compiled.is_on_events else None
         self._thresholds = thresholds_of(compiled)
         #: Rows of a slow trigger, which does not share its stream; None if it keeps pace.
         self.backlog: Backlog | None = None
@@ -173,7 +176,11 @@ class Shard:
         if self.compiled.is_on_events:
             first = trigger.events_from
         if self.compiled.labels:
-            self._froms = {"ticks": trigger.ticks_from, "ohlc": trigger.bars_from}
+            self._froms = {
+                "ticks": trigger.ticks_from,
+                "ohlc": trigger.bars_from,
+                TRIGGER_EVENTS: trigger.events_from,
+            }
         if not trigger.tickers:
             self._every = first
         if self.compiled.looks_back and trigger.tickers:
@@ -264,7 +271,7 @@ class Shard:
     def can_wait(self) -> bool:
         """Rows that decide alone are too cheap to postpone, and events of triggers have their own order."""
         options = self.compiled.options
-        return not (self.compiled.is_stateless or self.compiled.is_on_events or options.function is not None)
+        return not (self.compiled.is_stateless or self.compiled.reads_events or options.function is not None)
 
     def put_off(self, label: int, moved: Moved, *, ages: Ages | None, is_whole: bool) -> None:
         """Postpone rows to the backlog instead of calling `feed`. `is_whole`: the rows must be fed together."""
@@ -279,24 +286,48 @@ class Shard:
             clocks={label: clock.of_tickers(own) for label, clock in clocks.items() if self.takes(label)},
         )
 
-    def feed_events(self, rows: pa.Table, now_ns: int) -> tuple[Events, bool] | None:
-        """`feed` with events of triggers, for a text over them; None if they change nothing."""
-        assert self._order is not None
+    def feed_events(self, rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock]) -> tuple[Events, bool] | None:
+        """`feed` with events of triggers, for a text that reads them; None if they change nothing. `clocks`: of the other
+        inputs.
+        """
         tickers = None if self._every is not None else self.owners
-        taken = self._order.take(rows, now_ns, self.sole, named=self.compiled.sources, tickers=tickers)
+        rows = seen(rows, self.sole, named=self.compiled.sources, tickers=tickers)
+        if self._beside is not None:
+            taken = self._beside.take(rows, now_ns, partial(self._of_every_input, clocks))
+        else:
+            assert self._order is not None
+            taken = self._order.take(rows, now_ns)
         if taken is None:
             return None
         self._meta = None
-        self._saved.pop(EVENTS_LABEL, None)
+        self._saved.pop(self.label_of(EVENTS_LABEL), None)
         stream = self._stream(EVENTS_LABEL)
         dropped = stream.reports.dropped_starts
-        events = stream.feed(*taken, is_own=self._every is None)
+        if isinstance(stream, JoinedStream):
+            events = stream.feed_input(TRIGGER_EVENTS, 0, taken[0], clock=taken[1])
+        else:
+            events = stream.feed(*taken, is_own=self._every is None)
         return events, stream.reports.dropped_starts > dropped
 
+    def _of_every_input(self, clocks: Mapping[int, Clock]) -> Clock:
+        """The clock of trades and bars together, just after their newest rows."""
+        labels = sorted({TICKS, *self.compiled.labels} & clocks.keys())
+        found = Clock()
+        for clock in (self._clock(label, clocks[label]) for label in labels):
+            for ticker, watermark in clock.watermarks.items():
+                reached = watermark + (watermark > _UNKNOWN)
+                found.watermarks[ticker] = max(reached, found.watermarks.get(ticker, reached))
+            found.closed |= clock.closed
+        live = {ticker for label in labels for ticker in clocks[label].watermarks.keys() - clocks[label].closed}
+        found.closed -= live
+        return found.of_tickers(None if self._every is not None else self.owners)
+
     def late_rows(self, label: int) -> Mapping[str, int]:
-        """Rows of the last `feed`, by ticker, that came too late because rows of other tickers had already been
-        released.
+        """Rows of the last `feed`, by ticker, that came too late: after the release of other tickers' rows, or, for
+        events, after the watermark.
         """
+        if label == EVENTS_LABEL and self._beside is not None:
+            return self._beside.late_rows
         return self._stream(label).late_rows
 
     def look_back(self, past: pa.Table, clocks: Mapping[int, Clock], delay_ns: int) -> None:
@@ -393,6 +424,7 @@ class Shard:
                 "froms": self._froms,
                 "lookback": None if self._lookback is None else self._lookback.save(),
                 "events": None if self._order is None else self._order.save(),
+                "beside": None if self._beside is None else self._beside.save(),
             }
             self._meta = squeezed(json.dumps(meta).encode())
             self._pending = b"" if self._lookback is None else self._lookback.packed()
@@ -460,6 +492,8 @@ class Shard:
         if events := saved.meta.get("events"):
             is_merged, is_free = shard.compiled.query.needs_merge, shard.compiled.is_stateless
             shard._order = EventOrder.load(events, is_merged=is_merged, is_free=is_free)
+        if beside := saved.meta.get("beside"):
+            shard._beside = EventsBeside.load(beside, is_merged=shard.compiled.query.needs_merge)
         for label, state in saved.states.items():
             shard.restore(label, state)
         shard.backlog = saved.backlog

@@ -38,6 +38,9 @@ def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, lim
         wanted = [moved_right(part, width) for part in rest if side_of(part, width) is False]
         right = _filtered(right, wanted)
         rest = [part for part in rest if side_of(part, width) is not False]
+    if node.kind == "INNER":
+        left = _filtered(left, [part for part in rest if side_of(part, width) is True])
+        rest = [part for part in rest if side_of(part, width) is not True]
     if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys and band is None:
         raise node.at.reject(
             f"{node.kind} JOIN needs an equality of columns in ON, or a condition that one time is between two others"
@@ -116,6 +119,8 @@ def _asof(node: JoinNode, left: Plan, right: Plan, parts: list[Expression]) -> P
                 "conditions on one side",
                 "put other conditions in WHERE",
             )
+    if node.kind == "INNER":
+        left, when = _filtered(left, when), []
     if band is None:
         raise node.at.reject("ASOF JOIN needs a comparison of two times in ON", "AND a.ts >= b.ts")
     return AsofJoin(

@@ -15,13 +15,14 @@ class StreamInput:
     """One input of a stream: its schema, the columns that hold the event time (the first is used), and its ticker.
 
     `period_column`: rows are separated by its values, the seconds from an event time to the end of the interval that it
-    begins.
+    begins. `is_in_order`: the rows of a ticker arrive in order of event time; otherwise, none is older than the clock.
     """
 
     schema: pa.Schema
     time_columns: tuple[str, ...]
     ticker_column: str = "ticker"
     period_column: str = ""
+    is_in_order: bool = True
 
 
 @dataclass(slots=True)
@@ -77,11 +78,22 @@ class Branch:
 
     def leaves(self) -> Iterator[Leaf]:
         """From left to right."""
+        return (leaf for leaf, _ in self.inputs())
+
+    def inputs(self) -> Iterator[tuple[Leaf, tuple[Plan, ...]]]:
+        """The leaves, from left to right, with the chain of operators over each, up to a join."""
         if isinstance(self.bottom, Leaf):
-            yield self.bottom
+            yield self.bottom, self.nodes
         else:
-            yield from self.bottom.left.leaves()
-            yield from self.bottom.right.leaves()
+            yield from self.bottom.left.inputs()
+            yield from self.bottom.right.inputs()
+
+    def operators(self) -> Iterator[Plan]:
+        """Of this branch and all below it, without the inputs and joins at the bottoms."""
+        yield from self.nodes[1:]
+        if isinstance(self.bottom, Pair):
+            yield from self.bottom.left.operators()
+            yield from self.bottom.right.operators()
 
     @property
     def first(self) -> Leaf:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from candlewright_cep.planning.bands import shifted
+from candlewright_cep.planning.periods import STATELESS
 from candlewright_cep.planning.plans import side_by_side
 from candlewright_cep.planning.relation import partition_codes
 from candlewright_cep.streaming.inputs import Branch, Leaf, Pair
@@ -21,7 +22,7 @@ from candlewright_cep.streaming.partitioning import ticker_codes
 from candlewright_cep.streaming.query import StreamQuery, ties_in
 from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages import Stage, Stateless, without
+from candlewright_cep.streaming.stages import Stage, Stateless, is_lookup, without
 from candlewright_cep.streaming.waiting import Waiting
 from candlewright_cep.vector import Bools, Index
 
@@ -154,12 +155,15 @@ def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
 
 
 class Arriving(Stateless):
-    """The rows of an input where they enter, and their watermarks."""
+    """The rows of an input where they enter, and their watermarks. `ties`: rows of equal time are passed on together;
+    `sorts`: the input is not in order of time, and what follows needs that order.
+    """
 
-    def __init__(self, leaf: Leaf, *, merges: bool, ties: bool) -> None:
+    def __init__(self, leaf: Leaf, *, merges: bool, ties: bool, sorts: bool = False) -> None:
         self.leaf = leaf
         self.merges = merges
         self.ties = ties
+        self.sorts = sorts
         self.clock = Clock()
         self.waiting = Waiting()
 
@@ -171,9 +175,9 @@ class Arriving(Stateless):
             if self.clock.closed and self.waiting.reached is not None:
                 # The time from which tickers that begin again continue.
                 self.clock.watermarks = dict.fromkeys(self.clock.closed, self.waiting.reached)
-        elif self.ties:
+        elif self.ties or self.sorts:
             rows = self.waiting.tied(rows, clock)
-        return rows
+        return rows.take(np.lexsort((rows.sequence, rows.time))) if self.sorts else rows
 
     def drop(self, tickers: Set[str]) -> None:
         for ticker in tickers:
@@ -195,6 +199,7 @@ class Running:
     """A branch with its operators: `arriving` or `meeting` at its bottom, then `stages`."""
 
     def __init__(self, query: StreamQuery, branch: Branch, slots: Slots) -> None:
+        assert query.joined is not None
         self.stages = stages(replace(query, nodes=branch.nodes, joined=branch), slots)
         self.arriving: Arriving | None = None
         self.meeting: Meeting | None = None
@@ -205,7 +210,13 @@ class Running:
             if ties_in(branch.nodes[1:]):
                 self.sides[0].tie()
         else:
-            self.arriving = Arriving(branch.bottom, merges=query.needs_merge, ties=ties_in(branch.nodes[1:]))
+            decides_alone = all(isinstance(node, STATELESS) or is_lookup(node) for node in query.joined.operators())
+            self.arriving = Arriving(
+                branch.bottom,
+                merges=query.needs_merge,
+                ties=ties_in(branch.nodes[1:]),
+                sorts=not (branch.bottom.source.is_in_order or decides_alone),
+            )
 
     def tie(self) -> None:
         """Rows of equal time are passed on together."""

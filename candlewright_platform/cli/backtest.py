@@ -368,7 +368,7 @@ def _periods(
         labels = compile_trigger(sql, parameters, TriggerRules(idle_ns=SECOND), views=views).labels
     except TriggerRejected:
         labels = ()
-    return sorted(filter(None, labels)) or [options.period_seconds or DEFAULT_PERIOD_SECONDS]
+    return sorted(label for label in labels if label > 0) or [options.period_seconds or DEFAULT_PERIOD_SECONDS]
 
 
 # ---- the chart

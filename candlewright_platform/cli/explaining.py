@@ -62,13 +62,13 @@ def run(
         tables["ticks"] = pa.concat_tables(newest_trades(settings, each, at) for each in wanted)
     if periods:
         tables["ohlc"] = pa.concat_tables(_bars(settings, each, period, at) for each in wanted for period in periods)
-    if compiled.is_on_events:
+    if compiled.reads_events:
         tables[TRIGGER_EVENTS] = _events(settings, wanted, compiled.sources, at, own=trigger.trigger_id)
     what = " and ".join(
         [
             *(["trades"] if compiled.reads_trades else []),
             *(f"bars of {format_period(each)}" for each in periods),
-            *(["events"] if compiled.is_on_events else []),
+            *(["events"] if compiled.reads_events else []),
         ]
     )
     if not any(table.num_rows for table in tables.values()):
@@ -133,7 +133,7 @@ def _listed(tickers: Sequence[str]) -> str:
 
 # ---- the rows
 def _reads_bars(compiled: CompiledTrigger) -> bool:
-    return compiled.is_on_bars or any(compiled.labels)
+    return compiled.is_on_bars or any(label > 0 for label in compiled.labels)
 
 
 def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Table:

@@ -58,7 +58,7 @@ def run(
     plan, warnings = planned(compiled, rules), compiled.query.warnings
     if not tickers:
         return Planned(plan, warnings, None, note="--ticker names the tickers that it is measured over")
-    if compiled.is_on_events:
+    if compiled.reads_events:
         return Planned(plan, warnings, None, note="a text that reads trigger_events is not measured")
     wanted = list(dict.fromkeys(tickers))[:_MOST_TICKERS]
     periods = compiled.labels

@@ -121,7 +121,7 @@ def check(
         checked = check_trigger(request, rules, views=views)
         compiled = compile_trigger(request.sql_pattern, dict(request.parameters), rules, views=views)
         own = compiled.options.period_seconds or _DEFAULT_BAR_SECONDS if compiled.is_on_bars else 0
-        periods = compiled.labels or (own,)
+        periods = compiled.periods if compiled.labels else (own,)
         if (period := max(periods)) > WEEK_SECONDS:
             raise InvalidRequest(f"bars of {period} seconds are not made; a bar lasts from 1 second to one week")
         if checked.function is not None:

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from candlewright.wire.grid import SECOND
-from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import TriggerRejected
 from tests.rounds import seeds
-from tests.triggers.trigger_records import OTHER, T0, TICKER, batch, register, remove, rows
+from tests.triggers.trigger_records import OTHER, T0, TICKER, batch, jump, register, remove, rows
 from triggers.check import TriggerRules, check_trigger, compile_trigger
 from triggers.partition import TriggerOutput, TriggerPartition
 
@@ -21,15 +21,6 @@ SELECT * FROM (SELECT * FROM trigger_events WHERE trigger_id = 'jump') MATCH_REC
   DEFINE B AS B.ticker <> A.ticker, C AS C.ticker <> A.ticker AND C.ticker <> B.ticker
 )"""
 JUMP = "SELECT ticker, price FROM ticks WHERE price > 100"
-
-
-def jump(ticker: str, second: float, trigger_id: str = "jump", event_id: str = "", **context: str) -> bytes:
-    """An event as the platform publishes it."""
-    return CEPTriggerEvent(
-        trigger_id=trigger_id,
-        timestamp=T0 + round(second * SECOND),
-        context={"event_id": event_id or f"{ticker}{second}", "ticker": ticker, **context},
-    ).SerializeToString()
 
 
 def joint(*controls: bytes) -> TriggerPartition:
@@ -174,11 +165,6 @@ def test_which_triggers_a_text_names(condition: str, named: tuple[str, ...]) -> 
         ("SELECT * FROM trigger_events WHERE trigger_id = 't'", {}, "reads its own events"),
         ("SELECT * FROM trigger_events", {"lookback_seconds": "5"}, "lookback_seconds is not possible"),
         ("SELECT * FROM trigger_events", {"deadman_seconds": "5"}, "deadman_seconds is not possible"),
-        (
-            "SELECT e.ticker FROM trigger_events e ASOF JOIN ticks t ON e.ticker = t.ticker AND e.fired_at >= t.ts",
-            {},
-            "a join of trigger_events by time is not possible in a running trigger",
-        ),
     ],
 )
 def test_what_a_running_trigger_over_events_may_not(sql: str, parameters: dict[str, str], said: str) -> None:

@@ -145,3 +145,9 @@ def test_a_pattern_in_a_window_waits_for_its_frame() -> None:
     ).steps
     assert (step.kind, step.text) == ("pattern", "row pattern of S D in a frame of 10 rows")
     assert (step.keeps, step.fires) == ("the last 10 rows for each ticker", "once the rows of its frame have come")
+
+
+def test_a_join_with_events_says_what_they_wait_for() -> None:
+    found = plan("SELECT t.ts FROM ticks t ASOF JOIN trigger_events e ON t.ticker = e.ticker AND t.ts >= e.fired_at")
+    assert found.reads == ("ticks: trades", "trigger_events: events of triggers")
+    assert any(said.startswith("The watermark of events is where") for said in found.fires)

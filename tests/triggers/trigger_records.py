@@ -53,6 +53,15 @@ def clock(second: float, sequence: int, ticker: str = TICKER) -> bytes:
     return records.TickMark(ticker=ticker, clock=body).SerializeToString()
 
 
+def jump(ticker: str, second: float, trigger_id: str = "jump", event_id: str = "", **context: str) -> bytes:
+    """An event as the platform publishes it."""
+    return CEPTriggerEvent(
+        trigger_id=trigger_id,
+        timestamp=T0 + round(second * SECOND),
+        context={"event_id": event_id or f"{ticker}{second}", "ticker": ticker, **context},
+    ).SerializeToString()
+
+
 def register(trigger_id: str, sql: str, *tickers: str, version: int = 1, **parameters: str) -> bytes:
     registration = records.TriggerRegistration(
         trigger_id=trigger_id, sql=sql, tickers=tickers, parameters=parameters, version=version

@@ -1,0 +1,267 @@
+"""Triggers that join events of triggers with trades, bars and other events find what the batch finds."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from candlewright.wire.candlewright_pb2 import OHLCV, TickBatch
+from candlewright.wire.grid import SECOND
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest
+from candlewright_cep import TriggerRejected
+from candlewright_cep.engine import evaluate_named
+from protobuf import records_pb2 as records
+from tests.rounds import seeds
+from tests.triggers import guide
+from tests.triggers.trigger_records import OTHER, T0, TICKER, bar, batch, clock, jump, register, rows
+from triggers.chained import EVENTS
+from triggers.check import INPUTS, TriggerRules, check_trigger, compile_trigger, is_joint
+from triggers.event_rows import event_rows
+from triggers.partition import TriggerPartition
+
+AFTER_AN_ALERT = """SELECT t.ticker, t.ts, t.price, e.event_id FROM ticks t ASOF JOIN trigger_events e
+    ON t.ticker = e.ticker AND t.ts >= e.fired_at AND e.trigger_id = 'jump'"""
+TEXTS = {
+    "the last alert before a trade": AFTER_AN_ALERT,
+    "the last alert of a minute or none": """SELECT t.ticker, t.ts, e.event_id FROM ticks t
+        ASOF LEFT JOIN trigger_events e ON t.ticker = e.ticker AND t.ts > e.fired_at
+        AND e.fired_at >= t.ts - INTERVAL '10' SECOND""",
+    "trades around an alert": """SELECT e.event_id, t.ts FROM ticks t JOIN trigger_events e ON t.ticker = e.ticker
+        AND e.fired_at BETWEEN t.ts - INTERVAL '5' SECOND AND t.ts + INTERVAL '3' SECOND""",
+    "alerts with the price": """SELECT e.event_id, t.price FROM trigger_events e ASOF LEFT JOIN ticks t
+        ON e.ticker = t.ticker AND e.fired_at >= t.ts WHERE e.trigger_id IN ('jump', 'fall')""",
+    "alerts with all trades to come": """SELECT e.event_id, t.price FROM trigger_events e LEFT JOIN ticks t
+        ON e.ticker = t.ticker AND t.ts BETWEEN e.fired_at AND e.fired_at + INTERVAL '8' SECOND""",
+    "bars with their alerts": """SELECT o.ticker, o.open_time, e.event_id FROM ohlc o JOIN trigger_events e
+        ON o.ticker = e.ticker AND e.fired_at >= o.open_time AND e.fired_at < o.open_time + INTERVAL '60' SECOND
+        AND o.period_seconds = 60""",
+    "two kinds of alerts": """SELECT a.event_id, b.event_id AS other FROM trigger_events a JOIN trigger_events b
+        ON a.ticker = b.ticker AND b.fired_at BETWEEN a.fired_at - INTERVAL '15' SECOND AND a.fired_at
+        AND b.trigger_id = 'fall' WHERE a.trigger_id = 'jump'""",
+    "an alert on another ticker": f"""SELECT t.ts, e.event_id FROM ticks t ASOF JOIN trigger_events e
+        ON t.ts >= e.fired_at AND e.ticker = '{OTHER}' WHERE t.ticker = '{TICKER}'""",
+    "a step over the join": f"""SELECT event_id, price, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before
+        FROM ({AFTER_AN_ALERT})""",
+    "an order of alerts": """SELECT a.event_id, a.before, t.price FROM (SELECT *, LAG(event_id) OVER
+        (PARTITION BY ticker ORDER BY fired_at) AS before FROM trigger_events) a
+        ASOF LEFT JOIN ticks t ON a.ticker = t.ticker AND a.fired_at >= t.ts""",
+    "a view of alerts": """SELECT t.ts, j.event_id FROM ticks t ASOF JOIN jumps j ON t.ticker = j.ticker
+        AND t.ts >= j.fired_at""",
+    "two views": """SELECT d.ts, j.event_id FROM dear d JOIN jumps j ON d.ticker = j.ticker
+        AND j.fired_at BETWEEN d.ts - INTERVAL '9' SECOND AND d.ts""",
+}
+#: Those of the guide, with constants that the market of this test reaches.
+TEXTS |= {
+    f"guide {number}": text.sql.replace("t.size > 2", "t.price > 4").replace("eth-jump", "jump")
+    for number, text in enumerate(guide.texts())
+    if " JOIN " in text.sql and "trigger_events" in text.sql
+}
+VIEWS = {
+    "jumps": "SELECT ticker, fired_at, event_id FROM trigger_events WHERE trigger_id = 'jump'",
+    "dear": "SELECT ticker, ts, price FROM ticks WHERE price > 4",
+}
+#: When a record comes by the wall clock, in seconds; the argument of `process` that it belongs to.
+Arrival = tuple[float, str, bytes]
+
+
+def registered(sql: str) -> TriggerPartition:
+    control = records.TriggerControl.FromString(register("own", sql, TICKER, OTHER))
+    control.register.views.update({name: text for name, text in VIEWS.items() if f" {name} " in sql})
+    partition = TriggerPartition()
+    (report,) = partition.process([], controls=[control.SerializeToString()]).reports
+    assert report.state == "active", report
+    return partition
+
+
+@dataclass
+class Market:
+    """Trades, bars and alerts of two tickers, each alert up to 4 s after the trade that caused it."""
+
+    draw: random.Random
+    seconds: int = 150
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        draw = self.draw
+        for ticker in (TICKER, OTHER):
+            second, number = 0.0, 1
+            while (second := round(second + draw.choice((0.5, 1, 2.25, 6, 14)), 3)) < self.seconds:
+                trade = batch(number, (second, str(number), float(draw.randint(1, 8))), ticker=ticker)
+                self.arrivals.append((second + 0.01, "ticks", trade))
+                for name in ("jump", "fall"):
+                    if draw.random() < 0.3:
+                        alert = jump(ticker, second, name, f"{name}{ticker}{number}")
+                        self.arrivals.append((second + draw.choice((0.1, 1.5, 4)), "events", alert))
+                number += 1
+            minutes = range(self.seconds // 60)
+            self.arrivals += [(60 * n + 60.1, "bars", bar(n, draw.randint(1, 9), ticker=ticker)) for n in minutes]
+        self.arrivals.sort(key=lambda arrival: arrival[0])
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What a batch reads."""
+        trades, bars = [], []
+        for _, kind, value in self.arrivals:
+            if kind == "ticks":
+                tick = TickBatch.FromString(value)
+                trades.append((tick.ticker, tick.timestamp[0], tick.price[0]))
+            elif kind == "bars":
+                candle = OHLCV.FromString(value)
+                bars.append((candle.ticker, candle.open_time, candle.close))
+        events = [value for _, kind, value in self.arrivals if kind == "events"]
+        tickers, times, prices = zip(*trades, strict=True)
+        ticks = table("ticks", ticker=tickers, ts=times, price=prices, size=[0.5] * len(trades))
+        tickers, times, closes = zip(*bars, strict=True)
+        periods = [60] * len(bars)
+        ohlc = table("ohlc", ticker=tickers, open_time=times, close=closes, period_seconds=periods)
+        return {"ticks": ticks, "ohlc": ohlc, "trigger_events": event_rows(events, EVENTS.schema)}
+
+
+def table(name: str, **columns: Any) -> pa.Table:
+    schema = INPUTS[name].schema
+    count = len(columns["ticker"])
+    made = [
+        pa.array(columns[part.name]).cast(part.type) if part.name in columns else pa.nulls(count, part.type)
+        for part in schema
+    ]
+    return pa.Table.from_arrays(made, schema=schema).sort_by(INPUTS[name].time_columns[0])
+
+
+def streamed(sql: str, market: Market, draw: random.Random, *, restarts: bool) -> list[CEPTriggerEvent]:
+    """Records in steps of any length."""
+    partition = registered(sql)
+    found: list[CEPTriggerEvent] = []
+    waiting: dict[str, list[bytes]] = {"ticks": [], "bars": [], "events": [], "marks": []}
+
+    def step(second: float) -> None:
+        nonlocal partition, waiting
+        output = partition.process(**waiting, now_ns=T0 + round(second * SECOND))
+        assert not output.late_rows
+        assert all(report.state != "suspended" for report in output.reports), output.reports
+        found.extend(output.events)
+        waiting = {kind: [] for kind in waiting}
+        if restarts:
+            partition = TriggerPartition.load(partition.save())
+
+    for second, kind, value in market.arrivals:
+        waiting[kind].append(value)
+        if draw.random() < 0.4:
+            step(second)
+    end = market.seconds + 100
+    far = market.seconds // 60 + 3
+    waiting["marks"] = [clock(end, 0, ticker=ticker) for ticker in (TICKER, OTHER)]
+    waiting["bars"] += [bar(far, 1, ticker=ticker) for ticker in (TICKER, OTHER)]
+    for second in range(market.seconds + 5, market.seconds + 20, 2):
+        step(second)
+    return found
+
+
+def told(events: list[CEPTriggerEvent]) -> list[str]:
+    return sorted(repr(list(row.values())) for event in events for row in rows(event))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("seed", seeds(3))
+def test_a_running_join_with_events_finds_what_the_batch_finds(name: str, seed: int) -> None:
+    draw = random.Random(f"{name} {seed}")
+    market = Market(draw)
+    views = {view: text for view, text in VIEWS.items() if f" {view} " in TEXTS[name]}
+    wanted = evaluate_named(TEXTS[name], {**market.tables(), **views})
+    columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in wanted.columns]
+    expected = sorted(repr(list(row)) for row in zip(*(column.to_pylist() for column in columns), strict=True))
+    found = streamed(TEXTS[name], market, draw, restarts=draw.random() < 0.5)
+    assert told(found) == expected
+    assert expected
+    assert all(event.context["chained"] == "true" for event in found)
+    assert len({event.context["event_id"] for event in found}) == len(found)
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_ids_are_the_same_however_records_are_cut(seed: int) -> None:
+    market = Market(random.Random(seed))
+    runs = [
+        {event.context["event_id"] for event in streamed(AFTER_AN_ALERT, market, random.Random(cut), restarts=cut > 1)}
+        for cut in (1, 2)
+    ]
+    assert runs[0] == runs[1] != set()
+
+
+def test_an_event_that_comes_too_late_is_taken_at_the_time_reached_and_counted() -> None:
+    partition = registered(AFTER_AN_ALERT)
+
+    def step(second: float, ticks: list[bytes] | None = None, events: list[bytes] | None = None) -> tuple[Any, ...]:
+        output = partition.process(ticks or [], events=events or [], now_ns=T0 + round(second * SECOND))
+        return [row["price"] for event in output.events for row in rows(event)], dict(output.late_rows)
+
+    assert step(0, [batch(1, (0, "1", 1.0))]) == ([], {})
+    # Nothing is decided before events have had five seconds.
+    assert step(4, [batch(2, (4, "2", 2.0))]) == ([], {})
+    assert step(5) == ([], {})
+    assert step(9, [batch(3, (9, "3", 3.0))]) == ([], {})
+    # The trade at 4 is decided without an alert; one of 3 is taken from just after it.
+    assert step(9, [], [jump(TICKER, 3)]) == ([], {TICKER: 1})
+    assert step(14) == ([3.0], {})
+
+
+def test_a_join_with_events_keeps_what_may_still_meet_and_no_more() -> None:
+    partition = registered(TEXTS["trades around an alert"])
+    for second in range(400):
+        partition.process(
+            [batch(second + 1, (second, str(second), 1.0))],
+            events=[jump(TICKER, second)],
+            now_ns=T0 + second * SECOND,
+        )
+    (shard,) = partition._registry.shards.values()
+    (stream,) = shard.streams.values()
+    # Both sides of the interval, and the time that events may take.
+    assert stream.retained_rows < 50
+
+
+def test_a_join_with_events_runs_where_all_its_tickers_are_seen() -> None:
+    rules = TriggerRules(partitions=8)
+    assert not is_joint(compile_trigger(AFTER_AN_ALERT, {}, rules), [TICKER, OTHER], 8)
+    assert is_joint(compile_trigger(TEXTS["an alert on another ticker"], {}, rules), [TICKER, OTHER], 8)
+
+
+@pytest.mark.parametrize(
+    ("sql", "named"),
+    [
+        (AFTER_AN_ALERT, ("jump",)),
+        (TEXTS["two kinds of alerts"], ("fall", "jump")),
+        (TEXTS["alerts with the price"], ("fall", "jump")),
+        (TEXTS["trades around an alert"], ()),
+    ],
+)
+def test_which_triggers_a_join_names(sql: str, named: tuple[str, ...]) -> None:
+    compiled = compile_trigger(sql, {}, TriggerRules())
+    assert (compiled.sources, compiled.reads_events, compiled.is_on_events) == (named, True, False)
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (AFTER_AN_ALERT.replace("'jump'", "'own'"), "reads its own events"),
+        (AFTER_AN_ALERT.replace("ASOF JOIN", "ASOF RIGHT JOIN"), "ASOF RIGHT JOIN is not possible"),
+        (
+            "SELECT t.ts FROM ticks t JOIN trigger_events e ON t.ticker = e.ticker",
+            "a join on a stream uses event times, or it would keep every row",
+        ),
+        (
+            "SELECT t.ts FROM ticks t JOIN trigger_events e ON t.ticker = e.ticker AND e.fired_at <= t.ts",
+            "a join on a stream uses event times, or it would keep every row",
+        ),
+        (
+            "SELECT 1 FROM ticks t FULL JOIN trigger_events e ON e.fired_at BETWEEN t.ts - INTERVAL '1' DAY AND t.ts",
+            "a FULL JOIN is not possible on a stream",
+        ),
+        (
+            "SELECT 1 FROM ticks t ASOF JOIN trigger_events e ON t.ticker = e.ticker AND t.received_at >= e.fired_at",
+            "a join on a stream compares the event times of both sides (here ts and fired_at)",
+        ),
+    ],
+)
+def test_a_join_with_events_that_cannot_run_is_refused_with_the_reason(sql: str, said: str) -> None:
+    with pytest.raises(TriggerRejected) as caught:
+        check_trigger(CEPTriggerRequest(trigger_id="own", sql_pattern=sql))
+    assert said in str(caught.value)
