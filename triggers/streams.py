@@ -287,8 +287,8 @@ class Shard:
         )
 
     def feed_events(self, rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock]) -> tuple[Events, bool] | None:
-        """`feed` with events of triggers, for a text that reads them; None if they change nothing. `clocks`: of the other
-        inputs.
+        """`feed` with events of triggers, for a text that reads them; None if they change nothing. `clocks`: of the
+        other inputs.
         """
         tickers = None if self._every is not None else self.owners
         rows = seen(rows, self.sole, named=self.compiled.sources, tickers=tickers)
