@@ -1,4 +1,4 @@
-"""`python -m ingestor`: fetch from exchanges until SIGTERM, Ctrl-C or the broker's word."""
+"""`python -m ingestor`: fetch from exchanges until SIGTERM, Ctrl-C or a SHUTDOWN from the broker."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Candles of one market and period as columns, and how they are read from an exchange's rows."""
+"""Candles of one market and period as columns, and their conversion from an exchange's rows."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ Counts = NDArray[np.uint64]
 
 @dataclass(kw_only=True, frozen=True, slots=True, eq=False)
 class Candles:
-    """Columns of equal length, ascending and unique by `open_time` (ns); None where the exchange does not say."""
+    """Columns of equal length, ascending and unique by `open_time` (ns); an optional column is None if the exchange
+    does not report it.
+    """
 
     open_time: Times
     open: Doubles
@@ -52,7 +54,7 @@ class Candles:
         )
 
     def between(self, start: int, end: int) -> "Candles":
-        """Those with start <= open < end (ns)."""
+        """The candles with start <= open time < end (ns)."""
         first, last = np.searchsorted(self.open_time, (start, end))
         if first == 0 and last == len(self):
             return self
@@ -60,7 +62,7 @@ class Candles:
 
 
 def joined(parts: Sequence[Candles]) -> Candles:
-    """`parts`, each later than the previous one, as one; at least one part."""
+    """`parts` concatenated; each is later than the previous one, and there is at least one."""
     if len(parts) == 1:
         return parts[0]
     quote_volumes = [part.quote_volume for part in parts if part.quote_volume is not None]
@@ -78,7 +80,7 @@ def joined(parts: Sequence[Candles]) -> Candles:
 
 
 def _doubles(column: Iterable[Any], count: int) -> Doubles:
-    # Each text is parsed once, correctly rounded; a JSON number is a double already.
+    # Text is parsed once, with correct rounding; a JSON number is already a double.
     return np.fromiter(map(float, column), np.float64, count)
 
 
@@ -88,7 +90,7 @@ def _integers(column: Iterable[Any], count: int) -> Times:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class RowLayout:
-    """Where an exchange puts what: places in a row (or keys of an object), and nanoseconds in its unit of time."""
+    """The layout of an exchange's rows: the index (or key) of each value, and the length of its time unit in ns."""
 
     time: int | str
     open: int | str
@@ -134,17 +136,18 @@ class RowLayout:
 
 
 def checked(candles: Candles) -> Candles:
-    """Sorted and unique by open time; raises BadReply for values that no market can have had."""
+    """The candles, sorted and unique by open time; raises BadReply for impossible values."""
     values = (candles.open, candles.high, candles.low, candles.close, candles.volume)
     if not all(np.isfinite(column).all() for column in values):
         raise BadReply("a candle holds a value that is not a number")
-    # A price outside high and low occurs in real replies and is stored as it was said; this does not.
+    # Real replies may contain an open or close outside high and low, which is stored as received; a high below the low
+    # is an error.
     if (candles.high < candles.low).any():
         raise BadReply("a candle's high is below its low")
     if (candles.volume < 0).any() or (candles.open_time < 0).any():
         raise BadReply("a candle holds a negative volume or time")
     if len(candles) > 1 and (np.diff(candles.open_time) <= 0).any():
-        # The newest of equal open times is the last one that the exchange sent.
+        # Of equal open times, the last one that the exchange sent counts.
         order = np.argsort(candles.open_time, kind="stable")
         times = candles.open_time[order]
         is_last = np.append(times[1:] != times[:-1], True)

@@ -1,4 +1,4 @@
-"""What the ingestor's state machine wants done."""
+"""The commands that the ingestor's state machine returns."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from ingestor.events import Job
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """Open the socket of this number; `reason` is why the previous one is not used any more."""
+    """Open the socket with this number; `reason` says why the previous one is abandoned."""
 
     connection: int
     reason: str
@@ -17,7 +17,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close the socket of this number after what it still has to send."""
+    """Close the socket with this number after its queued messages are sent."""
 
     connection: int
 
@@ -40,7 +40,7 @@ class StopJob:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Something to count: `what` is a key of the server's table of counters."""
+    """Increment a counter; `what` is a key of the server's table of counters."""
 
     what: str
 

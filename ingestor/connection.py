@@ -1,4 +1,4 @@
-"""One DEALER socket to a broker, and the news that its peer is gone, or never answered."""
+"""One DEALER socket to a broker, which reports when the broker is gone or never answered."""
 
 import asyncio
 import time
@@ -16,24 +16,24 @@ from core.background import start_task
 from core.log import get_logger
 from ingestor import metrics
 
-#: Frames that wait for a broker that is down; when there are more the newest are dropped and counted.
+#: Frames queued for a broker that is down; beyond this, new frames are dropped and counted.
 MAX_UNSENT = 10_000
-#: With several brokers: one that is stopped counts as lost after `ALIVE_MILLISECONDS`, one that does not shake hands
-#: after `HANDSHAKE_SECONDS`, and after one that refuses there is a pause.
+#: With several brokers: a stopped one counts as lost after `ALIVE_MILLISECONDS`, one that does not complete the
+#: handshake after `HANDSHAKE_SECONDS`; a refusal is followed by a pause.
 ASK_MILLISECONDS, ALIVE_MILLISECONDS = 1_000, 3_000
 HANDSHAKE_SECONDS, PAUSE_SECONDS = 2.0, 0.2
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECT_RETRIED | _REFUSED
-#: Between two lines of the log about a broker that refuses, which is asked several times a second.
+#: The shortest time between two log lines about a broker that refuses, since libzmq retries several times a second.
 TELL_SECONDS = 10.0
 log = get_logger()
 
 
 class Connection:
-    """`on_frames` gets each message, `on_lost` is called once when the TCP connection breaks. `key`: what a
-    broker with keys on asks for.
+    """`on_frames` receives each message; `on_lost` is called once, when the TCP connection breaks. `key`: the CURVE key
+    that a broker with keys on requires.
 
-    `moves_on`: there are other brokers, so that one which refuses or does not answer counts as lost, too.
+    `moves_on`: other brokers exist, so one that refuses or does not answer also counts as lost.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Connection:
         self._tasks = [start_task(self._read, "broker frames"), start_task(self._watch, "broker connection")]
 
     def send(self, message: Message) -> None:
-        """In order; dropped and counted when too many wait already."""
+        """Send in order; the message is dropped and counted if too many are already queued."""
         future = cast("asyncio.Future[Any]", self._socket.send_multipart(frames.encode(message), flags=zmq.NOBLOCK))
         future.add_done_callback(_count_unsent)
 
     def close(self, linger_milliseconds: int = 1_000) -> None:
-        """What was sent still has the linger time to leave."""
+        """Close the socket; queued messages may still be sent within the linger time."""
         for task in self._tasks:
             task.cancel()
         self._socket.disable_monitor()
@@ -104,7 +104,7 @@ class Connection:
         self._on_lost()
 
     def _say_refused(self) -> None:
-        """libzmq continues to try, so a key that is made later is accepted."""
+        """Log the refusal. libzmq keeps retrying, so a key that is created later is accepted."""
         metrics.REFUSED_HANDSHAKES.inc()
         if time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + TELL_SECONDS

@@ -1,4 +1,4 @@
-"""Frames of the broker to events. Raises BadFrame, and nothing else, whatever came."""
+"""Turns the broker's frames into events. Raises only BadFrame, whatever arrived."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +31,7 @@ def message_of(parts: Sequence[bytes]) -> FromBroker:
 
 
 def dispatch_of(connection: int, request: ing.DataRequest, at: float) -> Dispatched | DispatchRefused:
-    """A dispatch as a job, or what is wrong with it; raises BadFrame for one without a job id."""
+    """A dispatch as a job, or as a refusal with the reason; raises BadFrame for a dispatch without a job id."""
     if not request.job_id:
         raise BadFrame("INVALID", "a dispatch without a job_id", request.request_id)
     try:
@@ -41,7 +41,7 @@ def dispatch_of(connection: int, request: ing.DataRequest, at: float) -> Dispatc
 
 
 def job_of(request: ing.DataRequest) -> Job:
-    """Raises InvalidRequest with what makes the request impossible."""
+    """The job of a dispatch. Raises InvalidRequest with the reason why it cannot be done."""
     ticker = Ticker.parse(request.ticker)
     kind = _KINDS.get(request.type)
     if kind is None:

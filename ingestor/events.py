@@ -1,4 +1,4 @@
-"""What the ingestor's state machine receives.
+"""The events that the ingestor's state machine receives.
 
 `at` and `until` are monotonic seconds. A connection is the number of a socket to the broker, counted from 1.
 """
@@ -18,7 +18,7 @@ class Kind(Enum):
 
     @property
     def slot(self) -> "Kind":
-        """The kind of slot that the broker takes for such a job; another view of it would lose slots, one a job."""
+        """The kind of slot that the broker uses for this job; if the two disagreed, each job would lose a slot."""
         return Kind.REALTIME if self is Kind.REALTIME else Kind.HISTORICAL
 
 
@@ -39,7 +39,7 @@ class Job:
 
     @property
     def client_request_id(self) -> str:
-        """The client's own id: that of a piece is followed by `#` and the piece's number."""
+        """The client's own id; a piece's id adds `#` and the piece's number."""
         return self.request_id.partition("#")[0]
 
 
@@ -62,7 +62,7 @@ class VenueReady:
 
 @dataclass(frozen=True, slots=True)
 class VenueBlocked:
-    """The exchange is not to be asked before `until`."""
+    """The exchange must not be called before `until`."""
 
     venue: str
     until: float
@@ -77,7 +77,7 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatCame:
-    """The broker's: it wants to hear of the jobs of this connection by now."""
+    """The broker's heartbeat arrived, which asks for heartbeats of this connection's jobs."""
 
     connection: int
     at: float
@@ -92,7 +92,7 @@ class Dispatched:
 
 @dataclass(frozen=True, slots=True)
 class DispatchRefused:
-    """A dispatch that cannot be taken as it is."""
+    """A dispatch is invalid and cannot become a job."""
 
     connection: int
     job_id: str
@@ -126,7 +126,7 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True)
 class JobExpects:
-    """The job's task says that it gives its next sign of life before `until`."""
+    """The job's task will report progress again before `until`."""
 
     job_id: str
     until: float
@@ -157,7 +157,7 @@ class JobFailed:
 
 @dataclass(frozen=True, slots=True)
 class JobFenced:
-    """The bus refused the job's writes: its work is another's now."""
+    """The bus refused the job's writes, because another ingestor has its lease."""
 
     job_id: str
     at: float

@@ -1,4 +1,4 @@
-"""What runs for one job: from a dispatch to the messages that answer it."""
+"""Runs one job, from its dispatch to the messages that answer it."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,7 +21,7 @@ from ingestor.threads import BusThreads
 
 
 class JobRunner:
-    """Runs jobs of any kind; one that is cancelled leaves nothing under way."""
+    """Runs jobs of any kind; a cancelled job leaves nothing running."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class JobRunner:
         self._quiet = QuietBook(bus, threads)
 
     async def run(self, job: Job, progress: Progress, on_published: Callable[[int], None]) -> tuple[Message, ...]:
-        """The messages that go to the broker before WorkComplete.
+        """Run the job; returns the messages to send to the broker before WorkComplete.
 
         Raises ExchangeError, LeaseLost, BusError.
         """

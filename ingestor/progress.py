@@ -1,4 +1,4 @@
-"""How a job's own task shows that it is alive: it says how long it may be silent, and a stuck one runs out of that."""
+"""How a job's task proves that it is alive: it announces how long it may be silent, and a stuck task exceeds that."""
 
 import asyncio
 import time
@@ -9,9 +9,9 @@ from core.background import awaited_task
 
 
 class Progress:
-    """`expect` is called before every wait; heartbeats stop when the wait takes longer than was said.
+    """`expect` is called before every wait; heartbeats stop when the wait takes longer than announced.
 
-    `is_background`: the job is the platform's own, and takes only its share of the exchange's rate.
+    `is_background`: the job is the platform's own, and uses only its share of the exchange's rate.
     """
 
     def __init__(self, on_expect: Callable[[float], None] | None = None, *, is_background: bool = False) -> None:
@@ -19,7 +19,7 @@ class Progress:
         self.is_background = is_background
 
     def expect(self, seconds: float) -> None:
-        """The next sign of life comes within `seconds`."""
+        """Announce that the next sign of life follows within `seconds`."""
         if self._on_expect is not None:
             self._on_expect(time.monotonic() + seconds)
 
@@ -29,14 +29,14 @@ class Progress:
 
     @asynccontextmanager
     async def turn(self, gate: asyncio.Lock | asyncio.Semaphore) -> AsyncIterator[None]:
-        """Inside `gate`, however long that takes: a queue that moves is a sign of life."""
+        """Hold `gate`, however long the wait, since waiting in line counts as a sign of life."""
         waiter = awaited_task(gate.acquire())
         try:
             while not waiter.done():
                 self.expect(TURN_SECONDS + SLACK_SECONDS)
                 await asyncio.wait([waiter], timeout=TURN_SECONDS)
         except asyncio.CancelledError:
-            # The end of a whole process cancels the waiter as well.
+            # The end of the process cancels the waiter as well.
             if not waiter.cancel() and not waiter.cancelled():
                 gate.release()
             raise
@@ -46,7 +46,7 @@ class Progress:
             gate.release()
 
 
-#: How often a job that waits for its turn says that it lives.
+#: How often (s) a job that waits for its turn reports that it is alive.
 TURN_SECONDS = 1.0
-#: What a busy event loop may add to any wait.
+#: Time (s) that a busy event loop may add to any wait.
 SLACK_SECONDS = 3.0

@@ -1,4 +1,4 @@
-"""The loop of an ingestor: frames and endings of jobs become events, the state's commands are carried out."""
+"""The ingestor's loop: turns frames and ends of jobs into events, and carries out the state's commands."""
 
 import asyncio
 import contextlib
@@ -61,16 +61,16 @@ from ingestor.venues import venue_of
 log = get_logger()
 
 TICK_SECONDS = 0.25
-#: Between two looks at which broker serves.
+#: Seconds between checks of which broker serves.
 FOLLOW_SECONDS = 1.0
-#: Of a new connection that goes to the next broker.
+#: The reason for a new connection to the next broker.
 MOVING_REASONS = frozenset({"disconnected", "silence"})
 
 
 class IngestorServer:
-    """`run` serves until `shut_down` is called or the broker says so. The bus is the caller's to close.
+    """`run` serves until `shut_down` is called or the broker sends SHUTDOWN. The caller closes the bus.
 
-    Making one raises ConfigurationError for a file of a key that cannot be read.
+    Raises ConfigurationError if a key file cannot be read.
     """
 
     def __init__(self, settings: Settings, bus: Bus, config: IngestorConfig | None = None) -> None:
@@ -84,7 +84,7 @@ class IngestorServer:
         self._connections: dict[int, Connection] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_over = asyncio.Event()
-        #: Which of the brokers it looks to, and when any of them was heard.
+        #: The index of the current broker, and when any broker was last heard.
         self._broker = 0
         self._heard_at = -math.inf
         self._ticked_at = time.monotonic()
@@ -156,7 +156,7 @@ class IngestorServer:
         self._apply(Started(time.monotonic()))
         watched = awaited_task(self._is_over.wait())
         try:
-            # A keeper or the ticker never ends by itself: when one does, its error is this process's end.
+            # Keepers and the ticker never end by themselves; if one does, its error ends the process.
             done, _ = await asyncio.wait({watched, ticker, *keepers}, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
@@ -175,8 +175,8 @@ class IngestorServer:
             await asyncio.sleep(TICK_SECONDS)
 
     async def _follow_broker(self) -> None:
-        """Leave a broker that is there and no longer serves: cut off from the bus, it does not know of its successor. A
-        connection that was begun since the last look leads to the successor, or breaks by itself.
+        """Leave a broker that is running but no longer serves; if it is cut off from the bus, it does not know of its
+        successor. A connection opened since the last check leads to the successor, or breaks by itself.
         """
         serving: bytes | None = None
         seen_on = 0
@@ -260,7 +260,7 @@ class IngestorServer:
                 if reason in MOVING_REASONS:
                     self._broker = (self._broker + 1) % len(brokers)
                 address = brokers[self._broker]
-                log.info("connects", broker=address, connection=number, reason=reason)
+                log.info("connecting", broker=address, connection=number, reason=reason)
                 self._connections[number] = Connection(
                     self._context,
                     address,
@@ -296,7 +296,7 @@ class IngestorServer:
         self._apply(ending)
 
     def _task_ended(self, job_id: str) -> None:
-        """A task that is cancelled at its creation never runs, so its end is reported here."""
+        """Report the end of a job's task, since a task cancelled at its creation never runs."""
         if self._tasks.pop(job_id, None) is not None:
             self._apply(JobStopped(job_id, time.monotonic()))
 
@@ -316,8 +316,8 @@ class IngestorServer:
             log.warning("job_failed", job_id=job.job_id, ticker=job.ticker, failure=str(failure))
             return JobFailed(job.job_id, failure, time.monotonic())
         except Exception as error:
-            # A mistake of ours must cost this job, not the others; the broker tries it elsewhere a few times.
-            log.exception("job_broke", job_id=job.job_id, ticker=job.ticker)
+            # An internal error must end only this job; the broker retries it elsewhere a few times.
+            log.exception("job_crashed", job_id=job.job_id, ticker=job.ticker)
             return JobFailed(job.job_id, Failure(FailureCode.UNKNOWN, repr(error)[:300]), time.monotonic())
         return JobSucceeded(job.job_id, results, time.monotonic())
 
@@ -329,7 +329,8 @@ class IngestorServer:
         is_stuck = now - self._ticked_at > 10
         if is_stuck:
             problems.append(f"the main loop has been stuck for {now - self._ticked_at:.0f} s")
-        # One broker gets the time of a silence to speak; of several each new connection would count as that.
+        # A single broker is given the usual silence to answer; with several, each new connection would restart that
+        # time.
         heard_at = self._state.heard_at if len(self._config.brokers) == 1 else self._heard_at
         has_broker = now - heard_at < self._config.silence
         details: Mapping[str, object] = {

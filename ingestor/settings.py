@@ -1,4 +1,4 @@
-"""An ingestor's own view of the platform's settings, and the times that are not for users to change."""
+"""The settings that an ingestor reads, and fixed times."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ from core.settings import Settings
 class IngestorConfig:
     """All durations in seconds.
 
-    `patience`: how long one call to an exchange is repeated before the job is given back. `grace`: how long a
-    shutdown waits for jobs to stop.
+    `patience`: how long one call to an exchange is retried before the job is given back. `grace`: how long a shutdown
+    waits for jobs to stop.
     """
 
     brokers: tuple[str, ...]
@@ -61,7 +61,7 @@ def _listed(brokers: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _reachable(bind: str) -> str:
-    """The address to connect to for one that is bound to every interface."""
+    """The address to connect to; an address bound to every interface becomes loopback."""
     scheme, _, address = bind.partition("://")
     host, _, port = address.rpartition(":")
     return f"{scheme}://127.0.0.1:{port}" if host in ("*", "0.0.0.0", "[::]") else bind

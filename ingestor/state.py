@@ -1,4 +1,6 @@
-"""Slots, jobs and the connection to the broker: all decisions of an ingestor, without sockets, clocks or exchanges."""
+"""All decisions of an ingestor about slots, jobs and the connection to the broker, without sockets, clocks or
+exchanges.
+"""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -34,7 +36,7 @@ from ingestor.events import (
     VenueReady,
 )
 
-#: Stops of jobs that are not here (yet) are remembered: the newest this many, for this long.
+#: Stops of unknown (or future) jobs are remembered: this many of the newest, for this long (s).
 MAX_RECENT = 1_000
 RECENT_SECONDS = 60.0
 PROGRESS_SECONDS = 0.5
@@ -55,7 +57,7 @@ class SlotPlan:
 
 @dataclass(slots=True)
 class _Slot:
-    """`offered_on`: the connection that the broker knows it from; 0 when it is not on offer."""
+    """`offered_on`: the connection on which the slot was offered; 0 if it is not on offer."""
 
     venue: str
     kind: Kind
@@ -84,7 +86,7 @@ class _Venue:
 
 @dataclass(slots=True)
 class _Recent:
-    """Ids of which something was heard a short while ago, bounded in number and age."""
+    """Recently seen ids, bounded in number and age."""
 
     ids: OrderedDict[str, tuple[float, str]] = field(default_factory=OrderedDict)
 
@@ -103,7 +105,7 @@ class _Recent:
 
 
 class IngestorState:
-    """`handle` takes one event and returns what to do, in order."""
+    """`handle` takes one event and returns the commands to carry out, in order."""
 
     def __init__(self, plan: SlotPlan) -> None:
         self._plan = plan
@@ -125,11 +127,11 @@ class IngestorState:
         self._exit_at: float | None = None
         self._has_exited = False
 
-    # ---- what the status page shows
+    # ---- for the status page
 
     @property
     def running(self) -> Mapping[str, Job]:
-        # The status page asks from a thread of its own: a list is taken in one step.
+        # The status page reads from its own thread; copying to a list is atomic.
         return {job_id: running.job for job_id, running in list(self._jobs.items())}
 
     @property
@@ -138,12 +140,12 @@ class IngestorState:
 
     @property
     def connection(self) -> int:
-        """The newest one."""
+        """The number of the newest connection."""
         return self._connection
 
     @property
     def heard_at(self) -> float:
-        """When the broker was last heard, or a connection to it was begun."""
+        """When the broker was last heard, or a connection to it was opened."""
         return self._heard_at
 
     def offered(self) -> dict[str, int]:
@@ -155,7 +157,7 @@ class IngestorState:
         return counts
 
     def blocked_venues(self, at: float) -> dict[str, float]:
-        """Seconds for which each venue is not to be asked."""
+        """By venue, the seconds for which it must not be called."""
         return {name: venue.blocked_until - at for name, venue in self._venues.items() if venue.blocked_until > at}
 
     # ---- the machine
@@ -229,7 +231,7 @@ class IngestorState:
         return commands
 
     def _free_slot(self, job: Job, connection: int) -> _Slot | None:
-        """An offered slot that the dispatch has consumed: of its kind, else of any kind of its venue."""
+        """The offered slot that the dispatch has consumed: one of its kind, else one that takes any kind."""
         candidates = [slot for slot in self._slots if slot.offered_on == connection and slot.venue == job.venue]
         exact = [slot for slot in candidates if slot.kind is job.kind.slot]
         return next(iter(exact or candidates), None)
@@ -262,7 +264,7 @@ class IngestorState:
         return None
 
     def _is_cancelled(self, request_id: str, at: float) -> bool:
-        """By the id of the piece, or by the client's own before the `#`."""
+        """Whether the piece, or the client's whole request (the id before `#`), was cancelled."""
         cancelled = self._cancelled_requests
         return cancelled.holds(request_id, at) or cancelled.holds(request_id.partition("#")[0], at)
 
@@ -341,12 +343,14 @@ class IngestorState:
         if running is None:
             return []
         if running.stop_reason is None:
-            # A cancellation may be on its way here; a WorkStop without one says that the lease was lost.
+            # A cancellation may still arrive; a WorkStop without one means that the lease was lost.
             self._fenced_jobs.add(job_id, at, running.job.request_id)
         return [Count("fenced"), *self._after_lost_lease(running, at), *self._ended(running, at)]
 
     def _after_lost_lease(self, running: _Running, at: float) -> list[Command]:
-        """A stop that no cancellation came before says so, whatever this ingestor thinks how long a lease is."""
+        """Handle a stop without a preceding cancellation: the lease was lost, even if it should still run by this
+        ingestor's setting.
+        """
         is_lost = running.stop_reason is StopReason.STOPPED
         return self._renew_connection(at) if is_lost and running.connection == self._connection else []
 
@@ -361,9 +365,10 @@ class IngestorState:
     # ---- the connection
 
     def _renew_connection(self, at: float) -> list[Command]:
-        """Offer on a new socket, since the broker gives a piece whose lease was lost to another connection only.
+        """Offer slots on a new socket, since the broker does not give a piece with a lost lease to the same connection
+        again.
 
-        Jobs stay on the socket that the broker knows them from until they end.
+        Jobs stay on the socket that they were dispatched on until they end.
         """
         if self.is_shutting_down:
             return []
@@ -371,7 +376,7 @@ class IngestorState:
         return [*self._open(at, "lost lease"), *self._close_drained(), *self._offers(at)]
 
     def _reconnect(self, at: float, reason: str) -> list[Command]:
-        """The broker is gone, or this connection to it: everything moves to a new socket."""
+        """Move everything to a new socket, because the broker or the connection to it is gone."""
         gone = {self._connection, *self._draining} - {0}
         self._draining.clear()
         commands = self._open(at, reason)
@@ -384,7 +389,7 @@ class IngestorState:
     def _open(self, at: float, reason: str) -> list[Command]:
         self._connection += 1
         self._heard_at = at
-        # What was fenced on the connections before this one needs no further one.
+        # Leases lost on earlier connections need no further new connection.
         self._fenced_jobs.ids.clear()
         for slot in self._slots:
             slot.offered_on = 0
@@ -415,7 +420,9 @@ class IngestorState:
         return [] if at > running.alive_until or running.stop_reason else self._beat(running, at)
 
     def _answer_heartbeat(self, connection: int, at: float) -> list[Command]:
-        """The broker asks three times a lease at least, so that its setting holds wherever an ingestor has another."""
+        """Send heartbeats for the connection's jobs. The broker asks at least three times per lease, so its own setting
+        applies even if an ingestor has another.
+        """
         mine = (running for running in self._jobs.values() if running.connection == connection)
         return [command for running in mine for command in self._beat_if_alive(running, at)]
 
@@ -439,7 +446,7 @@ class IngestorState:
         if self._has_exited:
             return []
         self._has_exited = True
-        # Jobs that would not stop in time are given back anyway: their lease ends with the answer.
+        # Jobs that did not stop in time are given back anyway; their lease ends with the answer.
         failure = Failure(FailureCode.SHUTDOWN, StopReason.SHUTDOWN.value)
         commands: list[Command] = [
             Send(running.connection, ing.WorkComplete(job_id=job_id, success=False, error_message=str(failure)))

@@ -1,4 +1,4 @@
-"""The bus is synchronous: its calls run in a few threads of their own, away from the event loop."""
+"""Runs the synchronous calls of the bus in a few threads, off the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,12 +9,12 @@ from ingestor.progress import Progress
 
 Result = TypeVar("Result")
 
-#: Longer than the bus itself waits for its store before it gives up.
+#: Longer (s) than the bus waits for its store before it gives up.
 BUS_SECONDS = 30.0
 
 
 class BusThreads:
-    """At most `threads` bus calls at a time; the others wait their turn."""
+    """At most `threads` bus calls run at a time; others wait."""
 
     def __init__(self, threads: int = 8) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="bus")

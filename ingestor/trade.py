@@ -4,7 +4,7 @@
 times are ns since the epoch, `side` is 0 unknown, 1 buy, 2 sell.
 
 A trade whose time is too far ahead of the exchange's clock is not published. A stand-in takes its place in the stream,
-so that its id counts as seen: with a time that can be true, and the wild one, negated, where `received at` is.
+so that its id counts as seen; it has a plausible time, and the original time, negated, as `received at`.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Aggregate:
 
 
 def order_of(trade_id: str) -> int:
-    """0 for what is not a number of 64 bits; the longest ids in use have 19 digits, and fit."""
+    """The id as a number; 0 if it is not a 64-bit integer. The longest ids in use have 19 digits, and fit."""
     if not trade_id.isascii() or not trade_id.isdecimal() or len(trade_id) > 19:
         return 0
     order = int(trade_id)
@@ -48,7 +48,7 @@ def order_of(trade_id: str) -> int:
 
 
 def stand_in(trade: Trade, time_ns: int) -> Trade:
-    """For a trade that is put aside, with another time."""
+    """The stand-in for a trade that is put aside, with another time."""
     order, wild, price, size, side, trade_id, _ = trade
     return (order, time_ns, price, size, side, trade_id, -wild)
 
@@ -58,14 +58,16 @@ def is_stand_in(trade: Trade) -> bool:
 
 
 def put_aside(stand_ins: Sequence[Trade]) -> list[Trade]:
-    """The trades as they came, but for when they were received."""
+    """The original trades of these stand-ins, without the time at which they were received."""
     return [(*trade[:TIME], -trade[RECEIVED_AT], *trade[PRICE:RECEIVED_AT], 0) for trade in stand_ins]
 
 
 def tick_batch(
     ticker: str, trades: Sequence[Trade], clock_ahead: int | None = None, *, exchange_ahead: int | None = None
 ) -> bytes:
-    """A serialised TickBatch whose first_sequence the bus is to append. `clock_ahead`: where trades were requested."""
+    """A serialised TickBatch, to which the bus appends first_sequence. `clock_ahead` and `exchange_ahead` (ns) as in
+    `LanePublisher.publish`.
+    """
     columns: list[Any] = list(zip(*trades, strict=True))
     batch = TickColumns(
         ticker=ticker,

@@ -1,1 +1,1 @@
-"""One exchange as jobs see it: stock ccxt, limits, errors, pages."""
+"""One exchange: stock ccxt, rate limits, errors and pages."""

@@ -1,4 +1,4 @@
-"""Pointing a ccxt exchange at another server: every URL keeps its path and gets the other host."""
+"""Points a ccxt exchange at another server: every URL keeps its path but gets the other host."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rate budget of one exchange, shared through the bus by all ingestors that leave by the same address."""
+"""The rate budget of one exchange, shared through the bus by all ingestors with the same outgoing IP address."""
 
 import time
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from ingestor.progress import Progress
 from ingestor.threads import BusThreads
 from ingestor.venues.limits import Allowance, Call, Limits
 
-#: A wait of this length means that the exchange itself ordered a stop: no more slots meanwhile.
+#: A wait this long means that the exchange itself ordered a stop, so no slots are offered meanwhile.
 BLOCK_SECONDS = 2.0
 
 
 class Budget:
-    """`on_blocked(until)` gets the time, in wall-clock seconds, until which the exchange must not be asked."""
+    """`on_blocked(until)` receives the wall-clock time (s) until which the exchange must not be called."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Budget:
         self._is_limited = is_limited
         self._patience = patience
         self._on_blocked = on_blocked
-        #: By the monotonic clock: one that is set back would keep everybody waiting.
+        #: Monotonic seconds; a wall clock that is set back would keep every caller waiting.
         self._blocked_until = 0.0
         self._pauses = 0
 
     async def take(self, call: Call, progress: Progress) -> None:
-        """Wait until `call` may be made; raises RateLimited when that takes longer than a job's patience."""
+        """Wait until `call` may be made; raises RateLimited if that would take longer than a job's patience."""
         waited = await self._until_unblocked(progress)
         if not self._is_limited:
             return
@@ -67,15 +67,15 @@ class Budget:
             if wait <= 0:
                 break
             self._refuse_long(wait)
-            # Of a crowd of waiters one wins each time; short naps keep the others from oversleeping.
+            # Only one of many waiters wins each time; short naps keep the others from oversleeping.
             nap = min(wait, 1.0)
             await progress.sleep(nap)
             waited += nap
         metrics.BUDGET_WAIT.labels(self._venue).observe(waited)
 
     async def _take_background(self, name: str, cost: float, per_second: float, progress: Progress) -> float:
-        """Wait for a turn within the share of background jobs; returns the seconds. They take no bursts, so that what
-        has been saved up is there for clients.
+        """Wait for a turn within the share of background jobs; returns the seconds. Background jobs take no bursts, so
+        the saved-up budget is left for clients.
         """
         waited, name = 0.0, f"{name}:background"
         per_second *= self._background_share
@@ -101,11 +101,11 @@ class Budget:
             self._on_blocked(time.time() + wait)
         if wait > self._patience:
             until = time.time() + wait
-            raise RateLimited(f"{self._venue} is not to be asked until {_clock(until)}", until)
+            raise RateLimited(f"{self._venue} allows no calls until {_clock(until)}", until)
 
     async def block(self, error: RateLimited, progress: Progress, *, has_said_when: bool) -> RateLimited:
-        """The exchange said stop: no process asks before `error.retry_at`, or later where it keeps saying so without a
-        time; returns the error with the time that holds.
+        """Stop all calls until `error.retry_at`, in every process, because the exchange said so. If it repeatedly does
+        so without naming a time, the pause grows. Returns the error with the time that applies.
         """
         metrics.RATE_LIMITS.labels(self._venue).inc()
         seconds = max(error.retry_at - time.time(), 0.1)
@@ -119,10 +119,10 @@ class Budget:
             for allowance in self._allowances():
                 name = self._name(allowance)
                 await self._threads.run(lambda name=name: self._bus.block_budget(name, seconds), progress)  # type: ignore[misc]
-        return RateLimited(f"{error} (not to be asked until {_clock(until)})", until)
+        return RateLimited(f"{error} (no calls until {_clock(until)})", until)
 
     async def learn(self, reply: Reply | None, progress: Progress) -> None:
-        """A reply came: take over the exchange's own count where it has one."""
+        """After a reply, adopt the exchange's own count of used units if the reply has one."""
         self._pauses = 0
         if reply is None or not self._is_limited or not self._limits.used_header:
             return

@@ -1,4 +1,4 @@
-"""One venue as its jobs see it: markets, periods, the exchange's clock, and calls that are paid for and repeated."""
+"""One venue: markets, periods, the exchange's clock, and calls within the rate budget with retries."""
 
 import asyncio
 import statistics
@@ -34,23 +34,25 @@ log = get_logger()
 
 Result = TypeVar("Result")
 
-#: Tries of a call that the exchange refuses in words that are not known.
+#: Attempts at a call that the exchange refuses with an unknown error.
 UNKNOWN_TRIES = 3
-#: Requests under way at once; others wait, and do not count that as the exchange's time.
+#: Concurrent requests. Others wait, and their wait does not count against the exchange's timeout.
 MAX_REQUESTS = 20
-#: How old a look at the exchange's clock may be where it decides nothing.
+#: How old (s) a reading of the exchange's clock may be if nothing depends on it.
 CLOCK_SECONDS = 5.0
-#: An exchange's clock that has moved so far against ours since the last look is checked again: one wild answer must
-#: not end a bar or a candle.
+#: If an exchange's clock has moved this far against ours since the last reading, it is read again, because one wrong
+#: answer must not end a bar or a candle.
 CLOCK_JUMP_NS = 2_000_000_000
 STEADY_SECONDS = 4.0
-#: What the Date header may be behind the exchange's clock: it has whole seconds, and was on its way.
+#: How far the Date header may be behind the exchange's clock: it has whole seconds, and it took time to arrive.
 DATE_SLACK_NS = 2_000_000_000
 MILLISECOND_NS = 1_000_000
 
 
 class ClockReading(NamedTuple):
-    """The exchange reported `told_ns` between these times of ours. `slack_ns`: how far behind its clock that may be."""
+    """The exchange reported `told_ns` between these times of our clock. `slack_ns`: how far the report may be behind
+    its clock.
+    """
 
     told_ns: int
     asked_ns: int
@@ -59,7 +61,7 @@ class ClockReading(NamedTuple):
 
     @property
     def ahead_ns(self) -> int:
-        """How far its clock was ahead of ours, at least."""
+        """The least (ns) that its clock was ahead of ours."""
         return self.told_ns - self.answered_ns
 
     @property
@@ -87,18 +89,18 @@ class VenueClient:
         self._loaded_at = float("-inf")
         self._clock_ns = 0
         self._clock_read_at = float("-inf")
-        #: When the look that is known, or under way, began.
+        #: When the last reading, finished or not, began.
         self._clock_asked_at = float("-inf")
-        #: How far (ns) the exchange's clock was ahead of this machine's at the last look, at least and at most; None
+        #: How far (ns) the exchange's clock was ahead of this machine's at the last reading, at least and at most; None
         #: before the first one.
         self.clock_ahead: int | None = None
         self.clock_ahead_at_most: int | None = None
-        #: Whether it runs as ours does, by our own clock or by looks at least STEADY_SECONDS apart: a replay's clock
-        #: runs fast, and can be set.
+        #: Whether it runs at the speed of ours, judged by our own clock or by readings at least STEADY_SECONDS apart; a
+        #: replay's clock runs fast and can be set.
         self.is_clock_steady = False
-        #: None until it was tried; the time of an exchange that once reported it is never guessed.
+        #: None until tried. Once an exchange has reported its time, the time is never estimated.
         self._tells_time: bool | None = None
-        #: The newest Date headers, less when they came (monotonic ns): our own clock may be set meanwhile.
+        #: The newest Date headers minus their time of arrival (monotonic ns, because our wall clock may be set).
         self._dates_ns: deque[int] = deque(maxlen=3)
 
     def set_request_timeout(self, seconds: float) -> None:
@@ -116,7 +118,7 @@ class VenueClient:
                 if market.get("spot") and market.get("id"):
                     symbol = market["symbol"]
                     chosen[symbol] = min(chosen.get(symbol, market), market, key=_preference)
-        # ccxt keeps whichever of two markets of one symbol it saw last (dark pools, relisted coins).
+        # If two markets share a symbol (dark pools, relisted coins), ccxt keeps the one it saw last.
         self.exchange.markets.update(chosen)
         markets = {
             symbol: Market(
@@ -133,7 +135,7 @@ class VenueClient:
         self._loaded_at = time.monotonic()
 
     async def market(self, symbol: str, progress: Progress) -> Market:
-        """The spot market `symbol`, asking once for new listings; raises UnknownTicker."""
+        """The spot market `symbol`. Reloads the list once if it is missing; raises UnknownTicker."""
         market = self.markets.get(symbol)
         if market is None and time.monotonic() - self._loaded_at > 30:
             await self.call(lambda: self.load_markets(progress), progress)
@@ -144,7 +146,7 @@ class VenueClient:
         return market
 
     def timeframe(self, period_seconds: int) -> str:
-        """ccxt's name of a period; raises NotOffered."""
+        """ccxt's name of a period; raises NotOffered if the venue does not have it."""
         name = self.periods.get(period_seconds)
         if name is None:
             raise NotOffered(f"{self.venue} does not serve candles of {period_seconds} seconds")
@@ -158,7 +160,7 @@ class VenueClient:
             return self._clock_ns
         asked_at = time.monotonic()
         async with progress.turn(self._clock_turn):
-            # Of many jobs that ask at once one reads it for all.
+            # If many jobs want it at once, one reads it for all.
             if self._clock_asked_at < asked_at:
                 self._clock_asked_at = time.monotonic()
                 reading = await self._believable(progress)
@@ -169,8 +171,8 @@ class VenueClient:
         return self._clock_ns
 
     async def _believable(self, progress: Progress) -> ClockReading:
-        """A reading that another one agrees with, where it does not go on from the last. Until the first, our own clock
-        counts.
+        """A reading, confirmed by a second one if it does not continue from the last. The first is compared with our
+        own clock.
         """
         known_ns = self.clock_ahead or 0
         reading = await self._read_clock(progress)
@@ -193,11 +195,11 @@ class VenueClient:
                 if self._tells_time or (error.retryable and not isinstance(error, UnknownFailure)):
                     raise
                 self._tells_time = False
-                log.warning("exchange_tells_no_time", venue=self.venue, error=str(error))
+                log.warning("exchange_time_unavailable", venue=self.venue, error=str(error))
             else:
                 self._tells_time = True
                 return reading
-        # The header has whole seconds: a candle may be held back for one, never taken too early.
+        # The header has whole seconds, so a candle may be delayed by one but is never taken too early.
         now = time.time_ns()
         told_ns = statistics.median_low(self._dates_ns) + time.monotonic_ns() if self._dates_ns else now
         return ClockReading(told_ns, now, now, DATE_SLACK_NS)
@@ -224,9 +226,9 @@ class VenueClient:
     # ---- calls
 
     async def call(self, ask: Callable[[], Awaitable[Result]], progress: Progress) -> Result:
-        """The result of `ask()`, repeated with full jitter while the failure may pass, for the client's patience.
+        """The result of `ask()`. Temporary failures are retried with full jitter, up to the client's patience.
 
-        Raises ExchangeError (or BusError where the shared budget cannot be reached) as it was the last time.
+        Raises the last ExchangeError, or BusError if the shared budget cannot be reached.
         """
         attempts = AsyncRetrying(
             retry=self._may_pass,
@@ -243,14 +245,14 @@ class VenueClient:
         return await attempts(run)
 
     async def ask(self, request: Request, progress: Progress) -> Any:
-        """The decoded reply to one try of a raw call."""
+        """The decoded reply to one attempt at a raw call."""
         method = getattr(self.exchange, request.method)
         return await self.attempt(request.call, lambda: method(dict(request.parameters)), progress)
 
     async def attempt(
         self, kind: Call, ask: Callable[[], Awaitable[Any]], progress: Progress, *, scale: float = 1
     ) -> Any:
-        """One try. `scale`: how many requests ccxt makes for it at most."""
+        """One attempt. `scale`: the most requests that ccxt makes for it."""
         await self.budget.take(kind, progress)
         failure: Exception | None = None
         async with progress.turn(self._requests):
@@ -285,7 +287,7 @@ class VenueClient:
     def _pause(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         if isinstance(error, RateLimited):
-            # Every caller that had to stop would come back in the same instant.
+            # Otherwise every caller that had to stop would return at the same instant.
             return max(error.retry_at - time.time(), 0.0) + _JITTER(state) / 10
         return _JITTER(state)
 
@@ -309,5 +311,5 @@ _JITTER = wait_random_exponential(multiplier=1, max=60)
 
 
 def _preference(market: Any) -> tuple[bool, int, str]:
-    """Of markets that share a symbol the one that trades, then the one of the plain id, goes first."""
+    """Sort key for markets that share a symbol: one that trades comes first, then one with a plain id."""
     return (market.get("active") is False, len(market["id"]), market["id"])

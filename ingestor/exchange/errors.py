@@ -1,4 +1,4 @@
-"""From ccxt's exceptions to the platform's, and from those to the failure codes that the broker understands."""
+"""Translates ccxt's exceptions to the platform's, and those to the failure codes of the broker."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ from candlewright.wire.errors import (
 from core.failures import Failure, FailureCode
 from ingestor.venues.limits import Limits
 
-#: Pauses where an exchange says "stop" without saying until when.
+#: Pauses (s) if an exchange says "stop" without saying for how long.
 DEFAULT_PAUSE_SECONDS = 5.0
 BAN_PAUSE_SECONDS = 120.0
 
@@ -38,19 +38,19 @@ _UNKNOWN_SYMBOL = re.compile(
 
 
 class UnknownFailure(Unavailable):
-    """The exchange refused in words that ccxt does not know: worth a few more tries, not many."""
+    """The exchange refused with an error that ccxt does not know; a few retries are worthwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Status and headers (names in lower case) of one HTTP reply."""
+    """The status and headers (names in lower case) of one HTTP reply."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def translate(error: Exception, limits: Limits, reply: Reply | None) -> Exception:
-    """The platform's error for what ccxt raised, with the HTTP reply that it came from, where there was one."""
+    """The platform's error for an exception of ccxt. `reply`: the HTTP reply that caused it, if any."""
     text = _brief(error)
     status = reply.status if reply is not None else 0
     if isinstance(error, CandlewrightError):
@@ -87,7 +87,7 @@ def _is_rate_limit(error: Exception, limits: Limits, status: int) -> bool:
 
 
 def retry_at(text: str, limits: Limits, reply: Reply | None) -> float:
-    """Wall-clock seconds when the exchange may be asked again: what it said, else a guess on the safe side."""
+    """The wall-clock time (s) from which the exchange may be called again: as it stated, else a cautious estimate."""
     stated = stated_end(text, reply)
     if stated is not None:
         return stated
@@ -97,7 +97,7 @@ def retry_at(text: str, limits: Limits, reply: Reply | None) -> float:
 
 
 def stated_end(text: str, reply: Reply | None) -> float | None:
-    """The end of a pause that the exchange itself named: the later of Retry-After and "banned until"."""
+    """The end (wall-clock s) of a pause that the exchange stated: the later of Retry-After and "banned until"."""
     ends = []
     banned = _BANNED_UNTIL.search(text)
     if banned:
@@ -133,7 +133,7 @@ _CODES: tuple[tuple[type[Exception], FailureCode], ...] = (
 
 
 def failure_of(error: Exception) -> Failure:
-    """What WorkComplete says of a job that ended with `error`."""
+    """The failure that WorkComplete reports for a job that ended with `error`."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return Failure(code, str(error))

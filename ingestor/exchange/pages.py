@@ -1,6 +1,6 @@
-"""One page of candles, by an exchange's raw endpoint or by ccxt's unified call.
+"""Fetches one page of candles, from an exchange's raw endpoint or through ccxt's unified call.
 
-A reply that is not a well-formed page raises BadReply: only a well-formed empty page is an empty page.
+A reply that is not a well-formed page raises BadReply, so an error never looks like an empty page.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,9 @@ from ingestor.venues.reading import rows_of
 
 
 class PageSource(Protocol):
-    """`is_wide`: a window may reach past one page; `depth` > 0: only so many of the newest candles are kept."""
+    """`is_wide`: a window may be longer than one page; `depth` > 0: the exchange keeps only this many of its newest
+    candles.
+    """
 
     max_candles: int
     fill: Fill
@@ -25,7 +27,7 @@ class PageSource(Protocol):
     depth: int
 
     def window(self, query: Query) -> int:
-        """The end of the window to ask for, at most query.end."""
+        """The end (ns) of the window to request, at most query.end."""
         ...
 
     async def page(self, query: Query, progress: Progress) -> Page: ...
@@ -53,7 +55,7 @@ class _Source:
 
 
 class RawPages(_Source):
-    """The rows of a raw reply become columns without a detour."""
+    """Pages from a raw endpoint, whose rows become columns directly."""
 
     def __init__(self, client: VenueClient) -> None:
         super().__init__(client)
@@ -67,10 +69,10 @@ class RawPages(_Source):
 
 
 class UnifiedPages(_Source):
-    """Through ccxt's unified call, for exchanges of which neither order nor depth is known.
+    """Pages through ccxt's unified call, for exchanges whose paging order and depth are unknown.
 
-    That call turns garbage into an empty list, so that the decoded reply must be looked at as well; it is an
-    attribute of the instance, hence one call at a time.
+    That call turns garbage into an empty list, so the decoded reply is checked as well. ccxt keeps the reply as an
+    attribute of the instance, so only one call may run at a time.
     """
 
     _LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5)

@@ -1,4 +1,4 @@
-"""Which periods an exchange serves, from ccxt's own table `timeframes`."""
+"""The periods that an exchange offers, from ccxt's table `timeframes`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +10,8 @@ _UNITS_OF_VALUES = (1, 60, 1_000)
 def native_periods(timeframes: Mapping[str, Any] | None) -> dict[int, str]:
     """Seconds -> ccxt's name of the timeframe.
 
-    Calendar months are left out: their length varies. So is a name whose value says another length (ccxt
-    sends 21600 minutes, 15 days, for one exchange's `2w`).
+    Omits calendar months, whose length varies, and names whose value means another length (for one exchange's `2w`,
+    ccxt requests 21600 minutes, which are 15 days).
     """
     periods: dict[int, str] = {}
     for name, value in (timeframes or {}).items():

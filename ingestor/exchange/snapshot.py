@@ -23,7 +23,7 @@ _FIELDS = {
 async def fetch_snapshot(
     client: VenueClient, *, ticker: str, symbol: str, request_id: str, progress: Progress
 ) -> cw.Snapshot:
-    """Raises ExchangeError. Where the exchange stamps no time on its ticker, its clock is read first."""
+    """The newest prices. If the exchange's ticker has no time, its clock is read first. Raises ExchangeError."""
     await client.market(symbol, progress)
 
     async def ask() -> Any:

@@ -1,4 +1,4 @@
-"""Stock ccxt exchanges, configured: no limiter of their own, spot markets only, and each reply's headers at hand."""
+"""Configures stock ccxt exchanges: without ccxt's limiter, spot markets only, with access to each reply's headers."""
 
 import importlib
 from contextvars import ContextVar
@@ -12,7 +12,7 @@ from ingestor.exchange import addresses
 from ingestor.exchange.errors import Reply
 from ingestor.venues import VenueDescription
 
-#: The newest HTTP reply of the running task, so that concurrent calls on one instance do not mix theirs.
+#: The newest HTTP reply of the running task, so that concurrent calls on one instance do not mix up their replies.
 _reply: ContextVar[Reply | None] = ContextVar("exchange_reply", default=None)
 
 
@@ -26,12 +26,12 @@ def last_reply() -> Reply | None:
 
 
 def build(venue: VenueDescription, *, url: str, timeout_seconds: float, streaming: bool = False) -> Any:
-    """A ccxt exchange; with `url` all its traffic goes to that server alone.
+    """A ccxt exchange; with `url`, all its traffic goes only to that server.
 
-    With `streaming` one of ccxt.pro, the venue's hooks in front of it. Numbers stay text until they are parsed once.
-    Raises ConfigurationError for an id that ccxt does not have.
+    With `streaming`, a ccxt.pro exchange behind the venue's hooks. Numbers stay text until they are parsed once. Raises
+    ConfigurationError if ccxt does not have the id.
     """
-    # ccxt.pro costs tens of MiB, which only a streaming process should pay.
+    # ccxt.pro needs tens of MiB, so only a streaming process imports it.
     module = importlib.import_module("ccxt.pro") if streaming else ccxt.async_support
     ccxt_id = venue.ccxt_id
     if ccxt_id not in module.exchanges:
@@ -63,7 +63,7 @@ def _observed(stock: type[Any]) -> type[Any]:
             try:
                 return await super().fetch(url, *rest, **named)
             except Exception as error:
-                # Calls that ccxt gathers run in tasks of their own, whose context is out of reach.
+                # Calls that ccxt gathers run in separate tasks, whose context variables are not visible here.
                 error.reply = _reply.get()  # type: ignore[attr-defined]
                 raise
 

@@ -1,4 +1,4 @@
-"""Loads a venue's markets, keeps its record on the bus fresh, and tries again for as long as it takes."""
+"""Loads a venue's markets and keeps its record on the bus fresh; retries without limit."""
 
 import asyncio
 import time
@@ -23,12 +23,12 @@ from ingestor.venues import described
 
 log = get_logger()
 
-#: The record that lists every venue that can be served, as markets whose symbol is its name in lower case.
+#: Name of the record that lists every servable venue, as markets whose symbols are the venues' names in lower case.
 ALL_VENUES = "*"
 
 
 class VenueKeeper:
-    """`problem` is a sentence for the status page while the venue cannot be served."""
+    """`problem` is a sentence for the status page, set while the venue cannot be served."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class VenueKeeper:
         """Until cancelled."""
         await self._until_done(self._load)
         self.problem = ""
-        # Before its slots are offered: the broker describes a venue itself of which the bus knows nothing.
+        # Published before slots are offered, because the broker makes its own record of a venue that the bus does not
+        # know.
         await self._until_done(self._publish)
         self._on_ready()
         loaded_at = time.monotonic()
@@ -75,7 +76,7 @@ class VenueKeeper:
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
         attempts = AsyncRetrying(
-            # Whatever an exchange answers, it may answer otherwise later: a venue is never given up.
+            # A venue is never given up, because a later answer may differ from any earlier one.
             retry=retry_if_exception_type((ExchangeError, BusError)),
             wait=wait_random_exponential(multiplier=1, max=60),
             before_sleep=self._count_failure,
@@ -114,7 +115,7 @@ def venue_record(client: VenueClient) -> cw.Venue:
 
 
 def all_venues() -> cw.Venue:
-    """The ids of ccxt, and the venues that go by another name."""
+    """The record of all venues: ccxt's ids, and venues with other names."""
     names = {*known_exchanges(), *(name.lower() for name in described())}
     markets = [cw.Market(symbol=name) for name in sorted(names)]
     return cw.Venue(venue=ALL_VENUES, markets=markets, market_count=len(names), updated_at=time.time_ns())

@@ -1,1 +1,1 @@
-"""Exactly the candles of a range."""
+"""Fetches exactly the candles of a range."""

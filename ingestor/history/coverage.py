@@ -1,4 +1,4 @@
-"""What a job's candles leave out: counted while they pass, so that a year of minutes costs no memory."""
+"""Finds the holes in a job's candles as they pass, so that a year of minutes needs no memory."""
 
 from dataclasses import dataclass, field
 
@@ -10,7 +10,9 @@ from ingestor.candles import Candles
 
 @dataclass(kw_only=True, slots=True)
 class Coverage:
-    """Fed with ascending candles of the grid in [start, ...), the next ones from `next_open` on; all times in ns."""
+    """Takes ascending candles on the grid from `start` on; the next ones must open at `next_open` or later. All times
+    in ns.
+    """
 
     start: int
     period_seconds: int
@@ -39,7 +41,7 @@ class Coverage:
         self.next_open = self.last_open + period
 
     def close(self, end: int) -> int:
-        """Nothing more comes before `end`; returns how many candles a full answer would have held."""
+        """End the range at `end`; returns how many candles a complete answer would have had."""
         missing = count_opens(self.next_open, end, self.period_seconds)
         if missing:
             self.holes.append((self.next_open, self.next_open + missing * self.period_seconds * SECOND))

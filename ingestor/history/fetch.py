@@ -1,7 +1,8 @@
-"""Exactly the candles of a range: paged by what came back, closed by the exchange's clock, nothing shifted.
+"""Fetches exactly the candles of a range: paging follows what was received, and the exchange's clock decides which
+candles have closed.
 
-The clock is read before anything is asked, so that what had closed by then is finished in every answer of an exchange
-that is up to date. Its replicas may lag, and miss the newest candles or have an older state of one: see `_newest`.
+The clock is read before any request, so an up-to-date exchange returns every candle that had closed by then in its
+final state. Its replicas may lag, and lack the newest candles or return an older state of one; see `_newest`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,11 +23,11 @@ from ingestor.venues.description import Market, Query
 
 log = get_logger()
 
-#: A candle may still change for this long after its close (late trades); it is asked for after that.
+#: A candle may still change for this long after its close (late trades), so it is requested after that.
 SETTLE_NS = 3 * SECOND
-#: No replica of an exchange is further behind its clock.
+#: The most that a replica of an exchange lags behind its clock.
 LAG_NS = 3_600 * SECOND
-#: Seconds before each question by which the newest candle that is shown is believed to be the newest that there is.
+#: Pauses (s) before the requests that confirm that the newest candle shown is really the newest.
 PAUSES = (1.0, 2.0)
 
 Older = Callable[[Query, Progress], AsyncIterator[Candles]]
@@ -45,9 +46,9 @@ class HistoryJob:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class HistorySummary:
-    """`expected`, `holes`: of the range up to `limit` candles, where there is a limit.
+    """`expected` and `holes` describe the range, or with a limit, its part up to the last candle.
 
-    `closed_until`: where candles begin that had not closed; 0 = nowhere in the range.
+    `closed_until`: the open time of the first candle that had not closed; 0 = all had.
     """
 
     rows: int
@@ -63,8 +64,8 @@ class HistorySummary:
 class HistoryFetch:
     """One job; `emit(candles, source)` is awaited for each batch, ascending and unique by open time.
 
-    `older`, where the exchange keeps only its newest candles: builds those before them, or raises DepthExceeded.
-    `quiet`: what is known of the market `ticker`; without it nothing is remembered.
+    `older`: for an exchange that keeps only its newest candles, builds the earlier ones or raises DepthExceeded.
+    `quiet`: known quiet ranges of the market `ticker`; None to remember none.
     """
 
     def __init__(
@@ -95,7 +96,9 @@ class HistoryFetch:
         self._border = 0
 
     async def run(self) -> HistorySummary:
-        """Raises ExchangeError (UnknownTicker, NotOffered, DepthExceeded and the retryable ones after their time)."""
+        """Fetch the range. Raises ExchangeError: UnknownTicker, NotOffered, DepthExceeded, or a retryable one after its
+        retries.
+        """
         job = self._job
         self._client.timeframe(job.period_seconds)
         market = await self._client.market(job.symbol, self._progress)
@@ -120,7 +123,7 @@ class HistoryFetch:
         )
 
     async def _prepare_quiet(self, market: Market, at: int) -> None:
-        """Nothing is known of what is as new as the border."""
+        """Load the known quiet ranges, which end before the border."""
         if self._quiet_book is None or at >= self._border:
             return
         self._quiet = QuietSearch(
@@ -145,28 +148,28 @@ class HistoryFetch:
         self._now = await self._client.clock(self._progress)
         if closed_end(job.end, job.period_seconds, self._now) < job.end:
             self._now = await self._client.clock(self._progress, newer_than=0.1)
-        # On the grid, for exchanges are asked in whole milliseconds or seconds: an end just behind an open time would
-        # be rounded to it, and the candle that opens there would be missing.
+        # On the grid, because exchanges take whole milliseconds or seconds: an end just after an open time would be
+        # rounded down to it, and the candle that opens there would be missing.
         self._stop = first_open_from(closed_end(job.end, job.period_seconds, self._now), job.period_seconds)
 
     def _stop_at(self, unfinished: int) -> None:
-        """The exchange itself says, and keeps saying, that its clock is not past this candle's close."""
+        """End the range before this candle, which the exchange repeatedly marked as not closed."""
         self._stop = unfinished
         self._now = min(self._now, unfinished + self._period - 1)
         metrics.UNCLOSED_ROWS.labels(self._client.venue).inc()
 
-    # ---- candles that are older than any replica may lag
+    # ---- candles older than the lag of any replica
 
     def _is_near_end(self, at: int) -> bool:
-        """Whether the next page may reach into the time that a lagging replica does not have yet."""
+        """Whether the next page may reach into the time that a lagging replica may not have yet."""
         reach = min(self._paging.window_end(at, self._stop), at + self._source.max_candles * self._period)
         return self._border < self._stop and reach > self._border
 
     async def _window(self, start: int) -> int:
-        """Deliver what the exchange has from `start` on, a window at most; returns where to go on.
+        """Deliver the exchange's candles from `start` on, at most one window; returns where to continue.
 
-        After a window without its newest candles the next one begins with the newest that came: the exchange is asked
-        again for what is between, until an answer has a candle.
+        If a window lacked its newest candles, the next one begins at the newest that arrived, so the missing ones are
+        requested again until an answer has a candle.
         """
         limit = min(self._border, self._stop)
         end = self._paging.window_end(start, self._stop)
@@ -175,7 +178,7 @@ class HistoryFetch:
             later = await self._quiet.end_of(start, self._border) if self._quiet is not None else None
             if later is not None and later > start:
                 return min(later, limit)
-            # Longer candles may show that it is not empty.
+            # Longer candles may have shown that the window is not empty.
             ask = self._paging.window if later is None else self._paging.window_twice
             answer = await ask(start, end)
         end = min(end, limit)
@@ -194,8 +197,8 @@ class HistoryFetch:
     # ---- the newest
 
     async def _newest(self, start: int) -> None:
-        """Deliver [start, end of the range). A candle there, or a hole, is believed once the same answer shows a later
-        candle, or when the exchange says nothing else for a while: of its replicas some lag.
+        """Deliver [start, end of the range). Because replicas may lag, a candle or hole is accepted only once the same
+        answer shows a later candle, or after repeated answers have agreed for a while.
         """
         found, unfinished = EMPTY, None
         # Late trades may change a candle just after its close.
@@ -226,15 +229,16 @@ class HistoryFetch:
             await self._progress.sleep(seconds)
 
     async def _up_to_now(self, start: int) -> tuple[Candles, int, int | None]:
-        """Everything shown from `start` to the candle after the range, each answer beginning with the newest candle of
-        the previous one; the newest open time that was shown, and the first that was called unfinished."""
+        """The candles from `start` to the one after the range, the newest open time shown, and the first one marked as
+        unfinished. Each request begins at the newest candle of the previous answer.
+        """
         end = self._stop + self._period
         parts: list[Candles] = [EMPTY]
         shown, unfinished = 0, None
         at = start
         while at < end:
             window_end = self._paging.window_end(at, end)
-            # Of the last window everything is asked again.
+            # The caller repeats the last window anyway.
             ask = self._paging.window if window_end >= end else self._paging.window_twice
             answer = await ask(at, window_end)
             shown = max(shown, answer.shown)
@@ -253,21 +257,23 @@ class HistoryFetch:
         return found, shown, unfinished
 
     def _with(self, found: Candles, rows: Candles) -> Candles:
-        """`found`, and what was requested from its newest candle on."""
+        """`found` extended by `rows`, which were requested from its newest candle on."""
         if not len(rows) or not len(found):
             return rows if len(rows) else found
         if rows.first_open == found.last_open:
             before, after = found.volume[-1], rows.volume[0]
             metrics.LATE_ROWS.labels(self._client.venue).inc(before != after)
-            # Alone it may be an older state of the candle, by a replica that is further behind.
+            # A single row may be an older state of the candle, from a replica that lags further.
             if len(rows) == 1 and after < before:
                 return found
         return joined([found.between(0, rows.first_open), rows])
 
-    # ---- what comes out
+    # ---- delivery
 
     async def _deliver_older(self, start: int, rows: Candles, end: int) -> None:
-        """Where the exchange keeps only its newest candles: those of [start, end) before the first that it has."""
+        """If the exchange keeps only its newest candles, build and deliver those of [start, end) before the first that
+        it has.
+        """
         border = min(rows.first_open if len(rows) else end, self._stop)
         if self._older is None or not self._source.depth or self._coverage.rows or border <= start:
             return

@@ -1,4 +1,4 @@
-"""HistoryPage records, written from columns: a packed field is the column's own bytes."""
+"""Writes HistoryPage records from columns: a packed field consists of the column's own bytes."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Windows of one market's candles, each asked until it is answered; nothing here decides what has closed."""
+"""Requests windows of one market's candles, each until it is answered. Does not decide which candles have closed."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,15 @@ from ingestor.progress import Progress
 from ingestor.text import utc
 from ingestor.venues.description import Fill, Market, Page, Query
 
-#: Pages of one window that begin later than asked, each before the last: more is an exchange that pages backwards.
+#: The most pages of one window that may each begin before the last one but after the requested start; more means that
+#: the exchange pages backwards.
 MAX_BACKWARD_PAGES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
-    """`rows` of the window. `shown`: the newest open time that came, outside of it and unfinished included, or 0;
-    `unfinished`: the open time that the exchange itself says has not closed. `is_cut`: more rows may follow.
+    """`rows` of the window. `shown`: the newest open time received, even outside the window or unfinished; 0 = none.
+    `unfinished`: the open time of a candle that the exchange marked as not closed. `is_cut`: more rows may follow.
     """
 
     rows: Candles
@@ -29,7 +30,7 @@ class Answer:
 
 
 class Paging:
-    """`now`: a time that the exchange's clock had reached before anything is asked."""
+    """`now`: a time (ns) that the exchange's clock had reached before the first request."""
 
     def __init__(
         self,
@@ -54,11 +55,11 @@ class Paging:
         return Query(self._market, self._timeframe, self._period_seconds, start, end, self.now)
 
     def window_end(self, start: int, end: int) -> int:
-        """Where the window that begins at `start` ends, at most `end`."""
+        """The end of the window that begins at `start`, at most `end`."""
         return self.source.window(self.query(start, end))
 
     async def window(self, start: int, end: int) -> Answer:
-        """What the exchange has of [start, end), or of its beginning, by one answer where that has any rows."""
+        """The exchange's candles of [start, end), or of its beginning; one request if its answer has rows."""
         page, rows = await self._page(start, end)
         shown = max(page.candles.last_open if len(page.candles) else 0, page.unfinished or 0)
         is_cut = self.source.fill is Fill.OLDEST_FIRST and len(rows) >= self.source.max_candles
@@ -68,7 +69,7 @@ class Paging:
             if not len(earlier):
                 break
             if self.source.fill is Fill.OLDEST_FIRST:
-                # What is between the two is unknown.
+                # Whether candles exist between the two is unknown.
                 parts, shown, is_cut = [], earlier.last_open, True
             parts.insert(0, earlier)
             if len(parts) > MAX_BACKWARD_PAGES:
@@ -76,7 +77,7 @@ class Paging:
         return Answer(joined(parts), shown, page.unfinished, is_cut)
 
     async def window_twice(self, start: int, end: int) -> Answer:
-        """`window`, asked again where one answer has nothing, of the window or from after it."""
+        """`window`, repeated if an answer had no candle in the window or after it."""
         answer = await self.window(start, end)
         return answer if len(answer.rows) or answer.shown >= end else await self.window(start, end)
 
@@ -86,7 +87,7 @@ class Paging:
         return (page, rows) if len(rows) or is_answered else await self._page(start, end)
 
     async def _page(self, start: int, end: int) -> tuple[Page, Candles]:
-        """A page, and the part of it that the window holds."""
+        """A page, and the part of it inside the window."""
         query = self.query(start, end)
         if start >= end:
             return Page(EMPTY), EMPTY
@@ -126,7 +127,7 @@ class Paging:
         raise BadReply(f"no progress: asked from {utc(query.start)}, got {utc(candles.first_open)} and later")
 
     def _check_depth(self, candles: Candles, query: Query) -> None:
-        """An exchange of which nothing is known answered an old window with its newest candles."""
+        """Raise DepthExceeded if an exchange of unknown depth answered an old window with its newest candles."""
         if candles.last_open >= query.now - 2 * self.period:
             raise DepthExceeded(
                 f"{self._client.venue} answers with candles from {utc(candles.first_open)} when asked from "

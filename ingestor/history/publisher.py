@@ -1,4 +1,4 @@
-"""A job's pages on their way to the bus: a few at a time, while the next are fetched."""
+"""Publishes a job's pages to the bus, a few at a time, while the next ones are fetched."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from ingestor.threads import BusThreads
 
 log = get_logger()
 
-#: Rows that wait while a publish is under way; when there are more, the fetch waits for the bus.
+#: Rows queued while a publish is running; beyond this, the fetch waits for the bus.
 MAX_WAITING_ROWS = 16_000
 
 
 class PagePublisher:
-    """Order is kept, one bus call at a time. A call whose outcome is unknown is repeated: the copy that may be on
-    the bus is in none of the spans, so that no reader takes it for rows.
+    """Publishes in order, one bus call at a time. A call with an unknown outcome is repeated; the copy that may be on
+    the bus is in none of the spans, so no reader uses it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class PagePublisher:
         self._rows = 0
 
     async def add(self, candles: Candles, source: str) -> None:
-        """Hand a page over; raises what an earlier publish ended with (LeaseLost, BusError)."""
+        """Queue a page; raises the error of an earlier publish (LeaseLost, BusError)."""
         record = page_record(
             candles,
             request_id=self._request_id,
@@ -75,7 +75,7 @@ class PagePublisher:
             self._take_off()
 
     async def finish(self) -> tuple[int, list[cw.Span]]:
-        """Publish what waits; the partition and the spans of offsets that hold this job's pages."""
+        """Publish the queued pages; returns the partition and the spans of offsets that hold this job's pages."""
         while self._flight is not None or self._waiting:
             if self._flight is None:
                 self._take_off()
@@ -84,7 +84,7 @@ class PagePublisher:
         return partition, spans(self._positions)
 
     async def abandon(self) -> None:
-        """Wait for the call under way, whatever becomes of it, and drop the rest."""
+        """Wait for the running call, whatever its outcome, and drop the rest."""
         self._waiting.clear()
         if self._flight is not None:
             self._flight.cancel()
@@ -127,7 +127,8 @@ class PagePublisher:
         self._on_published(self._rows)
 
     def _is_enough(self, state: RetryCallState) -> bool:
-        # A full bus drains when its readers do; the request's own deadline bounds that. A lost one is given up.
+        # A full bus drains as its readers advance, so waiting is bounded by the request's deadline. If the bus cannot
+        # be reached, the job is given up.
         error = state.outcome.exception() if state.outcome else None
         is_lost = isinstance(error, BusUnavailable) and not isinstance(error, BusRefusing)
         return is_lost and (state.seconds_since_start or 0.0) > self._patience
@@ -139,7 +140,7 @@ class PagePublisher:
 
 
 def spans(positions: list[Position]) -> list[cw.Span]:
-    """Runs of consecutive offsets, both ends included."""
+    """The runs of consecutive offsets, both ends included."""
     runs: list[cw.Span] = []
     for position in positions:
         if runs and position.offset == runs[-1].last_offset + 1:

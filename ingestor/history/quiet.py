@@ -1,5 +1,5 @@
-"""Long stretches in which a market has no candle (before its listing, after its end, in a halt): found with a few
-questions for long candles, and remembered on the bus for all ingestors.
+"""Finds long ranges in which a market has no candle (before its listing, after delisting, during a halt) with a few
+requests for long candles, and stores them on the bus for all ingestors.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from protobuf import records_pb2 as rec
 log = get_logger()
 
 Range = tuple[int, int]
-#: Nothing is remembered of the last day: a market may be halted, and its exchange late.
+#: Quiet ranges of the last day are not stored, because the market may be halted or the exchange late.
 RECENT_NS = 86_400 * SECOND
 KEEP_SECONDS = 30 * 86_400.0
-#: The longest ones of a market.
+#: Ranges stored per market; the longest are kept.
 MAX_RANGES = 64
 
 
 class QuietBook:
-    """What is known of each market. A bus that cannot be reached knows nothing, and remembers nothing."""
+    """The known quiet ranges of each market. While the bus cannot be reached, none are known and none are stored."""
 
     def __init__(self, bus: KeyedTables, threads: BusThreads) -> None:
         self._bus = bus
@@ -40,7 +40,7 @@ class QuietBook:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def known(self, ticker: str, progress: Progress) -> list[Range]:
-        """Ranges in which no trade happened, so that no candle is wholly inside; ascending."""
+        """Ascending ranges without trades, so no candle is wholly inside one."""
         try:
             [value] = await self._threads.run(lambda: self._bus.get(TABLE_QUIET_RANGES, [ticker]), progress)
             stored = rec.QuietRanges.FromString(value or b"")
@@ -65,11 +65,11 @@ class QuietBook:
                 lambda: self._bus.put(TABLE_QUIET_RANGES, values, keep_seconds=KEEP_SECONDS), progress
             )
         except BusError as error:
-            log.info("quiet_range_not_kept", ticker=ticker, error=str(error))
+            log.info("quiet_range_not_stored", ticker=ticker, error=str(error))
 
     @asynccontextmanager
     async def turn(self, ticker: str, progress: Progress) -> AsyncIterator[None]:
-        """Of many jobs of a market one looks; the others find what it remembered."""
+        """Let one job of a market search at a time; the others then find what it stored."""
         lock = self._turns.setdefault(ticker, asyncio.Lock())
         try:
             async with progress.turn(lock):
@@ -80,7 +80,7 @@ class QuietBook:
 
 
 class QuietSearch:
-    """One job's view of its market. `paging_of`: the same market's candles of another period."""
+    """One job's search in its market. `paging_of` returns the paging of the market's candles of another period."""
 
     def __init__(
         self,
@@ -109,15 +109,15 @@ class QuietSearch:
             self._known = await self._book.known(self._ticker, self._progress)
 
     def end_of_known(self, at: int) -> int:
-        """The first open time from `at` on that may have a candle, by what is remembered."""
+        """The first open time from `at` on that may have a candle, according to the stored ranges."""
         for start, end in self._known:
             if start <= at < end:
                 return max(at, open_containing(end, self._period_seconds))
         return at
 
     async def end_of(self, at: int, now: int) -> int | None:
-        """The first open time from `at` on that may have a candle, by the exchange, or `now` where it has none since;
-        None where it cannot be asked so.
+        """The first open time from `at` on that may have a candle, according to the exchange, or `now` if it has none
+        since; None if the exchange does not support this search.
         """
         if not self._has_all or not (self._is_direct or self._steps):
             return None
@@ -140,15 +140,15 @@ class QuietSearch:
         return max(at, open_containing(end, self._period_seconds))
 
     async def _next_candle(self, at: int, now: int) -> int | None:
-        """Of an exchange that begins with the oldest candles, however far they are: one page."""
+        """The next candle of an exchange whose pages begin with the oldest candle after the start: one request."""
         answer = await self._paging_of(self._period_seconds).window_twice(
             at, first_open_from(now, self._period_seconds)
         )
         return answer.rows.first_open if len(answer.rows) else None
 
     async def _first_in(self, start: int, end: int, step: int) -> int | None:
-        """A time in [start, end) before which there was no trade, None where there was none at all: by the first long
-        candle, then by the shorter ones in it.
+        """A time in [start, end) before which no trade happened, or None if none happened at all. Searches for the
+        first long candle, then for shorter ones inside it.
         """
         if step == len(self._steps):
             return start
@@ -168,7 +168,9 @@ class QuietSearch:
 
 
 def _steps(periods: Sequence[int], period_seconds: int, max_candles: int) -> list[int]:
-    """From the longest period to one of which a page of short candles holds some, each a page of the previous one."""
+    """The periods to search with, longest first; a page of each spans a candle of the previous one, and the last is no
+    longer than a page of the wanted candles.
+    """
     longer = sorted(each for each in periods if period_seconds < each <= WEEK_SECONDS and each % period_seconds == 0)
     steps: list[int] = longer[-1:]
     while steps and steps[-1] > max_candles * period_seconds:

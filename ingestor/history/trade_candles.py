@@ -1,4 +1,4 @@
-"""Candles built from trades, for exchanges that keep only their newest candles but all their trades."""
+"""Builds candles from trades, for exchanges that keep only their newest candles but all their trades."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from ingestor.text import utc
 from ingestor.trade import ORDER, PRICE, SIZE, TIME
 from ingestor.venues.description import Market, Query, TradeCursor
 
-#: Calls that one job may spend on trades, at about one a second.
+#: Calls that one job may spend on trades, at about one per second.
 MAX_TRADE_PAGES = 120
-#: How far before the range to look for the trade that proves that nothing is missing at its beginning.
+#: How far (ns) before the range to search for the trade that proves that nothing is missing at its start.
 LOOKBACK_SECONDS = (60, 3_600, 86_400)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Trades:
-    """Columns of equal length, ascending by id; `cursor` asks for what follows."""
+    """Columns of equal length, ascending by id; `cursor` requests the trades that follow."""
 
     trade_id: NDArray[np.int64]
     time: NDArray[np.int64]
@@ -42,13 +42,13 @@ class _Trades:
 
 
 def older_candles_of(client: VenueClient) -> Older | None:
-    """The builder for `client`'s exchange, where it needs one."""
+    """The builder for `client`'s exchange; None if it needs none."""
     cursor = client.description.candles.older
     return TradeCandles(client, cursor).candles if cursor is not None else None
 
 
 class TradeCandles:
-    """Trades by nanosecond cursor; their ids count up by one in each market."""
+    """Candles from trades that are read by a nanosecond cursor, and whose ids count up by one per market."""
 
     def __init__(self, client: VenueClient, cursor: TradeCursor) -> None:
         self._client = client
@@ -57,8 +57,8 @@ class TradeCandles:
     async def candles(self, query: Query, progress: Progress) -> AsyncIterator[Candles]:
         """Candles of [query.start, query.end), each from all its trades.
 
-        Raises DepthExceeded where the trades cannot be reached within MAX_TRADE_PAGES calls, or where nothing proves
-        that they are all there.
+        Raises DepthExceeded if the trades cannot be reached within MAX_TRADE_PAGES calls, or if nothing proves that
+        they are complete.
         """
         page = await self._first_page(query, progress)
         previous_id = int(page.trade_id[0]) - 1
@@ -67,7 +67,7 @@ class TradeCandles:
             if number == 1:
                 self._check_reach(page, query)
             if number:
-                # The cursor is exclusive, and trades of one nanosecond may be on both sides of a page's end.
+                # The cursor is exclusive, and trades of one nanosecond may be split between two pages.
                 page = await self._page(query, page.cursor - 1, progress, previous_id)
                 page = page.take(page.trade_id > previous_id)
             if not len(page):
@@ -107,7 +107,9 @@ class TradeCandles:
         raise DepthExceeded(f"{self._depth(query)}, and its trades do not prove what was before")
 
     async def _page(self, query: Query, since_ns: int, progress: Progress, known_id: int | None = None) -> _Trades:
-        """Trades after `since_ns`; an answer without one that is known to be among them proves nothing."""
+        """Trades after `since_ns`. `known_id` is a trade that must be among them; an answer without it proves nothing
+        and raises.
+        """
 
         async def ask() -> _Trades:
             reply = await self._client.ask(self._cursor.ask(query.market, since_ns), progress)
@@ -137,7 +139,7 @@ class TradeCandles:
             raise DepthExceeded(f"{self._depth(query)}, and its trades after id {previous_id} have gaps")
 
     def _check_reach(self, page: _Trades, query: Query) -> None:
-        """Give up at once where the rest of the range is too far by the density of the first page."""
+        """Raise DepthExceeded early if the density of the first page shows that the range needs too many calls."""
         span = max(int(page.time[-1] - page.time[0]), 1)
         if (query.end - int(page.time[-1])) / span > MAX_TRADE_PAGES:
             raise DepthExceeded(f"{self._depth(query)}, and the trades since then are over {MAX_TRADE_PAGES} calls")

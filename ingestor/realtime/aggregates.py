@@ -1,4 +1,4 @@
-"""An exchange's aggregates, each several raw trades of one price and time, and how one is cut to the ids that miss."""
+"""Cuts an exchange's aggregates (several raw trades of one price and time) to the missing ids."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -8,8 +8,8 @@ from protobuf import records_pb2 as records
 
 
 def cut(aggregate: Aggregate, first: int, last: int, *, known: Mapping[int, Trade]) -> Aggregate | None:
-    """The part of it with ids `first` to `last`; None where it has none, or where the sizes of the trades that
-    are to be left out are not in `known`.
+    """The part of an aggregate with ids `first` to `last`; None if it has none, or if `known` lacks a trade whose size
+    must be subtracted.
     """
     low, high = max(aggregate.first, first), min(aggregate.last, last)
     if low > high:

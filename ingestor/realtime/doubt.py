@@ -1,8 +1,9 @@
-"""Whether the times of trades can be true: by the exchange's clock, which is asked again before a trade is put aside.
+"""Decides whether the times of trades are plausible by the exchange's clock, which is read again before a trade is put
+aside.
 
-So a trade that is too far ahead by the last look waits, with every trade after it, for the next look; what is too far
-ahead even then is put aside. A clock that runs fast or is set, as in a replay, is behind its trades at each look:
-there a trade may also follow the previous one.
+A trade that is too far ahead by the last reading waits, with every trade after it, for the next reading, and is put
+aside if it is still too far ahead. A clock that runs fast or is set, as in a replay, is behind its trades at each
+reading; there, a trade may also be up to MAX_STEP_NS after the previous one.
 """
 
 import asyncio
@@ -19,20 +20,21 @@ from ingestor.trade import RECEIVED_AT, TIME, Trade, stand_in
 
 log = get_logger()
 
-#: No look follows so soon on one that showed a trade to be wild: an exchange may send many of them.
+#: The shortest time (s) from a reading that led to a trade being put aside to the next one, since an exchange may send
+#: many such trades.
 REST_SECONDS = 1.0
-#: How far a trade may be ahead of the previous one it while the exchange's clock is not steady.
+#: How far a trade may be ahead of the previous one while the exchange's clock is not steady.
 MAX_STEP_NS = 60 * SECOND
 
 
 class Doubt:
-    """`add` trades as they come by the socket, `settled` where they were requested."""
+    """Trades from the socket go through `add`, requested ones through `settled`."""
 
     def __init__(self, client: VenueClient, max_ahead_ns: int) -> None:
         self._client = client
         self._max_ahead_ns = max_ahead_ns
         self._waiting: deque[Sequence[Trade] | Callable[[], None]] = deque()
-        #: Whether there are stand-ins among the trades of this job.
+        #: Whether any trade of this job was replaced by a stand-in.
         self.has_replaced = False
         self._newest_ns = 0
         self._rest_until = 0.0
@@ -43,32 +45,32 @@ class Doubt:
 
     @property
     def ahead_ns(self) -> int:
-        """How far the exchange's clock is ahead of ours, at most, as far as is known."""
+        """The most (ns) that the exchange's clock is ahead of ours, as far as known."""
         measured_ns = self._client.clock_ahead_at_most or 0
         return measured_ns if self._client.is_clock_steady else max(measured_ns, self._newest_ns - time.time_ns())
 
     @property
     def allowed_ns(self) -> int:
-        """The newest time that the next trade may have now."""
+        """The newest time (ns) that the next trade may have now."""
         return time.time_ns() + self.ahead_ns + self._max_ahead_ns
 
     def add(self, trades: Sequence[Trade]) -> bool:
-        """Whether they may go on at once; else they wait for `resolve`."""
+        """Whether these trades may be used at once; otherwise they wait for `resolve`."""
         if not self._waiting and self._first_wild(trades) == len(trades):
             return True
         self._waiting.append(trades)
         return False
 
     def follow(self, event: Callable[[], None]) -> None:
-        """Have `event` happen after the trades that wait, at once where there are none."""
+        """Call `event` after the waiting trades, or at once if none wait."""
         if self._waiting:
             self._waiting.append(event)
         else:
             event()
 
     async def resolve(self, take: Callable[[Sequence[Trade]], None]) -> None:
-        """Until nothing waits: look at the clock, and `take` what was received before that, stand-ins in the place of
-        wild trades.
+        """Until nothing waits: read the clock, and pass the trades received before that to `take`, with stand-ins for
+        implausible ones.
         """
         while self._waiting:
             asked_ns = await self._look()
@@ -87,14 +89,14 @@ class Doubt:
                     break
 
     async def settled(self, trades: Sequence[Trade]) -> Sequence[Trade]:
-        """Trades that are here already, stand-ins in the place of wild ones."""
+        """Requested trades, with stand-ins for implausible ones."""
         if self._first_wild(trades) == len(trades):
             return trades
         await self._look()
         return self._replaced(trades)
 
     def _first_wild(self, trades: Sequence[Trade]) -> int:
-        """The place of the first trade that is too far ahead; their number where none is."""
+        """The index of the first trade that is too far ahead; the number of trades if none is."""
         allowed_ns = self.allowed_ns
         if self._newest_ns and not self._client.is_clock_steady:
             allowed_ns = max(allowed_ns, self._newest_ns + MAX_STEP_NS)
@@ -116,14 +118,16 @@ class Doubt:
             return found
         for place, trade in enumerate(found):
             if self._first_wild([trade]) == 0:
-                # Not newer than any trade that may come after it.
+                # Not newer than any trade that may follow.
                 found[place] = stand_in(trade, self.allowed_ns - 2 * self._max_ahead_ns)
         self.has_replaced = True
         self._rest_until = time.monotonic() + REST_SECONDS
         return found
 
     async def _look(self) -> int:
-        """When (by our clock) a look at the exchange's began that is over; one that fails leaves the last one."""
+        """Read the exchange's clock; returns when the request began (ns, our clock). If it fails, the last reading
+        stays.
+        """
         await asyncio.sleep(max(0.0, self._rest_until - time.monotonic()))
         asked_ns = time.time_ns()
         try:

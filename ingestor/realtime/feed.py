@@ -1,4 +1,4 @@
-"""The websockets of one venue: one ccxt.pro exchange for all its tickers, a task that holds each subscription."""
+"""The websockets of one venue: one ccxt.pro exchange for all its tickers, and one task per subscription."""
 
 import asyncio
 import contextlib
@@ -26,17 +26,17 @@ from ingestor.venues.reading import Parse
 log = get_logger()
 
 TICK_SECONDS = 0.1
-#: A connection that was silent this long is asked whether it is there. Exchanges limit what a connection may send: some
-#: to five messages a second.
+#: A connection that was silent this long gets a ping. Exchanges limit what a connection may send, some to five messages
+#: a second.
 PING_SECONDS = 0.5
-#: One that says nothing even then is given up; exchanges with a ping of their own may not answer the protocol's.
+#: A connection that stays silent is given up. Exchanges with their own ping message may not answer the protocol's.
 FROZEN_SECONDS = 10.0
 FROZEN_OWN_PING_SECONDS = 40.0
 CLOCK_SECONDS = 5.0
 UNWATCH_SECONDS = 5.0
-#: A connection's clock is published at most this often: for each of its tickers ten times a second while they are few.
+#: The most clock marks per second of one connection; while its tickers are few, each gets ten per second.
 _MARKS_PER_SECOND = 200
-#: Of the event loop, in which it takes what has come to its sockets, decodes it and hands it on.
+#: The part of the event loop that reads, decodes and hands on what the sockets received.
 _READING_ROUNDS = 4
 _MARK_SECONDS = 0.1, 1.0
 _MEASURE_SECONDS = 0.25
@@ -44,11 +44,11 @@ _RESTART_SECONDS = 1.0
 
 
 class Listener(Protocol):
-    """What hears of one ticker; all calls come from the event loop."""
+    """Receives the events of one ticker; all calls come from the event loop."""
 
     @property
     def is_full(self) -> bool:
-        """True while it cannot take more: its socket is not read then."""
+        """True while it cannot take more trades; its socket is not read meanwhile."""
         ...
 
     @property
@@ -73,7 +73,7 @@ class Listener(Protocol):
 
 
 class Subscription:
-    """`client`: the ccxt connection that it is on, while there is one; `heard_at`: when its last trades came."""
+    """`client`: the current ccxt connection, if any; `heard_at`: when the last trades arrived."""
 
     def __init__(self, symbol: str, key: str, listener: Listener) -> None:
         self.symbol = symbol
@@ -88,7 +88,7 @@ class Subscription:
 
 
 class Feed:
-    """Made by the first job of a venue, closed with the ingestor."""
+    """Created by the first job of a venue, closed with the ingestor."""
 
     def __init__(
         self, client: VenueClient, stream: Stream, *, url: str, request_timeout: float, patience: float
@@ -98,7 +98,8 @@ class Feed:
         self._patience = patience
         self._pro = exchange.build(client.description, url=url, timeout_seconds=request_timeout, streaming=True)
         self._pro.sink = self
-        # Fewer, fuller frames matter less than the processor's time; exchanges send these small ones uncompressed.
+        # Without compression: it costs more processor time than it saves, and exchanges send these small frames
+        # uncompressed.
         self._pro.options["ws"] = {**(self._pro.options.get("ws") or {}), "compress": 0}
         self._pro.set_markets(list(client.exchange.markets.values()), client.exchange.currencies)
         self._subscriptions: dict[str, Subscription] = {}
@@ -134,7 +135,7 @@ class Feed:
         return subscription
 
     def drop(self, subscription: Subscription) -> None:
-        """No call of the listener comes after this one."""
+        """Unsubscribe; the listener is not called after this."""
         if self._subscriptions.get(subscription.key) is subscription:
             del self._subscriptions[subscription.key]
             with contextlib.suppress(KeyError):
@@ -153,7 +154,9 @@ class Feed:
             del self._farewells[key]
 
     async def _serving_all(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """When it breaks, the jobs of all tickers are given to other ingestors, and it starts again for later ones."""
+        """Run work that serves all tickers. If it fails, their jobs go to other ingestors, and it restarts for later
+        jobs.
+        """
         try:
             await work()
         except Exception as error:
@@ -180,13 +183,13 @@ class Feed:
             try:
                 await self._pro.watch_trades(subscription.symbol, None, None, {})
             except asyncio.CancelledError:
-                # ccxt's futures are shared: another holder's end may cancel ours.
+                # ccxt's futures are shared, so the end of another holder may cancel ours.
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
             except (ccxt.BaseError, OSError, ExchangeError) as error:
                 self._failed(subscription, error)
-            # ccxt itself waits longer and longer before it dials an address that refuses.
+            # ccxt itself backs off before it reconnects to an address that refuses.
             await asyncio.sleep(random.uniform(0.02, 0.2))
 
     def _failed(self, subscription: Subscription, error: Exception) -> None:
@@ -201,7 +204,7 @@ class Feed:
             subscription.listener.failed(translated)
 
     async def _pace(self, subscription: Subscription) -> None:
-        """Exchanges cut connections that ask for much at once."""
+        """Space out subscriptions, because exchanges cut connections that send many at once."""
         now = time.monotonic()
         due = max(now, self._next_subscribe.get(subscription.url, 0.0))
         pause = self.stream.subscribe_pause if subscription.url else 0.02
@@ -219,18 +222,18 @@ class Feed:
                     self._pro.clients.pop(subscription.url, None)
                     await subscription.client.close(1000)
         except (ccxt.BaseError, OSError, TimeoutError) as error:
-            # The connection ends with its last ticker at the latest; until then its trades are counted and dropped.
+            # Its trades are counted and dropped until the connection ends, at the latest with its last ticker.
             log.info("unsubscribe_failed", venue=self.client.venue, symbol=subscription.symbol, error=str(error))
 
     def ages(self) -> dict[str, float]:
-        """By ticker the seconds since its last trades came, or since it was subscribed to."""
+        """By ticker, the seconds since its last trades arrived, or since it was subscribed to."""
         now = time.monotonic()
         return {self._ticker(own): now - own.heard_at for own in list(self._subscriptions.values())}
 
     def _ticker(self, subscription: Subscription) -> str:
         return f"{subscription.symbol}.{self.client.venue}"
 
-    # ---- what the hooks say
+    # ---- calls from the hooks
 
     def subscribed(self, key: str, url: str) -> None:
         subscription = self._subscriptions.get(key)
@@ -292,7 +295,7 @@ class Feed:
             self.trade_came(key, row, parse)
 
     def _flush(self) -> None:
-        """Once a round of the event loop: everything that its sockets gave."""
+        """Hand on everything that the sockets received, once per round of the event loop."""
         dirty, self._dirty = self._dirty, []
         now = time.monotonic()
         for subscription in dirty:
@@ -325,8 +328,8 @@ class Feed:
     # ---- time
 
     def silence(self, subscription: Subscription) -> float | None:
-        """Seconds since the connection last proved that it lives; None without one. One that is not being read on
-        purpose counts as alive.
+        """Seconds since the connection last showed that it is alive; None without a connection. A connection that is
+        deliberately not read counts as alive.
         """
         client = subscription.client
         if client is None:
@@ -343,10 +346,10 @@ class Feed:
         return FROZEN_OWN_PING_SECONDS if getattr(self._pro, "ping", None) else FROZEN_SECONDS
 
     def exchange_time(self, subscription: Subscription) -> int | None:
-        """A time (ns) up to which all that the exchange had sent on this connection is read; None when unknown.
+        """A time (ns) up to which everything that the exchange sent on this connection has been read; None if unknown.
 
-        That of the last message, even while the connection is not being read; and no later than the sockets were last
-        read, since a busy machine leaves messages in them.
+        While the connection is not being read, this is the time of its last message. It is never later than the last
+        read of the sockets, since on a busy machine messages wait in them.
         """
         client, ahead_ns = subscription.client, self.client.clock_ahead
         if client is None or ahead_ns is None:
@@ -355,7 +358,7 @@ class Feed:
         return min(int(heard * 1_000_000), self._read_ns) + ahead_ns
 
     def mark_seconds(self, subscription: Subscription) -> float:
-        """How often to publish the exchange's clock for this ticker."""
+        """The interval (s) at which to publish the exchange's clock for this ticker."""
         shortest, longest = _MARK_SECONDS
         return min(longest, max(shortest, len(self._on(subscription.url)) / _MARKS_PER_SECOND))
 

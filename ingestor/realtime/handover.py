@@ -1,4 +1,4 @@
-"""What the bus already has of a ticker: where an ingestor that takes it over continues."""
+"""Finds the newest trades of a ticker on the bus, from which an ingestor that takes it over continues."""
 
 import threading
 import time
@@ -13,18 +13,18 @@ from candlewright.wire.errors import BadFrame, OffsetOutOfRange
 from ingestor.trade import ORDER, TIME, Trade, stand_in, trades_of
 from protobuf import far_ahead
 
-#: How far back to read: late trades may have been published after the newest one. With non-numeric ids these trades
-#: are all it takes to recognise repeats: as many as a venue's longest page, or what it resends on subscribe.
+#: How many trades to read back, since late trades may have been published after the newest one. With non-numeric ids
+#: they also serve to recognise repeats, so they are as many as a venue's longest page, or as it resends on subscribe.
 TAIL_TRADES = 1_000
-#: Records that are older on the bus are not read: a ticker without a newer one starts afresh.
+#: Records older than this (s) are not read; a ticker without a newer one starts afresh.
 TAIL_SECONDS = 900
-#: The first record to read is looked for to this many.
+#: The search for the first record to read stops within this many records.
 _NEAR_ENOUGH = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """`sequence`: the last number given out; `trades`: the newest of them, ascending (none where trimmed or old)."""
+    """`sequence`: the last number assigned; `trades`: the newest trades, ascending (empty if trimmed or old)."""
 
     sequence: int
     trades: list[Trade]
@@ -45,10 +45,10 @@ class _Window:
 
 
 class Tails:
-    """Tails of many tickers in one pass over each partition: the successor of an ingestor that died takes over
-    hundreds at once, whose trades lie among each other.
+    """Tails of many tickers from one pass over each partition, because the successor of a dead ingestor takes over
+    hundreds at once, whose records are interleaved.
 
-    What was read is kept while anybody is `reading`. `read` is called from several threads.
+    Records are kept in memory while any caller is `reading`. `read` is called from several threads.
     """
 
     def __init__(self, bus: Bus, max_ahead_ns: int) -> None:
@@ -60,7 +60,7 @@ class Tails:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Around each `read`, also while it waits for its turn."""
+        """Wrap each `read` in this, including its wait for a turn."""
         with self._lock:
             self._readers += 1
         try:
@@ -95,7 +95,7 @@ class Tails:
         return Tail(newest, trades)
 
     def _trades(self, record: StoredRecord) -> list[Trade]:
-        """None is later than the exchange's clock was; raises BadFrame."""
+        """The record's trades, none later than the exchange's clock was; raises BadFrame."""
         published_ns = record.timestamp_ms * 1_000_000
         checked, reason = far_ahead.checked_ticks(record.value, published_ns, self._max_ahead_ns)
         trades = trades_of(record.value)
@@ -108,7 +108,7 @@ class Tails:
         ]
 
     def _window(self, partition: int, offset: int) -> _Window:
-        """From `offset` on, or from the first record that is not too old, to the end of now."""
+        """The records from `offset`, or from the first one that is not too old, to the current end."""
         state = self._bus.state(TICKS)[partition]
         window = self._windows.get(partition)
         if window is None:
@@ -144,7 +144,7 @@ class Tails:
         return by_key
 
     def _floor(self, partition: int, first: int, end: int) -> int:
-        """At or a little before the first record that is not too old by the bus's clock."""
+        """An offset at or slightly before the first record that is not too old by the bus's clock."""
         oldest_ms = (time.time() - TAIL_SECONDS) * 1_000
         while end - first > _NEAR_ENOUGH:
             middle = (first + end) // 2

@@ -42,23 +42,24 @@ from protobuf import records_pb2 as records
 
 log = get_logger()
 
-#: What still has to leave when a job ends in order is waited for this long.
+#: How long (s) an orderly end of a job waits for unpublished trades.
 FLUSH_SECONDS = 0.5
 #: A ticker whose last trade on the bus is older starts afresh.
 HANDOVER_NS = TAIL_SECONDS * SECOND
-#: A job that begins so soon after a minute's start begins with the minute before: it was requested in that one.
+#: A job that starts within this time of a minute's start covers the previous minute too, since it was requested then.
 START_NS = 10 * SECOND
-#: The bars of which all others are made close on its multiples: a silence is looked into before one of them passes.
+#: The shortest bars close on multiples of this; a silence is investigated before one passes.
 MINUTE_NS = 60 * SECOND
 MAX_UNPROVEN = 100
-#: A trade that REST shows and that is this much older than the exchange's clock should have come by the socket.
+#: A trade that REST shows and that is this much older than the exchange's clock should have arrived by socket.
 DEAF_NS = 10 * SECOND
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Surroundings:
-    """What the jobs of one ingestor share. `sample`: the share of one-minute bars that are compared; `max_ahead_ns`:
-    how far ahead of its exchange's clock a trade may be; `silence_floor`: seconds that a ticker may always be silent.
+    """Resources and settings that the jobs of one ingestor share. `sample`: the share of one-minute bars that are
+    compared; `max_ahead_ns`: how far ahead of its exchange's clock a trade may be; `silence_floor`: a silence of at
+    most this many seconds is never unusual.
     """
 
     tails: Tails
@@ -90,9 +91,9 @@ class TickJob:
         #: The exchange's time (ns) in the last mark.
         self._marked_ns = 0
         self._minute = 0
-        #: From which time (ns) on nothing was heard when REST was asked last, and when that was.
+        #: At the last REST check: the time (ns) since which nothing had been heard, and the time of the check.
         self._unheard = (0, 0)
-        #: Silences that could not be looked into, with the id of the last trade then.
+        #: Silences that could not be investigated, with the id of the last trade before each.
         self._unproven: list[tuple[Lost, int]] = []
         self._owed = OwedGaps()
         self._counted = (0,) * 8
@@ -121,7 +122,7 @@ class TickJob:
             self._count()
 
     async def _flush(self) -> None:
-        """What was released is complete: it may still leave."""
+        """Give released trades time to be published, since they are complete."""
         try:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self._around.publisher.drained(self._lane)
@@ -140,7 +141,7 @@ class TickJob:
     async def _open(self, tail: Tail | None) -> None:
         now = await self._client.clock(self._progress, newer_than=1.0)
         if tail is not None and now - tail.last[TIME] <= HANDOVER_NS:
-            log.info("stream_goes_on", ticker=self._job.ticker, trade_id=tail.last[TRADE_ID])
+            log.info("stream_continues", ticker=self._job.ticker, trade_id=tail.last[TRADE_ID])
             self._carry_out(self._stream.open(tail.last, tail.trades), is_live=False)
             return
         start = open_containing(now - START_NS, 60)
@@ -149,7 +150,7 @@ class TickJob:
         except UnknownTicker:
             raise
         except ExchangeError as error:
-            # The stream is worth having without its past: what is covered says since when.
+            # The stream is useful without its past; `covered` says from when on it is complete.
             log.warning("start_without_history", ticker=self._job.ticker, error=str(error))
             found = Found((), proven=False, reason=str(error))
         covered_from = start if found.is_whole else _complete_from(found.trades, now)
@@ -168,7 +169,7 @@ class TickJob:
         for seed in await seeds.before(covered_from, Progress()):
             self._mark(records.TickMark(seed=seed))
 
-    # ---- what the feed says
+    # ---- calls from the feed
 
     @property
     def is_full(self) -> bool:
@@ -215,9 +216,9 @@ class TickJob:
         assert self._subscription is not None
         silence = self._feed.silence(self._subscription)
         if silence is not None and silence < self._feed.frozen_seconds:
-            # Only a socket that lives lets the next heartbeat go out.
+            # The next heartbeat is sent only while the socket is alive.
             self._progress.expect(self._around.heartbeat + 1.0)
-        # Ticks come at about this distance, and not at exactly it.
+        # Ticks arrive at about this interval, not exactly.
         if at - self._clock_at >= 0.9 * self._feed.mark_seconds(self._subscription):
             self._clock_at = at
             self._tell_clock(at)
@@ -238,7 +239,9 @@ class TickJob:
                 self._spawn(self._sampler.compare(exchange_time))
 
     def _look_into_silence(self, now_ns: int, at: float) -> None:
-        """Before the clock passes a minute after a silence that is not usual: what REST shows comes before it does."""
+        """After an unusual silence, ask REST before the clock passes the next minute, so that found trades are released
+        first.
+        """
         minute = now_ns // MINUTE_NS
         if minute == self._minute:
             return
@@ -251,7 +254,7 @@ class TickJob:
     # ---- commands
 
     def _carry_out(self, commands: Sequence[Command], *, is_live: bool = True) -> None:
-        """`is_live`: released trades came as they happened. Others may be older than a trigger that is there now."""
+        """`is_live`: released trades arrived as they happened; others may be older than a newly registered trigger."""
         for command in commands:
             match command:
                 case Release(trades):
@@ -274,7 +277,9 @@ class TickJob:
                 self._prove(trades[-1][ORDER])
 
     def _prove(self, order: int) -> None:
-        """Ids that go on leave out nothing that has no gap of its own."""
+        """Drop doubtful silences up to this id: if ids continued without a hole, nothing was missed, and every hole has
+        its own gap.
+        """
         for lost, last in self._unproven:
             if order > last:
                 self._tell_gap(replace(lost, is_repaired=True))
@@ -306,7 +311,7 @@ class TickJob:
         log.warning("trades_missing", ticker=self._job.ticker, first=lost.from_id, last=lost.to_id, reason=lost.reason)
 
     async def _ask(self, anchor: Anchor, progress: Progress) -> Found:
-        """By REST, without times that cannot be true. Raises ExchangeError, BusError."""
+        """Ask REST for trades, and replace implausible times. Raises ExchangeError, BusError."""
         assert self._rest is not None
         found = await self._rest.after(anchor, progress)
         trades = await self._doubt.settled(found.trades)
@@ -328,7 +333,7 @@ class TickJob:
                 found = await self._ask(anchor, quiet)
         except ExchangeError as error:
             is_answered = False
-            found = Found((), proven=False, reason=f"the exchange did not help: {error}")
+            found = Found((), proven=False, reason=f"the exchange did not answer: {error}")
         proven = found.proven and _reaches(repair, found)
         if found.aggregates:
             self._mark(records.TickMark(seed=seed_of(found.aggregates)))
@@ -348,7 +353,7 @@ class TickJob:
         if not is_answered:
             self._doubt_silence(repair, found.reason)
         elif has_missed and self._is_deaf(found):
-            # The next holder of the job subscribes again, and continues after these.
+            # The next holder of the job subscribes again and continues after these.
             self.failed(Unavailable(f"{self._client.venue} does not send the trades of {self._job.symbol}"))
 
     def _anchor_of(self, repair: Repair) -> Anchor:
@@ -358,7 +363,7 @@ class TickJob:
         )
 
     async def _ask_again(self, gap: OwedGap) -> None:
-        """What comes of it is late, and its bars are revised."""
+        """Request a given-up gap again; trades found now are late, and their bars are revised."""
         try:
             found = await self._ask(self._anchor_of(gap.repair), Progress())
         except ExchangeError:
@@ -375,7 +380,7 @@ class TickJob:
                 self._tell_gap(replace(lost, reason=f"requested again: {found.reason}"))
 
     def _doubt_silence(self, repair: Repair, reason: str) -> None:
-        """Bars that close now may miss trades of it, as after a connection that ended."""
+        """Report a silence that could not be investigated, because bars that close now may lack its trades."""
         begin, end = self._unheard
         lost = Lost(
             from_id="",
@@ -389,7 +394,7 @@ class TickJob:
         self._tell_gap(lost)
 
     def _is_deaf(self, found: Found) -> bool:
-        """Whether the socket had the time to send what REST shows."""
+        """Whether the socket failed to send what REST shows, although it had enough time."""
         assert self._subscription is not None
         exchange_time = self._feed.exchange_time(self._subscription)
         return exchange_time is not None and any(trade[TIME] < exchange_time - DEAF_NS for trade in found.trades)
@@ -446,12 +451,14 @@ def _reaches(repair: Repair, found: Found) -> bool:
 
 
 def _complete_from(trades: Sequence[Trade], now: int) -> int:
-    """Trades of the first one's own time may be missing; none that is later."""
+    """The time (ns) from which no trade is missing; trades at the first one's own time may be."""
     return trades[0][TIME] + 1 if trades else now
 
 
 def _newest(found: Found, since: int) -> Trade:
-    """The trade after which the stream continues, or the time at which there was none yet."""
+    """The trade after which the stream continues; if there is none, a stand-in with the time up to which there was
+    none.
+    """
     if found.trades:
         return found.trades[-1]
     if found.previous is not None:

@@ -1,4 +1,4 @@
-"""All tickers' trades and marks on their way to the bus, by a few threads."""
+"""Publishes all tickers' trades and marks to the bus, with a few threads."""
 
 import asyncio
 import threading
@@ -24,14 +24,14 @@ from protobuf import records_pb2 as records
 
 log = get_logger()
 
-#: Trades in one record at most.
+#: The most trades in one record.
 MAX_BATCH = 4_000
-#: Trades of one ticker that wait for the bus; when there are more its socket is not read.
+#: Trades of one ticker that may wait for the bus; beyond this, its socket is not read.
 MAX_UNPUBLISHED = 20_000
-#: A durable publish waits for the disk; publishes of several tickers at once share that wait.
+#: A durable publish waits for the disk; concurrent publishes of several tickers share that wait.
 THREADS = 12
 FIRST_SEQUENCE_TAG = b"\x10"
-#: The part that dead letters name.
+#: The part named in dead letters.
 PART = "ingestor"
 
 
@@ -60,9 +60,9 @@ _Item = _Trades | _Aside | records.TickMark
 
 @dataclass(kw_only=True, slots=True)
 class Lane:
-    """One job's way to the bus: what is handed over leaves in that order, or the lane breaks.
+    """One job's queue to the bus: items are published in the order in which they were handed over, or the lane breaks.
 
-    `sequence`: the number of the last trade on the bus; `calls`: how many publishes there were. `on_broken` is called
+    `sequence`: the number of the last trade on the bus; `calls`: the number of publishes so far. `on_broken` is called
     once, in the event loop.
     """
 
@@ -97,8 +97,8 @@ class LanePublisher:
     def publish(
         self, lane: Lane, trades: Sequence[Trade], clock_ahead: int | None = None, *, exchange_ahead: int | None = None
     ) -> None:
-        """`clock_ahead`: of trades that had to be requested, how far (ns) the exchange's clock is ahead of this one;
-        `exchange_ahead`: of all, at most.
+        """Queue trades. `clock_ahead`: only for trades that had to be requested, how far (ns) the exchange's clock is
+        ahead of this machine's; `exchange_ahead`: the most that it is ahead, for any trades.
         """
         with self._lock:
             lane.items.append(_Trades(list(trades), clock_ahead, exchange_ahead))
@@ -106,7 +106,7 @@ class LanePublisher:
             self._enqueue(lane)
 
     def put_aside(self, lane: Lane, trades: Sequence[Trade], reason: str) -> None:
-        """These are not published."""
+        """Queue trades as dead letters instead of publishing them."""
         with self._lock:
             lane.items.append(_Aside(list(trades), reason))
             self._enqueue(lane)
@@ -114,7 +114,8 @@ class LanePublisher:
     def mark(self, lane: Lane, mark: records.TickMark) -> None:
         with self._lock:
             if mark.HasField("clock"):
-                # Only the newest time counts, and the trades around one that waits can leave in one publish.
+                # Only the newest time counts, so a waiting clock mark moves up, and the trades around it can be
+                # published together.
                 kept = [
                     item for item in lane.items if not isinstance(item, records.TickMark) or not item.HasField("clock")
                 ]
@@ -133,7 +134,7 @@ class LanePublisher:
             self._lock.notify()
 
     async def drained(self, lane: Lane) -> None:
-        """Wait until what was handed over is on the bus (or the lane broke)."""
+        """Wait until everything handed over is on the bus, or the lane is broken."""
         with self._lock:
             if lane.is_closed or (not lane.is_queued and not lane.items):
                 return
@@ -141,7 +142,7 @@ class LanePublisher:
         await lane.idle.wait()
 
     def close_lane(self, lane: Lane) -> None:
-        """Nothing that was handed over and has not left yet leaves any more."""
+        """Drop everything that was handed over but not yet published."""
         with self._lock:
             lane.is_closed = True
             lane.items.clear()
@@ -154,7 +155,7 @@ class LanePublisher:
         for thread in self._threads:
             thread.join(10)
 
-    # ---- the threads: a lane is with one of them at a time
+    # ---- the threads: each lane is handled by one at a time
 
     def _run(self) -> None:
         while True:
@@ -171,14 +172,15 @@ class LanePublisher:
             except CandlewrightError as error:
                 self._broke(lane, error)
             except Exception as error:
-                # A mistake of ours costs this job, which is given to another ingestor; the thread serves the others.
-                log.exception("publish_broke", job_id=lane.job_id)
+                # An internal error ends only this job, which goes to another ingestor; the thread keeps serving the
+                # others.
+                log.exception("publish_crashed", job_id=lane.job_id)
                 self._broke(lane, BusError(repr(error)[:200]))
             self._done(lane)
 
     @staticmethod
     def _next(lane: Lane) -> "_Trades | _Aside | list[records.TickMark] | None":
-        """The neighbouring items of one kind, up to MAX_BATCH trades."""
+        """The next run of queued items of one kind, up to MAX_BATCH trades."""
         if lane.items and isinstance(lane.items[0], _Aside):
             return lane.items.popleft()  # type: ignore[return-value]
         trades = _Trades([])
@@ -243,10 +245,10 @@ class LanePublisher:
             lane.unpublished = max(0, lane.unpublished - len(trades))
 
     def _publish(self, lane: Lane, topic: str, found: Sequence[Record]) -> None:
-        """Once, also where the answer to an earlier attempt was lost after it had been carried out.
+        """Publish exactly once, even if an earlier attempt was carried out but its answer was lost.
 
-        Raises CallsLost where the store has lost what was published before: the next holder of the job begins at what
-        there is, and asks for the trades since.
+        Raises CallsLost if the store has lost earlier publishes; the next holder of the job starts from what is left
+        and requests the trades since.
         """
         lane.calls += 1
         named: dict[str, Any] = {"writer": lane.job_id, "number": lane.calls, "lease": lane.job_id}
@@ -254,7 +256,7 @@ class LanePublisher:
 
     def _retrying(self, lane: Lane) -> Retrying:
         return Retrying(
-            # A full or absent bus is waited for: the socket is not read meanwhile. The job's end ends it too.
+            # Wait for a full or unreachable bus; the socket is not read meanwhile. The end of the job ends the wait.
             retry=retry_if_exception_type((BusFull, BusUnavailable)),
             wait=wait_random_exponential(multiplier=0.05, max=1),
             stop=lambda state: lane.is_closed or self._is_over,
@@ -275,12 +277,14 @@ class LanePublisher:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            # The loop is gone, and with it everybody who could want to know.
+            # The event loop has ended, and with it every listener.
             log.info("publisher_outlived_loop")
 
 
 def _stamp(mark: records.TickMark, sequence: int) -> None:
-    """What it says holds after these trades, those of the run before this one included, and before every later one."""
+    """Set the number of the last trade before the mark, counting earlier runs of the ticker; the mark holds after that
+    trade and before every later one.
+    """
     if mark.WhichOneof("body") == "clock":
         mark.clock.sequence = sequence
     else:

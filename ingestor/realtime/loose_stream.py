@@ -1,4 +1,6 @@
-"""The stream of a venue whose ids do not count up by one: only a connection's end shows that trades may be missing."""
+"""The stream of a venue whose ids do not count up by one, so only the end of a connection shows that trades may be
+missing.
+"""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -7,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Quiet, Release, Repair, Repaired
 from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
 
-#: Ids remembered to recognise repeats; REST pages and what sockets resend are far shorter.
+#: Ids remembered to recognise repeats, far more than a REST page has or a socket resends.
 MAX_SEEN = 10_000
 
 
 @dataclass(kw_only=True, slots=True)
 class LooseStream:
-    """Trades of one delivery go out by (time, numeric id); after a (re)connection they wait until REST was asked, and
-    showed, the first of them: what came between the last one and that is complete then.
+    """Releases the trades of one delivery ordered by (time, numeric id). After a (re)connection, trades wait until REST
+    has shown the first of them; then everything between it and the last known trade is complete.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -73,7 +75,7 @@ class LooseStream:
     def repaired(self, answer: Repaired, at: float) -> list[Command]:
         asked, self._repair = self._repair, None
         if asked is None or self._is_stale:
-            # The connection ended while REST was asked: what was missed since is requested again.
+            # The connection ended during the REST request, so the trades since are requested again.
             self._is_stale = False
             return self._look(at)
         commands: list[Command] = []
@@ -97,7 +99,7 @@ class LooseStream:
         if asked.is_recheck and fresh:
             self.quiet.begin(at)
         if asked.until_trade is None:
-            # Nothing had come yet: what did since is looked for in a page of its own.
+            # No trade had arrived before the request; one that arrived since is checked with a page of its own.
             return commands + self._release(fresh) + self._look(at)
         self._is_met = True
         waiting, self._waiting = self._waiting, []
@@ -113,7 +115,7 @@ class LooseStream:
         before = self.counts.trades
         commands = self._release(within)
         self.counts.repaired += self.counts.trades - before
-        # The stream continues after its newest trade, whatever came late.
+        # The stream continues after its newest trade; late ones do not matter.
         self._last = last
         if answer.proven:
             commands.append(replace(lost, is_repaired=True, reason="requested again"))

@@ -5,17 +5,21 @@ from core.metrics import REGISTRY, Counter, Gauge, Histogram
 _PREFIX = "candlewright_ingestor_realtime"
 
 TRADES = Counter(f"{_PREFIX}_trades_total", "Trades published", ["venue"], registry=REGISTRY)
-DUPLICATES = Counter(f"{_PREFIX}_duplicates_total", "Trades that came again", ["venue"], registry=REGISTRY)
+DUPLICATES = Counter(f"{_PREFIX}_duplicates_total", "Repeated trades", ["venue"], registry=REGISTRY)
 LATE = Counter(f"{_PREFIX}_late_total", "Trades published after newer ones", ["venue"], registry=REGISTRY)
 GAPS = Counter(f"{_PREFIX}_gaps_total", "Gaps that could not be repaired", ["venue"], registry=REGISTRY)
 MISSING = Counter(f"{_PREFIX}_missing_trades_total", "Trades in those gaps, where known", ["venue"], registry=REGISTRY)
-REPAIRS = Counter(f"{_PREFIX}_repairs_total", "Times that REST was asked for trades", ["venue"], registry=REGISTRY)
-REPAIRED = Counter(f"{_PREFIX}_repaired_total", "Trades that REST gave", ["venue"], registry=REGISTRY)
-ABSENT = Counter(f"{_PREFIX}_absent_ids_total", "Ids that no trade has, by the exchange", ["venue"], registry=REGISTRY)
+REPAIRS = Counter(f"{_PREFIX}_repairs_total", "Requests to REST for trades", ["venue"], registry=REGISTRY)
+REPAIRED = Counter(f"{_PREFIX}_repaired_total", "Trades received through REST", ["venue"], registry=REGISTRY)
+ABSENT = Counter(
+    f"{_PREFIX}_absent_ids_total", "Ids that, according to the exchange, no trade has", ["venue"], registry=REGISTRY
+)
 RECONNECTS = Counter(f"{_PREFIX}_disconnects_total", "Connections that ended", ["venue"], registry=REGISTRY)
-FROZEN = Counter(f"{_PREFIX}_frozen_total", "Connections given up for their silence", ["venue"], registry=REGISTRY)
+FROZEN = Counter(
+    f"{_PREFIX}_frozen_total", "Connections given up because they were silent", ["venue"], registry=REGISTRY
+)
 UNWANTED = Counter(
-    f"{_PREFIX}_unwanted_total", "Trades of tickers that no client asks for any more", ["venue"], registry=REGISTRY
+    f"{_PREFIX}_unwanted_total", "Trades of tickers that no client requests any more", ["venue"], registry=REGISTRY
 )
 PUT_ASIDE = Counter(
     f"{_PREFIX}_put_aside_total",
@@ -24,23 +28,21 @@ PUT_ASIDE = Counter(
     registry=REGISTRY,
 )
 BAD_ROWS = Counter(f"{_PREFIX}_bad_rows_total", "Streamed rows that were not trades", ["venue"], registry=REGISTRY)
-PAUSES = Counter(
-    f"{_PREFIX}_pauses_total", "Times that a socket was not read for a while", ["venue"], registry=REGISTRY
-)
+PAUSES = Counter(f"{_PREFIX}_pauses_total", "Pauses in reading a socket", ["venue"], registry=REGISTRY)
 BUS_WAITS = Counter(f"{_PREFIX}_bus_waits_total", "Publishes repeated, by cause", ["cause"], registry=REGISTRY)
 SKEW = Gauge(f"{_PREFIX}_skew_seconds", "Our clock minus the time of the newest trade", ["venue"], registry=REGISTRY)
-WAITING = Gauge(f"{_PREFIX}_waiting_trades", "Trades that wait for a repair", ["venue"], registry=REGISTRY)
-UNPUBLISHED = Gauge(f"{_PREFIX}_unpublished_trades", "Trades that wait for the bus", ["venue"], registry=REGISTRY)
+WAITING = Gauge(f"{_PREFIX}_waiting_trades", "Trades waiting for a repair", ["venue"], registry=REGISTRY)
+UNPUBLISHED = Gauge(f"{_PREFIX}_unpublished_trades", "Trades waiting for the bus", ["venue"], registry=REGISTRY)
 JOBS = Gauge(f"{_PREFIX}_jobs", "Tickers being streamed", ["venue"], registry=REGISTRY)
 SILENCES = Counter(
     f"{_PREFIX}_silences_total",
-    "Silences longer than usual that REST was asked about, by outcome (nothing, missed, unanswered)",
+    "Unusually long silences checked with REST, by outcome (nothing, missed, unanswered)",
     ["venue", "outcome"],
     registry=REGISTRY,
 )
 LAST_FRAME = Gauge(
     f"{_PREFIX}_last_frame_age_seconds",
-    "Age of the last trades that the socket sent, or of the subscription",
+    "Time since the last trades from the socket, or since the subscription",
     ["venue", "ticker"],
     registry=REGISTRY,
 )

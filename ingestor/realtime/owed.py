@@ -1,6 +1,6 @@
-"""Gaps about which the exchange could not be asked: which of them to ask for again, and when. Pure.
+"""Gaps that were given up because the exchange did not answer: decides which to request again, and when. Pure.
 
-Times `at` are monotonic seconds. What is not answered within `GIVEN_UP_SECONDS` stays a gap.
+Times `at` are monotonic seconds. A gap that is not answered within `GIVEN_UP_SECONDS` remains.
 """
 
 from collections import deque
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ingestor.realtime.stream import Lost, Repair
 
-#: The first pause; each later one is twice as long, up to the longest.
+#: The first pause; it doubles each time, up to the longest.
 AGAIN_SECONDS = 30.0
 LONGEST_SECONDS = 600.0
 GIVEN_UP_SECONDS = 6 * 3_600.0
@@ -17,7 +17,7 @@ MAX_OWED = 100
 
 @dataclass(slots=True)
 class OwedGap:
-    """What one unanswered repair gave up."""
+    """The trades that one unanswered repair gave up."""
 
     repair: Repair
     lost: tuple[Lost, ...]
@@ -40,7 +40,7 @@ class OwedGaps:
         self._waiting.append(OwedGap(repair, lost, at, AGAIN_SECONDS, at + AGAIN_SECONDS))
 
     def next_due(self, at: float) -> OwedGap | None:
-        """One to ask for now; the next one comes after `answered` or `unanswered`."""
+        """A gap to request now; the next one follows after `answered` or `unanswered`."""
         if self._asking is not None:
             return None
         for place, gap in enumerate(self._waiting):

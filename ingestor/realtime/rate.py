@@ -1,4 +1,4 @@
-"""How many trades a second come, over the last ten seconds."""
+"""The trades per second over the last ten seconds."""
 
 from collections import deque
 

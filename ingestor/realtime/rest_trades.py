@@ -1,4 +1,4 @@
-"""Trades by REST: what a socket missed, and what came before it. Each venue gives as much as it keeps for everybody.
+"""Trades by REST: those that a socket missed, and those before it. Each venue returns what it offers without a key.
 
 A reply that is not a well-formed page raises BadReply; all calls go through the shared rate budget.
 """
@@ -16,17 +16,17 @@ from ingestor.trade import ORDER, TIME, Aggregate, Trade
 from ingestor.venues.description import AggregateTrades, Market, NewestTrades, Request, Stream, TradeCursor
 from ingestor.venues.reading import Parse, rows_of
 
-#: Pages that one repair may cost.
+#: Pages that one repair may read.
 MAX_PAGES = 60
-#: A page may be older than what the socket just said: it is requested again, at these pauses (seconds).
+#: A page may be older than what the socket just sent, so it is requested again after these pauses (s).
 LAG_PAUSES = (0.3, 0.7, 1.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Where to begin: after this trade, or, with `order` None, at this time (ns). Aggregates are wanted up to id
-    `until` only, since trades behind that are here; `known` holds sizes of trades that are. `has_trade`: there was a
-    trade at this time, so that the exchange has at least that one to show.
+    """Where to begin: after this trade, or, if `order` is None, at this time (ns). Aggregates are needed only up to id
+    `until`, since later trades are known; `known` holds known trades by id. `has_trade`: a trade happened at this time,
+    so the exchange must show at least that one.
     """
 
     time: int
@@ -41,8 +41,8 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`trades`: ascending, up to the newest. `aggregates` stand for trades before those. `proven`: `trades` alone are
-    all there is after the anchor; else `reason` says why not. `previous`: the newest trade before the anchor, if seen.
+    """`trades`: ascending, up to the newest. `aggregates` represent earlier trades. `proven`: `trades` alone are
+    complete after the anchor; otherwise `reason` says why not. `previous`: the newest trade before the anchor, if seen.
     """
 
     trades: Sequence[Trade]
@@ -54,18 +54,20 @@ class Found:
 
     @property
     def is_whole(self) -> bool:
-        """Trades and aggregates together are all there is."""
+        """Whether trades and aggregates together are complete."""
         return self.proven or (bool(self.aggregates) and self.is_covered)
 
 
 class RestTrades(Protocol):
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
-        """What the exchange has after `anchor`, up to its newest trade; raises ExchangeError, BusError."""
+        """The exchange's trades after `anchor`, up to its newest; raises ExchangeError, BusError."""
         ...
 
 
 class NewestPage:
-    """Only the newest trades are to be had: a page that reaches back to the anchor proves that nothing is missing."""
+    """For venues that return only their newest trades: a page that reaches back to the anchor proves that nothing is
+    missing.
+    """
 
     def __init__(self, client: VenueClient, market: Market, source: NewestTrades, *, is_dense: bool) -> None:
         self._client = client
@@ -81,7 +83,7 @@ class NewestPage:
 
         async def ask() -> list[Trade]:
             reply = await self._client.ask(self._source.ask(self._market), progress)
-            # Where ids are not numbers, only the order of the page orders a millisecond.
+            # If ids are not numbers, only the page shows the order within a millisecond.
             return parsed(rows_of(reply, *self._source.path)[::-1], self._source.parse)
 
         return await self._client.call(ask, progress)
@@ -100,14 +102,16 @@ class NewestPage:
         return Found(trades, proven=False, reason=reason)
 
     def _may_follow(self, trade: Trade, anchor: Anchor) -> bool:
-        """Those of the anchor's own time are known again by their ids, but for fills that were joined with it."""
+        """Whether a trade may follow the anchor. Trades at the anchor's own time are recognised by their ids, except
+        fills that were joined with it.
+        """
         if self._source.joins_fills and anchor.order is not None and trade[TIME] == anchor.time:
             return trade[ORDER] > anchor.order
         return trade[TIME] >= anchor.time
 
 
 class PageAndAggregates(NewestPage):
-    """The newest page of raw trades; before that aggregates, which name the raw ids that they join."""
+    """The newest page of raw trades, and before it aggregates, which name the raw ids that they join."""
 
     def __init__(
         self, client: VenueClient, market: Market, source: NewestTrades, *, aggregates: AggregateTrades
@@ -120,7 +124,7 @@ class PageAndAggregates(NewestPage):
         found = self._judge(page, anchor)
         if found.proven or not page:
             return found
-        # A page that is not full need not be everything that the market ever had: exchanges shorten pages.
+        # A page that is not full may still not be the market's whole history, since exchanges shorten pages.
         before = page[0][ORDER]
         aggregates = await self._aggregates(anchor, before, progress)
         if anchor.order is None and aggregates and aggregates[0].first >= before:
@@ -134,7 +138,7 @@ class PageAndAggregates(NewestPage):
         return Found(found.trades, pieces, False, f"{found.reason}; {told}", covered)
 
     async def _aggregates(self, anchor: Anchor, before: int, progress: Progress) -> list[Aggregate]:
-        """Those from the anchor on, until raw id `before` is reached."""
+        """The aggregates from the anchor on, up to raw id `before`."""
         source = self._aggregated
         rows: list[Aggregate] = []
         start, now = anchor.time, clock.time_ns() + source.window_ns
@@ -148,7 +152,7 @@ class PageAndAggregates(NewestPage):
             if page:
                 request, is_by_time = source.after(self._market, number), False
             elif is_by_time and start < now:
-                # Nothing in this window: look at the next.
+                # This window is empty; try the next one.
                 start += source.window_ns
                 request = source.since(self._market, start)
             else:
@@ -156,7 +160,7 @@ class PageAndAggregates(NewestPage):
         return rows
 
     async def _aggregate_page(self, request: Request, progress: Progress) -> tuple[int, list[Aggregate]]:
-        """A page, and the exchange's number of its last aggregate."""
+        """A page, and the exchange's id of its last aggregate."""
 
         async def ask() -> tuple[int, list[Aggregate]]:
             rows = rows_of(await self._client.ask(request, progress))
@@ -170,7 +174,7 @@ class PageAndAggregates(NewestPage):
 
 
 class CursorTrades:
-    """All trades, by a cursor of nanoseconds."""
+    """For venues that return all trades by a nanosecond cursor."""
 
     def __init__(self, client: VenueClient, market: Market, source: TradeCursor) -> None:
         self._client = client
@@ -178,7 +182,7 @@ class CursorTrades:
         self._source = source
 
     async def after(self, anchor: Anchor, progress: Progress) -> Found:
-        # The cursor is exclusive, and stamps differ in their digits between socket and REST.
+        # The cursor is exclusive, and timestamps of socket and REST differ in their digits.
         cursor = anchor.time - 1_000
         trades: dict[int, Trade] = {}
         for _ in range(MAX_PAGES):

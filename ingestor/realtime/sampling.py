@@ -1,4 +1,4 @@
-"""A sample of closed one-minute bars, built from the published trades, against the exchange's own candles."""
+"""Compares a sample of closed one-minute bars, built from the published trades, with the exchange's own candles."""
 
 from collections.abc import Sequence
 
@@ -18,9 +18,9 @@ from ingestor.venues.description import Query
 log = get_logger()
 
 MINUTE = 60 * SECOND
-#: How long after its end a minute is compared: late trades, and the exchange's own second thoughts, are in by then.
+#: How long after its end a minute is compared; by then late trades, and the exchange's own corrections, have arrived.
 SETTLE_NS = 5 * SECOND
-#: Spreads the chosen minutes evenly, equally in every process.
+#: Spreads the chosen minutes evenly, and identically in every process.
 _STRIDE = 2_654_435_761
 
 
@@ -54,7 +54,7 @@ class BarSampler:
         return is_complete and minute * _STRIDE % 10_000 < self._share * 10_000
 
     def forget(self, start: int, end: int) -> None:
-        """Trades of this time (ns) are missing: nothing to compare."""
+        """Do not compare minutes in [start, end) (ns), since trades are missing."""
         for minute in range(start // MINUTE, end // MINUTE + 1):
             self._minutes.pop(minute, None)
 
@@ -62,7 +62,7 @@ class BarSampler:
         return any((minute + 1) * MINUTE + SETTLE_NS <= exchange_time for minute in self._minutes)
 
     async def compare(self, exchange_time: int) -> None:
-        """Count, and log, what differs in the minutes that closed."""
+        """Compare the minutes that have closed; count and log differences."""
         due = [minute for minute in self._minutes if (minute + 1) * MINUTE + SETTLE_NS <= exchange_time]
         for minute in due:
             trades = self._minutes.pop(minute)
@@ -77,7 +77,7 @@ class BarSampler:
                 log.warning("bar_differs", symbol=self._symbol, open_time=minute * MINUTE, fields=differing)
 
     async def _differing(self, open_time: int, trades: Sequence[Trade], now: int) -> list[str]:
-        """Fields in which the bar of `trades` differs from the exchange's candle."""
+        """The fields in which the bar made from `trades` differs from the exchange's candle."""
         progress = Progress()
         market = await self._client.market(self._symbol, progress)
         source, timeframe = source_of(self._client), self._client.timeframe(60)

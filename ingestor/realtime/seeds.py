@@ -1,4 +1,4 @@
-"""Closed candles of the exchange for the longer bars in progress when a ticker starts."""
+"""Fetches closed candles of the exchange for the longer bars in progress when a ticker starts."""
 
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.grid import open_containing
@@ -13,7 +13,7 @@ from protobuf import records_pb2 as records
 
 log = get_logger()
 
-#: (period of the candles, the longer one whose beginning they reach back to), shortest first.
+#: (period of the candles, the longer period to whose start they reach back), shortest first.
 STEPS = ((60, 3_600), (3_600, 86_400), (86_400, 604_800))
 
 
@@ -23,8 +23,8 @@ class Seeds:
         self._symbol = symbol
 
     async def before(self, covered_from: int, progress: Progress) -> list[records.Seed]:
-        """One-minute candles since the hour, hours since the day, days since Monday, each up to where the shorter ones
-        begin. What cannot be had is left out: bars that would need it stay marked as not complete.
+        """One-minute candles since the hour, hours since the day, and days since Monday, each up to the start of the
+        shorter ones. Unavailable candles are omitted; bars that would need them stay incomplete.
         """
         seeds: list[records.Seed] = []
         end = open_containing(covered_from, 60)
@@ -36,7 +36,7 @@ class Seeds:
                 try:
                     seed = await self._candles(period, start, end, progress)
                 except CandlewrightError as error:
-                    log.info("no_seed", symbol=self._symbol, period_seconds=period, error=str(error))
+                    log.info("seed_unavailable", symbol=self._symbol, period_seconds=period, error=str(error))
                     break
                 if seed is None:
                     break

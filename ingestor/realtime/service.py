@@ -1,4 +1,4 @@
-"""All realtime jobs of an ingestor: they share one feed a venue and one way to the bus."""
+"""All realtime jobs of an ingestor, which share one feed per venue and one publisher."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,9 @@ from ingestor.threads import BusThreads
 
 
 class RealtimeService:
-    """`url_of`: the server to use for a venue, or an empty string. Sockets and threads are made by the first job."""
+    """`url_of` returns the server to use for a venue, or an empty string for the exchange itself. The first job creates
+    sockets and threads.
+    """
 
     def __init__(self, bus: Bus, threads: BusThreads, config: IngestorConfig, *, url_of: Callable[[str], str]) -> None:
         self._bus = bus
@@ -28,23 +30,25 @@ class RealtimeService:
         self._jobs: dict[str, TickJob] = {}
 
     async def run(self, client: VenueClient, job: Job, progress: Progress) -> None:
-        """Until cancelled. Raises NotOffered for a venue that is not streamed, LeaseLost, ExchangeError, BusError."""
+        """Run the job until cancelled. Raises NotOffered for a venue that cannot be streamed, LeaseLost, ExchangeError,
+        BusError.
+        """
         running = self._jobs[job.ticker] = TickJob(
             self._surroundings(), client, self._feed(client), job=job, progress=progress
         )
         try:
             await running.run()
         finally:
-            # Another job may have the ticker by now.
+            # Another job may own the ticker by now.
             if self._jobs.get(job.ticker) is running:
                 del self._jobs[job.ticker]
 
     def ages(self) -> dict[str, float]:
-        """By live ticker the seconds since its last frame of trades."""
+        """By live ticker, the seconds since its last frame of trades."""
         return {ticker: age for feed in list(self._feeds.values()) for ticker, age in feed.ages().items()}
 
     def rates(self, at: float) -> dict[str, float]:
-        """By live ticker its trades a second, lately."""
+        """By live ticker, its recent trades per second."""
         return {ticker: job.rate.per_second(at) for ticker, job in list(self._jobs.items())}
 
     def _surroundings(self) -> Surroundings:

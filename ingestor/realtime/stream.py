@@ -1,4 +1,4 @@
-"""One ticker's trades in order, each once: what a socket delivers goes in, what may be published comes out. Pure.
+"""Orders and de-duplicates one ticker's trades: takes what a socket delivers, and returns what may be published. Pure.
 
 `DenseStream` is for venues whose ids count up by one: a missing id is a missing trade. `LooseStream` (loose_stream.py)
 is for the others, where only a reconnect shows that something may be missing. Times `at` are monotonic seconds.
@@ -13,39 +13,40 @@ from typing import Protocol
 from candlewright.wire.grid import SECOND
 from ingestor.trade import ORDER, TIME, TRADE_ID, Trade
 
-#: How long a missing id may still come by itself: swapped pairs, blocks that are late by 800 ms.
+#: How long (s) a missing id may still arrive by itself; exchanges swap pairs, and send blocks up to 800 ms late.
 REORDER_SECONDS = 1.5
-#: How long after a (re)connection an idle market is asked by REST whether something was missed meanwhile.
+#: How long (s) after a (re)connection REST is asked whether an idle market missed a trade.
 IDLE_CHECK_SECONDS = 1.0
-#: A ticker of which nothing came for this long is requested by REST however quiet it usually is, and then at growing
-#: intervals: an exchange may have forgotten a subscription on a connection that lives.
+#: After a silence this long (s), REST is asked however quiet the ticker usually is, then at growing intervals, because
+#: an exchange may forget a subscription on a live connection.
 RECHECK_SECONDS = 300.0
 MAX_RECHECK_SECONDS = 3_600.0
-#: A silence this many times the usual one is unusual; what is usual is learned over so many seconds.
+#: A silence is unusual if it is UNUSUAL times as long as the usual one, which is averaged over LEARNED_SECONDS.
 UNUSUAL = 3.0
 LEARNED_SECONDS = 300.0
-#: Trades that wait for a repair; when there are more the socket is not read any more.
+#: Trades that may wait for a repair; beyond this, the socket is not read.
 MAX_WAITING = 20_000
-#: Trades released last, with which an exchange's aggregate is cut to the ids that are missing.
+#: Recently released trades to keep, for cutting an exchange's aggregates to the missing ids.
 REMEMBERED = 200
-#: A lower id than the last one's, this much later: the ids start afresh, or the last one was none of this exchange's.
+#: A lower id this much later than the last trade means that ids restarted, or that the last one was not this
+#: exchange's.
 ANEW_NS = 60 * SECOND
-#: Ranges given up, of which a trade may still come.
+#: Given-up ranges to remember, since their trades may still arrive.
 MAX_LOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Publish these, in this order."""
+    """Publish these trades, in this order."""
 
     trades: Sequence[Trade]
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Ask by REST for what follows `after`, up to id `until` or trade `until_trade` (None: whatever there is).
+    """Ask REST for the trades after `after`, up to id `until` or trade `until_trade` (both None: up to the newest).
 
-    `is_recheck`: the socket should have sent everything that there is.
+    `is_recheck`: the socket should already have sent all of them.
     """
 
     after: Trade
@@ -54,7 +55,7 @@ class Repair:
     is_recheck: bool = False
 
     def is_reached_by(self, newest: Trade | None, trade_ids: Collection[str]) -> bool:
-        """Whether what REST showed, up to `newest`, goes as far as it has to: pages lag behind sockets."""
+        """Whether what REST showed, up to `newest`, reaches far enough, since pages lag behind sockets."""
         if self.until is not None:
             return newest is not None and newest[ORDER] >= self.until
         if self.until_trade is not None:
@@ -65,7 +66,7 @@ class Repair:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Lost:
-    """No trade of these ids will be released (or, without ids, of this time); `missing` None = unknown."""
+    """Trades with these ids (or, without ids, of this time) are given up. `missing`: their number; None = unknown."""
 
     from_id: str
     to_id: str
@@ -81,8 +82,8 @@ Command = Release | Repair | Lost
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """Answer to a Repair. `proven`: the exchange showed all it has from `after` to its newest trade, so that ids that
-    are not among `trades` do not exist. `reason`: why something is missing, for a row in `gaps`.
+    """The answer to a Repair. `proven`: the exchange showed all its trades from `after` to the newest, so ids that are
+    not among `trades` do not exist. `reason`: why trades are missing, for a row in `gaps`.
     """
 
     trades: Sequence[Trade]
@@ -104,8 +105,8 @@ class Counts:
 
 @dataclass(slots=True)
 class Quiet:
-    """How long a ticker is usually silent, and whether it is silent for longer than that. `floor`: a shorter silence
-    (seconds) is never unusual; `usual`: the mean silence, weighted by time, so that bursts do not hide the pauses.
+    """Learns how long a ticker is usually silent, and detects longer silences. `floor`: a shorter silence (s) is never
+    unusual; `usual`: the mean silence, weighted by time, so that bursts do not hide the pauses.
     """
 
     floor: float = 2.0
@@ -116,7 +117,7 @@ class Quiet:
 
     @property
     def patience(self) -> float:
-        """Seconds of silence until REST is asked; twice as many after each time that it had nothing new."""
+        """Seconds of silence until REST is asked; doubles each time that REST has nothing new."""
         first = min(max(self.floor, UNUSUAL * self.usual), RECHECK_SECONDS)
         return min(first * float(1 << min(self.checks, 20)), MAX_RECHECK_SECONDS)
 
@@ -128,7 +129,7 @@ class Quiet:
         self.since, self.checks = at, 0
 
     def begin(self, at: float) -> None:
-        """A silence that says nothing of the usual one: the connection is new, or had not sent everything."""
+        """Begin a silence that is not learned from, because the connection is new or had not sent everything."""
         self._heard_at = None
         self.since, self.checks = at, 0
 
@@ -136,7 +137,7 @@ class Quiet:
         self.since, self.checks = at, self.checks + 1
 
     def silence(self, at: float) -> float:
-        """Seconds since something was heard, or REST was asked."""
+        """Seconds since a trade arrived, or since REST was asked."""
         return at - self.since
 
     def is_unusual(self, at: float) -> bool:
@@ -149,7 +150,7 @@ class TradeStream(Protocol):
 
     @property
     def is_sound(self) -> bool:
-        """Connected, and nothing that came before is being looked for: the exchange's clock may be published."""
+        """Whether the stream is connected with no repair under way, so the exchange's clock may be published."""
         ...
 
     @property
@@ -159,11 +160,11 @@ class TradeStream(Protocol):
     def last(self) -> Trade | None: ...
 
     def known(self) -> dict[int, Trade]:
-        """Trades by id that an aggregate may have joined with missing ones."""
+        """Known trades by id that an aggregate may have joined with missing ones."""
         ...
 
     def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
-        """Go on after `last`; one without a trade id only says since when there was none."""
+        """Continue after `last`; if it has no trade id, it only gives a time up to which there was no trade."""
         ...
 
     def connected(self, at: float) -> list[Command]: ...
@@ -175,19 +176,19 @@ class TradeStream(Protocol):
     def repaired(self, answer: Repaired, at: float) -> list[Command]: ...
 
     def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
-        """What REST shows, when it can be asked again, of what was given up."""
+        """Handle REST's later answer about trades that were given up."""
         ...
 
     def ticked(self, at: float) -> list[Command]: ...
 
     def check(self, at: float) -> list[Command]:
-        """Ask by REST after an unusual silence, unless something is being looked for; not sound until the answer."""
+        """Ask REST after an unusual silence, unless a repair is under way. The stream is not sound until the answer."""
         ...
 
 
 @dataclass(kw_only=True, slots=True)
 class DenseStream:
-    """`is_open` False: trades are kept until `open` says after which one to go on."""
+    """While `is_open` is False, trades are kept until `open` gives the trade to continue after."""
 
     reorder_seconds: float = REORDER_SECONDS
     counts: Counts = field(default_factory=Counts)
@@ -280,12 +281,12 @@ class DenseStream:
         before = self.counts.trades
         held = len(self._waiting)
         for trade in answer.trades:
-            # A page holds more than was asked: also what comes by the socket a moment later.
+            # A page may contain more than was requested, including trades that the socket sends a moment later.
             if trade[ORDER] >= self._next and trade[ORDER] not in self._waiting:
                 self._waiting[trade[ORDER]] = trade
         self.counts.repaired += len(self._waiting) - held
         commands = self._drain()
-        # An answer from before the connection ended says nothing of what was missed since.
+        # An answer from before the connection ended does not cover what was missed since.
         self._is_checked = self._is_checked or (self._connected_at is not None and not self._is_stale)
         self._is_stale = False
         until = asked.until
@@ -343,7 +344,7 @@ class DenseStream:
     def _drain(self) -> list[Command]:
         waiting, order = self._waiting, self._next
         if order == 0:
-            # Which trade is the first is not known yet.
+            # It is not known yet which trade is the first.
             return []
         ready = []
         while (trade := waiting.pop(order, None)) is not None:
@@ -356,13 +357,13 @@ class DenseStream:
         return [self._release(ready)] if ready else []
 
     def _look(self, at: float) -> list[Command]:
-        """Whether it is time to ask for something."""
+        """Request a repair if one is due."""
         if self._repair is not None or not self.is_open or self._last is None:
             return []
         if self._waiting:
             if self._hole_since is None:
                 self._hole_since = at
-            # What a connection's end cost will not come by itself.
+            # Trades lost with a connection will not arrive by themselves.
             if self._is_checked and at - self._hole_since < self.reorder_seconds:
                 return []
             return self._ask(Repair(self._last, min(self._waiting) - 1))
@@ -376,7 +377,7 @@ class DenseStream:
         return [repair]
 
     def _give_up(self, until: int, answer: Repaired) -> list[Command]:
-        """Go on at id `until`, without those before it."""
+        """Continue at id `until`, and give up the missing ids before it."""
         first, self._next = self._next, until
         missing = until - first if first else None
         if answer.proven:
@@ -399,7 +400,7 @@ class DenseStream:
         return [lost]
 
     def _begin_anew(self, last: Trade, trade: Trade) -> list[Command]:
-        """What was taken for a repeat since `last`, or waits after it, is missing."""
+        """Restart with lower ids. Trades since `last` that were taken for repeats, or that wait, count as missing."""
         self.counts.gaps += 1
         lost = Lost(
             from_id="",
@@ -416,7 +417,7 @@ class DenseStream:
         return [*self._drain(), lost]
 
     def _old(self, trade: Trade, late: list[Trade], commands: list[Command]) -> None:
-        """A trade at or below the last one: known already, unless it was given up."""
+        """Handle a trade at or below the last id: it is a repeat, unless its id was given up."""
         order = trade[ORDER]
         entry = next((entry for entry in self._lost if entry[0] <= order <= entry[1]), None)
         if entry is None:

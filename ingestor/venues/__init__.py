@@ -1,6 +1,7 @@
-"""What is known of each exchange: one file a venue, whose `VENUE` describes it; `default` for all the others of ccxt.
+"""Everything known about each exchange: one file per venue, whose `VENUE` describes it; `default` covers all other
+exchanges of ccxt.
 
-A new file here is a new venue: nothing else lists them.
+Adding a file here adds a venue; nothing else lists them.
 """
 
 from ingestor.venues.described import described, venue_of

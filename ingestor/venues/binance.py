@@ -1,4 +1,4 @@
-"""Binance, spot. Candles and trades back to the listing; raw trade ids without a hole; limits by weight."""
+"""Binance, spot. Candles and trades go back to the listing, raw trade ids have no holes, and limits are by weight."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -55,7 +55,7 @@ def _aggregates_since(market: Market, start: int) -> Request:
 
 
 def _aggregates_after(market: Market, number: int) -> Request:
-    # An id excludes times.
+    # The API refuses times together with an id.
     return _aggregates(market, {"fromId": number + 1})
 
 
@@ -71,7 +71,7 @@ def _aggregate(row: Mapping[str, Any]) -> tuple[int, Aggregate]:
 
 def streamed_trade(row: Mapping[str, Any], received_at: int) -> Trade:
     number = row["t"]
-    # m: the buyer was the maker, so that the taker sold.
+    # m: the buyer was the maker, so the taker sold.
     return (
         number,
         row["T"] * MILLISECOND,
@@ -92,7 +92,7 @@ def rest_trade(row: Mapping[str, Any], received_at: int) -> Trade:
 
 class BinanceHooks(Hooks):
     def handle_message(self, client: Any, message: Any) -> None:
-        # ccxt builds a table of forty handlers for each message; a trade needs none of it.
+        # ccxt builds a table of forty handlers for each message, which trades do not need.
         if type(message) is dict and message.get("e") == "trade":
             self.sink.trade_came(message["s"], message, streamed_trade)
         else:
@@ -124,7 +124,7 @@ VENUE = VenueDescription(
                 window_ns=_HOUR_MS * MILLISECOND,
             ),
         ),
-        # It closes a connection that sends more than five messages a second.
+        # The exchange closes a connection that sends more than five messages a second.
         subscribe_pause=0.25,
     ),
     has_spot_switch=True,

@@ -1,4 +1,4 @@
-"""Bybit, spot. Candles back to the listing, newest first; only its newest 60 trades by REST."""
+"""Bybit, spot. Candles go back to the listing, newest first; REST returns only the newest 60 trades."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -70,7 +70,7 @@ VENUE = VenueDescription(
     candles=CandleSource(max_candles=_PAGE, fill=Fill.NEWEST_FIRST, ask=_candles, read=_page),
     limits=Limits(
         allowance=Allowance("calls", 600, 5),
-        # An address that asked too much is refused for ten minutes at least.
+        # An IP address that exceeded the limit is refused for at least ten minutes.
         pauses={403: 600.0},
     ),
     stream=Stream(

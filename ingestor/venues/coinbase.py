@@ -1,4 +1,4 @@
-"""Coinbase Advanced, spot. Candles without the quiet minutes; prices and sizes are text."""
+"""Coinbase Advanced, spot. Candles omit quiet minutes; prices and sizes are text."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,12 +1,12 @@
 """Every other exchange of ccxt, through its unified calls: history and snapshots, without live trades.
 
-Nothing is known of its pages, so that a page proves little: see `Fill.UNKNOWN` in `ingestor.history.paging`.
+Their paging is unknown, so a page proves little; see `Fill.UNKNOWN` in `ingestor.history.paging`.
 """
 
 from ingestor.venues.description import CandleSource, Fill, VenueDescription
 from ingestor.venues.limits import Limits
 
-#: `max_candles` where ccxt does not know the exchange's own limit.
+#: `max_candles` if ccxt does not know the exchange's own limit.
 OTHER = VenueDescription(
     name="",
     ccxt_id="",

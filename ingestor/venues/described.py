@@ -24,12 +24,12 @@ def files() -> Iterator[ModuleType]:
 
 @cache
 def described() -> Mapping[str, VenueDescription]:
-    """By name, every venue that has a file."""
+    """Every venue that has a file, by name."""
     return {module.VENUE.name: module.VENUE for module in files()}
 
 
 def venue_of(name: str) -> VenueDescription:
-    """The description of the venue `name`, also by an older name of it; one of `default` where it has no file."""
+    """The description of the venue `name`, which may be an older name; the default description if it has no file."""
     own = described().get(name)
     if own is not None:
         return own

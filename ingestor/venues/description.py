@@ -1,8 +1,8 @@
-"""The form in which an exchange's file declares what is known of it.
+"""The types with which an exchange's file declares what is known about it.
 
-A venue is a `VenueDescription`, and functions without a socket or a clock: from a question to the parameters of a raw
-call of ccxt, and from the decoded reply to columns or trades. The other rooms do the asking, paging, paying and
-repairing, and take what differs between exchanges from here.
+A venue is a `VenueDescription` and pure functions, from a query to the parameters of a raw call of ccxt, and from the
+decoded reply to columns or trades. The other rooms make the calls, page, keep to rate limits and repair; they take from
+here what differs between exchanges.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Request:
 
 
 class Fill(Enum):
-    """Which end of the window a page that cannot hold all of it begins at."""
+    """The end of the window at which a page begins if it cannot hold the whole window."""
 
     OLDEST_FIRST = "oldest first"
     NEWEST_FIRST = "newest first"
@@ -50,7 +50,7 @@ class Fill(Enum):
 
 
 class Closing(Enum):
-    """What an answer itself says of a candle that has not closed. The exchange's clock decides in any case."""
+    """How an answer itself marks a candle that has not closed. The exchange's clock decides in any case."""
 
     NOTHING = "nothing"
     FLAG = "a flag on each candle"
@@ -73,14 +73,14 @@ class Query:
         return self.period_seconds * SECOND
 
     def newest(self, bars: int) -> int:
-        """Where the newest `bars` candles begin."""
+        """The open time (ns) at which the newest `bars` candles begin."""
         return self.now - bars * self.period
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
-    """What came back, also outside the window; `unfinished` is the open time of a candle that the exchange itself
-    says has not closed (it is not among `candles`).
+    """The candles received, even those outside the window; `unfinished` is the open time of a candle that the exchange
+    marked as not closed (it is not among `candles`).
     """
 
     candles: Candles
@@ -102,12 +102,12 @@ class TradeCursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandleSource:
-    """Where candles come from, and how their pages behave.
+    """The source of a venue's candles, and how its pages behave.
 
-    `ask(query, interval)`: the raw call, with the exchange's own name of the period; without it, ccxt's unified call.
-    `read`: raises BadReply for a reply that is not a well-formed page. `is_wide`: a window may reach past one page.
-    `depth` > 0: only this many of the newest candles are kept; `older` builds those before them from trades.
-    `recent_bars` > 0: this many of the newest candles have an endpoint of their own, and a window stays on one side.
+    `ask(query, interval)`: the raw call, with the exchange's own name of the period; None uses ccxt's unified call.
+    `read` raises BadReply for a reply that is not a well-formed page. `is_wide`: a window may be longer than one page.
+    `depth` > 0: only this many of the newest candles are kept; `older` builds earlier ones from trades. `recent_bars` >
+    0: this many of the newest candles have a separate endpoint, and a window stays on one side.
     """
 
     max_candles: int
@@ -126,10 +126,10 @@ class CandleSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AggregateTrades:
-    """Aggregates that name the raw ids which they join, the oldest first.
+    """Aggregates, oldest first, that name the raw ids that they join.
 
-    `since(market, start)`: those of `window_ns` from a time (ns); `after(market, number)`: those after the aggregate of
-    this number of the exchange's; `parse`: one row, and its number.
+    `since(market, start)` requests those of `window_ns` from a time (ns); `after(market, number)` those after the
+    aggregate with this number; `parse` returns one row's aggregate and its number.
     """
 
     since: Callable[[Market, int], Request]
@@ -140,10 +140,10 @@ class AggregateTrades:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestTrades:
-    """Only the newest page of trades is to be had without a key: `path` leads to its rows in the reply, newest first.
+    """Only the newest page of trades is available without a key; `path` leads to its rows in the reply, newest first.
 
-    `joins_fills`: the socket joins the fills of an order under the id of the last of them, which REST shows one by one.
-    `aggregates`: what repairs the bars where the page does not reach.
+    `joins_fills`: the socket joins the fills of an order under the id of the last one, while REST shows them one by
+    one. `aggregates` repair the bars beyond the page's reach.
     """
 
     ask: Callable[[Market], Request]
@@ -156,7 +156,7 @@ class NewestTrades:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """`hooks` are mixed in ahead of the ccxt.pro class. `is_dense`: trade ids of a market count up by one. `repair`:
-    what REST shows of trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
+    the REST source of trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
     exchange's id. `subscribe_pause`: seconds between two subscriptions on one connection.
     """
 
@@ -172,7 +172,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """An answer that looks right and is not, and where it is documented."""
+    """An answer that looks right but is wrong, and where it is documented."""
 
     what: str
     link: str
@@ -180,7 +180,7 @@ class Lie:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was verified on bytes that the exchange itself once sent, and the test that does it."""
+    """A property that was verified on bytes recorded from the exchange, and the test that does so."""
 
     what: str
     test: str
@@ -190,9 +190,9 @@ class Proof:
 class VenueDescription:
     """`name` is the venue of a ticker, `ccxt_id` the class of ccxt that speaks to it.
 
-    `has_spot_switch`: ccxt loads derivatives too, unless an option leaves them out. `needs_currencies`: its market
-    list is incomplete without the list of currencies, a further request. `needs_raw_markets`: ccxt looks at its raw
-    market records again, which are most of a market list's memory.
+    `has_spot_switch`: ccxt loads derivatives too, unless an option excludes them. `needs_currencies`: its market list
+    is incomplete without the list of currencies, a further request. `needs_raw_markets`: ccxt reads its raw market
+    records again, which use most of a market list's memory.
     """
 
     name: str

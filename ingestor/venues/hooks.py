@@ -1,7 +1,8 @@
-"""What is put over ccxt.pro's exchanges: raw trades go to a `Sink` instead of a bounded cache, and connections report.
+"""Mixins for ccxt.pro's exchanges: raw trades go to a `Sink` instead of a bounded cache, and connections report their
+state.
 
-The futures of `watch_trades` are then never resolved, so that a pending call means a held subscription, and ends with
-an error when the connection does.
+The futures of `watch_trades` are then never resolved, so a pending call is a held subscription, and fails when its
+connection ends.
 """
 
 from contextvars import ContextVar
@@ -9,12 +10,12 @@ from typing import Any, Protocol
 
 from ingestor.venues.reading import Parse
 
-#: The ticker's key in whose task a subscription is being made.
+#: The key of the ticker for which the current task subscribes.
 SUBSCRIBING: ContextVar[str] = ContextVar("subscribing", default="")
 
 
 class Sink(Protocol):
-    """`key` is how the venue's frames name a market."""
+    """Receives trades and connection events. `key` is the name of a market in the venue's frames."""
 
     def trades_came(self, key: str, rows: list[Any], parse: Parse) -> None: ...
 
@@ -28,7 +29,7 @@ class Sink(Protocol):
 
 
 class Hooks:
-    """Goes in front of a ccxt.pro class; `sink` is set before the first subscription."""
+    """Mixed in ahead of a ccxt.pro class; `sink` is set before the first subscription."""
 
     sink: Sink
 

@@ -41,7 +41,7 @@ def _candles(query: Query, interval: str) -> Request:
 
 
 def _page(reply: Any, query: Query) -> Page:
-    """Whatever was asked, the newest candles at most; the last row is the unfinished one."""
+    """A reply has at most the newest candles, whatever was requested; its last row is the unfinished one."""
     result = _result(reply)
     candles = _LAYOUT.read(rows_of(result, _pair_in(result, query.market)))
     last = result.get("last")
@@ -55,7 +55,7 @@ def _page(reply: Any, query: Query) -> Page:
 def _trades(market: Market, since: int | None) -> Request:
     parameters = {"pair": market.market_id, "count": str(_TRADES)}
     if since is not None:
-        # In nanoseconds: ccxt's own `since` is cut to seconds.
+        # In nanoseconds, because ccxt's own `since` is truncated to seconds.
         parameters["since"] = str(max(since, 0))
     return Request(Call.TRADES, "publicGetTrades", parameters)
 
@@ -76,7 +76,7 @@ def _result(reply: Any) -> dict[str, Any]:
 
 
 def _pair_in(result: Mapping[str, Any], market: Market) -> str:
-    """The key of the rows: the pair's id, or another of its names."""
+    """The key of the rows in the reply: the pair's id, or another of its names."""
     if market.market_id in result:
         return market.market_id
     others = [key for key in result if key != "last"]

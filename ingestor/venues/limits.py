@@ -1,4 +1,4 @@
-"""How much an exchange allows, and what a call costs. Figures are those of the exchanges' documentation."""
+"""An exchange's rate limits, and the cost of each call. The figures are from the exchanges' documentation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,9 @@ class Allowance:
     window_seconds: float
 
     def shared(self, share: float, cost: float) -> tuple[float, float]:
-        """Capacity and refill per second of a token bucket that never spends over `share` of the limit in a window."""
+        """The capacity and refill per second of a token bucket that never spends more than `share` of the limit in any
+        window.
+        """
         allowed = self.limit * share
         capacity = max(allowed / 10, cost)
         return capacity, max(allowed - capacity, allowed / 2) / self.window_seconds
@@ -33,10 +35,9 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`allowance`: of all calls but those in `apart`, which are counted for themselves; without it, what ccxt's own
-    limiter would allow. `costs`: units a call, 1 where a call is not named. `used_header`: the header in which a reply
-    states how many units of `allowance` are spent. `pauses`: HTTP statuses besides 418 and 429 that mean "stop", with
-    the seconds to wait.
+    """`allowance`: the limit for all calls except those in `apart`, which have their own; None uses the limit of ccxt's
+    own limiter. `costs`: units per call, 1 by default. `used_header`: the header in which a reply states how many units
+    of `allowance` are spent. `pauses`: HTTP statuses besides 418 and 429 that mean "stop", with the seconds to wait.
     """
 
     allowance: Allowance | None = None
@@ -46,7 +47,7 @@ class Limits:
     pauses: Mapping[int, float] = field(default_factory=dict)
 
     def allowance_of(self, call: Call, exchange: Any) -> Allowance:
-        """The bucket of `call`; `exchange`: the ccxt instance whose own limit may have to do."""
+        """The limit that applies to `call`; `exchange` is the ccxt instance whose own limit is the fallback."""
         found = self.apart.get(call, self.allowance)
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""OKX, spot. The newest 1,440 bars of a period have an endpoint of their own; the socket joins fills of one order."""
+"""OKX, spot. The newest 1,440 bars of a period have a separate endpoint; the socket joins fills of one order."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ from ingestor.venues.reading import plain_trade, rows_of
 _PAGE = 300
 #: `candles` holds the newest 1440 bars, `history-candles` the older ones; stay clear of the border.
 _RECENT_BARS = 1_400
-#: From this period on a bar of the plain name opens at midnight in Hong Kong.
+#: From this period on, bars without a `utc` suffix open at midnight in Hong Kong.
 _UTC_FROM_SECONDS = 21_600
 _LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5, quote_volume=7)
 _SHORT_LAYOUT = RowLayout(time=0, open=1, high=2, low=3, close=4, volume=5)
@@ -85,7 +85,7 @@ VENUE = VenueDescription(
     ),
     limits=Limits(
         allowance=Allowance("calls", 20, 2),
-        # Each endpoint is counted for itself.
+        # Each endpoint has its own limit.
         apart={Call.CANDLES: Allowance("candles", 40, 2), Call.HISTORY_CANDLES: Allowance("history", 20, 2)},
     ),
     stream=Stream(

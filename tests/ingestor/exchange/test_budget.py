@@ -64,7 +64,7 @@ async def test_a_short_wait_is_waited_and_a_long_one_blocks_the_venue() -> None:
     await budget.take(Call.CANDLES, progress)
     assert len(blocked) == 1
     bus.answers = [3_600.0]
-    with pytest.raises(RateLimited, match="not to be asked until"):
+    with pytest.raises(RateLimited, match="no calls until"):
         await budget.take(Call.CANDLES, progress)
 
 

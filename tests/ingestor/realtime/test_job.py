@@ -424,7 +424,7 @@ async def test_a_gap_about_which_the_exchange_did_not_answer_is_requested_again(
         exchange.add_fault(Fault(kind="status", path="*rades*", status=500))
         exchange.add_fault(Fault(kind="drop", count=5))
         (gap,) = await until(lambda: marks(bus, TICKER, "gap"))
-        assert not gap.is_repaired and "did not help" in gap.reason
+        assert not gap.is_repaired and "did not answer" in gap.reason
         gone_on_at = ids(bus, TICKER)[-1]
         await until(lambda: ids(bus, TICKER)[-1] > gone_on_at)
         exchange.clear_faults()
