@@ -1,1 +1,1 @@
-"""Deliver events to people and programs: see README.md."""
+"""Delivers events to people and programs: see README.md."""

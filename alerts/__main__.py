@@ -1,4 +1,4 @@
-"""`python -m alerts`: deliver alerts until SIGTERM or Ctrl-C, once no other process does."""
+"""`python -m alerts`: deliver alerts until SIGTERM or Ctrl-C. Stands by while another process delivers."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from core.settings import Settings, load_settings
 
 
 class _Part:
-    """The alerts over their term as the role's holder; until there is one, a standby."""
+    """Delivers alerts while it holds the role; a standby until then."""
 
     def __init__(self, settings: Settings, senders: dict[str, Sender], seat: str) -> None:
         self._settings = settings
@@ -32,7 +32,7 @@ class _Part:
         self._keeper = Keeper.of(settings.bus.url, ALERTS, settings.roles.lease_seconds, seat=seat)
 
     def run(self) -> None:
-        """Until `stop`. Raises CandlewrightError, RoleLost among them."""
+        """Runs until `stop` is called. Raises CandlewrightError, including RoleLost."""
         self._keeper.on_lost = self._role_lost
         term = self._keeper.wait(self._stopping, say_standby)
         if term is None:

@@ -1,4 +1,6 @@
-"""What is to be said, to whom, and its outcome: plain values. Times are seconds since the epoch unless named."""
+"""Alerts, their deliveries and their outcomes: plain values. Times are seconds since the epoch unless the name says
+otherwise.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,9 +14,9 @@ __all__ = ["Alert", "Delivery", "Opened", "Outcome", "Silence", "Status"]
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Alert:
-    """Something that happened. `alert_id` is the same at every reading; of a trigger's event it is the event id.
+    """Something that happened. `alert_id` is the same whenever it is read; for a trigger's event it is the event id.
 
-    `title` is one line, `text` what a person reads; `row` has the columns of an event as JSON values.
+    `title` is one line, `text` is for people; `row` has the columns of an event as JSON values.
     """
 
     alert_id: str
@@ -25,26 +27,26 @@ class Alert:
     trigger_id: str = ""
     ticker: str = ""
     row: Mapping[str, Any] = field(default_factory=dict)
-    #: Destinations that the trigger names itself, in place of the routes.
+    #: Destinations that the trigger names itself, instead of the routes.
     to: tuple[str, ...] = ()
-    #: The text is the trigger's own.
+    #: Whether the text is the trigger's own.
     is_worded: bool = False
-    #: The trigger whose next event for this ticker says that this is over.
+    #: The trigger whose next event for this ticker resolves this alert.
     resolved_by: str = ""
-    #: The alert that is over now.
+    #: The id of the alert that this one resolves.
     resolves: str = ""
 
 
 class Status(StrEnum):
     DELIVERED = "delivered"
-    #: Given up after a day of tries, or without a destination.
+    #: Given up after a day of attempts, or without a destination.
     ABANDONED = "abandoned"
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Delivery:
-    """One alert on its way to one destination. `order`: the place in which it was taken; deliveries of one trigger
-    to one destination go out in this order. `attempts`: tries that are over. `replay`: how often it was sent again by
+    """One alert on its way to one destination. `order`: the position in which it was taken; deliveries of one trigger
+    to one destination go out in this order. `attempts`: finished attempts. `replay`: how often it was sent again by
     hand.
     """
 
@@ -68,12 +70,12 @@ class Delivery:
 
     @property
     def name(self) -> str:
-        """Of its outcome."""
+        """The registry name of its outcome."""
         return f"{self.key}#{self.replay}"
 
     @property
     def queue(self) -> str:
-        """What must stay in order at its destination."""
+        """The queue whose order must be kept at its destination."""
         return self.trigger_id or self.kind
 
     def after_failure(self, error: str) -> "Delivery":
@@ -84,13 +86,13 @@ class Delivery:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Delivery":
-        """Raises ValueError, TypeError."""
+        """Raises ValueError or TypeError."""
         return cls(**orjson.loads(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a delivery; `at` in seconds."""
+    """The end of a delivery; `at` in seconds since the epoch."""
 
     delivery: Delivery
     status: Status
@@ -112,8 +114,8 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """No alerts of triggers and tickers that match, until then, or until an event of `until_trigger` for such a ticker.
-    `*` matches everything.
+    """Suppresses alerts of matching triggers and tickers until a time, or until an event of `until_trigger` for such a
+    ticker. `*` matches everything.
     """
 
     silence_id: str
@@ -125,9 +127,9 @@ class Silence:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Opened:
-    """An alert that reached `destinations`, and is over with the next event of `resolved_by` for its ticker.
+    """An alert that reached `destinations`; the next event of `resolved_by` for its ticker resolves it.
 
-    `event_id`: that event. What is over is remembered, so that an event that is read twice resolves the same alert.
+    `event_id`: that event. A resolved alert is remembered, so that an event that is read twice resolves the same alert.
     """
 
     alert_id: str
@@ -147,6 +149,6 @@ class Opened:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Opened":
-        """Raises ValueError, TypeError."""
+        """Raises ValueError or TypeError."""
         fields = orjson.loads(value)
         return cls(**fields | {"destinations": tuple(fields["destinations"])})

@@ -1,4 +1,4 @@
-"""What the state of the alerts wants done."""
+"""The commands of the alerts' state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from alerts.alert import Delivery, Opened, Outcome, Silence
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Make these durable, then report `Saved`. Nothing is sent before. `over`: silences that have ended."""
+    """Make these durable, then report `Saved`; nothing is sent before that. `over`: silences that have ended."""
 
     deliveries: Sequence[Delivery]
     opened: Sequence[Opened] = ()
@@ -25,9 +25,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Publish the outcomes, forget their deliveries, remember what a failed try has `changed`, then report `Finished`.
+    """Publish the outcomes, forget their deliveries, store what a failed attempt has `changed`, then report `Finished`.
 
-    `destination`: where the message went that this ended; empty where deliveries end without one.
+    `destination`: where the finished message went; empty for deliveries that end without one.
     """
 
     outcomes: Sequence[Outcome]

@@ -1,4 +1,4 @@
-"""Deliveries to one place: a queue for each trigger, a rate, a cooldown, quiet hours. Pure."""
+"""Deliveries to one destination: a queue for each trigger, a rate, a cooldown, quiet hours. Pure."""
 
 import heapq
 from collections import Counter, OrderedDict, deque
@@ -11,20 +11,19 @@ from core.settings_alerts import DestinationSettings
 
 __all__ = ["MAX_WAITING", "Counts", "Destination"]
 
-#: Messages to one webhook that are on their way, or whose end is not durable yet: a kill repeats no more than these.
-#: A service behind Apprise gets one at a time.
+#: Messages to one webhook that are in flight, or whose end is not durable yet: a kill repeats at most these.
 MAX_IN_FLIGHT = 16
-#: Deliveries of one destination. At the bound the oldest is given up, which the table and the status show.
+#: The most deliveries waiting at one destination. Beyond it the oldest is given up, as the table and the status show.
 MAX_WAITING = 100_000
-#: Deliveries that one digest stands for.
+#: The most deliveries in one digest.
 MAX_DIGEST = 1_000
-#: Pairs of trigger and ticker whose last alert is remembered for the cooldown.
+#: The most pairs of trigger and ticker whose last alert is remembered for the cooldown.
 _MAX_COOLDOWNS = 100_000
 
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start."""
+    """Counts since the start."""
 
     delivered: int = 0
     abandoned: int = 0
@@ -34,7 +33,7 @@ class Counts:
 
 @dataclass(slots=True)
 class _Queue:
-    """`flying` of the first are on their way; `due` is when the next message may go."""
+    """The first `flying` deliveries are in flight; `due` is when the next message may go."""
 
     waiting: deque[Delivery] = field(default_factory=deque)
     flying: int = 0
@@ -42,7 +41,7 @@ class _Queue:
 
 
 class _Bucket:
-    """A token bucket of a minute's messages; 0 = no limit."""
+    """A token bucket with a minute's messages as its capacity; 0 = no limit."""
 
     def __init__(self, per_minute: float) -> None:
         self._capacity = max(1.0, per_minute)
@@ -51,12 +50,12 @@ class _Bucket:
         self._at = 0.0
 
     def wait(self, at: float) -> float:
-        """Seconds until a message may go."""
+        """Seconds until a message may be sent."""
         if not self._per_second:
             return 0.0
         self._tokens = min(self._capacity, self._tokens + max(0.0, at - self._at) * self._per_second)
         self._at = at
-        # A wait of less than a microsecond is one of rounding.
+        # A wait of less than a microsecond is a rounding error.
         missing = 1.0 - self._tokens
         return missing / self._per_second if missing > 1e-6 * self._per_second else 0.0
 
@@ -70,23 +69,23 @@ class Destination:
         self.settings = settings
         self.counts = Counts()
         self.last_error = ""
-        #: Of everything that waits or is on its way.
+        #: The keys of all deliveries that wait or are in flight.
         self.keys: set[str] = set()
         self._quiet = QuietHours.of(settings.quiet, settings.time_zone)
         self._queues: dict[str, _Queue] = {}
-        #: (due, queue), also entries that no longer hold.
+        #: (due, queue); may include outdated entries.
         self._ready: list[tuple[float, str]] = []
         self._bucket = _Bucket(settings.rate_per_minute)
         self._in_flight = 0
         self._closed_until = 0.0
-        #: The rate has held something back, so that the next message is a digest.
+        #: Whether the rate has held something back, so that the next message is a digest.
         self._is_behind = False
         self._last: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     # ---- taking
     def lets_through(self, alert: Alert, at: float) -> bool:
-        """Whether quiet hours and the cooldown allow it; an alert that passes begins a new cooldown, and one that says
-        that another is over needs none.
+        """Whether quiet hours and the cooldown allow the alert. An allowed alert starts a new cooldown; one that
+        resolves another alert ignores it.
         """
         if self._quiet is not None and self._quiet.contains(at):
             return False
@@ -110,7 +109,7 @@ class Destination:
             self._wait(delivery.queue, at)
 
     def excess(self) -> Iterable[Delivery]:
-        """Removes and returns the oldest above the bound."""
+        """Removes and returns the oldest deliveries above the limit."""
         while len(self.keys) > MAX_WAITING:
             name, queue = min(
                 (item for item in self._queues.items() if len(item[1].waiting) > item[1].flying),
@@ -125,7 +124,7 @@ class Destination:
 
     # ---- sending
     def next_message(self, at: float) -> Sequence[Delivery]:
-        """What goes out now as one message: a delivery, a digest of several, or nothing."""
+        """The deliveries that go out now as one message: one, several as a digest, or none."""
         limit = MAX_IN_FLIGHT if self.settings.is_webhook else 1
         if self._in_flight >= limit or at < self._closed_until or (first := self._first()) is None or first[0] > at:
             return ()
@@ -143,7 +142,7 @@ class Destination:
         return taken
 
     def landed(self, done: Sequence[Delivery], failed: Sequence[Delivery], at: float, *, due: float) -> None:
-        """One message is over. What is `done` goes, what has `failed` stays, changed, and waits until `due`."""
+        """A message has ended: remove the `done` deliveries; the `failed` ones stay, updated, and wait until `due`."""
         for name, count in Counter(delivery.queue for delivery in done).items():
             queue = self._queues[name]
             for _ in range(count):
@@ -164,11 +163,11 @@ class Destination:
         self._in_flight -= 1
 
     def close_until(self, at: float) -> None:
-        """The destination asked to be left alone."""
+        """The destination asked for a pause."""
         self._closed_until = max(self._closed_until, at)
 
     def due(self, at: float) -> float | None:
-        """When `next_message` is to be asked again; None: after something else has happened."""
+        """When to call `next_message` again; None: only after something else has happened."""
         limit = MAX_IN_FLIGHT if self.settings.is_webhook else 1
         if self._in_flight >= limit or (first := self._first()) is None:
             return None

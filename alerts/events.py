@@ -1,4 +1,4 @@
-"""What happens to alerts. `at` is in seconds since the epoch."""
+"""The events of the alerts' state. `at` is in seconds since the epoch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from alerts.alert import Alert, Delivery, Opened, Silence
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Deliveries that an earlier process had taken and not finished, and the alerts that may still be resolved."""
+    """Deliveries that an earlier process took and did not finish, and the alerts that may still be resolved."""
 
     deliveries: Sequence[Delivery]
     at: float
@@ -23,7 +23,7 @@ class AlertsRead:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What `Save` asked for is durable."""
+    """The data of a `Save` is durable."""
 
     deliveries: Sequence[Delivery]
     at: float
@@ -31,7 +31,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The destination has taken what one `Send` carried."""
+    """The destination has accepted the deliveries of one `Send`."""
 
     destination: str
     deliveries: Sequence[Delivery]
@@ -40,7 +40,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """`retry_after`: seconds for which the destination asked to be left alone."""
+    """`retry_after`: seconds for which the destination asked for a pause."""
 
     destination: str
     deliveries: Sequence[Delivery]
@@ -51,7 +51,7 @@ class SendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What `Finish` asked for is durable; `destinations` has one entry for each message that it ended."""
+    """The data of a `Finish` is durable; `destinations` has one entry for each message that it ended."""
 
     destinations: Sequence[str]
     at: float

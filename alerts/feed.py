@@ -1,6 +1,6 @@
-"""Alerts from topics of the bus, each record once over restarts.
+"""Alerts from topics of the bus, each record once, even over restarts.
 
-The feed holds nothing back on the bus: unread alerts must not fill it. Records that are gone before they
+The feed holds no records on the bus, because unread alerts must not fill it. Records that the bus dropped before they
 were read are counted and reported.
 """
 
@@ -68,7 +68,7 @@ class Feed:
             return True
 
     def read(self) -> list[Alert]:
-        """What has come, in the order of each partition; `save` then makes the positions durable."""
+        """The new alerts, in the order of each partition; `save` then makes the positions durable."""
         found: list[Alert] = []
         for (topic, partition), offset in self._next.items():
             found += self._read(topic, partition, offset)
@@ -102,7 +102,7 @@ class Feed:
         return found
 
     def _as_asked(self, alerts: list[Alert]) -> list[Alert]:
-        """Events to the destinations and in the words that their triggers ask for."""
+        """Sets the destinations and the text that the events' triggers ask for."""
         ids = list(dict.fromkeys(each.trigger_id for each in alerts if each.kind == "event"))
         asked: dict[str, AlertAsked] = {}
         for name, entry in zip(ids, self._bus.get(topics.TABLE_TRIGGERS, ids) if ids else (), strict=True):

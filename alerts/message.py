@@ -1,4 +1,4 @@
-"""The words of an alert: what a webhook's body holds, and what a person reads."""
+"""The text of an alert: the body of a webhook, and the message for people."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ __all__ = ["body_of", "digest_of", "worded"]
 
 log = get_logger()
 
-#: Titles that a digest quotes.
+#: The most titles that a digest quotes.
 _QUOTED = 5
 
 
@@ -38,7 +38,7 @@ def body_of(alert: Alert) -> str:
 
 
 def worded(alert: Alert, asked: AlertAsked) -> Alert:
-    """The alert as its trigger wants it. A message that these values do not fit is left to the usual words."""
+    """The alert with its trigger's own text. If the template fails for these values, the default text is used."""
     if alert.kind != "event":
         return alert
     alert = replace(alert, resolved_by=asked.resolved_by)
@@ -59,7 +59,7 @@ def worded(alert: Alert, asked: AlertAsked) -> Alert:
 
 
 def digest_of(deliveries: Sequence[Delivery]) -> tuple[str, str]:
-    """(title, text) of one message that stands for several alerts."""
+    """(title, text) of one message for several alerts."""
     counts = Counter(delivery.queue for delivery in deliveries).most_common()
     named = ", ".join(f"{name} ({count})" for name, count in counts[:_QUOTED])
     rest = f" and {len(counts) - _QUOTED} more" if len(counts) > _QUOTED else ""

@@ -1,4 +1,4 @@
-"""The supervisor's page of all parts, and the heartbeat of all of them."""
+"""The supervisor's page of all parts, and the heartbeat for the whole platform."""
 
 import asyncio
 import shutil
@@ -21,14 +21,14 @@ _SECONDS = 5.0
 
 
 class Pages:
-    """`data_dir`: of the platform that this process is a part of."""
+    """`data_dir`: that of the platform to which this process belongs."""
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
         self._session: aiohttp.ClientSession | None = None
 
     async def look(self) -> Snapshot:
-        """Without pages where no supervisor answers."""
+        """A snapshot of the parts; empty if no supervisor answers."""
         page = await self._page(self._data_dir / "run" / SUPERVISOR_PORT_FILE)
         # A process that runs alone may have no data directory yet.
         folder = next(each for each in (self._data_dir, *self._data_dir.parents) if each.exists())
@@ -36,7 +36,7 @@ class Pages:
         return Snapshot(page.get("parts", {}), disk.free, disk.total, time.time())
 
     async def beat(self, url: str) -> None:
-        """Report to a dead-man's switch elsewhere that this platform lives. A failure is only logged."""
+        """Report to an external dead-man's switch that this platform is alive. A failure is only logged."""
         try:
             async with asyncio.timeout(_SECONDS), self._open().get(url, allow_redirects=False) as answer:
                 if answer.status >= 300:

@@ -9,7 +9,7 @@ from core.settings_alerts import hours_of
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From `start` until before `end` by the clock of `zone`; over midnight where `end` is earlier."""
+    """From `start` to `end` (exclusive) by the clock of `zone`; past midnight if `end` is earlier."""
 
     start: time
     end: time

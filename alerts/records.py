@@ -1,4 +1,6 @@
-"""Records of the bus as alerts. Each raises DecodeError or ValueError for a record that is not what its topic holds."""
+"""Records of the bus as alerts. Each function raises DecodeError or ValueError for a record that does not belong on its
+topic.
+"""
 
 import base64
 import math
@@ -15,7 +17,7 @@ from protobuf import records_pb2 as rec
 __all__ = ["READERS"]
 
 _LATEST_NS = 2**63 - 1
-#: Characters of a text that a person reads.
+#: The most characters of a text for people.
 _MAX_TEXT = 2_000
 
 
@@ -94,7 +96,7 @@ def _gap(record: StoredRecord) -> list[Alert]:
     ]
 
 
-#: By kind of alert: the topic, and how its records are read.
+#: For each kind of alert: the topic, and how its records are read.
 READERS: Mapping[str, tuple[str, Callable[[StoredRecord], list[Alert]]]] = {
     "event": (topics.TRIGGER_EVENTS, _event),
     "request_failed": (topics.NOTIFICATIONS, _final),
@@ -104,7 +106,7 @@ READERS: Mapping[str, tuple[str, Callable[[StoredRecord], list[Alert]]]] = {
 
 
 def _plain(kind: str, data: bytes) -> Any:
-    """A value as JSON has it: times as ISO text, bytes as base64, a number that is not finite as text."""
+    """A JSON value: times as ISO text, bytes as base64, non-finite numbers as text."""
     field = ing.FieldValue.FromString(data)
     member = field.WhichOneof("value")
     if member is None:

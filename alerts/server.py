@@ -35,26 +35,26 @@ _LOOK_SECONDS = 1.0
 _WATCH_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
 _TRIM_SECONDS = 600.0
-#: Outcomes of one call to the bus.
+#: The most outcomes in one call to the bus.
 _BATCH = 1_000
-#: Time that a stop leaves to messages that are on their way.
+#: How long a stop waits for messages in flight.
 _STOP_SECONDS = 5.0
 
 _DELIVERED = metrics.Counter(
     "candlewright_alerts_deliveries_total",
-    "Deliveries that have ended, by destination and status.",
+    "Finished deliveries, by destination and status.",
     ["destination", "status"],
     registry=metrics.REGISTRY,
 )
 _FAILED = metrics.Counter(
     "candlewright_alerts_failed_tries_total",
-    "Attempts after which a delivery is retried or given up.",
+    "Failed attempts.",
     ["destination"],
     registry=metrics.REGISTRY,
 )
 _SECONDS = metrics.Histogram(
     "candlewright_alerts_delivery_seconds",
-    "From taking an alert to the answer of its destination.",
+    "Time from taking an alert to its destination's answer.",
     ["destination"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 60, 600, 86_400),
     registry=metrics.REGISTRY,
@@ -64,12 +64,12 @@ Result = TypeVar("Result")
 
 
 def senders_of(settings: AlertsSettings) -> dict[str, Sender]:
-    """By destination. Raises ConfigurationError."""
+    """The sender of each destination. Raises ConfigurationError."""
     return {name: sender_of(name, own) for name, own in settings.destinations.items()}
 
 
 class Alerts:
-    """Serves until `stop` is set. What a stop or a kill leaves undelivered continues with the next start."""
+    """Runs until `stop` is set. Deliveries that a stop or a kill leaves undone continue with the next start."""
 
     def __init__(self, settings: AlertsSettings, bus: Bus, senders: dict[str, Sender], *, data_dir: Path) -> None:
         self._settings = settings
@@ -79,7 +79,7 @@ class Alerts:
         self._store = AlertStore(bus)
         self._feed = Feed(bus, _kinds(settings))
         self._senders = senders
-        # One for the reader, which waits on the bus, and one for the writer, which keeps the order of its calls.
+        # One thread for the reader, which waits on the bus, and one for the writer, which keeps the order of its calls.
         self._reading = ThreadPoolExecutor(1, "alerts-reader")
         self._writing = ThreadPoolExecutor(1, "alerts-writer")
         self._unwritten: list[Finish] = []
@@ -124,7 +124,7 @@ class Alerts:
         """For the status page; may be called from any thread."""
         destinations = self._state.status()
         warnings = [
-            f"{name} does not take alerts ({each['waiting']} waiting): {each['last_error']}"
+            f"{name} does not accept alerts ({each['waiting']} waiting): {each['last_error']}"
             for name, each in destinations.items()
             if each["last_error"]
         ]
@@ -154,7 +154,7 @@ class Alerts:
             self._carry_out(Saved(new, time.time()))
 
     async def _keep(self, alerts: Sequence[Alert]) -> list[Delivery]:
-        """The deliveries that come of them, which are then durable."""
+        """Take alerts into the state; returns once their deliveries are durable."""
         saves = [each for each in self._state.handle(AlertsRead(alerts, time.time())) if isinstance(each, Save)]
         for save in saves:
             await self._until_done(self._reading, partial(self._save, save))
@@ -169,7 +169,7 @@ class Alerts:
             self._store.end_silences([each.silence_id for each in save.over])
 
     async def _watch_parts(self) -> None:
-        """For what the platform cannot report on the bus itself."""
+        """Watches for problems that the platform cannot report on the bus itself."""
         beaten_at = 0.0
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
@@ -187,7 +187,7 @@ class Alerts:
             await self._write_rest()
 
     async def _write_rest(self) -> None:
-        # A stop waits for what the writer has taken and not written yet.
+        # A stop waits for everything that the writer has taken and not yet written.
         async with self._writes:
             while self._unwritten:
                 taken, self._unwritten = self._unwritten[:_BATCH], self._unwritten[_BATCH:]
@@ -197,7 +197,7 @@ class Alerts:
             self._has_unwritten.clear()
 
     def _write_now(self, commands: Sequence[Finish]) -> None:
-        """A change that an outcome follows is not written: both are in order of time."""
+        """A change is not written if a later outcome makes it obsolete; both are in order of time."""
         outcomes = [outcome for each in commands for outcome in each.outcomes]
         over = {outcome.delivery.key for outcome in outcomes}
         changed = {each.key: each for command in commands for each in command.changed if each.key not in over}
@@ -222,7 +222,7 @@ class Alerts:
                 await self._until_done(self._writing, self._store.trim)
 
     async def _look(self) -> None:
-        """For what people ask for."""
+        """Checks for requests of operators."""
         while True:
             silences = await self._until_done(self._writing, self._store.silences)
             self._carry_out(SilencesFound(silences))
@@ -268,15 +268,15 @@ class Alerts:
         self._carry_out(Sent(destination, deliveries, now))
 
     async def _until_done(self, pool: ThreadPoolExecutor, call: Callable[[], Result]) -> Result:
-        """Nothing is lost while the bus is down: everything waits for it."""
+        """Retries until it succeeds: nothing is lost while the bus is down, because everything waits for it."""
         while True:
             try:
                 found = await asyncio.get_running_loop().run_in_executor(pool, call)
             except RoleLost:
-                # Another process delivers now; the keeper of the role ends this one.
+                # Another process delivers now; the role's keeper ends this one.
                 raise
             except BusError as error:
-                self._problem = f"the bus does not take what the alerts keep: {error}"
+                self._problem = f"the bus does not accept the state of the alerts: {error}"
                 log.warning("alerts_bus_retried", error=str(error))
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
@@ -285,5 +285,5 @@ class Alerts:
 
 
 def _kinds(settings: AlertsSettings) -> Iterable[str]:
-    """What any route asks for, and always events: a trigger may name its destinations itself."""
+    """The kinds that any route uses, and always events, because a trigger may name its own destinations."""
     return {"event", *(kind for route in settings.route for kind in (route.kind or KINDS))}

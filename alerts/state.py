@@ -23,23 +23,23 @@ __all__ = ["AlertsState"]
 GIVE_UP_SECONDS = 86_400.0
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 60.0
-#: Of a pause, in both directions.
+#: The range of random variation of a pause, in both directions.
 _JITTER = 0.1
-#: Alerts that can be resolved; beyond them the oldest stay unresolved.
+#: The most alerts that can be resolved; beyond it the oldest stay unresolved.
 _MAX_OPENED = 100_000
 
 
 class AlertsState:
-    """`jitter` gives numbers from 0 to 1."""
+    """`jitter` returns numbers from 0 to 1."""
 
     def __init__(self, settings: AlertsSettings, jitter: Callable[[], float] = random.random) -> None:
         self._routes = settings.route
         self._jitter = jitter
         self._destinations = {name: Destination(name, own) for name, own in settings.destinations.items()}
         self._silences: Sequence[Silence] = ()
-        #: Over, but perhaps still found.
+        #: Finished deliveries that may still be found in a queue.
         self._over: set[Silence] = set()
-        #: By resolver and ticker, then by trigger.
+        #: Open alerts by resolver and ticker, then by trigger.
         self._opened: dict[tuple[str, str], dict[str, Opened]] = {}
         self._order = 0
 
@@ -153,7 +153,7 @@ class AlertsState:
         return [replace(each, event_id=alert.alert_id) for each in opened if each.event_id in ("", alert.alert_id)]
 
     def _opening(self, alert: Alert, deliveries: Sequence[Delivery]) -> Opened:
-        """Also for those who still wait to hear that an earlier one is over."""
+        """Includes destinations that have yet to receive the resolution of an earlier alert."""
         names = [each.destination for each in deliveries]
         before = self._opened.get((alert.resolved_by, alert.ticker), {}).get(alert.trigger_id)
         if before is not None and not before.event_id:
@@ -249,7 +249,7 @@ class AlertsState:
 
 
 def _end_of(opened: Opened, event: Alert) -> Alert:
-    """What its destinations hear when this event resolves it."""
+    """The alert that tells its destinations that this event resolves it."""
     return replace(
         event,
         alert_id=f"resolved:{opened.alert_id}",

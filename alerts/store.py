@@ -1,4 +1,4 @@
-"""What the alerts keep on the bus: deliveries that wait, outcomes, silences, and what a person asked for."""
+"""What the alerts keep on the bus: waiting deliveries, outcomes, silences, and requests of operators."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,17 +14,17 @@ __all__ = ["AlertStore"]
 
 log = get_logger()
 
-#: An outcome is published once within this time, also where the process ends before it forgets the delivery.
+#: Within this time an outcome is published only once, even if the process ends before it forgets the delivery.
 _REMEMBER_SECONDS = 25 * 3_600.0
 _KEEP_ABANDONED_SECONDS = 7 * 86_400.0
-#: An alert can be resolved for this long.
+#: How long an alert can be resolved.
 _KEEP_OPENED_SECONDS = 30 * 86_400.0
-#: Outcomes stay on the topic for this long after they reached the table.
+#: How long outcomes stay on the topic after they reached the table.
 _KEEP_OUTCOMES_SECONDS = 3_600.0
 
 
 class AlertStore:
-    """Methods raise BusUnavailable, and are harmless when they run again."""
+    """Methods raise BusUnavailable, and may be repeated without harm."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -33,7 +33,7 @@ class AlertStore:
         self._bus.create_topic(topics.DELIVERIES, 1)
 
     def waiting(self) -> list[Delivery]:
-        """What an earlier process has left, without what it had finished."""
+        """The deliveries that an earlier process left unfinished."""
         found = [
             delivery
             for value in self._bus.items(topics.TABLE_ALERTS_WAITING).values()
@@ -61,7 +61,7 @@ class AlertStore:
             try:
                 found.append(Opened.from_bytes(value))
             except (TypeError, ValueError, KeyError) as error:
-                # What another release has written.
+                # Written by another release.
                 log.error("alert_unreadable", error=str(error))
         return found
 
@@ -100,11 +100,11 @@ class AlertStore:
         return sorted((each for each in found if each is not None), key=lambda each: each.taken_at)
 
     def send_again(self, keys: Sequence[str]) -> None:
-        """Ask the process that runs, or the next one, to send what was given up."""
+        """Ask the current or the next process to send a delivery again that was given up."""
         self._bus.put(topics.TABLE_ALERTS_AGAIN, dict.fromkeys(keys, b""))
 
     def asked_again(self, at: float) -> list[Delivery]:
-        """Deliveries to send anew, which are then kept like new ones."""
+        """Deliveries to send again, which are then stored like new ones."""
         asked = [*self._bus.items(topics.TABLE_ALERTS_AGAIN)]
         if not asked:
             return []
@@ -119,7 +119,7 @@ class AlertStore:
 
 
 def _delivery(value: bytes) -> Delivery | None:
-    """None for what another release has written."""
+    """None for a row written by another release."""
     try:
         return Delivery.from_bytes(value)
     except (TypeError, ValueError) as error:

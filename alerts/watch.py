@@ -1,4 +1,4 @@
-"""What is wrong with the platform itself: parts that are down, tickers without trades or bars, a full disk. Pure."""
+"""Detects problems of the platform itself: parts that are down, tickers without trades or bars, a full disk. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,16 +13,16 @@ DOWN_SECONDS = 30.0
 #: A ticker is stale after this time, or after several times its longest usual pause.
 STALE_SECONDS = 60.0
 _STALE_PAUSES = 3.0
-#: What is left of the longest usual pause after each further one, so that a single long one is forgotten.
+#: The longest usual pause decays by this factor with each further pause, so that a single long one is forgotten.
 _DECAY = 0.99
-#: A disk is low below either, and well again above twice as much.
+#: A disk is low below either limit, and sufficient again above twice as much.
 LOW_BYTES = 2 << 30
 LOW_SHARE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`parts`: what the supervisor's page has of each. `at` in seconds since the epoch."""
+    """`parts`: the supervisor's page of each part. `at` in seconds since the epoch."""
 
     parts: Mapping[str, Mapping[str, Any]]
     free_bytes: int
@@ -32,13 +32,13 @@ class Snapshot:
 
 @dataclass(slots=True)
 class _Pauses:
-    """Of one ticker: its age at the last look, and the longest pause that ended."""
+    """The pauses of one ticker: its age when last examined, and the longest pause that ended."""
 
     age: float = 0.0
     longest: float = 0.0
 
     def look(self, age: float) -> bool:
-        """Whether the pause is longer than is usual."""
+        """Whether the current pause is longer than usual."""
         if age < self.age:
             self.longest = max(self.age, self.longest * _DECAY)
         self.age = age
@@ -47,11 +47,11 @@ class _Pauses:
 
 @dataclass(slots=True)
 class Watch:
-    """Each trouble is one alert, however long it lasts, and another one when it is over."""
+    """Each problem is one alert, however long it lasts, and another one when it is over."""
 
     _down_since: dict[str, float] = field(default_factory=dict)
     _pauses: dict[str, _Pauses] = field(default_factory=dict)
-    #: Troubles that were reported and are not over.
+    #: Problems that were reported and are not over.
     _reported: dict[str, Alert] = field(default_factory=dict)
     is_well: bool = False
 

@@ -1,4 +1,6 @@
-"""Which addresses an alert may be sent to: those of the public internet, unless the destination allows private ones."""
+"""The addresses to which an alert may be sent: those of the public internet, unless the destination allows private
+ones.
+"""
 
 import socket
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -15,13 +17,13 @@ _NAT64 = ip_network("64:ff9b::/96")
 
 
 def is_public(address: str) -> bool:
-    """Whether a literal IP address is one of the public internet."""
+    """Whether a literal IP address belongs to the public internet."""
     try:
         found: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
     except ValueError:
         return False
     if isinstance(found, IPv6Address):
-        # Ways to write or reach an IPv4 address: mapped, 6to4, Teredo, NAT64.
+        # Addresses that embed or reach an IPv4 address: mapped, 6to4, Teredo, NAT64.
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
         if inner is None and found in _NAT64:
             inner = IPv4Address(int(found) & 0xFFFFFFFF)
@@ -31,7 +33,7 @@ def is_public(address: str) -> bool:
 
 
 def check_literal(host: str) -> None:
-    """A host that is an IP address is never resolved. Raises DeliveryFailed."""
+    """Check a host that is an IP address, which is never resolved. Raises DeliveryFailed."""
     try:
         ip_address(host)
     except ValueError:
@@ -41,7 +43,9 @@ def check_literal(host: str) -> None:
 
 
 class PublicResolver(AbstractResolver):
-    """Resolves names to public addresses alone, at the moment of connecting, so a name cannot change afterwards."""
+    """Resolves names only to public addresses, at the moment of connecting, so that a name cannot change after the
+    check.
+    """
 
     def __init__(self) -> None:
         self._inner = ThreadedResolver()

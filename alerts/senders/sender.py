@@ -1,4 +1,4 @@
-"""What a way to deliver alerts does."""
+"""The interface of a way to deliver alerts."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,7 +9,9 @@ __all__ = ["DeliveryFailed", "Sender"]
 
 
 class DeliveryFailed(Exception):
-    """The destination has not taken it. The text holds no part of the address; `retry_after` is in seconds."""
+    """The destination has not accepted the message. The text contains no part of the address; `retry_after` is in
+    seconds.
+    """
 
     def __init__(self, text: str, retry_after: float | None = None) -> None:
         super().__init__(text)
@@ -18,7 +20,7 @@ class DeliveryFailed(Exception):
 
 class Sender(Protocol):
     async def send(self, deliveries: Sequence[Delivery]) -> None:
-        """Hand over one message, a digest where it stands for several. Raises DeliveryFailed."""
+        """Send one message, a digest if it stands for several alerts. Raises DeliveryFailed."""
         ...
 
     async def close(self) -> None: ...

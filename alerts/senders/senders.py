@@ -1,4 +1,4 @@
-"""Which way of delivery a destination has."""
+"""Chooses the sender of a destination."""
 
 from alerts.senders.sender import Sender
 from alerts.senders.service import ServiceSender
@@ -9,5 +9,5 @@ __all__ = ["sender_of"]
 
 
 def sender_of(name: str, settings: DestinationSettings) -> Sender:
-    """Raises ConfigurationError for an address that nothing can send to."""
+    """Raises ConfigurationError for an address that no sender supports."""
     return WebhookSender(settings) if settings.is_webhook else ServiceSender(name, settings)

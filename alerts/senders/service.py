@@ -1,4 +1,4 @@
-"""Telegram, Slack, e-mail and the other services that Apprise knows."""
+"""Telegram, Slack, e-mail and the other services that Apprise supports."""
 
 import asyncio
 import logging
@@ -18,15 +18,15 @@ _SECONDS = 30.0
 
 
 class ServiceSender:
-    """Raises ConfigurationError for an address that Apprise does not know."""
+    """Raises ConfigurationError for an address that Apprise does not support."""
 
     def __init__(self, name: str, settings: DestinationSettings) -> None:
-        # It logs addresses, and with them secrets.
+        # Apprise logs addresses, and with them secrets.
         logging.getLogger("apprise").disabled = True
         self._settings = settings
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            # Half a second and 30 MB that a platform with webhooks alone does without.
+            # Imported here, because it costs half a second and 30 MB that a platform with only webhooks does not need.
             import apprise
 
             self._apprise = apprise.Apprise()
@@ -46,10 +46,10 @@ class ServiceSender:
                 )
         except TimeoutError as error:
             raise DeliveryFailed(f"no answer within {_SECONDS:.0f} s") from error
-        except Exception as error:  # Its services raise what their libraries do.
+        except Exception as error:  # Apprise's services raise whatever their libraries raise.
             raise DeliveryFailed(f"the service failed: {type(error).__name__}") from error
         if not is_taken:
-            raise DeliveryFailed("the service did not take it")
+            raise DeliveryFailed("the service did not accept it")
 
     async def _check_hosts(self) -> None:
         resolver = PublicResolver()

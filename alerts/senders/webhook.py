@@ -1,4 +1,4 @@
-"""Webhooks as the Standard Webhooks specification has them: one POST an alert, signed.
+"""Webhooks according to the Standard Webhooks specification: one signed POST per alert.
 
 Source: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
@@ -25,7 +25,7 @@ _SECONDS = 10.0
 
 
 class WebhookSender:
-    """Redirects are not followed: the signature is meant for the address in the settings."""
+    """Redirects are not followed, because the signature is meant for the address in the settings."""
 
     def __init__(self, settings: DestinationSettings) -> None:
         self._url = settings.url.get_secret_value()
@@ -58,7 +58,7 @@ class WebhookSender:
                 str(refused) if isinstance(refused, DeliveryFailed) else f"cannot connect: {_reason(error)}"
             ) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # The text of the library may quote the address, and with it a token.
+            # The library's text may quote the address, and with it a token.
             raise DeliveryFailed(f"the connection failed: {type(error).__name__}") from error
         if not 200 <= status < 300:
             redirected = " (redirects are not followed)" if 300 <= status < 400 else ""
@@ -100,7 +100,7 @@ def _reason(error: aiohttp.ClientConnectorError) -> str:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """A Retry-After header, in seconds or as a date; None without a usable one."""
+    """A Retry-After header, in seconds or as a date; None if it is unusable."""
     if retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10:
         return float(retry_after)
     try:

@@ -132,7 +132,7 @@ async def test_a_wrong_certificate_is_refused(monkeypatch: pytest.MonkeyPatch, t
     async with receiver.serve(self_signed(tmp_path)), serving(bus, to(receiver)) as alerts:
         bus.publish(topics.TRIGGER_EVENTS, [event(1)])
         await until(lambda: "certificate" in str(alerts.status().warnings), "it is refused")
-        assert alerts.status().warnings[0].startswith("hook does not take alerts (1 waiting)")
+        assert alerts.status().warnings[0].startswith("hook does not accept alerts (1 waiting)")
     assert not receiver.requests
     assert len(bus.items(topics.TABLE_ALERTS_WAITING)) == 1
 
