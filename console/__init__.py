@@ -1,1 +1,1 @@
-"""Serve the HTTP API and the console: see README.md."""
+"""Serves the HTTP API and the console: see README.md."""

@@ -1,4 +1,4 @@
-"""Who may ask what: hosts, origins, tokens, and how often. Pure: time and tokens come in as arguments."""
+"""Access control: hosts, origins, tokens and rates. Pure: time and tokens are arguments."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,31 +13,31 @@ from core.settings_console import ConsoleSettings
 __all__ = ["Asked", "Gate", "Rates", "Who"]
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-#: Clients whose rate is remembered; the one that was longest silent is forgotten first.
+#: The most clients whose rate is remembered; the one idle for longest is forgotten first.
 _KNOWN_CLIENTS = 10_000
-#: Calls at once, as seconds of the rate.
+#: The size of a burst, in seconds of the rate.
 _BURST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a call shows of itself. Empty where a header is absent. A browser sends the token of its session by itself,
-    whichever page made it call.
+    """The parts of a call that access control uses; empty for a missing header. A browser sends its session's token
+    automatically, whichever page made the call.
     """
 
     host: str
     origin: str
     token: str
     peer: str
-    #: The token is of the cookie.
+    #: Whether the token comes from the cookie.
     is_session: bool = False
-    #: It may change something, or stays open.
+    #: Whether the call may change something, or stays open.
     is_change: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """`name`: of the token; for a call without one, the address that it came from."""
+    """The caller. `name`: of the token; for a call without a token, its network address."""
 
     name: str
     role: Role
@@ -49,17 +49,17 @@ class Who:
 
 
 class Gate:
-    """`find`: whose a token is."""
+    """`find`: returns the holder of a token."""
 
     def __init__(self, settings: ConsoleSettings, find: Callable[[str], Holder | None]) -> None:
         self._settings = settings
         self._find = find
 
     def check_place(self, asked: Asked) -> None:
-        """Raises Problem for a name that is not this server's, and for pages of other sites.
+        """Raises Problem for a host name that is not this server's, and for pages of other sites.
 
-        A page elsewhere can make a browser call any address, and by a name of its own that it points at this machine
-        (DNS rebinding) read the answers too.
+        A page of another site can make a browser call any address. With DNS rebinding (a name of its own that resolves
+        to this machine) it could also read the answers.
         """
         name = _name_of(asked.host)
         if not self._is_own(name):
@@ -78,12 +78,12 @@ class Gate:
             )
 
     def identify(self, asked: Asked) -> Who:
-        """Raises Problem unless the call has a token, or needs none."""
+        """Raises Problem unless the call has a token or needs none."""
         if asked.token:
             holder = self._find(asked.token)
             if holder is not None:
                 return Who(holder.name, holder.role, has_token=True)
-            # A browser sends cookies to every port of a host: this one may be another platform's.
+            # A browser sends cookies to every port of a host, so this one may belong to another platform.
             if not (asked.is_session and self._settings.is_open):
                 raise _unauthorised("this token is not known, or was removed")
         if not self._settings.is_open:
@@ -95,7 +95,7 @@ class Gate:
             return True
         if self._settings.is_open:
             return False
-        # An address cannot be rebound, and which addresses this machine has is not known here.
+        # A literal address cannot be rebound, and this machine's addresses are not known here.
         return _is_address(name) or name == _name_of(self._settings.bind)
 
     def _is_own_origin(self, asked: Asked) -> bool:
@@ -106,16 +106,16 @@ class Gate:
 
 
 class Rates:
-    """A bucket for each client: `per_second` calls, and ten seconds' worth at once."""
+    """A token bucket for each client: `per_second` calls, and a burst of ten seconds' worth."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
         self._most = per_second * _BURST_SECONDS
-        #: What is left of each, and when that was.
+        #: The remaining calls of each client, and when they were counted.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_seconds(self, client: str, now: float) -> float:
-        """0 = the call is counted and may be served; else how long until one may."""
+        """0 = the call is counted and may be served; otherwise the seconds until one may be."""
         left, at = self._left.pop(client, (self._most, now))
         left = min(self._most, left + (now - at) * self._per_second)
         self._left[client] = (left - 1 if left >= 1 else left, now)
@@ -129,7 +129,7 @@ def _unauthorised(text: str) -> Problem:
 
 
 def _name_of(host: str) -> str:
-    """Without the port, in lower case."""
+    """The host name without the port, in lower case."""
     text = host.strip().lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

@@ -1,4 +1,4 @@
-"""The ASGI application: what guards every call, the API, and the console's files."""
+"""The ASGI application: the checks around every call, the API, and the console's files."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -66,7 +66,7 @@ _DOCUMENT = orjson.dumps(document(OPERATIONS))
 
 
 def application(services: Services) -> ASGIApp:
-    """Raises nothing: what a call does wrong is answered, what fails here is logged and answered with 500."""
+    """Raises nothing: a client's mistake gets an answer; a failure here is logged and answered with 500."""
     settings = services.settings.console
     paths = dict.fromkeys(each.path for each in OPERATIONS)
     api = Starlette(
@@ -85,7 +85,7 @@ def application(services: Services) -> ASGIApp:
     api.router.redirect_slashes = False
     gate = Gate(settings, services.tokens.holder_of)
     public = frozenset(PREFIX + each.path for each in OPERATIONS if each.is_public)
-    # What is live is small, and waits for no compressor.
+    # Live messages are small, and must not wait for a compressor.
     remove_compress_type("text/event-stream")
     web = _problems_of(Web(services.tables.warm))
     places = CompressMiddleware(_Places(api, web), minimum_size=_WORTH_BYTES, brotli=False)
@@ -150,7 +150,9 @@ def _problems_of(app: ASGIApp) -> ASGIApp:
 
 # ---- around every call
 class _Places:
-    """The API by its prefix, where names in a path may hold an encoded slash; everything else is the console's."""
+    """Routes calls under the API's prefix, where names in a path may contain an encoded slash; all others go to the
+    console.
+    """
 
     def __init__(self, api: ASGIApp, web: ASGIApp) -> None:
         self._api = api

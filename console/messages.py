@@ -16,8 +16,8 @@ __all__ = ["bar_json", "event_json", "final_json", "message_json", "snapshot_jso
 
 
 def message_json(message: Message, skipped: int = 0) -> tuple[str, dict[str, Any]] | None:
-    """The kind of a topic's message and its content, without the first `skipped` numbers; None for what has no place
-    on a topic.
+    """The kind and the content of a topic's message, without its first `skipped` numbers; None for a message that does
+    not belong on a topic.
     """
     if isinstance(message, cw.TickBatch):
         return "ticks", _ticks_json(message, skipped)

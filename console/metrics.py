@@ -1,4 +1,4 @@
-"""Counters of the part."""
+"""Metrics of the part."""
 
 from core import metrics
 
@@ -10,7 +10,7 @@ FAILED = metrics.Counter(
 )
 SECONDS = metrics.Histogram(
     "candlewright_console_call_seconds",
-    "From a checked call to its answer's first byte.",
+    "Time from a checked call to the first byte of its answer.",
     ["call"],
     buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30),
     registry=metrics.REGISTRY,
@@ -18,6 +18,6 @@ SECONDS = metrics.Histogram(
 STREAMS = metrics.Gauge("candlewright_console_streams", "Live connections.", registry=metrics.REGISTRY)
 SLOW = metrics.Counter(
     "candlewright_console_slow_readers_total",
-    "Live connections ended since they were too slow.",
+    "Live connections ended because they were too slow.",
     registry=metrics.REGISTRY,
 )

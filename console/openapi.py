@@ -1,4 +1,4 @@
-"""The document of the API, OpenAPI 3.1, made of the operations that are served."""
+"""The OpenAPI 3.1 document of the API, generated from the operations that are served."""
 
 import re
 from collections.abc import Sequence
@@ -15,21 +15,21 @@ from console.problems import MEDIA_TYPE
 __all__ = ["COOKIE", "PREFIX", "document"]
 
 PREFIX = "/api/v1"
-#: Of a browser's session: its token.
+#: The token of a browser's session.
 COOKIE = "candlewright_session"
 _REF = "#/components/schemas/{model}"
 _PARAMETER = re.compile(r"{(\w+)}")
 
 
 class ProblemBody(BaseModel):
-    """What is wrong, as RFC 9457 writes it."""
+    """An error, as defined in RFC 9457."""
 
     model_config = ConfigDict(extra="allow", title="Problem")
 
     type: str
     title: str
     status: int
-    detail: str = Field(description="A sentence for a person.")
+    detail: str = Field(description="A sentence for people.")
 
 
 def document(operations: Sequence[Operation]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for each in operations:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _operation(each, schemas, components)
-    # Parameters are written out where they are used.
+    # Parameters are inlined where they are used.
     for each in operations:
         if each.query is not None:
             components.pop(each.query.__name__, None)

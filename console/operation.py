@@ -1,4 +1,4 @@
-"""One call of the API: its declaration is what is served, what is checked, and what the document says."""
+"""One call of the API. Its declaration determines what is served, what is checked, and what the document says."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,14 +28,16 @@ class Query(BaseModel):
 
 
 class Body(BaseModel):
-    """What a call sends."""
+    """The body of a call."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`model`: of the JSON; `media`: other forms of the same; `events`: of a stream, the JSON of each kind of event."""
+    """`model`: of the JSON; `media`: other formats of the same content; `events`: for a stream, the JSON of each kind
+    of event.
+    """
 
     description: str
     model: type[BaseModel] | None = None
@@ -46,7 +48,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, checked. `query` and `body` are instances of the operation's models."""
+    """A checked call. `query` and `body` are instances of the operation's models."""
 
     request: Request
     services: "Services"
@@ -61,8 +63,8 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Operation:
-    """`path` is below `/api/v1`; `answers` are those that are not problems, by status, `problems` the further ones that
-    it may end with; `role`: who may.
+    """`path` is below `/api/v1`; `answers`: the successful ones by status; `problems`: further errors that it may end
+    with; `role`: who may call it.
     """
 
     method: str
@@ -96,7 +98,7 @@ def checked_query(model: type[Query] | None, connection: HTTPConnection) -> Quer
         if found is not None and get_origin(found.annotation) in (tuple, list):
             values[name] = tuple(several)
         elif len(several) > 1:
-            raise _wrong(f"{name}: given {len(several)} times, once is allowed")
+            raise _wrong(f"{name}: given {len(several)} times, allowed once")
         else:
             values[name] = several[0]
     try:
@@ -106,7 +108,7 @@ def checked_query(model: type[Query] | None, connection: HTTPConnection) -> Quer
 
 
 async def checked_body(model: type[Body] | None, request: Request, most_bytes: int) -> Body | None:
-    """Raises Problem for what is too long, not JSON, or does not fit."""
+    """Raises Problem for a body that is too long, not JSON, or does not fit."""
     text = await _read(request, most_bytes)
     if model is None:
         if text:
@@ -144,7 +146,7 @@ def _invalid(error: ValidationError) -> Problem:
 
 def _sentence(error: Any) -> str:
     if error["type"] == "extra_forbidden":
-        return "no such name here"
+        return "unknown name"
     if error["type"] == "missing":
         return "is missing"
     message = str(error["msg"]).removeprefix("Value error, ")

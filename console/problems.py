@@ -1,4 +1,4 @@
-"""Errors as `application/problem+json` (RFC 9457), with the sentences that every other client gets."""
+"""Errors as `application/problem+json` (RFC 9457), with the same sentences as for every other client."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -32,7 +32,7 @@ __all__ = ["MEDIA_TYPE", "Problem", "problem_of", "response_of"]
 
 MEDIA_TYPE = "application/problem+json"
 _RETRY_SECONDS = 1
-#: The most specific class of an error decides.
+#: The entry of the most specific class of an error applies.
 _STATUS: Mapping[type[CandlewrightError], tuple[int, str]] = {
     InvalidRequest: (400, "invalid_request"),
     TriggerRejected: (400, "invalid_sql"),
@@ -49,7 +49,7 @@ _STATUS: Mapping[type[CandlewrightError], tuple[int, str]] = {
     NotAuthorised: (403, "not_allowed"),
     ConfigurationError: (503, "configuration"),
 }
-#: What the platform says on the wire.
+#: The platform's statuses on the wire.
 _REFUSALS = {
     "NOT_KEPT": 410,
     "INVALID": 400,
@@ -81,7 +81,7 @@ class Problem(Exception):
 
 
 def problem_of(error: CandlewrightError) -> Problem:
-    """An error of the platform or its client as the answer to the one who caused it."""
+    """An error of the platform or its client as the answer to the caller."""
     kind = next((each for each in type(error).__mro__ if each in _STATUS), None)
     if kind is None:
         return Problem(409, "refused", str(error))

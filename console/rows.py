@@ -1,4 +1,4 @@
-"""Rows of tables as JSON, CSV or an Arrow stream, part by part."""
+"""Encodes rows of tables as JSON, CSV or an Arrow stream, part by part."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -28,13 +28,13 @@ MEDIA = {
     Form.csv: "text/csv; charset=utf-8",
     Form.arrow: "application/vnd.apache.arrow.stream",
 }
-#: As the document names them.
+#: Formats as the document names them.
 CHUNKED = ("text/csv", "application/vnd.apache.arrow.stream")
 _FORMAT = "%Y-%m-%dT%H:%M:%S%.9fZ"
 
 
 def encoded(parts: Iterator[pa.Table], form: Form, more: Callable[[], Mapping[str, Any]] = dict) -> Iterator[bytes]:
-    """At least one part is needed. `more`: members of the JSON object besides its rows, asked for after the last."""
+    """Needs at least one part. `more`: returns further members of the JSON object, called after the last row."""
     match form:
         case Form.json:
             return _json(parts, more)
@@ -70,7 +70,7 @@ def _json(parts: Iterator[pa.Table], more: Callable[[], Mapping[str, Any]]) -> I
 
 
 def _objects(part: pa.Table) -> bytes:
-    """Objects with commas between them."""
+    """Objects separated by commas."""
     frame = _frame(part)
     if any(kind.is_nested() or kind.is_temporal() or kind.is_decimal() for kind in frame.dtypes):
         return orjson.dumps(frame.to_dicts(), default=_default, option=orjson.OPT_PASSTHROUGH_DATETIME)[1:-1]
@@ -91,7 +91,7 @@ def _csv(parts: Iterator[pa.Table]) -> Iterator[bytes]:
 
 
 class _Sink:
-    """What the writer has emitted since it was last asked."""
+    """Collects the writer's output until it is taken."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -103,7 +103,7 @@ class _Sink:
         return len(part)
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Does nothing: nothing is buffered."""
 
     def taken(self) -> bytes:
         taken, self._parts = b"".join(self._parts), []

@@ -1,4 +1,4 @@
-"""The process: one listening socket, uvicorn in front of the application."""
+"""The process: one listening socket, with uvicorn in front of the application."""
 
 import contextlib
 import socket
@@ -19,13 +19,13 @@ log = get_logger()
 
 _BACKLOG = 2_048
 _KEEP_ALIVE_SECONDS = 30
-#: Time that a stop leaves to running calls.
+#: How long a stop waits for running calls.
 _STOP_SECONDS = 3
 _MAX_FRAME_BYTES = 64 << 10
 
 
 class Console:
-    """Binds at once; raises ConfigurationError when that fails."""
+    """Binds when created; raises ConfigurationError if that fails."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -42,18 +42,18 @@ class Console:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=_STOP_SECONDS,
             ws_max_size=_MAX_FRAME_BYTES,
-            # A client's address is not what it says of itself.
+            # Do not trust what a client says about its own address.
             proxy_headers=False,
         )
         self._server = _Server(config)
 
     @property
     def port(self) -> int:
-        """Where it listens, if any free port was wanted, too."""
+        """The port in use, also if the settings ask for any free port."""
         return int(self._socket.getsockname()[1])
 
     async def serve(self) -> None:
-        """Until `stop`."""
+        """Runs until `stop` is called."""
         log.info("console_serves", bind=self._settings.console.bind)
         try:
             await self._server.serve(sockets=[self._socket])
@@ -61,7 +61,7 @@ class Console:
             await self._services.close()
 
     def stop(self) -> None:
-        # A reader whose stream ends comes back at once: not to a server that stops.
+        # A reader whose stream ends reconnects immediately, and must not reach a server that is stopping.
         for server in getattr(self._server, "servers", ()):
             server.close()
         self._services.hub.close()
@@ -83,7 +83,7 @@ class Console:
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """The process has its own."""
+        """The process has its own signal handlers."""
         yield
 
 

@@ -1,4 +1,4 @@
-"""What handlers need of the world: the platform's client, the tables, the supervisor's page."""
+"""What handlers need from outside: the platform's client, the tables, the supervisor's page."""
 
 import asyncio
 import json
@@ -19,12 +19,12 @@ from core.settings import Settings
 __all__ = ["Services"]
 
 _PAGE_SECONDS = 5.0
-#: The platform compares requests with their client's name: it stays the same over restarts.
+#: The platform compares requests by their client's name, so it stays the same over restarts.
 _NAME = "console"
 
 
 class Services:
-    """Made once in a process; the client is opened by the first call that needs it."""
+    """Made once per process; the client is opened by the first call that needs it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -36,7 +36,7 @@ class Services:
         self._markets: dict[str, tuple[float, Sequence[Market]]] = {}
 
     async def client(self) -> AsyncClient:
-        """One for all calls: it runs any number at once, and finds the relay again by itself."""
+        """One client for all calls: it runs any number at once, and reconnects to the relay by itself."""
         if self._client is None:
             settings = self.settings
             key = KeyFolder(settings.data_dir).own(_NAME, Role.client) if settings.security.curve else None
@@ -44,7 +44,7 @@ class Services:
         return await self._client
 
     async def markets(self, venue: str, fresh_seconds: float) -> Sequence[Market]:
-        """Those of a venue, as they were at most this long ago. Raises InvalidRequest for an unknown venue."""
+        """The markets of a venue, at most this old. Raises InvalidRequest for an unknown venue."""
         at, found = self._markets.get(venue, (-math.inf, ()))
         if time.monotonic() - at > fresh_seconds:
             found = tuple(await (await self.client()).markets(venue))
@@ -52,7 +52,7 @@ class Services:
         return found
 
     async def supervisor(self) -> Mapping[str, Any] | None:
-        """The status page of all parts; None where no supervisor runs here, as in containers."""
+        """The status page of all parts; None if no supervisor runs here, as in containers."""
         return await asyncio.to_thread(self._read_page)
 
     def _read_page(self) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The tables for calls, and how their rows become an answer."""
+"""Access to the tables for calls, and the conversion of their rows to answers."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -36,25 +36,25 @@ class Tables:
         self._is_warm = False
 
     def warm(self) -> None:
-        """Loads in a thread what the first call would load: for a page that is about to ask for rows."""
+        """Load in a thread what the first call would load, for a page that is about to request rows."""
         if not self._is_warm:
             self._is_warm = True
-            # What fails here fails in a call, which answers why.
+            # An error here also occurs in a call, which reports it.
             start_thread("warm-tables", self._load, on_failure=lambda _: None)
 
     async def read(self, work: Callable[["Tables"], T]) -> T:
-        """`work` in a thread. Raises RowsUnavailable where the tables cannot be read."""
+        """Run `work` in a thread. Raises RowsUnavailable if the tables cannot be read."""
         return await run_in_threadpool(self._guarded, work)
 
     def open(self, name: str) -> "Table | None":
-        """For `work`. None before there is such a table."""
+        """For use in `work`. None if the table does not exist yet."""
         from iceberg.views import open_table
 
         return open_table(self._settings, self.definition(name), self.catalog)
 
     @property
     def catalog(self) -> "Catalog":
-        """For `work`."""
+        """For use in `work`."""
         from iceberg.catalog import open_catalog
 
         if self._catalog is None:
@@ -80,7 +80,7 @@ class Tables:
         except CandlewrightError:
             raise
         except (OSError, pa.ArrowException) as error:
-            # A file that was compacted away while it was read, or an object store that does not answer.
+            # For example, a file was compacted away while it was read, or an object store does not answer.
             raise RowsUnavailable(f"the tables cannot be read: {error}") from error
 
 
@@ -92,13 +92,14 @@ async def row_answer(
     version: str,
     more: Callable[[], Mapping[str, Any]] = dict,
 ) -> Response:
-    """Streamed once it has more than one part. `version`: the same for the same rows."""
+    """Streamed if it has more than one part. `version`: the same for the same rows."""
     etag = f'"{hashlib.sha256(f"{version} {form} {request.url.query}".encode()).hexdigest()[:24]}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization, Cookie"}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     pieces = encoded(parts, form, more)
-    # What fails at once is a problem; what fails later cuts the connection, never the rows.
+    # An error before the first part is a problem; a later one cuts the connection, and never truncates the rows
+    # silently.
     begun = await run_in_threadpool(lambda: [piece for _, piece in zip(range(3), pieces, strict=False)])
     if len(begun) < 3:
         return Response(b"".join(begun), headers=headers, media_type=MEDIA[form])

@@ -1,4 +1,4 @@
-"""Times as JSON has them: ISO 8601 in UTC with nine digits of the second and `Z`."""
+"""Times in JSON: ISO 8601 in UTC with nine digits of the second and `Z`."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -19,7 +19,7 @@ def iso(nanoseconds: int) -> str:
 
 
 def iso_of(moment: datetime) -> str:
-    """Of a time from a table, which has microseconds."""
+    """The ISO text of a time from a table, which has microseconds."""
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S}.{moment.microsecond:06d}000Z"
 
 
@@ -30,7 +30,7 @@ def _parsed(text: str) -> int:
         raise ValueError(str(error)) from error
 
 
-#: What a caller may write: it becomes nanoseconds.
+#: A time in a request, which is converted to nanoseconds.
 Moment = Annotated[
     str,
     AfterValidator(_parsed),
@@ -44,7 +44,7 @@ Moment = Annotated[
         }
     ),
 ]
-#: What an answer has.
+#: A time in an answer.
 Instant = Annotated[
     str,
     Field(

@@ -1,4 +1,4 @@
-"""What happened after a trigger would have fired: pure."""
+"""Computes what happened after a trigger would have fired. Pure."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -7,7 +7,7 @@ import numpy as np
 
 __all__ = ["HORIZONS", "after"]
 
-#: How many bars later the price is checked.
+#: After how many bars the price is checked.
 HORIZONS = (5, 15, 60)
 _SECOND = 1_000_000_000
 
@@ -23,7 +23,7 @@ class Candle(Protocol):
 
 
 def after(candles: Sequence[Candle], fired: Sequence[int]) -> list[dict[str, Any]]:
-    """Of each horizon, how much the close had changed since the bar in which the trigger fired (times in ns)."""
+    """For each horizon, how much the close had changed since the bar in which the trigger fired (times in ns)."""
     times = np.array([candle.open_time for candle in candles])
     closes = np.array([candle.close for candle in candles])
     # The last bar that opened at or before the event.

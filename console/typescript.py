@@ -1,4 +1,4 @@
-"""The types of the TypeScript client, made of the API's document.
+"""Generates the types of the TypeScript client from the API's document.
 
 python -m console.typescript > clients/typescript/src/api.ts
 """
@@ -14,7 +14,7 @@ __all__ = ["types"]
 _HEAD = "// Made of the API's document by `python -m console.typescript`; a test compares them. Do not edit.\n"
 _JSON, _STREAM = "application/json", "text/event-stream"
 _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
-#: Written out as a parameter of the client.
+#: Already a parameter of the client.
 _FORMAT = "format"
 
 
@@ -60,7 +60,7 @@ def _block(head: str, lines: Iterable[str], end: str = "}") -> Iterator[str]:
 
 
 def _answer(call: Mapping[str, Any]) -> str | None:
-    """The type of what a call that succeeds answers as JSON."""
+    """The type of the JSON in a successful answer."""
     answers = [answer for status, answer in call["responses"].items() if status.startswith("2")]
     found = {
         _type(answer["content"][_JSON]["schema"]) if "content" in answer else "void"

@@ -1,4 +1,6 @@
-"""The console's files: the bundle in `console/web/dist`, and its one page for every address of the application."""
+"""Serves the console's files: the bundle in `console/web/dist`, and its single page for every address of the
+application.
+"""
 
 import mimetypes
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from starlette.types import Scope
 __all__ = ["SECURITY_HEADERS", "Web"]
 
 DIST = Path(__file__).parent / "web" / "dist"
-#: The script and the styles of the page come from here alone, and no other site may show it in a frame.
+#: The page loads scripts and styles only from here, and no other site may show it in a frame.
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; form-action 'self';"
@@ -25,7 +27,7 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-#: The smallest first.
+#: Compressed forms, the smallest first.
 _PACKED = {"br": ".br", "gzip": ".gz"}
 _NOT_BUILT = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>candlewright</title></head>
@@ -37,12 +39,12 @@ see <a href="/api/v1/openapi.json">/api/v1/openapi.json</a>.</p>
 
 
 class Web(StaticFiles):
-    """Files whose names hold their hash never change; the page is requested each time."""
+    """Files with a hash in their name never change; the page itself is requested every time."""
 
     def __init__(self, on_page: Callable[[], object] = lambda: None) -> None:
         """`on_page`: called for each page that is served."""
         super().__init__(directory=DIST, check_dir=False)
-        # Else a folder that is not built yet were a failure.
+        # Otherwise a folder that is not built yet would be an error.
         self.config_checked = True
         self._index = DIST / "index.html"
         self._on_page = on_page

@@ -1,4 +1,4 @@
-"""One topic for all its readers: one subscription, each message made into text once."""
+"""One topic for all its readers: one subscription, and each message is encoded only once."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ class Channel:
         self._is_drained_soon = False
 
     async def open(self) -> None:
-        """Subscribed once this returns, and where the topic is, is known. Raises what the client raises."""
+        """Returns once subscribed, with the topic's position known. Raises what the client raises."""
         async with self._opening:
             if self._ticket is not None:
                 return
@@ -51,7 +51,7 @@ class Channel:
             self._ticket = None
 
     def _drain_soon(self) -> None:
-        """Not at once: the client is in the middle of its own turn."""
+        """Not immediately, because the client is still running its own callback."""
         if not self._is_drained_soon:
             self._is_drained_soon = True
             asyncio.get_running_loop().call_soon(self._drain)
@@ -75,7 +75,7 @@ class Channel:
 
 
 def entry_of(topic: str, found: Whole | Interruption) -> Entry | None:
-    """None for a message that has no place on a topic."""
+    """None for a message that does not belong on a topic."""
     if isinstance(found, Whole):
         try:
             made = message_json(found.message, found.skipped)
@@ -102,7 +102,7 @@ def text_of(topic: str, content: Mapping[str, object]) -> bytes:
 
 
 def final_name(entry: Entry) -> tuple[str, int] | None:
-    """What distinguishes a final from others, and its time."""
+    """A name that distinguishes a final from others, and its time."""
     message = entry.message
     if isinstance(message, HistoryReadyNotification):
         return message.request_id, message.completed_at

@@ -1,4 +1,4 @@
-"""Where a stream over several topics is: opaque text, of which a new connection makes the same stream go on."""
+"""The position of a stream over several topics, as opaque text with which a new connection continues the stream."""
 
 import base64
 import binascii
@@ -13,13 +13,13 @@ from candlewright.wire.errors import InvalidRequest
 __all__ = ["Cursor", "Delivered"]
 
 _VERSION = 1
-#: Finals may be published a little out of the order of their times; within this they are remembered one by one.
+#: Finals may be published slightly out of order; within this time they are remembered individually.
 _WINDOW_NS = 600 * 1_000_000_000
 _MAX_REMEMBERED = 2_000
 
 
 class Delivered:
-    """Which finals of a topic without numbers a reader has had: up to a time, and those near it by name."""
+    """The finals of an unnumbered topic that a reader has had: up to a time, and those near it by name."""
 
     def __init__(self, newest_ns: int = 0, names: Sequence[str] = ()) -> None:
         self.newest_ns = newest_ns
@@ -42,7 +42,7 @@ def short(name: str) -> str:
 
 @dataclass(slots=True)
 class Cursor:
-    """`numbers`: the next one of each topic that has them; `finals`: of the others."""
+    """`numbers`: the next number of each numbered topic; `finals`: for the other topics."""
 
     numbers: dict[str, int] = field(default_factory=dict)
     finals: dict[str, Delivered] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, text: str, numbered: Sequence[str], finals: Sequence[str]) -> "Cursor":
-        """Of a stream over the same topics; raises InvalidRequest."""
+        """The cursor of a stream over the same topics; raises InvalidRequest."""
         try:
             if len(text) > 1 << 16:
                 raise ValueError
@@ -67,9 +67,9 @@ class Cursor:
                 raise ValueError
             delivered = [Delivered(int(newest), list(map(str, names))) for newest, names in own]
         except (ValueError, TypeError, binascii.Error) as error:
-            raise InvalidRequest("the cursor is not one of a stream over these topics") from error
+            raise InvalidRequest("the cursor does not belong to a stream over these topics") from error
         if digest != _digest([*numbered, *finals]):
-            raise InvalidRequest("the cursor is of a stream over other topics")
+            raise InvalidRequest("the cursor belongs to a stream over other topics")
         return cls(dict(zip(sorted(numbered), numbers, strict=True)), dict(zip(sorted(finals), delivered, strict=True)))
 
 

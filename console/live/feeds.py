@@ -1,4 +1,4 @@
-"""What is read of the platform's client: whole messages of a topic with numbers, finals of one without."""
+"""Reads from the platform's client: whole messages of numbered topics, finals of unnumbered ones."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ __all__ = ["Finals", "Whole", "finals_feed", "is_numbered", "numbered_feed"]
 
 _NUMBERED = ("TICKS", "OHLC", "SNAPSHOT", "TRIGGER")
 _FINALS = ("RESPONSE", "HISTORY_READY")
-#: Numbers that wait for a channel; it takes them at once.
+#: The most numbers that wait for a channel, which takes them immediately.
 _BUFFER = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A message, and how many of its numbers come before those that are wanted."""
+    """A message, and how many of its numbers precede those that are wanted."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class Whole:
 
 
 def is_numbered(topic: str) -> bool:
-    """Raises InvalidRequest for what is not a complete topic."""
+    """Whether the topic's messages have numbers. Raises InvalidRequest for anything but a complete topic."""
     kind, colon, rest = topic.partition(":")
     if not colon or not rest or kind not in (*_NUMBERED, *_FINALS) or len(topic.encode()) > 400:
         known = ", ".join(f"{each}:…" for each in (*_NUMBERED, *_FINALS))
@@ -59,7 +59,7 @@ def finals_feed(topic: str) -> "Finals":
 
 
 class Finals(Feed[Whole]):
-    """A topic whose messages have no numbers: the platform repeats what it keeps to a new subscriber."""
+    """A topic whose messages have no numbers: the platform repeats the stored ones to a new subscriber."""
 
     def __init__(self, topic: str, kind: "_Kind", first: int | None, *, buffer: int) -> None:
         super().__init__(topic, kind, first=first, buffer=buffer)
@@ -79,7 +79,7 @@ class Finals(Feed[Whole]):
 
 
 class _Kind:
-    """As the client's own kinds count numbers, but whole messages are handed out."""
+    """Counts numbers as the client's own kinds do, but returns whole messages."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic

@@ -1,4 +1,4 @@
-"""The topics that have readers, and how many streams there are."""
+"""The topics that have readers, and the number of streams."""
 
 import asyncio
 from collections import Counter
@@ -15,14 +15,14 @@ from console.problems import Problem
 
 __all__ = ["Hub"]
 
-#: Topics of one stream.
+#: The most topics of one stream.
 MAX_TOPICS = 100
-#: How long a topic without readers is kept, for those that come back.
+#: How long a topic without readers is kept for readers that return.
 _LINGER_SECONDS = 5.0
 
 
 class Hub:
-    """`client`: gives the platform's client."""
+    """`client`: returns the platform's client."""
 
     def __init__(self, client: Callable[[], Awaitable[AsyncClient]], max_streams: int) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Hub:
         self.is_closing = False
 
     async def attach(self, who: str, topics: Sequence[str], cursor: str, *, from_sequence: int | None) -> Reader:
-        """A reader to be given back by `detach`. Raises InvalidRequest, Problem, and what the client raises."""
+        """A new reader, to be returned with `detach`. Raises InvalidRequest, Problem, and what the client raises."""
         wanted = list(dict.fromkeys(topics))
         start = self._start(wanted, cursor, from_sequence)
         if self._streams.total() >= self._max_streams or self._streams[who] >= max(1, self._max_streams // 2):
@@ -55,7 +55,7 @@ class Hub:
         return reader
 
     def close(self) -> None:
-        """End every stream, with its reason."""
+        """End every stream with its reason."""
         self.is_closing = True
         for reader in self._readers:
             reader.is_closing = True
@@ -76,7 +76,7 @@ class Hub:
         if from_sequence is None:
             return None
         if len(topics) != 1 or not numbered:
-            raise InvalidRequest("from_sequence is for one topic, with numbers")
+            raise InvalidRequest("from_sequence needs exactly one topic, whose messages have numbers")
         return Cursor({topics[0]: from_sequence})
 
     def _taken(self, client: AsyncClient, topic: str) -> Channel:

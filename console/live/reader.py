@@ -1,4 +1,4 @@
-"""One connection's stream over its topics: from where it was, through what it missed, to what is live."""
+"""One connection's stream over its topics: from its position, through missed messages, to live ones."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -15,12 +15,12 @@ from console.messages import message_json
 
 __all__ = ["Event", "Reader", "TooSlow"]
 
-#: Entries that one turn takes of a topic.
+#: The most entries that one turn takes from a topic.
 _TURN = 200
 
 
 class TooSlow(Exception):
-    """What a reader needs next is gone here; a new connection with its cursor gets it from the platform."""
+    """The next message for a reader is no longer here; a new connection with its cursor gets it from the platform."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"too slow for {topic}; connect again with the last id to continue without a gap")
@@ -38,14 +38,14 @@ class Event:
 
 @dataclass(slots=True)
 class _Past:
-    """A feed of its own, for what the channel no longer has."""
+    """A separate feed, for messages that the channel no longer has."""
 
     feed: Feed[Whole]
     ticket: Ticket[None]
 
 
 class Reader:
-    """`cursor` says where each topic begins; what it lacks begins with the next message."""
+    """`cursor` says where each topic begins; a topic that is not in it begins with the next message."""
 
     def __init__(self, client: AsyncClient, channels: Sequence[Channel], cursor: Cursor | None) -> None:
         self._client = client
@@ -54,7 +54,7 @@ class Reader:
         self._places: dict[str, int] = {}
         self._past: dict[str, _Past] = {}
         self._at = Cursor()
-        #: The server stops.
+        #: Whether the server is stopping.
         self.is_closing = False
         for channel in channels:
             self._begin(channel, cursor)
@@ -64,7 +64,7 @@ class Reader:
         return self._at.text()
 
     async def wait(self, seconds: float) -> bool:
-        """Whether there may be something; False after so many seconds."""
+        """Whether there may be new messages; False after this many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -76,7 +76,7 @@ class Reader:
         self._news.set()
 
     def take(self) -> list[Event]:
-        """What there is now; an empty list where there is nothing. Raises TooSlow."""
+        """The current messages; an empty list if there are none. Raises TooSlow."""
         self._news.clear()
         found: list[Event] = []
         for channel in self._channels.values():
@@ -95,7 +95,7 @@ class Reader:
         channel.readers.add(self.wake)
         topic, ring = channel.topic, channel.ring
         if not channel.is_numbered:
-            # What is kept is repeated, but for what this reader has had.
+            # The platform repeats the stored messages; leave out those that this reader has had.
             known = cursor.finals.get(topic) if cursor is not None else None
             self._at.finals[topic] = known or Delivered()
             self._places[topic] = ring.begin
@@ -174,6 +174,6 @@ class Reader:
 
 
 def _first_of(entry: Entry) -> int:
-    """The number that the message itself begins with."""
+    """The number with which the message itself begins."""
     first = getattr(entry.message, "first_sequence", 0)
     return int(first) or entry.first

@@ -1,4 +1,4 @@
-"""The newest messages of one topic, shared by its readers: bounded, and without a socket or a clock."""
+"""The newest messages of one topic, shared by its readers: bounded, with no socket or clock."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from google.protobuf.message import Message
 
 __all__ = ["Entry", "Ring"]
 
-#: What one topic keeps for readers that are a little behind.
+#: Limits of one topic's messages, for readers that are slightly behind.
 MAX_BYTES = 4 << 20
 MAX_ENTRIES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Numbers `first` to `last` of a topic as the text of an event; `last` < `first` where it has no number.
+    """Numbers `first` to `last` of a topic as the text of an event; `last` < `first` if it has no number.
 
-    `message` is what it was made of, for a reader that begins in the middle of it.
+    `message` is the original message, for a reader that begins in the middle of it.
     """
 
     first: int
@@ -32,10 +32,10 @@ class Entry:
 
 
 class Ring:
-    """Places count all entries ever added; a reader remembers the place of its next one."""
+    """Positions count all entries ever added; a reader remembers the position of its next one."""
 
     def __init__(self, next_number: int, max_bytes: int = 0, max_entries: int = MAX_ENTRIES) -> None:
-        #: The number after the newest one here, and the oldest from which on all are here.
+        #: The number after the newest one here, and the oldest number from which on all are here.
         self.next_number = next_number
         self.oldest_number = next_number
         self._entries: deque[Entry] = deque()
@@ -65,23 +65,23 @@ class Ring:
                 self.oldest_number = dropped.last + 1
 
     def go_back(self, next_number: int) -> None:
-        """The topic's numbers are given again from here on."""
+        """From here on, the topic's numbers are assigned again."""
         self.next_number = next_number
         self.oldest_number = min(self.oldest_number, next_number)
 
     def covers(self, number: int) -> bool:
-        """Whether a reader that needs `number` next can read on from here."""
+        """Whether a reader that needs `number` next can continue from here."""
         return self.oldest_number <= number <= self.next_number
 
     def place_of(self, number: int) -> int:
-        """Where a reader begins that needs `number` next, which is covered."""
+        """The position at which a reader begins that needs `number` next, which must be covered."""
         for back, entry in enumerate(reversed(self._entries)):
             if entry.has_numbers and entry.last < number:
                 return self.end - back
         return self._first_place
 
     def read(self, place: int, most: int) -> list[Entry] | None:
-        """The entries from a place on; None where they are gone: the reader was too slow."""
+        """The entries from a position on; None if they are gone because the reader was too slow."""
         if place < self._first_place:
             return None
         return list(islice(self._entries, place - self._first_place, place - self._first_place + most))

@@ -1,4 +1,4 @@
-"""A reader's events over a connection: server-sent events, and WebSocket."""
+"""Sends a reader's events over a connection: server-sent events, and WebSocket."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,9 +17,9 @@ from core.background import awaited_task
 
 __all__ = ["EventStream", "serve_socket"]
 
-#: Silence after which a comment shows that the connection lives.
+#: Seconds of silence after which a comment shows that the connection is alive.
 _SILENCE_SECONDS = 15.0
-#: How long a connection may take no bytes.
+#: How long a connection may accept no bytes.
 _SEND_SECONDS = 20.0
 _RETRY_MILLISECONDS = 1_000
 _MAX_COMMAND_BYTES = 64 << 10
@@ -27,7 +27,7 @@ _MAX_SEQUENCE = 1 << 62
 
 
 class EventStream(Response):
-    """`detach` is called at the end, whatever it is."""
+    """`detach` is called at the end, whatever its cause."""
 
     media_type = "text/event-stream"
 
@@ -47,7 +47,7 @@ class EventStream(Response):
 
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            # Without data nothing is dispatched: only the place is remembered.
+            # Without data, browsers dispatch no event: they only remember the position.
             await put(f"retry: {_RETRY_MILLISECONDS}\nid: {self._reader.cursor}\n\n".encode())
             while not gone.done() and not self._reader.is_closing:
                 if not await self._reader.wait(_SILENCE_SECONDS):
@@ -65,7 +65,7 @@ class EventStream(Response):
                 await put(_closed("stopping", "the server is stopping; connect again to continue without a gap"))
             await put(b"", has_more=False)
         except TimeoutError:
-            # The reader takes nothing, so no message would reach it: the connection is cut.
+            # The reader accepts nothing, so it would not get a message either: cut the connection.
             metrics.SLOW.inc()
         except OSError:
             """The reader is gone."""
@@ -88,8 +88,8 @@ def _closed(code: str, reason: str) -> bytes:
 
 
 async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
-    """Topics come in the address, as for server-sent events, or with commands: {"subscribe": [topic, …]} in place of
-    those before, with "cursor" or "from_sequence".
+    """Topics are in the address, as for server-sent events, or in commands: {"subscribe": [topic, …]} replaces the
+    previous ones, with "cursor" or "from_sequence".
     """
     query = websocket.query_params
     topics, cursor = query.getlist("topic"), query.get("cursor", "")
@@ -148,7 +148,7 @@ async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
 
 
 async def _command(websocket: WebSocket) -> str:
-    """A frame of bytes is none: it is refused as any other text that is none."""
+    """A binary frame is refused like any other text that is not a command."""
     message = await websocket.receive()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"], message.get("reason"))

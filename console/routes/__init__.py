@@ -1,1 +1,1 @@
-"""What the API answers, one module for each kind of thing."""
+"""The calls of the API, one module per subject."""

@@ -1,4 +1,4 @@
-"""Where alerts can be delivered."""
+"""The destinations of alerts."""
 
 from pydantic import Field
 from starlette.responses import Response
@@ -10,7 +10,7 @@ __all__ = ["OPERATIONS"]
 
 
 class DestinationRow(Shape):
-    name: str = Field(description="As a trigger's parameter `alert_to` names it.")
+    name: str = Field(description="The name that a trigger's parameter `alert_to` uses.")
     service: str = Field(description="The scheme of its address, such as `https` or `ntfy`; the rest is secret.")
 
 

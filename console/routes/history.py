@@ -1,4 +1,4 @@
-"""Historical requests: handed in, watched, read, cancelled."""
+"""Historical requests: submit, watch, read, cancel."""
 
 import hashlib
 from collections.abc import Iterator
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATIONS"]
 
-#: How often a range may be requested again without an id of one's own.
+#: How often a range may be requested again without a request id.
 _TURNS = 50
 _UNFINISHED_SECONDS = 1
 
 
 class NewRequest(Body):
-    """Candles to fetch into the table. Without `request_id` the same range is the same request, until asking again
-    can bring more: after a failure, or where candles had not closed.
+    """Candles to fetch into the table. Without `request_id` the same range is the same request, unless a repetition can
+    bring more: after a failure, or if candles had not closed.
     """
 
     ticker: TickerText
@@ -51,7 +51,9 @@ class NewRequest(Body):
     end: Moment
     limit: Annotated[int, Field(ge=1, le=1 << 31, description="The first N candles.")] | None = None
     request_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    refresh: bool = Field(False, description="Request the range from the exchange even if the table proves it.")
+    refresh: bool = Field(
+        False, description="Request the range from the exchange even if the table already proves it complete."
+    )
 
 
 class Final(Shape):
@@ -70,19 +72,21 @@ class Final(Shape):
 
 
 class RequestBody(Shape):
-    """Where a request is."""
+    """The state of a request."""
 
     request_id: str
     state: str = Field(description="queued, running, done or unknown.")
     done_candles: int
     expected_candles: int
     reason: str = Field(description="What an unfinished request is waiting for.")
-    closed_until: Instant | None = Field(description="Start of the candles that had not closed, and are left out.")
+    closed_until: Instant | None = Field(
+        description="Start of the candles that were left out because they had not closed."
+    )
     notification: Final | None
 
 
 class RequestRow(Shape):
-    """One of the list of requests."""
+    """An entry in the list of requests."""
 
     request_id: str
     state: str
@@ -111,7 +115,7 @@ class RowsQuery(Query):
 
 
 class ListQuery(Query):
-    limit: int = Field(1_000, ge=1, le=10_000, description="The newest N of those that have ended.")
+    limit: int = Field(1_000, ge=1, le=10_000, description="The newest N finished requests.")
 
 
 async def add_history(call: Call) -> Response:
@@ -173,7 +177,7 @@ async def _submit(client: AsyncClient, body: NewRequest, request_id: str) -> Sub
 
 
 async def _submit_again(client: AsyncClient, body: NewRequest) -> Submission:
-    """Under an id made of what is asked, so that a call that is repeated asks for nothing new."""
+    """Submit under an id derived from the request, so that a repeated call requests nothing new."""
     content = (body.ticker, parse_period(body.period), int(body.start), int(body.end), body.limit, body.refresh)
     base = f"http-{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}"
     for turn in range(1, _TURNS):
@@ -198,7 +202,9 @@ async def _known(call: Call) -> RequestState:
 
 
 def _promised(tables: Tables, final: Notification) -> tuple[str, Iterator["pa.Table"]]:
-    """The rows that the final promised, of one state of the table; fewer are an error, never a shorter answer."""
+    """The rows that the final promised, from one state of the table. Fewer rows are an error, never a shorter
+    answer.
+    """
     from iceberg.views import bars_in_parts, version_of
 
     table = tables.open("ohlc")
@@ -214,7 +220,7 @@ def _promised(tables: Tables, final: Notification) -> tuple[str, Iterator["pa.Ta
                 return
         if left > 0:
             raise RowsUnavailable(
-                f"the platform confirmed {final.row_count} rows, {final.row_count - left} can be read from here"
+                f"the platform confirmed {final.row_count} rows, {final.row_count - left} of which can be read here"
             )
 
     return f"{final.request_id} {version_of(table)}", parts()
@@ -247,7 +253,7 @@ def _quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-_LOCATION = {"Location": "Where the request is."}
+_LOCATION = {"Location": "The address of the request."}
 OPERATIONS = (
     Operation(
         method="POST",
@@ -255,7 +261,7 @@ OPERATIONS = (
         handler=add_history,
         summary="Fetch candles into the table",
         answers={
-            201: Answer("Queued, and durable.", RequestBody, headers=_LOCATION),
+            201: Answer("The request is queued and durable.", RequestBody, headers=_LOCATION),
             200: Answer("The same request as before.", RequestBody, headers=_LOCATION),
         },
         body=NewRequest,
@@ -277,7 +283,7 @@ OPERATIONS = (
         method="GET",
         path="/history/{request_id}",
         handler=get_history,
-        summary="Where a request is",
+        summary="The state of a request",
         answers={200: Answer("Its state.", RequestBody)},
         problems=(404, 409, 503),
         tag="history",
@@ -286,7 +292,7 @@ OPERATIONS = (
         method="GET",
         path="/history/{request_id}/rows",
         handler=get_history_rows,
-        summary="The rows of a request that has ended",
+        summary="The rows of a finished request",
         answers={
             200: Answer("The rows.", Rows, CHUNKED),
             304: Answer("Unchanged since the given ETag (`If-None-Match`)."),

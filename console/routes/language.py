@@ -14,16 +14,16 @@ class FunctionEntry(Shape):
     kind: str = Field(description="scalar, aggregate, indicator, candle, window or pattern.")
     signature: str
     text: str
-    nulls: str = Field(description="What NULLs do.")
-    stream: str = Field(description="yes, or where it runs over a stream.")
-    example: str = Field(description="Of a scalar function a condition that holds, else a column of a query.")
+    nulls: str = Field(description="How NULLs are handled.")
+    stream: str = Field(description="`yes`, or where it can run over a stream.")
+    example: str = Field(description="For a scalar function a condition that is true, otherwise a column of a query.")
 
 
 class GrammarForm(Shape):
-    name: str = Field(description="Its key words.")
+    name: str = Field(description="Its keywords.")
     form: str
     text: str
-    example: str = Field(description="A whole text.")
+    example: str = Field(description="A complete text.")
 
 
 class NamedText(Shape):

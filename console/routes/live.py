@@ -97,7 +97,7 @@ class SuspendedMessage(OfTopic):
 
 
 class ErrorMessage(OfTopic):
-    """Why nothing will come of this topic."""
+    """Why this topic will have no messages."""
 
     code: str
     reason: str
@@ -110,7 +110,7 @@ class ClosedMessage(Shape):
     reason: str
 
 
-#: What `data` holds, by the name in `event`.
+#: The content of `data`, by the name in `event`.
 EVENTS: Mapping[str, type[Shape]] = {
     "ticks": TicksMessage,
     "bar": BarMessage,
@@ -132,9 +132,14 @@ class StreamQuery(Query):
         " `RESPONSE:{client_id}` or `HISTORY_READY:{request_id}`; may be repeated.",
     )
     from_sequence: int | None = Field(
-        None, ge=1, le=(1 << 62), description="Of one topic with numbers: begin with this one, as far as it is kept."
+        None,
+        ge=1,
+        le=(1 << 62),
+        description="For a single topic with numbers: the first number to send, if it is still kept.",
     )
-    cursor: str = Field("", max_length=1 << 16, description="As the header `Last-Event-ID`, which is preferred.")
+    cursor: str = Field(
+        "", max_length=1 << 16, description="The same as the header `Last-Event-ID`, which takes precedence."
+    )
 
 
 async def stream(call: Call) -> Response:

@@ -1,4 +1,4 @@
-"""What is stored and what there is: candles, trades, coverage, gaps, venues, markets."""
+"""Stored data and venues: candles, trades, coverage, gaps, venues, markets."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -24,13 +24,13 @@ __all__ = ["OPERATIONS"]
 
 _FAR_NS = (1 << 63) - 1
 _SECOND = 1_000_000_000
-#: Markets change a few times a day, and asking for those of every venue costs one call for each.
+#: Markets change a few times a day, and listing those of every venue costs one call per venue.
 _MARKETS_SECONDS = 60.0
 
 
 # ---- candles
 class BarsQuery(Query):
-    """Without `start` the newest `limit` candles before `end`."""
+    """Without `start`: the newest `limit` candles before `end`."""
 
     ticker: TickerText
     period: PeriodText = "1m"
@@ -38,18 +38,18 @@ class BarsQuery(Query):
     end: Moment | None = None
     limit: int = Field(1_000, ge=1, le=10_000_000)
     order: Literal["first", "last"] | None = Field(
-        None, description="Which `limit` candles of the range; always in order of time."
+        None, description="Which `limit` candles of the range to return; always in order of time."
     )
-    as_of: Moment | None = Field(None, description="As they were known then.")
+    as_of: Moment | None = Field(None, description="The candles as they were known at this time.")
     format: Form = Form.json
 
 
 class Bars(Shape):
-    """Candles, and what of the range is not there."""
+    """Candles, and what is missing in the range."""
 
     rows: list[BarRow]
-    holes: list[Span] = Field(description="Where the venue has no candle.")
-    unknown: list[Span] = Field(description="Where nothing is stored.")
+    holes: list[Span] = Field(description="Ranges for which the venue has no candles.")
+    unknown: list[Span] = Field(description="Ranges for which nothing is stored.")
 
 
 async def list_bars(call: Call) -> Response:
@@ -98,7 +98,7 @@ async def list_bars(call: Call) -> Response:
 
 
 class _Seen:
-    """Which open times went past, for what is missing between them."""
+    """Records the open times that pass through, to find what is missing between them."""
 
     def __init__(self, wanted: Range, holes: list[tuple[int, int]], *, has_end: bool) -> None:
         self._wanted = wanted
@@ -112,7 +112,9 @@ class _Seen:
             yield part
 
     def missing(self) -> Mapping[str, Any]:
-        """Of the range from the first row on where it has no start, and up to the last row where it has no end."""
+        """The missing parts of the range, which begins with the first row if it has no start, and ends with the last
+        row if it has no end.
+        """
         opens = pa.chunked_array([chunk for each in self._opens for chunk in each.chunks], pa.timestamp("us", "UTC"))
         wanted = self._wanted
         if not len(opens) and (not wanted.start or not self._has_end):
@@ -135,7 +137,7 @@ def _missing(stored: Any) -> Mapping[str, Any]:
 
 
 def _last_end(table: Any, end: int) -> int:
-    """No candle opens later than a day from now, so that a range without an end has one."""
+    """No candle opens later than a day from now, so this limits a range without an end."""
     return min(end, time.time_ns() + 86_400 * _SECOND)
 
 
@@ -149,7 +151,7 @@ def _first(parts: Iterator[pa.Table], limit: int) -> Iterator[pa.Table]:
 
 # ---- trades
 class TicksQuery(Query):
-    """Without `start` the last day before `end`."""
+    """Without `start`: the last day before `end`."""
 
     ticker: TickerText
     start: Moment | None = None
@@ -237,7 +239,7 @@ class Gaps(Shape):
 
 
 class Series(Shape):
-    """What is stored of a ticker and period."""
+    """The stored candles of a ticker and period."""
 
     ticker: str
     period_seconds: int
@@ -272,7 +274,7 @@ async def _of_ticker(call: Call, name: str) -> Response:
 
 
 def _deep(value: Any) -> Any:
-    """Times inside of lists."""
+    """Converts times inside lists, too."""
     if isinstance(value, list):
         return [{key: _iso_of(each) for key, each in item.items()} for item in value]
     return value
@@ -296,7 +298,7 @@ class VenueRow(Shape):
     venue: str
     period_seconds: list[int]
     markets: int
-    depth_candles: int = Field(description="How far back its candles go; 0 = to the listing.")
+    depth_candles: int = Field(description="How many candles back its history reaches; 0 = to the listing.")
     is_live: bool = Field(description="Whether an ingestor serves it now.")
     updated_at: Instant | None
 
@@ -306,7 +308,9 @@ class Venues(Shape):
 
 
 class MarketsQuery(Query):
-    venue: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(None, description="Of one venue alone.")
+    venue: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        None, description="Only markets of this venue."
+    )
     search: Annotated[str, Field(max_length=100)] = Field("", description="Part of the ticker, in any case.")
     limit: int = Field(1_000, ge=1, le=100_000)
 
@@ -320,7 +324,7 @@ class MarketRow(Shape):
 
 
 class Markets(Shape):
-    """`total`: how many fit, of which the first `limit` are here."""
+    """`total`: how many match; the first `limit` of them are here."""
 
     markets: list[MarketRow]
     total: int
@@ -441,7 +445,7 @@ OPERATIONS = (
         method="GET",
         path="/markets",
         handler=list_markets,
-        summary="Markets of one venue or of all, by part of their ticker",
+        summary="Markets of one or all venues, by part of their ticker",
         answers={200: Answer("The markets.", Markets)},
         query=MarketsQuery,
         problems=(404, 409, 503),

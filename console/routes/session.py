@@ -1,4 +1,4 @@
-"""Sessions of browsers: the token goes into a cookie that no script can read and no other site can have sent."""
+"""Browser sessions: the token is in a cookie that no script can read and that other sites cannot use."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ __all__ = ["OPERATIONS"]
 
 
 class SignIn(Body):
-    token: Annotated[str, Field(min_length=1, max_length=200, description="Of `candlewright keys new`.")]
+    token: Annotated[str, Field(min_length=1, max_length=200, description="The token from `candlewright keys new`.")]
 
 
 async def sign_in(call: Call) -> Response:
@@ -22,7 +22,7 @@ async def sign_in(call: Call) -> Response:
     if call.services.tokens.holder_of(token) is None:
         raise Problem(401, "unauthorised", "this token is not known, or was removed")
     answer = Response(status_code=204)
-    # Only the browser knows of a TLS proxy in front of this server.
+    # Only the browser knows whether a TLS proxy is in front of this server.
     is_secure = call.request.headers.get("origin", "").startswith("https:") or call.request.url.scheme == "https"
     answer.set_cookie(COOKIE, token, path=PREFIX, secure=is_secure, httponly=True, samesite="strict")
     return answer

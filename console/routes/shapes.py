@@ -22,13 +22,13 @@ PeriodText = Annotated[str, Field(max_length=20, description="As `1m`, `1h`, `1d
 
 
 class Shape(BaseModel):
-    """Of an answer."""
+    """The base of answers."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class Span(Shape):
-    """Half-open: `end` is not in it."""
+    """Half-open: `end` is excluded."""
 
     start: Instant
     end: Instant

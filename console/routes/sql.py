@@ -27,7 +27,7 @@ class QueryText(Body):
             min_length=1,
             max_length=1 << 16,
             description="DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage`"
-            " and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is one of the"
+            " and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is in the"
             " trigger language.",
             examples=["SELECT ticker, count(*) AS n FROM ohlc GROUP BY ticker"],
         ),
@@ -47,7 +47,7 @@ class SqlColumn(Shape):
 class SqlRows(Shape):
     rows: list[dict[str, Any]]
     columns: list[SqlColumn]
-    truncated: bool = Field(description="There are more rows than `limit`.")
+    truncated: bool = Field(description="Whether there are more rows than `limit`.")
 
 
 async def query_sql(call: Call) -> Response:
@@ -65,7 +65,7 @@ async def query_sql(call: Call) -> Response:
 
 
 async def _unless_gone(request: Request, work: Any) -> tuple[bytes, bool]:
-    """A caller that hangs up cancels its query."""
+    """If the caller hangs up, its query is cancelled."""
     query = awaited_task(work, "sql")
     gone = awaited_task(_disconnected(request), "sql-caller")
     try:
@@ -80,7 +80,7 @@ async def _unless_gone(request: Request, work: Any) -> tuple[bytes, bool]:
 
 
 async def _disconnected(request: Request) -> None:
-    # The body has been read: what comes next is the end of the connection.
+    # The body has been read, so the next message is the end of the connection.
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -1,4 +1,4 @@
-"""The state of the platform, and who asks."""
+"""The state of the platform, and the caller's role."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class Status(BaseModel):
     signed_in_as: str | None = Field(description="The name of the caller's token.")
     ready: bool
     healthy: bool
-    parts: dict[str, Any] = Field(description="Each process of the platform; empty where each runs on its own.")
+    parts: dict[str, Any] = Field(description="Every process of the platform; empty if no supervisor runs them.")
 
 
 async def get_status(call: Call) -> Response:

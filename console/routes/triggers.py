@@ -1,4 +1,4 @@
-"""Triggers: listed, checked, tried over what is stored, registered, removed, and their events."""
+"""Triggers: list, check, try over stored rows, register, remove, and read their events."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Parameters = Annotated[
 ]
 TriggerId = Annotated[str, Field(min_length=1, max_length=200)]
 T = TypeVar("T")
-#: Texts that run over stored data at a time: each takes a core.
+#: The most texts that run over stored data at a time: each uses one core.
 _TRIES = asyncio.Semaphore(2)
 _SHOWN_ROWS = 10_000
 _PAGE_EVENTS = 1_000
@@ -40,23 +40,23 @@ _PAGE_EVENTS = 1_000
 
 class TriggerText(Body):
     sql: SqlText
-    tickers: list[TickerText] = Field([], max_length=10_000, description="None = every active one.")
+    tickers: list[TickerText] = Field([], max_length=10_000, description="Empty = every active ticker.")
     parameters: Parameters = Field({})
 
 
 class NewTrigger(TriggerText):
-    """Without `trigger_id` the same trigger has the same id."""
+    """Without `trigger_id`, the id is derived from the content."""
 
     trigger_id: TriggerId | None = None
 
 
 class Attempt(TriggerText):
-    """`tickers` names one ticker. Bars with the parameter `period_seconds`, else trades."""
+    """`tickers` must have one ticker. Reads bars with the parameter `period_seconds`, otherwise trades."""
 
     ticker: TickerText | None = None
     since: Moment | None = None
     as_seen: bool = Field(False, description="Over bars as they were published, corrections included.")
-    limit: int = Field(1_000, ge=1, le=_SHOWN_ROWS, description="Rows in the answer.")
+    limit: int = Field(1_000, ge=1, le=_SHOWN_ROWS, description="The most rows in the answer.")
 
 
 class TriggerBody(Shape):
@@ -69,7 +69,7 @@ class TriggerBody(Shape):
     is_starting: bool
     registered_at: Instant
     events: int
-    warnings: list[str] = Field([], description="Of the registration.")
+    warnings: list[str] = Field([], description="Time of the registration.")
 
 
 class TriggerList(Shape):
@@ -82,14 +82,14 @@ class Column(Shape):
 
 
 class Checked(Shape):
-    """The text is good."""
+    """The text is valid."""
 
     columns: list[Column]
     warnings: list[str]
 
 
 class AfterBars(Shape):
-    """How the close had changed, as a share, so many bars after the events."""
+    """How the close had changed, as a fraction, this many bars after the events."""
 
     bars: int
     count: int
@@ -100,11 +100,11 @@ class AfterBars(Shape):
 
 class Tried(Shape):
     columns: list[Column]
-    rows: list[dict[str, Any]] = Field(description="The first `limit` rows that the trigger gives.")
+    rows: list[dict[str, Any]] = Field(description="The first `limit` rows of the result.")
     total_rows: int
     fired_at: list[Instant] = Field(description="Event time of each event.")
-    suppressed: int = Field(description="Events that cooldown_seconds keeps back.")
-    over: str = Field(description="What it ran over.")
+    suppressed: int = Field(description="Events that cooldown_seconds suppresses.")
+    over: str = Field(description="What was read.")
     input_rows: int
     first: Instant | None
     last: Instant | None
@@ -129,7 +129,7 @@ class EventBody(Shape):
 
 
 class EventList(Shape):
-    """`next_sequence`: where to go on."""
+    """`next_sequence`: where to continue."""
 
     events: list[EventBody]
     next_sequence: int
@@ -146,7 +146,7 @@ class PlanStepBody(Shape):
 
 
 class MeasuredBody(Shape):
-    """Over stored rows; the state is that at their end."""
+    """Measurements over stored rows; the state is that at their end."""
 
     tickers: list[str]
     rows: int
@@ -156,9 +156,9 @@ class MeasuredBody(Shape):
     state_bytes: int
     partitions: int
     kept_rows: int
-    rows_per_second: float = Field(description="How fast the rows came.")
-    rows_per_cpu_second: float = Field(description="How fast the engine processes them.")
-    core_share: float = Field(description="Of one core, at the speed at which the rows came.")
+    rows_per_second: float = Field(description="The average rate at which the rows arrived.")
+    rows_per_cpu_second: float = Field(description="The rate at which the engine processes them.")
+    core_share: float = Field(description="The share of one core needed at the rate at which the rows arrived.")
 
 
 class PlanBody(Shape):
@@ -167,17 +167,17 @@ class PlanBody(Shape):
     steps: list[PlanStepBody]
     fires: list[str]
     measured: MeasuredBody | None
-    over: str = Field(description="What it was measured over.")
+    over: str = Field(description="The rows that were used.")
     note: str = Field(description="Why nothing was measured.")
     warnings: list[str]
 
 
 class ExplainQuery(Query):
-    """`ticker`: where the trigger has several."""
+    """`ticker`: required if the trigger has several."""
 
     at: Moment | None = None
     ticker: TickerText | None = None
-    attempts: int = Field(3, ge=1, le=50, description="How many of the nearest attempts.")
+    attempts: int = Field(3, ge=1, le=50, description="How many of the nearest attempts to return.")
 
 
 class OperandBody(Shape):
@@ -201,7 +201,7 @@ class RowBody(Shape):
 
 
 class TestedBody(Shape):
-    """A row tested as a variable. Without `row`: the next one; without `condition`: any row will do."""
+    """A row tested as a variable. Without `row`: the next row; without `condition`: any row is accepted."""
 
     variable: str
     row: RowBody | None
@@ -209,17 +209,17 @@ class TestedBody(Shape):
 
 
 class AttemptBody(Shape):
-    """`nearest`: where it died, or came nearest to going on; `awaits`: what the next row is tested as."""
+    """`nearest`: where it failed, or came nearest to advancing; `awaits`: what the next row will be tested as."""
 
     outcome: str = Field(description="matched, failed, expired or waiting.")
     key: dict[str, Any]
     start: Instant | None
     rows: list[RowBody] = Field(description="The first and the last rows that it took.")
     taken: int
-    missing: int = Field(description="Rows that a match still needs at least.")
+    missing: int = Field(description="The least number of rows that a match still needs.")
     nearest: list[TestedBody]
     awaits: list[TestedBody]
-    can_end: bool = Field(description="A match unless the next row continues it.")
+    can_end: bool = Field(description="Whether it is a match unless the next row continues it.")
     deadline: Instant | None
 
 
@@ -234,7 +234,7 @@ class StageBody(Shape):
 
 
 class Explained(Shape):
-    """Its text over stored rows again: `fired` is what it gave over these."""
+    """The result of running its text over stored rows: `fired` counts the rows returned."""
 
     trigger_id: str
     tickers: list[str]
@@ -378,7 +378,7 @@ async def list_trigger_events(call: Call) -> Response:
 
 # ---- inside
 async def _with_views(call: Call, sql: str, work: Callable[[dict[str, str]], T]) -> T:
-    """The result of `work`, given the registered views if the text is refused without them."""
+    """The result of `work`, which gets the registered views if the text is refused without them."""
     from triggers.views import may_read_views
 
     read = call.services.tables.read
@@ -429,7 +429,7 @@ async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[st
 
 
 def _translated(work: Callable[[object], T]) -> Callable[[object], T]:
-    """The trigger language has errors of its own."""
+    """`work` with errors of the trigger language turned into the client's own."""
     from candlewright_cep import SkipFailed
     from candlewright_cep import TriggerRejected as Rejected
 
@@ -451,7 +451,7 @@ def _texts(body: TriggerText) -> dict[str, str]:
 
 
 def _no_progress(done: int, of: int) -> None:
-    """The answer comes when it is done."""
+    """Reports no progress, because the answer comes when it is done."""
 
 
 def _trigger(info: TriggerInfo) -> dict[str, Any]:
@@ -469,7 +469,7 @@ def _trigger(info: TriggerInfo) -> dict[str, Any]:
     }
 
 
-_LOCATION = {"Location": "Where the trigger is."}
+_LOCATION = {"Location": "The address of the trigger."}
 OPERATIONS = (
     Operation(
         method="GET",
@@ -486,7 +486,7 @@ OPERATIONS = (
         handler=add_trigger,
         summary="Register a trigger",
         answers={
-            201: Answer("It is durable and active.", TriggerBody, headers=_LOCATION),
+            201: Answer("The trigger is durable and active.", TriggerBody, headers=_LOCATION),
             200: Answer("It was already registered.", TriggerBody, headers=_LOCATION),
         },
         body=NewTrigger,
@@ -499,7 +499,7 @@ OPERATIONS = (
         path="/triggers/check",
         handler=check_trigger,
         summary="Check a text without registering it",
-        answers={200: Answer("It is good.", Checked)},
+        answers={200: Answer("The text is valid.", Checked)},
         body=TriggerText,
         problems=(503,),
         tag="triggers",
@@ -509,7 +509,7 @@ OPERATIONS = (
         path="/triggers/try",
         handler=try_trigger,
         summary="Run a text over the stored rows of a ticker",
-        answers={200: Answer("The events that it would have had.", Tried)},
+        answers={200: Answer("The events that it would have fired.", Tried)},
         body=Attempt,
         problems=(409, 503),
         tag="triggers",
@@ -528,7 +528,7 @@ OPERATIONS = (
         path="/triggers/{trigger_id}",
         handler=remove_trigger,
         summary="Remove a trigger",
-        answers={204: Answer("It has been removed.")},
+        answers={204: Answer("The trigger has been removed.")},
         problems=(404, 409, 503),
         role=Role.operator,
         tag="triggers",
@@ -537,7 +537,7 @@ OPERATIONS = (
         method="POST",
         path="/triggers/plan",
         handler=plan_trigger_text,
-        summary="What a text keeps, when it fires, and what it costs over the last stored hour of its tickers",
+        summary="What state a text keeps, when it fires, and what it costs over the last stored hour of its tickers",
         answers={200: Answer("Its plan.", PlanBody)},
         body=TriggerText,
         problems=(503,),
@@ -547,7 +547,7 @@ OPERATIONS = (
         method="GET",
         path="/triggers/{trigger_id}/plan",
         handler=plan_trigger,
-        summary="What a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers",
+        summary="What state a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers",
         answers={200: Answer("Its plan.", PlanBody)},
         problems=(404, 409, 503),
         tag="triggers",
@@ -566,7 +566,7 @@ OPERATIONS = (
         method="GET",
         path="/triggers/{trigger_id}/events",
         handler=list_trigger_events,
-        summary="Events of a trigger, as far as they are kept on the bus",
+        summary="Events of a trigger that are still on the bus",
         answers={200: Answer("The events, in order.", EventList)},
         query=EventsQuery,
         problems=(404, 409, 410, 503),

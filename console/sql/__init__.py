@@ -1,1 +1,1 @@
-"""Queries of clients over the tables, in a process of their own."""
+"""Clients' queries over the tables, in a separate process."""

@@ -1,4 +1,4 @@
-"""`python -m console.sql`: the settings as the first line of stdin, then queries, until stdin ends."""
+"""`python -m console.sql`: reads the settings from the first line of stdin, then queries until stdin ends."""
 
 import sys
 

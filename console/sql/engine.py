@@ -1,7 +1,8 @@
-"""One query over the tables: DuckDB, or the trigger engine for MATCH_RECOGNIZE. Nothing but the tables is in reach.
+"""Runs one query over the tables: with DuckDB, or with the trigger engine for MATCH_RECOGNIZE. Nothing but the tables
+is accessible.
 
-DuckDB runs without access to files and networks, its configuration locked; the tables are handed to it as readers that
-push columns and filters down into the files.
+DuckDB runs without access to files and networks, with its configuration locked; the tables are passed in as readers
+that push columns and filters down into the files.
 """
 
 import re
@@ -24,7 +25,7 @@ _LINE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _BATCH_ROWS = 10_000
 _MAX_RESULT_BYTES = 256 << 20
 
-#: The table of a name, or None where the platform has not made it yet.
+#: Opens a table by name; None if the platform has not created it yet.
 Open = Callable[[str], "pa.Table | Any | None"]
 
 
@@ -43,9 +44,9 @@ class Result:
 def run(
     sql: str, open_table: Open, limits: Limits, *, deliver: Callable[[Any], None] = lambda connection: None
 ) -> Result:
-    """At most `limits.rows` rows. `deliver` gets the connection, which may be interrupted.
+    """Returns at most `limits.rows` rows. `deliver` gets the connection, which can be interrupted.
 
-    Raises TriggerRejected with the place of a mistake, and InvalidRequest for work past a limit.
+    Raises TriggerRejected with the position of an error, and InvalidRequest if the work exceeds a limit.
     """
     code = _NOT_CODE.sub(lambda found: " " * len(found[0]), sql)
     named = [name for name in TABLE_NAMES if re.search(rf"\b{name}\b", code, re.IGNORECASE)]
@@ -122,7 +123,7 @@ def _recognized(sql: str, named: list[str], open_table: Open, limits: Limits) ->
         if found is not None:
             tables[name] = found if isinstance(found, pa.Table) else found.to_table()
     try:
-        # The names of the tables alone, at their places.
+        # Only the names of the tables, at their positions.
         table = evaluate(_PREFIX.sub(lambda found: " " * len(found[0]), sql), _known(tables))
     except Rejected as error:
         raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
@@ -132,7 +133,7 @@ def _recognized(sql: str, named: list[str], open_table: Open, limits: Limits) ->
 
 
 def _known(tables: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
-    """Columns of the types that the trigger language has: maps and lists are none of them."""
+    """The columns whose types the trigger language supports; it has no maps or lists."""
     return {
         name: table.select([field.name for field in table.schema if not pa.types.is_nested(field.type)])
         for name, table in tables.items()
@@ -151,8 +152,8 @@ def _unique(names: list[str]) -> list[str]:
 
 
 def _rejected(error: duckdb.Error) -> TriggerRejected:
-    """DuckDB shows a long line cut off, and its mark below what is shown: the column is that of the whole line where
-    the line is shown whole.
+    """DuckDB may truncate a long line and marks the error below the part that it shows: the column is known only if the
+    whole line is shown.
     """
     text = str(error)
     head = text.partition("\n\nLINE ")[0]

@@ -1,4 +1,4 @@
-"""The worker processes for queries: started when one is needed, ended when it is stuck, unwanted, or long idle."""
+"""The worker processes for queries: started on demand, ended when they are stuck, cancelled or idle for long."""
 
 import asyncio
 import os
@@ -16,11 +16,11 @@ from core.settings import Settings
 
 __all__ = ["QueryPool"]
 
-#: Queries at a time, and how many more may wait.
+#: How many queries run at a time, and how many more may wait.
 _WORKERS = 2
 _WAITING = 16
 _IDLE_SECONDS = 300.0
-#: What an answer may take longer than the query itself: the start of the process, reading the tables.
+#: How much longer than the query its answer may take: the start of the process, reading the tables.
 _GRACE_SECONDS = 15.0
 _MAX_LINE_BYTES = 1 << 20
 
@@ -39,12 +39,17 @@ class QueryPool:
         self._idle: deque[_Worker] = deque()
 
     async def run(self, sql: str, limit: int) -> tuple[bytes, bool]:
-        """The rows as an Arrow stream, and whether there are more. A caller that is cancelled ends the query.
+        """The rows as an Arrow stream, and whether there are more. Cancelling the caller ends the query.
 
         Raises TriggerRejected, InvalidRequest, RowsUnavailable, Problem.
         """
         if self._waiting >= _WAITING:
-            raise Problem(503, "busy", f"{self._waiting} queries wait already; try again", headers={"Retry-After": "5"})
+            raise Problem(
+                503,
+                "busy",
+                f"{self._waiting} queries are already waiting; try again later",
+                headers={"Retry-After": "5"},
+            )
         self._waiting += 1
         try:
             await self._slots.acquire()
@@ -67,7 +72,7 @@ class QueryPool:
             async with asyncio.timeout(self._settings.console.sql_seconds + _GRACE_SECONDS):
                 answer, body = await _ask(worker.process, {"sql": sql, "limit": limit})
         except BaseException as error:
-            # Stuck, dead, or no longer wanted: a new one is started for the next query.
+            # Stuck, dead, or cancelled: the next query starts a new one.
             await _end(worker)
             if isinstance(error, TimeoutError):
                 raise InvalidRequest("the query took longer than console.sql_seconds") from error
@@ -94,7 +99,7 @@ class QueryPool:
 
 
 async def _start(settings: Settings) -> _Worker:
-    """With what it needs of the settings, and no secret besides those of the tables."""
+    """Start a worker with the settings it needs, and no secrets except those of the tables."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -18,15 +18,15 @@ from iceberg.views import definition_of, open_table
 
 __all__ = ["serve"]
 
-#: Address space beyond what a query may use: libraries, and the files that are read.
+#: Address space beyond a query's limit: for libraries, and for the files that are read.
 _OWN_BYTES = 4 << 30
 
 
 def serve(settings: Settings, source: BinaryIO, sink: BinaryIO) -> None:
-    """Until `source` ends."""
+    """Runs until `source` ends."""
     bound = _OWN_BYTES + 2 * settings.console.sql_memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
-    # Nothing else that prints may get between the answers.
+    # No other output may get between the answers.
     for line in source:
         answer, body = _answered(settings, orjson.loads(line))
         sink.write(orjson.dumps({**answer, "size": len(body)}) + b"\n")
@@ -65,7 +65,7 @@ def _answered(settings: Settings, asked: dict[str, Any]) -> tuple[dict[str, Any]
 
 @contextlib.contextmanager
 def _stopped_after(seconds: float) -> Any:
-    """Yields what takes the connection to interrupt."""
+    """Yields a function that takes the connection to interrupt after the time limit."""
     done = threading.Event()
     connections: list[Any] = []
 

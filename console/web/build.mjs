@@ -39,11 +39,11 @@ const asset = (source) => {
   const [file] = Object.entries(metafile.outputs).find(([, output]) => output.entryPoint === source);
   return `assets/${basename(file)}`;
 };
-// What the first script imports is asked for with it, not after it.
+// Files that the first script imports are requested together with it, not after it.
 const main = Object.values(metafile.outputs).find(({ entryPoint }) => entryPoint === "src/main.tsx");
 const shared = new Set(imports(main).map((path) => `/assets/${basename(path)}`));
 const preloads = [...shared].map((path) => `<link rel="modulepreload" href="${path}" />`);
-// Those of a page are asked for before the first script has run: `theme.ts` reads which.
+// A page's own files are requested before the first script has run, by `theme.ts`.
 const loaded = { "src/pages/chart.tsx": "/chart", "src/pages/editing.ts": "/sql /triggers" };
 const files = Object.entries(loaded).map(([source, pages]) => {
   const [path] = Object.entries(metafile.outputs).find(([, { entryPoint }]) => entryPoint === source);
@@ -82,7 +82,7 @@ function imports(output) {
   return output.imports.filter(({ kind }) => kind === "import-statement").map(({ path }) => path);
 }
 
-/** A file of the bundle, and every one that it needs before it runs. */
+/** A file of the bundle, and every file that it needs before it runs. */
 function imported(path, found = new Set()) {
   if (!found.has(path)) {
     found.add(path);

@@ -1,6 +1,6 @@
 // Made of the API's document by `python -m console.typescript`; a test compares them. Do not edit.
 
-/** How the close had changed, as a share, so many bars after the events. */
+/** How the close had changed, as a fraction, this many bars after the events. */
 export interface AfterBars {
   bars: number;
   count: number;
@@ -10,10 +10,10 @@ export interface AfterBars {
   rose: number | null;
 }
 
-/** `tickers` names one ticker. Bars with the parameter `period_seconds`, else trades. */
+/** `tickers` must have one ticker. Reads bars with the parameter `period_seconds`, otherwise trades. */
 export interface Attempt {
   sql: string;
-  /** None = every active one. */
+  /** Empty = every active ticker. */
   tickers?: string[];
   /** Values for `:name`, and options as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
@@ -21,11 +21,11 @@ export interface Attempt {
   since?: string | null;
   /** Over bars as they were published, corrections included. */
   as_seen?: boolean;
-  /** Rows in the answer. */
+  /** The most rows in the answer. */
   limit?: number;
 }
 
-/** `nearest`: where it died, or came nearest to going on; `awaits`: what the next row is tested as. */
+/** `nearest`: where it failed, or came nearest to advancing; `awaits`: what the next row will be tested as. */
 export interface AttemptBody {
   /** matched, failed, expired or waiting. */
   outcome: string;
@@ -34,11 +34,11 @@ export interface AttemptBody {
   /** The first and the last rows that it took. */
   rows: RowBody[];
   taken: number;
-  /** Rows that a match still needs at least. */
+  /** The least number of rows that a match still needs. */
   missing: number;
   nearest: TestedBody[];
   awaits: TestedBody[];
-  /** A match unless the next row continues it. */
+  /** Whether it is a match unless the next row continues it. */
   can_end: boolean;
   deadline: string | null;
 }
@@ -83,16 +83,16 @@ export interface BarRow {
   known_at?: string | null;
 }
 
-/** Candles, and what of the range is not there. */
+/** Candles, and what is missing in the range. */
 export interface Bars {
   rows: BarRow[];
-  /** Where the venue has no candle. */
+  /** Ranges for which the venue has no candles. */
   holes: Span[];
-  /** Where nothing is stored. */
+  /** Ranges for which nothing is stored. */
   unknown: Span[];
 }
 
-/** The text is good. */
+/** The text is valid. */
 export interface Checked {
   columns: Column[];
   warnings: string[];
@@ -146,7 +146,7 @@ export interface CoverageRow {
 }
 
 export interface DestinationRow {
-  /** As a trigger's parameter `alert_to` names it. */
+  /** The name that a trigger's parameter `alert_to` uses. */
   name: string;
   /** The scheme of its address, such as `https` or `ntfy`; the rest is secret. */
   service: string;
@@ -157,7 +157,7 @@ export interface Destinations {
   destinations: DestinationRow[];
 }
 
-/** Why nothing will come of this topic. */
+/** Why this topic will have no messages. */
 export interface ErrorMessage {
   topic: string;
   code: string;
@@ -177,7 +177,7 @@ export interface EventBody {
   rows: Array<Record<string, unknown>>;
 }
 
-/** `next_sequence`: where to go on. */
+/** `next_sequence`: where to continue. */
 export interface EventList {
   events: EventBody[];
   next_sequence: number;
@@ -198,7 +198,7 @@ export interface EventMessage {
   topic: string;
 }
 
-/** Its text over stored rows again: `fired` is what it gave over these. */
+/** The result of running its text over stored rows: `fired` counts the rows returned. */
 export interface Explained {
   trigger_id: string;
   tickers: string[];
@@ -253,11 +253,11 @@ export interface FunctionEntry {
   kind: string;
   signature: string;
   text: string;
-  /** What NULLs do. */
+  /** How NULLs are handled. */
   nulls: string;
-  /** yes, or where it runs over a stream. */
+  /** `yes`, or where it can run over a stream. */
   stream: string;
-  /** Of a scalar function a condition that holds, else a column of a query. */
+  /** For a scalar function a condition that is true, otherwise a column of a query. */
   example: string;
 }
 
@@ -287,11 +287,11 @@ export interface Gaps {
 }
 
 export interface GrammarForm {
-  /** Its key words. */
+  /** Its keywords. */
   name: string;
   form: string;
   text: string;
-  /** A whole text. */
+  /** A complete text. */
   example: string;
 }
 
@@ -315,13 +315,13 @@ export interface MarketRow {
   is_active: boolean;
 }
 
-/** `total`: how many fit, of which the first `limit` are here. */
+/** `total`: how many match; the first `limit` of them are here. */
 export interface Markets {
   markets: MarketRow[];
   total: number;
 }
 
-/** Over stored rows; the state is that at their end. */
+/** Measurements over stored rows; the state is that at their end. */
 export interface MeasuredBody {
   tickers: string[];
   rows: number;
@@ -331,11 +331,11 @@ export interface MeasuredBody {
   state_bytes: number;
   partitions: number;
   kept_rows: number;
-  /** How fast the rows came. */
+  /** The average rate at which the rows arrived. */
   rows_per_second: number;
-  /** How fast the engine processes them. */
+  /** The rate at which the engine processes them. */
   rows_per_cpu_second: number;
-  /** Of one core, at the speed at which the rows came. */
+  /** The share of one core needed at the rate at which the rows arrived. */
   core_share: number;
 }
 
@@ -344,7 +344,7 @@ export interface NamedText {
   text: string;
 }
 
-/** Candles to fetch into the table. Without `request_id` the same range is the same request, until asking again can bring more: after a failure, or where candles had not closed. */
+/** Candles to fetch into the table. Without `request_id` the same range is the same request, unless a repetition can bring more: after a failure, or if candles had not closed. */
 export interface NewRequest {
   /** As `BASE/QUOTE.VENUE`. */
   ticker: string;
@@ -356,14 +356,14 @@ export interface NewRequest {
   end: string;
   limit?: number | null;
   request_id?: string | null;
-  /** Request the range from the exchange even if the table proves it. */
+  /** Request the range from the exchange even if the table already proves it complete. */
   refresh?: boolean;
 }
 
-/** Without `trigger_id` the same trigger has the same id. */
+/** Without `trigger_id`, the id is derived from the content. */
 export interface NewTrigger {
   sql: string;
-  /** None = every active one. */
+  /** Empty = every active ticker. */
   tickers?: string[];
   /** Values for `:name`, and options as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
@@ -383,7 +383,7 @@ export interface PlanBody {
   steps: PlanStepBody[];
   fires: string[];
   measured: MeasuredBody | null;
-  /** What it was measured over. */
+  /** The rows that were used. */
   over: string;
   /** Why nothing was measured. */
   note: string;
@@ -399,24 +399,24 @@ export interface PlanStepBody {
   fires: string;
 }
 
-/** What is wrong, as RFC 9457 writes it. */
+/** An error, as defined in RFC 9457. */
 export interface ProblemBody {
   type: string;
   title: string;
   status: number;
-  /** A sentence for a person. */
+  /** A sentence for people. */
   detail: string;
   [name: string]: unknown;
 }
 
 export interface QueryText {
-  /** DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage` and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is one of the trigger language. */
+  /** DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage` and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is in the trigger language. */
   sql: string;
   /** The first N rows, at most `console.sql_rows`. */
   limit?: number;
 }
 
-/** Where a request is. */
+/** The state of a request. */
 export interface RequestBody {
   request_id: string;
   /** queued, running, done or unknown. */
@@ -425,12 +425,12 @@ export interface RequestBody {
   expected_candles: number;
   /** What an unfinished request is waiting for. */
   reason: string;
-  /** Start of the candles that had not closed, and are left out. */
+  /** Start of the candles that were left out because they had not closed. */
   closed_until: string | null;
   notification: Final | null;
 }
 
-/** One of the list of requests. */
+/** An entry in the list of requests. */
 export interface RequestRow {
   request_id: string;
   state: string;
@@ -462,7 +462,7 @@ export interface Rows {
   rows: BarRow[];
 }
 
-/** What is stored of a ticker and period. */
+/** The stored candles of a ticker and period. */
 export interface Series {
   ticker: string;
   period_seconds: number;
@@ -474,7 +474,7 @@ export interface Series {
 }
 
 export interface SignIn {
-  /** Of `candlewright keys new`. */
+  /** The token from `candlewright keys new`. */
   token: string;
 }
 
@@ -495,7 +495,7 @@ export interface SnapshotMessage {
   volume_24h: number | null;
 }
 
-/** Half-open: `end` is not in it. */
+/** Half-open: `end` is excluded. */
 export interface Span {
   /** ISO 8601 in UTC, with nanoseconds. */
   start: string;
@@ -511,7 +511,7 @@ export interface SqlColumn {
 export interface SqlRows {
   rows: Array<Record<string, unknown>>;
   columns: SqlColumn[];
-  /** There are more rows than `limit`. */
+  /** Whether there are more rows than `limit`. */
   truncated: boolean;
 }
 
@@ -535,7 +535,7 @@ export interface Status {
   signed_in_as: string | null;
   ready: boolean;
   healthy: boolean;
-  /** Each process of the platform; empty where each runs on its own. */
+  /** Every process of the platform; empty if no supervisor runs them. */
   parts: Record<string, unknown>;
   [name: string]: unknown;
 }
@@ -553,7 +553,7 @@ export interface SuspendedMessage {
   registered_at: string;
 }
 
-/** A row tested as a variable. Without `row`: the next one; without `condition`: any row will do. */
+/** A row tested as a variable. Without `row`: the next row; without `condition`: any row is accepted. */
 export interface TestedBody {
   variable: string;
   row: RowBody | null;
@@ -600,14 +600,14 @@ export interface TicksMessage {
 
 export interface Tried {
   columns: Column[];
-  /** The first `limit` rows that the trigger gives. */
+  /** The first `limit` rows of the result. */
   rows: Array<Record<string, unknown>>;
   total_rows: number;
   /** Event time of each event. */
   fired_at: string[];
-  /** Events that cooldown_seconds keeps back. */
+  /** Events that cooldown_seconds suppresses. */
   suppressed: number;
-  /** What it ran over. */
+  /** What was read. */
   over: string;
   input_rows: number;
   first: string | null;
@@ -629,7 +629,7 @@ export interface TriggerBody {
   /** ISO 8601 in UTC, with nanoseconds. */
   registered_at: string;
   events: number;
-  /** Of the registration. */
+  /** Time of the registration. */
   warnings?: string[];
 }
 
@@ -639,7 +639,7 @@ export interface TriggerList {
 
 export interface TriggerText {
   sql: string;
-  /** None = every active one. */
+  /** Empty = every active ticker. */
   tickers?: string[];
   /** Values for `:name`, and options as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
@@ -649,7 +649,7 @@ export interface VenueRow {
   venue: string;
   period_seconds: number[];
   markets: number;
-  /** How far back its candles go; 0 = to the listing. */
+  /** How many candles back its history reaches; 0 = to the listing. */
   depth_candles: number;
   /** Whether an ingestor serves it now. */
   is_live: boolean;
@@ -685,11 +685,11 @@ export interface Calls {
   add_history: { given: NewRequest; answer: RequestBody };
   /** Requests, unfinished ones first. */
   list_history: { given: { limit?: number }; answer: Requests };
-  /** Where a request is. */
+  /** The state of a request. */
   get_history: { given: { request_id: string }; answer: RequestBody };
   /** Cancel a request. */
   cancel_history: { given: { request_id: string }; answer: RequestBody };
-  /** The rows of a request that has ended. */
+  /** The rows of a finished request. */
   get_history_rows: { given: { request_id: string }; answer: Rows };
   /** Stored candles. */
   list_bars: { given: { ticker: string; period?: string; start?: string | null; end?: string | null; limit?: number; order?: "first" | "last" | null; as_of?: string | null }; answer: Bars };
@@ -703,7 +703,7 @@ export interface Calls {
   list_gaps: { given: { ticker: string }; answer: Gaps };
   /** The venues that can be requested. */
   list_venues: { given: Record<never, never>; answer: Venues };
-  /** Markets of one venue or of all, by part of their ticker. */
+  /** Markets of one or all venues, by part of their ticker. */
   list_markets: { given: { venue?: string | null; search?: string; limit?: number }; answer: Markets };
   /** Registered triggers. */
   list_triggers: { given: Record<never, never>; answer: TriggerList };
@@ -717,13 +717,13 @@ export interface Calls {
   get_trigger: { given: { trigger_id: string }; answer: TriggerBody };
   /** Remove a trigger. */
   remove_trigger: { given: { trigger_id: string }; answer: void };
-  /** What a text keeps, when it fires, and what it costs over the last stored hour of its tickers. */
+  /** What state a text keeps, when it fires, and what it costs over the last stored hour of its tickers. */
   plan_trigger_text: { given: TriggerText; answer: PlanBody };
-  /** What a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers. */
+  /** What state a trigger keeps, when it fires, and what it costs over the last stored hour of its tickers. */
   plan_trigger: { given: { trigger_id: string }; answer: PlanBody };
   /** How close a trigger came to firing, over stored rows. */
   explain_trigger: { given: { trigger_id: string; at?: string | null; ticker?: string | null; attempts?: number }; answer: Explained };
-  /** Events of a trigger, as far as they are kept on the bus. */
+  /** Events of a trigger that are still on the bus. */
   list_trigger_events: { given: { trigger_id: string; from_sequence?: number; limit?: number }; answer: EventList };
   /** Destinations of alerts. */
   list_alerts: { given: Record<never, never>; answer: Destinations };

@@ -3,9 +3,9 @@ import { follow, type LiveEvent, type LiveOptions } from "./live.ts";
 import { Problem, Unreachable } from "./problem.ts";
 
 export interface ClientOptions {
-  /** Of `candlewright keys new NAME --role viewer|operator`; not needed on loopback. */
+  /** A token from `candlewright keys new NAME --role viewer|operator`; not needed on loopback. */
   token?: string;
-  /** Of one call; 0: none. */
+  /** The time limit of one call; 0: none. */
   timeoutMs?: number;
 }
 
@@ -20,7 +20,7 @@ type Rest<Name extends keyof Calls> = {} extends Given<Name>
 
 const TIMEOUT_MS = 120_000;
 
-/** Speaks with a platform's HTTP API. Every method throws `Problem` or `Unreachable`. */
+/** A client of a platform's HTTP API. Every method throws `Problem` or `Unreachable`. */
 export class Client {
   readonly url: string;
   #headers: Record<string, string>;
@@ -38,17 +38,17 @@ export class Client {
     return (response.status === 204 ? undefined : await this.#read(response.json())) as Calls[Name]["answer"];
   }
 
-  /** Rows as CSV, with a line of names. */
+  /** Rows as CSV, with a header line. */
   async csv<Name extends Tabular>(name: Name, given: Given<Name>, options?: Options): Promise<string> {
     return this.#read((await this.#send(name, given, { format: "csv" }, options)).text());
   }
 
-  /** Rows as an Arrow IPC stream, such as `tableFromIPC` of `apache-arrow` reads. */
+  /** Rows as an Arrow IPC stream, which `tableFromIPC` of `apache-arrow` reads. */
   async arrow<Name extends Tabular>(name: Name, given: Given<Name>, options?: Options): Promise<Uint8Array> {
     return new Uint8Array(await this.#read((await this.#send(name, given, { format: "arrow" }, options)).arrayBuffer()));
   }
 
-  /** Fetches candles into the table, waits until they are there, and gives them. */
+  /** Fetches candles into the table, waits until they are stored, and returns them. */
   async history(wanted: NewRequest, options: Options = {}): Promise<BarRow[]> {
     const { request_id, state } = await this.call("add_history", wanted, options);
     if (state !== "done") {
@@ -58,7 +58,7 @@ export class Client {
     return (await this.call("get_history_rows", { request_id }, options)).rows;
   }
 
-  /** `truncated` is true where there are more rows than `limit`. */
+  /** `truncated` is true if there are more rows than `limit`. */
   sql(sql: string, { limit, ...options }: Options & { limit?: number } = {}): Promise<SqlRows> {
     return this.call("query_sql", limit === undefined ? { sql } : { sql, limit }, options);
   }
@@ -73,7 +73,7 @@ export class Client {
 
   /**
    * Live topics, such as `OHLC:BTC/USDT.BINANCE:60`, `TICKS:BTC/USDT.BINANCE` or `TRIGGER:my-trigger`, until the
-   * consumer stops. A lost connection is resumed without a hole or a double, also over a restart of the platform.
+   * consumer stops. A lost connection is resumed without gaps or duplicates, even after a restart of the platform.
    */
   live(topics: readonly string[], options: LiveOptions = {}): AsyncGenerator<LiveEvent, void> {
     const open = (query: Record<string, unknown>, headers: Record<string, string>, signal: AbortSignal): Promise<Response> =>
@@ -107,7 +107,7 @@ export class Client {
     try {
       return await answer;
     } catch (error) {
-      // What ends a call from here is thrown as it is; the rest is the network's.
+      // Errors of aborted calls are thrown as they are; a TypeError is a network error.
       throw error instanceof TypeError ? new Unreachable(this.url, error) : error;
     }
   }

@@ -1,6 +1,6 @@
-/** The lines of a stream of events; https://html.spec.whatwg.org/multipage/server-sent-events.html */
+/** Parses a stream of server-sent events; https://html.spec.whatwg.org/multipage/server-sent-events.html */
 export class EventParser {
-  /** Of the last event that has come whole, which may have had no data. */
+  /** The id of the last complete event, which may have had no data. */
   id: string;
   #event: (kind: string, data: string) => void;
   #rest = "";

@@ -4,36 +4,36 @@ import { Problem, Unreachable } from "./problem.ts";
 
 type Kind = Exclude<keyof LiveEvents, "closed">;
 
-/** `kind` says what `data` is; `id` is the cursor after this event. */
+/** `kind` determines the type of `data`; `id` is the cursor after this event. */
 export type LiveEvent = { [Each in Kind]: { kind: Each; id: string; data: LiveEvents[Each] } }[Kind];
 
 export type Connection = "live" | "lost";
 
 export interface LiveOptions {
-  /** Continue after the event that had this `id`; of a stream over the same topics. */
+  /** Continue after the event with this `id`, which must come from a stream over the same topics. */
   cursor?: string;
-  /** Begin with this number; for one topic. */
+  /** Begin with this number; only for a single topic. */
   fromSequence?: number;
   /** Ends the stream. */
   signal?: AbortSignal;
-  /** `live` and `lost` in turn, however many attempts it takes to connect again. */
+  /** Called with `live` and `lost` alternately, however many attempts a new connection takes. */
   onConnection?: (state: Connection) => void;
 }
 
-/** The server sends something, if only a comment, at least every 15 s. */
+/** The server sends at least a comment every 15 s. */
 const SILENCE_MS = 40_000;
 const PAUSES_MS = [100, 250, 500, 1_000, 2_000, 4_000, 8_000];
-/** A connection that lasted this long was a good one. */
+/** A connection that lasted this long counts as a success. */
 const GOOD_MS = 10_000;
 
-/** `open` connects with the headers and signal that it is given; `query` is for the beginning. */
+/** Connects with the given headers and signal; `query` says where to begin. */
 type Open = (query: Record<string, unknown>, headers: Record<string, string>, signal: AbortSignal) => Promise<Response>;
 
 /**
- * Events in order, each once. A lost connection continues after the last event that was taken, so the consumer sees
- * neither a hole nor a double. Nothing is read ahead of the consumer but what the sockets hold.
+ * Events in order, each once. A new connection continues after the last event that was consumed, so the consumer sees
+ * neither gaps nor duplicates. Nothing is read ahead of the consumer except what the sockets buffer.
  *
- * Throws what prevents the first connection; later, only a refusal.
+ * Throws the error that prevents the first connection; later, only a refusal.
  */
 export async function* follow(open: Open, topics: readonly string[], options: LiveOptions): AsyncGenerator<LiveEvent, void> {
   const { signal, onConnection } = options;
@@ -74,7 +74,7 @@ export async function* follow(open: Open, topics: readonly string[], options: Li
   }
 }
 
-/** Of one connection, until it ends. The server begins with an event without data, which only says where it is. */
+/** The events of one connection. The first has no data, only the id of the current position. */
 async function* events(response: Response, cursor: string, stop: () => void): AsyncGenerator<Partial<LiveEvent> & { id: string }> {
   const found: (Partial<LiveEvent> & { id: string })[] = [];
   const parser = new EventParser((kind, data) => {

@@ -1,6 +1,6 @@
 import type { ProblemBody } from "./api.ts";
 
-/** A mistake in a text: where it is, and what may be meant. */
+/** An error in a text: its position, and a hint. */
 export interface Mistake {
   line?: number;
   column?: number;
@@ -8,15 +8,15 @@ export interface Mistake {
   hint?: string;
 }
 
-/** The platform answered that it will not, or cannot. `message` is a sentence for a person. */
+/** The platform refused or failed. `message` is a sentence for people. */
 export class Problem extends Error {
   override readonly name = "Problem";
   readonly status: number;
-  /** As `invalid_request`. */
+  /** For example `invalid_request`. */
   readonly code: string;
-  /** Of SQL and triggers: all mistakes of the text. */
+  /** For SQL and triggers: all errors in the text. */
   readonly mistakes: Mistake[];
-  /** When to try again, where the platform says so. */
+  /** When to retry, if the platform says so. */
   readonly retryAfterSeconds: number | undefined;
 
   constructor(status: number, body: Partial<ProblemBody>, retryAfterSeconds?: number) {
@@ -34,13 +34,13 @@ export class Problem extends Error {
     try {
       body = (await response.json()) as ProblemBody;
     } catch {
-      // Not of the platform itself, such as a proxy's page.
+      // Not from the platform itself, but for example a proxy's page.
     }
     return new Problem(response.status, body, Number.isNaN(wait) ? undefined : wait);
   }
 }
 
-/** No answer came: the platform is not there, or the connection broke. `cause` has the reason. */
+/** There was no answer: the platform is down, or the connection broke. `cause` has the reason. */
 export class Unreachable extends Error {
   override readonly name = "Unreachable";
 

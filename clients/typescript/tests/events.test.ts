@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { EventParser } from "../src/events.ts";
 
-test("events are the same however their bytes are cut", () => {
+test("events do not depend on how their bytes are split", () => {
   const text = 'id: 6\n\n: hello\n\nid: 7\nevent: bar\ndata: {"a":\ndata: 1}\n\nretry: 5\r\ndata:x\r\n\r\n';
   const whole: string[][] = [];
   new EventParser((...event) => whole.push(event)).take(text);
@@ -17,7 +17,7 @@ test("events are the same however their bytes are cut", () => {
   assert.equal(parser.id, "7");
 });
 
-test("the id of an event counts once the event is whole", () => {
+test("the id of an event counts once the event is complete", () => {
   const ids: string[] = [];
   const parser = new EventParser(() => ids.push(parser.id), "1");
   parser.take("id: 2\ndata: x\n");

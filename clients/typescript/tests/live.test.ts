@@ -22,7 +22,7 @@ function gap(first: number): string {
   return `event: gap\nid: c${first}\ndata: ${JSON.stringify({ topic: "T", first, last: first, reason: "" })}\n\n`;
 }
 
-test("a stream that is cut at any byte continues after the last whole event", async (context) => {
+test("a stream that breaks at any byte continues after the last complete event", async (context) => {
   const cursors: (string | undefined)[] = [];
   const client = await serving(context, (request, response) => {
     const cursor = request.headers["last-event-id"] as string | undefined;
@@ -31,7 +31,7 @@ test("a stream that is cut at any byte continues after the last whole event", as
     const next = cursor === undefined ? 1 : Number(cursor.slice(1)) + 1;
     response.writeHead(200, { "Content-Type": "text/event-stream" });
     response.write(`id: c${next - 1}\n\n${gap(next)}`);
-    // Each connection breaks somewhere else in the second event.
+    // Each connection breaks at a different byte of the second event.
     response.write(gap(next + 1).slice(0, cursors.length * 5), () => setTimeout(() => response.destroy(), 5));
   });
   const states: Connection[] = [];
@@ -43,7 +43,7 @@ test("a stream that is cut at any byte continues after the last whole event", as
   }
   assert.deepEqual(seen, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
   assert.equal(cursors[0], undefined);
-  // Each in turn, though some attempts to connect again are refused.
+  // Alternately, although some attempts to reconnect are refused.
   assert.deepEqual(states, states.map((_, place) => (place % 2 === 0 ? "live" : "lost")));
   assert.ok(states.length >= 3);
 });
@@ -52,7 +52,7 @@ test("a refusal ends a stream, and so does the consumer's signal", async (contex
   let calls = 0;
   const client = await serving(context, (_, response) => {
     calls += 1;
-    if (calls === 2) return tell(response, 400, "the cursor is of a stream over other topics");
+    if (calls === 2) return tell(response, 400, "the cursor belongs to a stream over other topics");
     response.writeHead(200, { "Content-Type": "text/event-stream" }).write(gap(1));
     if (calls === 1) setTimeout(() => response.destroy(), 5);
   });
@@ -63,13 +63,13 @@ test("a refusal ends a stream, and so does the consumer's signal", async (contex
   assert.equal(calls, 3);
 });
 
-test("without a platform the first connection fails, and calls do", async () => {
+test("without a platform the first connection fails, and so do calls", async () => {
   const client = new Client("http://127.0.0.1:9");
   await assert.rejects(client.live(["T"]).next(), Unreachable);
   await assert.rejects(client.call("get_status"), /http:\/\/127\.0\.0\.1:9 cannot be reached/);
 });
 
-test("what is given finds its place in the path, the query and the body", async (context) => {
+test("arguments go into the path, the query or the body", async (context) => {
   const asked: string[] = [];
   const client = await serving(context, async (request, response) => {
     let body = "";

@@ -1,4 +1,4 @@
-// Over a running platform with a sandbox exchange, whose address is in CANDLEWRIGHT_URL.
+// Needs a running platform with a sandbox exchange at the address CANDLEWRIGHT_URL.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Client, Problem } from "../src/index.ts";
@@ -7,7 +7,7 @@ const TICKER = "BTC/USDT.BINANCE";
 const client = new Client(process.env["CANDLEWRIGHT_URL"]);
 const HOUR = { ticker: TICKER, period: "1m", start: "2024-03-05T00:00:00Z", end: "2024-03-05T01:00:00Z" };
 
-test("history is fetched, and read in every form", async () => {
+test("history is fetched, and read in every format", async () => {
   const rows = await client.history(HOUR);
   assert.equal(rows.length, 60);
   assert.equal(rows[0]?.open_time, "2024-03-05T00:00:00.000000000Z");
@@ -19,7 +19,7 @@ test("history is fetched, and read in every form", async () => {
   assert.ok(Number(found[0]?.["n"]) >= 60 && !truncated);
 });
 
-test("a mistake is a problem with its place", async () => {
+test("an error in a request is a Problem with its position", async () => {
   await assert.rejects(client.history({ ...HOUR, ticker: "BTC/USDT.NOWHERE" }), (error) => {
     return error instanceof Problem && error.status === 400 && error.message.includes("NOWHERE");
   });
@@ -38,7 +38,7 @@ test("a trigger is added, followed and removed", { timeout: 60_000 }, async () =
   await assert.rejects(client.call("get_trigger", { trigger_id }), (error) => error instanceof Problem && error.status === 404);
 });
 
-test("trades are without a hole or a double while the server is killed", { timeout: 60_000 }, async () => {
+test("trades have neither gaps nor duplicates although the server is killed", { timeout: 60_000 }, async () => {
   const topic = `TICKS:${TICKER}`;
   const pid = async (): Promise<number> => ((await client.call("get_status")).parts["console"] as { pid: number }).pid;
   const killed = await pid();

@@ -1,11 +1,11 @@
-// Runs before the first paint, so that a chosen theme does not flash in the other one's colours.
+// Runs before the first paint, so that the page does not flash in the other theme's colours.
 {
   const chosen = localStorage.getItem("theme");
   const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   document.documentElement.dataset.theme = dark ? "dark" : "light";
 }
 
-// The files of the page in the address are fetched beside the first script, not after it.
+// The current page's files are fetched in parallel with the first script, not after it.
 {
   const page = location.pathname === "/" ? "/markets" : location.pathname;
   for (const each of document.querySelectorAll<HTMLMetaElement>('meta[name="page-files"]')) {

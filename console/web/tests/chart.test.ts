@@ -9,7 +9,7 @@ const bar = (time: number, close = 1, more: Partial<Bar> = {}): Bar => ({
 const trade = (time: number, price: number, id = "1"): Trade => ({ time, price, size: 2, side: "buy", id });
 const times = (candles: Candles): number[] => candles.bars.map((each) => each.time);
 
-test("older, newer and missing bars find their places", () => {
+test("older, newer and missing bars are placed in order", () => {
   const candles = new Candles(60);
   candles.merge([bar(600), bar(660)]);
   candles.merge([bar(840)]);
@@ -20,7 +20,7 @@ test("older, newer and missing bars find their places", () => {
   assert.deepEqual(candles.holes(), []);
 });
 
-test("a revision replaces its bar, and an older copy of it does not come back", () => {
+test("a revision replaces its bar, and an older copy does not replace the revision", () => {
   const candles = new Candles(60);
   candles.merge([bar(0, 1), bar(60, 1)]);
   assert.equal(candles.merge([bar(0, 2, { revision: 1 })]), true);
@@ -29,7 +29,7 @@ test("a revision replaces its bar, and an older copy of it does not come back", 
   assert.equal(candles.at(30), undefined);
 });
 
-test("the forming bar counts each trade once, and none of a closed bar", () => {
+test("the bar in progress counts each trade once, and none of a closed bar", () => {
   const forming = new Forming(60);
   forming.take(trade(59, 9), 60);
   assert.equal(forming.bar, undefined);
@@ -46,7 +46,7 @@ test("the forming bar counts each trade once, and none of a closed bar", () => {
   assert.equal(forming.bar, undefined);
 });
 
-test("minutes make the beginning of an hour, and weeks begin on Monday", () => {
+test("closed minutes form the beginning of an hour, and weeks begin on Monday", () => {
   const hour = combine([bar(3600, 5), bar(3660, 9), bar(3720, 6)], 3600);
   assert.deepEqual([hour?.time, hour?.open, hour?.high, hour?.close, hour?.volume], [3600, 5, 9, 6, 3]);
   const week = combine([bar(Date.UTC(2024, 0, 3) / 1000)], 604800);

@@ -7,12 +7,12 @@ import { price, precisionOf } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
 import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
 
-test("parameters are found outside of texts, comments and casts", () => {
+test("parameters are found outside strings, comments and casts", () => {
   const sql = "close > :rise AND side = ':no' -- :nor\n AND x::int > ${size} AND a{:n} AND :rise < 1";
   assert.deepEqual(parameterNames(sql), ["rise", "size", "n"]);
 });
 
-test("a day is covered once by overlapping requests, and not where it has holes", () => {
+test("a day is covered once by overlapping requests, except for holes", () => {
   const row = (start: string, end: string, holes: { start: string; end: string }[] = [], status = "OK") => ({
     ...{ start: `2024-01-0${start}`, end: `2024-01-0${end}`, period_seconds: 60, holes, status },
   });
@@ -22,12 +22,12 @@ test("a day is covered once by overlapping requests, and not where it has holes"
   assert.deepEqual([...days], [[first, 1], [first + 1, 0.75]]);
 });
 
-test("a row happened at its own times, not when it was stored", () => {
+test("a row's time is that of its event, not when it was stored", () => {
   const row = { open_time: "1970-01-01T00:02:00.000000000Z", at: "1970-01-01T00:01:00Z", updated_at: "2024-01-01T00:00:00Z" };
   assert.deepEqual(timesOf({ ...row, ticker: "A/B.C", close: 5 }), [60, 120]);
 });
 
-test("periods, spans and prices are shown as people write them", () => {
+test("periods, spans and prices are formatted for people", () => {
   assert.equal(periodSeconds("4h"), 14400);
   assert.equal(periodName(900), "15m");
   assert.equal(openTime(Date.UTC(2024, 0, 4) / 1000, 604800), Date.UTC(2024, 0, 1) / 1000);
@@ -57,7 +57,7 @@ const attempt = (changes: Partial<Attempt>): Attempt => ({
   ...{ deadline: null, ...changes },
 });
 
-test("the rows of an attempt are drawn on their bars, and where it died comes last", () => {
+test("the rows of an attempt are drawn on their bars, and the row where it failed comes last", () => {
   const rows = [row("01:00", "A"), row("01:20", "B"), row("01:40", "B"), row("02:10", "B")];
   const nearest = ["B", "C"].map((variable) => ({ variable, row: row("03:30", variable), condition: null }));
   const died = attempt({ start: rows[0]!.time, rows, nearest });
@@ -71,7 +71,7 @@ test("the rows of an attempt are drawn on their bars, and where it died comes la
   assert.equal(stretchOf(attempt({})), undefined);
 });
 
-test("an explanation is drawn on the shortest bars that it is about", () => {
+test("an explanation is drawn on the shortest bars that it reads", () => {
   assert.equal(drawnPeriod("trades and bars of 1h and bars of 5m"), "5m");
   assert.equal(drawnPeriod("events"), "1m");
 });

@@ -4,7 +4,7 @@ import { ChartFeed } from "../src/chart/feed";
 import { connection } from "../src/data/live";
 import { iso } from "../src/data/times";
 
-/** A platform with stored bars and a stream, in place of fetch. */
+/** Replaces fetch by a platform with stored bars and a stream. */
 class Platform {
   stored: number[] = [];
   #streams: ReadableStreamDefaultController<Uint8Array>[] = [];
@@ -59,7 +59,7 @@ async function until(holds: () => boolean): Promise<void> {
   }
 }
 
-test("neither the start nor a lost connection leaves a hole", async () => {
+test("neither the start nor a lost connection leaves a gap", async () => {
   const platform = new Platform();
   platform.stored = [60, 120, 180];
   const feed = new ChartFeed("A/B.C", 60, { reset: () => undefined, older: () => undefined, newest: () => undefined });

@@ -1,4 +1,4 @@
-// Runs the tests of the pure modules: bundled, then by Node's own runner.
+// Bundles the tests of the pure modules, and runs them with Node's test runner.
 import { build } from "esbuild";
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -11,7 +11,7 @@ const bar = (number: number, more: Partial<Bar> = {}): Bar => ({
 const many = Array.from({ length: 100_000 }, (_, number) => bar(number));
 const at = (number: number): number => number * 60;
 
-test("a near view has single bars and some screens around it", () => {
+test("a close view has single bars, and some screens around it", () => {
   const made = Stretch.around(many, 60, at(50_000), at(50_200));
   assert.equal(made.level, 1);
   assert.deepEqual([made.first, made.last, made.places.length], [at(49_000), at(51_199), 2_200]);
@@ -21,7 +21,7 @@ test("a near view has single bars and some screens around it", () => {
   assert.ok(!made.hasLast);
 });
 
-test("a far view has groups of bars, and nothing of them is lost", () => {
+test("a distant view has groups of bars, without losing any", () => {
   const made = Stretch.around(many, 60, 0, Infinity);
   assert.ok(made.places.length <= 2_500 && made.hasLast && made.fits(many, 0, at(100_000)));
   assert.ok(Math.abs(made.places.reduce((sum, place) => sum + place.bar!.volume, 0) - many.length) < 1e-6);
@@ -33,7 +33,7 @@ test("a far view has groups of bars, and nothing of them is lost", () => {
   assert.equal(second!.time, at(made.level));
 });
 
-test("places and times are each other's inverse, also outside and over holes", () => {
+test("positions and times are inverse to each other, even outside the bars and across gaps", () => {
   const bars = [...many.slice(0, 10), ...many.slice(12, 20), ...many.slice(5_000, 5_010)];
   const made = Stretch.around(bars, 60, 0, Infinity);
   assert.equal(made.places.length, 10 + 2 + 8 + 1 + 10);

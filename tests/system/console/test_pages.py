@@ -94,7 +94,7 @@ def test_lost_connection_is_reported_and_leaves_no_hole(show: Open, stored: str)
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
-def test_trigger_is_checked_while_typing_tried_and_armed(show: Open, stored: str, system: System) -> None:
+def test_trigger_is_checked_while_typing_tried_and_registered(show: Open, stored: str, system: System) -> None:
     shown = show()
     page = shown.go("/triggers")
     editor = page.get_by_role("textbox", name="SQL of the trigger")
@@ -105,15 +105,15 @@ def test_trigger_is_checked_while_typing_tried_and_armed(show: Open, stored: str
     editor.fill("close > open")
     expect(page.locator(".verdict.good")).to_be_visible()
     page.get_by_role("button", name="Try on history").click()
-    facts = page.get_by_role("region", name="Result of the try")
+    facts = page.get_by_role("region", name="Result of the trial")
     expect(facts).to_contain_text(re.compile(r"\d+ matches"))
     expect(facts).to_contain_text("after 60 bars")
     expect(page.locator(".match-chart canvas").first).to_be_visible()
     shown.picture("triggers-tried")
-    page.get_by_text("Arm it").click()
+    page.get_by_text("Register it").click()
     page.get_by_label("Name").fill("from-the-console")
-    page.get_by_role("button", name="Arm", exact=True).click()
-    expect(page.get_by_text("from-the-console is armed.")).to_be_visible()
+    page.get_by_role("button", name="Register", exact=True).click()
+    expect(page.get_by_text("from-the-console is registered.")).to_be_visible()
     with system.connect() as client:
         client.triggers.remove("from-the-console")
     # The refused text is a 400; `fill` edits with inline styles, which the page's policy refuses.
@@ -128,7 +128,7 @@ def test_attempts_of_a_trigger_are_explained_on_the_chart(show: Open, stored: st
     shown = show(dark=True)
     page = shown.go("/triggers")
     page.get_by_role("link", name="Explain doubles").click()
-    head = page.get_by_role("region", name="What is explained")
+    head = page.get_by_role("region", name="Explanation settings")
     expect(head).to_contain_text(re.compile(r"Fired 0 times over [\d,]+ bars of 1m"))
     died = page.get_by_role("button", expanded=True)
     expect(died).to_contain_text("3 rows taken, at least 1 more needed")

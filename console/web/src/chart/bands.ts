@@ -1,4 +1,4 @@
-/** Shaded stretches behind the candles: bars or trades that are missing, and the range of a match. */
+/** Shaded ranges behind the candles: missing bars or trades, and the span of a match. */
 import type {
   IChartApi,
   IPrimitivePaneRenderer,
@@ -59,7 +59,7 @@ export class Bands implements ISeriesPrimitive<Time> {
     return this.#bands.find((each) => each.from <= time && time < each.to);
   }
 
-  /** The left edge of the bar of a time, or of the first one after it; after all bars the right edge of the last one. */
+  /** The left edge of the bar at a time, or of the first one after it; past all bars, the right edge of the last one. */
   #edge(time: number): number | null {
     const scale = this.#chart!.timeScale();
     const index = scale.timeToIndex(time as UTCTimestamp, true);

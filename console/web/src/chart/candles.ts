@@ -3,7 +3,7 @@ import { openTime } from "../data/times";
 import { indexFrom } from "./stretch";
 
 export interface Bar {
-  /** Open time, seconds of the epoch. */
+  /** Open time in seconds since the epoch. */
   time: number;
   open: number;
   high: number;
@@ -43,7 +43,7 @@ export class Candles {
     return this.bars[this.bars.length - 1];
   }
 
-  /** Rows replace those of the same open time, unless these are of a newer revision. Returns whether anything changed. */
+  /** Rows replace bars of the same open time, unless these have a newer revision. Returns whether anything changed. */
   merge(rows: Bar[]): boolean {
     if (rows.length === 0) return false;
     if (this.last === undefined || rows[0]!.time > this.last.time) {
@@ -69,7 +69,7 @@ export class Candles {
     return changed;
   }
 
-  /** The place of the first bar at or after a time. */
+  /** The index of the first bar at or after a time. */
   indexFrom(time: number): number {
     return indexFrom(this.bars, time);
   }
@@ -101,13 +101,13 @@ function isSame(a: Bar, b: Bar): boolean {
   );
 }
 
-/** The bar in progress, from closed shorter bars and from trades as they come. */
+/** The bar in progress, from closed shorter bars and from live trades. */
 export class Forming {
   bar: Bar | undefined;
 
   constructor(private readonly period: number) {}
 
-  /** Trades of a bar that has closed are not counted: it was published whole. */
+  /** Trades of a closed bar are ignored, because it was published complete. */
   take(trade: Trade, closedUntil: number): void {
     const time = openTime(trade.time, this.period);
     if (time < closedUntil || time < (this.bar?.time ?? 0)) return;
@@ -119,7 +119,7 @@ export class Forming {
     bar.volume += trade.size;
   }
 
-  /** What the bar held before the first trade that was seen live. */
+  /** Adds what the bar contained before the first live trade. */
   precede(earlier: Bar): void {
     const bar = this.bar;
     if (bar === undefined) {
@@ -141,7 +141,7 @@ function started(time: number, price: number): Bar {
   return { time, open: price, high: price, low: price, close: price, volume: 0, source: "", revision: 0, isForming: true };
 }
 
-/** Bars of a longer period that is in progress, as one bar. */
+/** Combines bars into one bar of a longer period, which is still in progress. */
 export function combine(bars: Bar[], period: number): Bar | undefined {
   const first = bars[0];
   if (first === undefined) return undefined;

@@ -1,4 +1,4 @@
-/** The bars of one chart: stored ones, older ones when asked for, live ones as they close, and the one that forms. */
+/** The bars of one chart: stored ones, older ones on request, live ones as they close, and the one in progress. */
 import { type Source, StoredRows, barOf, barsTopic, platform, ticksTopic, tradesOf } from "../data/bars";
 import type { Message } from "../data/live";
 import { openTime, periodName } from "../data/times";
@@ -9,26 +9,26 @@ import { cancelFrame, inNextFrame } from "./frames";
 export interface FeedState {
   phase: "loading" | "shown" | "empty" | "failed";
   error?: string;
-  /** Why no live bars come. */
+  /** Why there are no live bars. */
   notLive?: string;
   isLoadingOlder: boolean;
-  /** Nothing older is stored. */
+  /** Whether nothing older is stored. */
   isAtBeginning: boolean;
 }
 
 export interface FeedEvents {
-  /** Everything is drawn again. */
+  /** Redraws everything. */
   reset: (bars: Bar[]) => void;
-  /** Older bars have come before the others. */
+  /** Older bars were added before the others. */
   older: (bars: Bar[]) => void;
   /** The newest bar, closed or forming. */
   newest: (bar: Bar) => void;
   trades?: (trades: Trade[]) => void;
 }
 
-/** More than a wide screen shows, and little enough for the first view. */
+/** More than a wide screen shows, but few enough for a fast first view. */
 const FIRST_BARS = 600;
-/** A page of older bars: read while the chart is moved, so it must not take long to take in. */
+/** A page of older bars: read while the chart is being moved, so it must be quick to process. */
 const PAGE_BARS = 2_000;
 const MOST_BARS = 10_000;
 /** Published bars and trades are in the tables after a second or two. */
@@ -77,7 +77,7 @@ export class ChartFeed {
     }
   }
 
-  /** One more page before the first bar; the view calls this whenever it comes near. */
+  /** Reads another page before the first bar; the view calls this whenever the first bar is near. */
   async older(wanted = PAGE_BARS): Promise<void> {
     const { isLoadingOlder, isAtBeginning } = this.state.get();
     const first = this.candles.first;
@@ -96,7 +96,7 @@ export class ChartFeed {
     }
   }
 
-  /** Reads back to a time that is to be shown. */
+  /** Reads back to a time that will be shown. */
   async reach(time: number): Promise<void> {
     while (!this.#abort.signal.aborted && !this.state.get().isAtBeginning) {
       const before = this.candles.first?.time;
@@ -143,7 +143,7 @@ export class ChartFeed {
     if (leavesHole) void this.#mendSeam(last.time + this.period, bar.time);
   }
 
-  /** Reads from the tables what is between the stored bars and the first live one; it takes a moment to get there. */
+  /** Reads the bars between the stored ones and the first live one, which reach the tables after a moment. */
   async #mendSeam(from: number, to: number): Promise<void> {
     for (let tries = 0; tries < SEAM_TRIES && !this.#abort.signal.aborted; tries += 1) {
       await this.#catchUp(from);
@@ -165,7 +165,7 @@ export class ChartFeed {
         this.#draw();
       }
     } catch {
-      // The next bar, or the next connection, asks again.
+      // The next bar, or the next connection, retries.
     }
   }
 
@@ -188,7 +188,7 @@ export class ChartFeed {
     if (bar.time > (this.candles.last?.time ?? -Infinity)) this.on.newest(bar);
   };
 
-  /** The part of the forming bar from before this page was opened: minutes that have closed, and stored trades. */
+  /** The part of the bar in progress from before this page was opened: closed minutes, and stored trades. */
   async #readBeginning(first: Trade): Promise<void> {
     const { signal } = this.#abort;
     const start = openTime(first.time, this.period);
@@ -205,7 +205,7 @@ export class ChartFeed {
         this.#showForming();
       }
     } catch {
-      // The bar then shows what came since; it is replaced whole when it closes.
+      // The bar then shows only the trades since; it is replaced when it closes.
     }
   }
 

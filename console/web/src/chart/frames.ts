@@ -1,6 +1,6 @@
 /**
- * Live charts are drawn together, in one frame for all of them: the browser puts the whole page together after each frame that
- * changed something. The more charts there are, the longer the pause: one moves smoothly, twenty ten times a second.
+ * Live charts are drawn together in one frame, because the browser recomposes the whole page after each frame that
+ * changed something. More charts mean longer pauses: one chart moves smoothly, twenty are drawn ten times a second.
  */
 const PAUSE_OF_EACH_MS = 5;
 
@@ -9,7 +9,7 @@ let isPlanned = false;
 let lastAt = 0;
 let lastCount = 0;
 
-/** Runs it in the next frame for charts, once however often it is requested. */
+/** Calls `draw` in the next frame for charts, only once however often it is requested. */
 export function inNextFrame(draw: () => void): void {
   waiting.add(draw);
   if (isPlanned) return;

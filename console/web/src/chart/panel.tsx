@@ -22,7 +22,7 @@ interface Props {
   period: string;
   /** A time to bring into view. */
   at?: number;
-  /** One of many: no toolbar of its own. */
+  /** One of several charts, without its own toolbar. */
   isSmall?: boolean;
   choosePeriod: (period: string) => void;
   trades?: (trades: Trade[]) => void;
@@ -57,10 +57,10 @@ export function ChartPanel(props: Props) {
       : [
           { keys: "ArrowLeft", text: "Back in time", run: () => parts.view?.pan(-0.2) },
           { keys: "ArrowRight", text: "Forward in time", run: () => parts.view?.pan(0.2) },
-          { keys: "+", text: "Closer", run: () => parts.view?.zoom(0.7) },
-          { keys: "-", text: "Farther", run: () => parts.view?.zoom(1.4) },
+          { keys: "+", text: "Zoom in", run: () => parts.view?.zoom(0.7) },
+          { keys: "-", text: "Zoom out", run: () => parts.view?.zoom(1.4) },
           { keys: "End", text: "To the newest bar", run: () => parts.view?.toNewest() },
-          { keys: "Home", text: "Everything that is loaded", run: () => parts.view?.fit() },
+          { keys: "Home", text: "All loaded bars", run: () => parts.view?.fit() },
           { keys: "l", text: "Logarithmic scale", run: () => logarithmic.set(!logarithmic.get()) },
           { keys: "p", text: "Save as PNG", run: () => parts.save() },
         ],
@@ -141,7 +141,7 @@ export function ChartPanel(props: Props) {
 const logarithmic = new Value(localStorage.getItem("log") === "on");
 logarithmic.follow((on) => localStorage.setItem("log", on ? "on" : "off"));
 
-/** The drawn chart with what feeds it; lives as long as ticker and period stay the same. */
+/** The drawn chart and its feed, which exist while ticker and period stay the same. */
 class Parts {
   view: ChartView | undefined;
   readonly feed: ChartFeed;
@@ -175,7 +175,7 @@ class Parts {
       older: (inView) => void this.feed.older(inView),
     });
     this.view.setLogarithmic(logarithmic.get());
-    // What is drawn over the bars waits for them: together they would be read more slowly.
+    // Marks and bands are read after the bars, because reading them together would delay the bars.
     void this.feed.start().then(() => this.view && this.#readMarks());
   }
 
@@ -204,7 +204,7 @@ class Parts {
     this.view = undefined;
   }
 
-  /** What is in view as a PNG, with a line that says what it is. */
+  /** The visible part as a PNG, with a title. */
   save(): void {
     const view = this.view;
     const range = view?.visible();
@@ -375,7 +375,7 @@ function Empty({ parts, period }: { parts: Parts; period: string }) {
   );
 }
 
-/** Offered where the stored bars begin. */
+/** Shown where the stored bars begin. */
 function Earlier({ parts, period }: { parts: Parts; period: string }) {
   const [isNear, setNear] = useState(false);
   useEffect(() => {

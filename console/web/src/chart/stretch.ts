@@ -1,24 +1,24 @@
 /**
- * The part of the bars that is handed to the chart: what is in view and some screens around it. Where too many are in view
- * to tell them apart, each place holds a group of bars. So a chart costs as much with a million bars as with a thousand. Pure.
+ * The part of the bars that is passed to the chart: the visible ones and some screens around them. If too many are visible
+ * to be distinguished, each place holds a group of bars, so a million bars cost the chart no more than a thousand. Pure.
  */
 import type { Bar } from "./candles";
 
-/** A place without a bar is part of a hole. */
+/** A place without a bar is part of a gap. */
 export interface Place {
   time: number;
   bar?: Bar;
 }
 
-/** In view; more are drawn in groups. About one for each pixel of a wide screen. */
+/** The most visible bars drawn individually, about one for each pixel of a wide screen; more are drawn in groups. */
 const MOST_PLACES = 2500;
-/** On each side of the view. */
+/** Screens on each side of the view. */
 const SCREENS_AROUND = 2;
 const LEAST_AROUND = 1000;
-/** A longer hole takes one place: it would push everything else out of sight. */
+/** A longer gap takes only one place, because it would push everything else out of view. */
 const LONGEST_DRAWN_HOLE = 240;
 
-/** The place of the first bar at or after a time. */
+/** The index of the first bar at or after a time. */
 export function indexFrom(bars: readonly { time: number }[], time: number): number {
   let low = 0;
   let high = bars.length;
@@ -32,18 +32,18 @@ export function indexFrom(bars: readonly { time: number }[], time: number): numb
 
 export class Stretch {
   readonly places: Place[] = [];
-  /** Bars of the newest group. */
+  /** The bars of the newest group. */
   #newest: Bar[] = [];
 
   private constructor(
     private readonly period: number,
-    /** Bars of one place. */
+    /** The number of bars in one place. */
     readonly level: number,
     /** Whether it reaches to the newest bar. */
     readonly hasLast: boolean,
   ) {}
 
-  /** Around what is in view, which begins and ends at these times. */
+  /** The stretch for a view that begins and ends at these times. */
   static around(bars: readonly Bar[], period: number, from: number, to: number): Stretch {
     const first = indexFrom(bars, from);
     const end = indexFrom(bars, to);
@@ -77,7 +77,7 @@ export class Stretch {
     return this.places.at(-1)?.time ?? -Infinity;
   }
 
-  /** Whether it still serves a view of these times. */
+  /** Whether it can still be used for a view of these times. */
   fits(bars: readonly Bar[], from: number, to: number): boolean {
     const count = indexFrom(bars, to) - indexFrom(bars, from);
     const inView = count / this.level;
@@ -87,14 +87,14 @@ export class Stretch {
     return !needsOlder && (this.hasLast || to + near <= this.last);
   }
 
-  /** The place of a bar that is the newest one, again or for the first time; undefined where it does not follow. */
+  /** Adds or updates the newest bar and returns its place; undefined if the bar does not follow the others. */
   extend(bar: Bar): Place | undefined {
     const newest = this.#newest.at(-1);
     if (newest !== undefined && (bar.time < newest.time || bar.time > newest.time + this.period)) return undefined;
     return this.#add(bar);
   }
 
-  /** At a place of the chart, which may be between two places or outside. */
+  /** The time at a position of the chart, which may be between two places or outside all of them. */
   timeAt(position: number): number {
     const end = this.places.length - 1;
     const at = Math.max(0, Math.min(Math.floor(position), end - 1));
@@ -142,7 +142,7 @@ function levelOf(inView: number): number {
   return level;
 }
 
-/** Changes `whole`, the bar of a group, by the next bar of it. */
+/** Merges the next bar of a group into `whole`. */
 function join(whole: Bar, bar: Bar): Bar {
   whole.high = Math.max(whole.high, bar.high);
   whole.low = Math.min(whole.low, bar.low);

@@ -1,4 +1,4 @@
-/** One drawn chart: candles, volume, marks and bands, by TradingView's Lightweight Charts. Knows nothing of the platform. */
+/** One chart: candles, volume, marks and bands, by TradingView's Lightweight Charts. It is independent of the platform. */
 import {
   CandlestickSeries,
   ColorType,
@@ -31,15 +31,15 @@ export interface Mark {
   shape?: "arrowUp" | "arrowDown" | "circle" | "square";
 }
 
-/** Screens left of the view, and bars at least, at which older ones are requested. */
+/** Older bars are requested when fewer than these screens, or these bars, remain left of the view. */
 const NEAR_SCREENS = 1.5;
 const NEAR_BARS = 300;
-/** The chart coasts after a touch; until it rests, its places stay as they are. */
+/** The chart coasts after a touch; its places do not change until it rests. */
 const COASTING_MS = 150;
 
 export interface Events {
   crosshair?: (time: number | undefined) => void;
-  /** Bars in view, where those before them are wanted. */
+  /** Older bars are needed; gets the number of visible bars. */
   older?: (inView: number) => void;
   click?: (time: number) => void;
 }
@@ -98,7 +98,7 @@ export class ChartView {
       window.addEventListener(name, (event) => this.#pressed(false, event), { signal, capture: true });
   }
 
-  /** Takes the colours of the theme in force. */
+  /** Applies the colours of the current theme. */
   paint(): void {
     const colors = (this.#colors = readColors(this.element));
     this.#chart.applyOptions({
@@ -121,7 +121,7 @@ export class ChartView {
     if (this.#stretch !== undefined) this.#hand(this.#stretch.places);
   }
 
-  /** All bars again; what is in view stays in view. */
+  /** Replaces all bars; the view does not move. */
   set(bars: readonly Bar[]): void {
     if (this.#precision < 0 && bars.length > 0) {
       this.#precision = Math.max(2, precisionOf(bars.slice(-400).flatMap((bar) => [bar.high, bar.low])));
@@ -135,13 +135,13 @@ export class ChartView {
     else this.#draw(inView.from, inView.to);
   }
 
-  /** Older bars have come before the others. */
+  /** Older bars were added before the others. */
   extend(bars: readonly Bar[]): void {
     this.#bars = bars;
     this.#moved();
   }
 
-  /** The newest bar, again or for the first time. */
+  /** Adds or updates the newest bar. */
   update(bar: Bar): void {
     this.#forming = bar.isForming ? bar : undefined;
     const stretch = this.#stretch;
@@ -155,12 +155,12 @@ export class ChartView {
     }
   }
 
-  /** What is drawn at a time: a bar, or a group of bars. */
+  /** The bar, or group of bars, drawn at a time. */
   barAt(time: number): Bar | undefined {
     return this.#stretch?.placeAt(time)?.bar;
   }
 
-  /** In order of time. */
+  /** `marks` must be in order of time. */
   setMarks(marks: Mark[]): void {
     this.#allMarks = marks;
     const markers = marks.flatMap((mark): SeriesMarker<Time>[] => {
@@ -203,24 +203,24 @@ export class ChartView {
     const scale = this.#chart.timeScale();
     const end = (this.#stretch?.places.length ?? 0) + 4;
     scale.resetTimeScale();
-    // Also with few bars, of which more may be on their way.
+    // Even with few bars, because more may follow.
     scale.setVisibleLogicalRange({ from: end - this.#readable(), to: end });
   }
 
-  /** Everything that is loaded. */
+  /** Shows everything that is loaded. */
   fit(): void {
     this.#draw(this.#bars[0]?.time ?? 0, Infinity);
     this.#chart.timeScale().fitContent();
   }
 
-  /** Brings a stretch of time into the middle of the view. */
+  /** Centres the view on a range of time. */
   show(from: number, to: number): void {
     const margin = Math.max(30 * this.#period, (to - from) * 0.8);
     this.#draw(from - margin, to + margin);
     this.#look(from - margin, to + margin);
   }
 
-  /** By parts of what is in view: positive towards the newest. */
+  /** Moves the view by a fraction of its width; positive values move towards the newest bar. */
   pan(part: number): void {
     const scale = this.#chart.timeScale();
     const range = scale.getVisibleLogicalRange();
@@ -252,7 +252,7 @@ export class ChartView {
     this.#chart.remove();
   }
 
-  /** How many bars one can tell apart well. */
+  /** How many bars can be distinguished easily. */
   #readable(): number {
     return Math.max(40, Math.floor(this.#chart.timeScale().width() / 7));
   }
@@ -261,7 +261,7 @@ export class ChartView {
     this.#draw(this.#bars.at(-this.#readable())?.time ?? this.#bars[0]?.time ?? 0, Infinity);
   }
 
-  /** Hands the chart what it needs for a view of these times. */
+  /** Passes the chart the bars for a view of these times. */
   #draw(from: number, to: number): void {
     const isLonger = this.#forming !== undefined && this.#forming.time > (this.#bars.at(-1)?.time ?? -Infinity);
     const bars = isLonger ? [...this.#bars, this.#forming!] : this.#bars;
@@ -276,7 +276,7 @@ export class ChartView {
     this.#volumes.setData(places.flatMap(({ time, bar }) => (bar === undefined ? [] : [this.#volume(bar, time)])));
   }
 
-  /** The times at the edges of the view, which may be outside of all bars. */
+  /** The times at the edges of the view, which may be outside all bars. */
   #inView(): { from: number; to: number } | undefined {
     const range = this.#chart.timeScale().getVisibleLogicalRange();
     const stretch = this.#stretch;
@@ -296,7 +296,7 @@ export class ChartView {
     if (!isPressed) this.#moved();
   }
 
-  /** While a pointer moves the chart it counts in places, so these change only afterwards. */
+  /** While a pointer moves the chart, the library counts in places, so these change only afterwards. */
   #moved(): void {
     clearTimeout(this.#check);
     if (this.#isPressed) return;
@@ -326,7 +326,7 @@ export class ChartView {
       low: bar.low,
       close: bar.close,
     };
-    // A forming bar is drawn paler than those that will not change.
+    // A forming bar is drawn paler than closed ones.
     if (bar.isForming) data.color = `${bar.close >= bar.open ? up : down}88`;
     return data;
   }

@@ -1,4 +1,4 @@
-/** Requests to /api/v1. Every error is a Problem with a sentence that can be shown. */
+/** Requests to /api/v1. Every error is a Problem whose message can be shown to the user. */
 import { Value } from "./value";
 
 export interface Mistake {
@@ -19,7 +19,7 @@ export class Problem extends Error {
   }
 }
 
-/** Set when the server asks for a token; the shell then asks the person. The token is in a cookie that no script can read. */
+/** Set when the server requires a token; the shell then asks the user for it. It is kept in a cookie that no script can read. */
 export const tokenWanted = new Value(false);
 
 type Query = Record<string, string | number | boolean | string[] | undefined>;

@@ -6,7 +6,7 @@ import { iso, seconds } from "./times";
 
 type Row = Record<string, unknown>;
 
-/** Where a chart reads what is stored, and follows topics. */
+/** Where a chart reads stored rows and follows topics. */
 export interface Source {
   get: typeof get;
   follow: typeof follow;
@@ -32,7 +32,7 @@ export function barOf(row: Row): Bar {
   };
 }
 
-/** What is stored of one ticker. */
+/** The stored rows of one ticker. */
 export class StoredRows {
   constructor(
     readonly ticker: string,
@@ -88,7 +88,7 @@ export interface RequestState {
   notification: { status: string; error_message: string; row_count: number } | null;
 }
 
-/** Asks the exchange for a range; follows the request to its end. Throws Problem where it ends in an error. */
+/** Requests a range from the exchange and follows the request to its end. Throws Problem if it ends in an error. */
 export async function fetchHistory(
   request: { ticker: string; period: string; start: number; end: number },
   progress: (state: RequestState) => void,

@@ -1,4 +1,4 @@
-/** Which days finished requests have shown to be complete. */
+/** The days that finished requests have proven complete. */
 import { seconds } from "./times";
 
 export interface Span {
@@ -12,7 +12,7 @@ export interface Covered extends Span {
   status: string | null;
 }
 
-/** The share of each day since the epoch that is covered, holes left out. */
+/** The share of each day since the epoch that is covered, without holes. */
 export function coveredDays(rows: Covered[]): Map<number, number> {
   const spans = rows
     .filter((row) => row.status === "OK" || row.status === null)

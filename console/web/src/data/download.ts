@@ -1,4 +1,4 @@
-/** Hands something made in the page to the browser's downloads. */
+/** Downloads data that the page has made. */
 
 export function downloadBlob(name: string, blob: Blob): void {
   const link = document.createElement("a");

@@ -8,7 +8,7 @@ export interface TriggerEvent {
   id: string;
   trigger: string;
   ticker: string;
-  /** When the exchange says it happened; where no column has a time, when it was published. */
+  /** When it happened, by the exchange's clock; if no column has a time, when it was published. */
   time: number;
   firedAt: number;
   columns: Record<string, unknown>;
@@ -21,17 +21,17 @@ type Row = Record<string, unknown>;
 export const listTriggers = async (signal?: AbortSignal): Promise<Trigger[]> =>
   (await get<{ triggers: Trigger[] }>("triggers", {}, signal)).triggers;
 
-/** As many as an answer holds: those since the trigger was listed come too. */
+/** The limit of one answer, which also covers events since the trigger was listed. */
 const PAGE_EVENTS = 1000;
 
-/** As many as are kept of the newest events of a trigger, oldest first. */
+/** The newest events of a trigger that are still kept, oldest first. */
 export async function newestEvents(trigger: Trigger, limit: number): Promise<TriggerEvent[]> {
   const path = `triggers/${encodeURIComponent(trigger.trigger_id)}/events`;
   const from_sequence = Math.max(1, trigger.events - limit + 1);
   return (await get<{ events: Row[] }>(path, { from_sequence, limit: PAGE_EVENTS })).events.map(eventOf);
 }
 
-/** Of a live message. */
+/** The event in a live message. */
 export function eventOf(row: Row): TriggerEvent {
   const rows = (row.rows ?? []) as Row[];
   const columns = rows[rows.length - 1] ?? {};
@@ -40,7 +40,7 @@ export function eventOf(row: Row): TriggerEvent {
     id: String(row.event_id),
     trigger: String(row.trigger_id),
     ticker: String(row.ticker ?? ""),
-    // The latest time is that of the row which decided the match.
+    // The latest time is that of the row that decided the match.
     time: timesOf(columns).pop() ?? firedAt,
     firedAt,
     columns,
@@ -49,7 +49,7 @@ export function eventOf(row: Row): TriggerEvent {
 
 const EVENTS_OF_EACH = 200;
 
-/** Kept events of a ticker, then live ones, of every trigger that watches it. Returns what ends it. */
+/** Kept events of a ticker, then live ones, of every trigger that watches it. Returns a function that stops following. */
 export function followEvents(ticker: string, take: (events: TriggerEvent[]) => void): () => void {
   const ends: (() => void)[] = [];
   let isOver = false;

@@ -1,4 +1,4 @@
-/** How near a trigger came to firing: what the API answers, and what of it is drawn on a chart. */
+/** How near a trigger came to firing: the API's answer, and the parts that are drawn on a chart. */
 import type { AttemptBody as Attempt, ConditionBody as Condition, Explained as Explanation } from "candlewright/api";
 import { get } from "./api";
 import { openTime, periodSeconds, seconds } from "./times";
@@ -17,20 +17,20 @@ export interface Asked {
 export const explainTrigger = (id: string, asked: Asked, signal?: AbortSignal): Promise<Explanation> =>
   get<Explanation>(`triggers/${encodeURIComponent(id)}/explain`, { ...asked }, signal);
 
-/** The bars on which an explanation is drawn: those that the trigger reads, and the shortest for trades and events. */
+/** The bars on which an explanation is drawn: those that the trigger reads, or the shortest bars for trades and events. */
 export function drawnPeriod(over: string): string {
   const periods = [...over.matchAll(/bars of (\w+)/g)].map((found) => found[1]!);
   return periods.sort((a, b) => periodSeconds(a) - periodSeconds(b))[0] ?? "1m";
 }
 
-/** One bar of an attempt. `variable`: its place among the variables of the attempt, -1 where the attempt died. */
+/** One bar of an attempt. `variable`: its index among the variables of the attempt, -1 where the attempt failed. */
 export interface DrawnBar {
   time: number;
   text: string;
   variable: number;
 }
 
-/** The rows of an attempt by the bars that they are in, in order of time; the row at which it died comes last. */
+/** The rows of an attempt by the bars that contain them, in order of time; the row at which it failed comes last. */
 export function drawnBars(attempt: Attempt, period: number): DrawnBar[] {
   const names = [...new Set(attempt.rows.map((row) => row.variable))];
   const bars: DrawnBar[] = [];
@@ -51,7 +51,7 @@ export function drawnBars(attempt: Attempt, period: number): DrawnBar[] {
   return bars;
 }
 
-/** From its first row to the last one that counts, in seconds; undefined where its rows have no time. */
+/** From its first row to the last one that counts, in seconds; undefined if its rows have no time. */
 export function stretchOf(attempt: Attempt): { from: number; to: number } | undefined {
   const tested = attempt.nearest.map(({ row }) => row?.time);
   const times = [attempt.start, ...attempt.rows.map(({ time }) => time), ...tested].flatMap((time) =>
@@ -60,7 +60,7 @@ export function stretchOf(attempt: Attempt): { from: number; to: number } | unde
   return times.length === 0 ? undefined : { from: Math.min(...times), to: Math.max(...times) };
 }
 
-/** The parts of an AND one after the other: each is a line of its own. */
+/** The parts of an AND, each of which is shown on a separate line. */
 export function linesOf(condition: Condition): Condition[] {
   return condition.connective === "AND" ? condition.parts.flatMap(linesOf) : [condition];
 }

@@ -1,4 +1,4 @@
-/** What the trigger language and the tables have, for completion. */
+/** The trigger language and the columns of the tables, for completion. */
 import { get } from "./api";
 
 export interface Entry {
@@ -33,7 +33,7 @@ export interface Language {
 const NOTHING: Language = { keywords: [], types: [], forms: [], functions: [], tables: {} };
 let known: Promise<Language> | undefined;
 
-/** Read once; an editor without it only lacks completion. */
+/** Read once; without it an editor lacks only completion. */
 export function language(): Promise<Language> {
   known ??= get<Language>("language").catch(() => {
     known = undefined;
@@ -42,7 +42,7 @@ export function language(): Promise<Language> {
   return known;
 }
 
-/** As CodeMirror's. */
+/** In CodeMirror's form. */
 interface Completion {
   label: string;
   type: string;
@@ -51,7 +51,7 @@ interface Completion {
   boost?: number;
 }
 
-/** Functions with their signatures, clauses with their forms, and the words that begin none. */
+/** Functions with their signatures, clauses with their forms, and all other key words. */
 export function completions({ functions, forms, keywords }: Omit<Language, "types" | "tables">): Completion[] {
   const first = new Set(forms.map(({ name }) => name));
   return [

@@ -1,9 +1,9 @@
 /**
  * Live topics over one stream of server-sent events for the whole page.
  *
- * It is read with fetch, not EventSource, so that a refusal has its reason and a silent connection is noticed. A lost
+ * It is read with fetch, not EventSource, so that a refusal has a reason and a silent connection is noticed. A lost
  * connection is resumed from its cursor, which belongs to one set of topics; after each new connection followers are
- * notified, and read from the tables what they may have missed.
+ * notified, and read what they may have missed from the tables.
  */
 import { EventParser } from "candlewright/events";
 import { address, problemOf } from "./api";
@@ -20,20 +20,20 @@ export type Connection = "idle" | "connecting" | "live" | "lost";
 interface Follower {
   topic: string;
   message: (message: Message) => void;
-  /** A new connection, or numbers that the platform no longer keeps: something may have been missed. */
+  /** Something may have been missed: there is a new connection, or the platform no longer keeps some numbers. */
   resumed?: () => void;
-  /** Why nothing will come, or that a trigger was stopped. */
+  /** Why there will be no messages, or that a trigger was stopped. */
   failed?: (reason: string) => void;
 }
 
-/** The server says something, if only a comment, at least every 15 s. */
+/** The server sends at least a comment every 15 s. */
 const SILENCE_MS = 40_000;
-/** As many as one stream takes. */
+/** The most topics of one stream. */
 const MOST_TOPICS = 100;
 const PAUSES_MS = [250, 500, 1000, 2000, 4000, 8000];
 
 export const connection = new Value<Connection>("idle");
-/** Why the platform refuses the topics, when it does. */
+/** Why the platform refuses the topics; empty otherwise. */
 export const refusal = new Value("");
 
 const followers = new Set<Follower>();
@@ -42,7 +42,7 @@ let cursor = "";
 let open: { topics: string; abort: AbortController } | undefined;
 let planned = false;
 
-/** Returns what ends it. */
+/** Returns a function that stops following. */
 export function follow(
   topic: string,
   message: (message: Message) => void,
@@ -58,7 +58,7 @@ export function follow(
   };
 }
 
-/** Changes of one moment open one stream. */
+/** Changes made at the same time open only one stream. */
 function plan(): void {
   if (planned) return;
   planned = true;
@@ -113,7 +113,7 @@ async function readOnce(topics: string[], attempt: AbortController, opened: () =
     if (!response.ok || response.body === null) {
       const problem = await problemOf(response);
       if (response.status >= 400 && response.status < 500) {
-        // A cursor from before a restart may be of no more use; followers read the tables instead.
+        // A cursor from before a restart may be useless; followers then read the tables instead.
         cursor = "";
         refusal.set(problem.message);
       }

@@ -1,4 +1,4 @@
-/** Which markets there are, and what is stored of them. */
+/** The markets, and what is stored for them. */
 import { get } from "./api";
 import { periodName, periodSeconds, seconds } from "./times";
 
@@ -38,7 +38,7 @@ export async function storedBars(signal?: AbortSignal): Promise<Stored[]> {
 
 export const DEFAULT_PERIODS = ["1m", "5m", "15m", "1h", "4h", "1d"];
 
-/** The periods to choose from: the usual ones, and those that are stored. */
+/** The periods to choose from: the usual ones and the stored ones. */
 export function periodsToChoose(stored: Stored[], chosen: string): string[] {
   const own = stored.filter((each) => each.period > 0).map((each) => periodName(each.period));
   const names = new Set([...DEFAULT_PERIODS, ...own, chosen]);

@@ -27,7 +27,7 @@ export function bytes(value: number): string {
   return `${value.toFixed(value < 10 && unit > 0 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** The digits after the point that tell these prices apart. */
+/** The number of digits after the point needed to distinguish these prices. */
 export function precisionOf(values: number[]): number {
   let digits = 0;
   for (const value of values) {

@@ -1,6 +1,6 @@
-/** The parameters that a text names. */
+/** Finds the parameters in a text. */
 
-/** `:name` and `${name}`, outside of texts and comments. */
+/** `:name` and `${name}`, outside strings and comments. */
 export function parameterNames(sql: string): string[] {
   const bare = sql.replace(/--[^\n]*|'(?:[^']|'')*'|"(?:[^"]|"")*"/g, " ");
   const found = [...bare.matchAll(/(?<![:\w]):([A-Za-z_]\w*)|\$\{([A-Za-z_]\w*)\}/g)];

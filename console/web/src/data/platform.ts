@@ -1,4 +1,4 @@
-/** What the whole page shows of the platform, asked for every few seconds while the page is in view. */
+/** The platform's state as the whole page shows it, read every few seconds while the page is visible. */
 import { Problem, get } from "./api";
 import { useValue, Value } from "./value";
 
@@ -11,7 +11,7 @@ export interface Status {
   roles?: Record<string, unknown>;
   origin?: string;
   role?: string;
-  /** The name of the token, where one was needed. */
+  /** The name of the token, if one was needed. */
   signed_in_as?: string | null;
   version?: string;
   [name: string]: unknown;
@@ -30,13 +30,13 @@ export interface PartStatus {
 
 const EVERY_MS = 5000;
 
-/** What only an operator may do is not shown to others. Until the platform has said who asks, nothing is hidden. */
+/** Actions for operators are hidden from other users; nothing is hidden until the user's role is known. */
 export function useMayChange(): boolean {
   return useValue(status)?.role !== "viewer";
 }
 
 export const status = new Value<Status | undefined>(undefined);
-/** False once the platform did not answer. */
+/** False after the platform did not answer. */
 export const reachable = new Value(true);
 
 export async function readStatus(): Promise<void> {
@@ -44,7 +44,7 @@ export async function readStatus(): Promise<void> {
     status.set(await get<Status>("status", {}, AbortSignal.timeout(EVERY_MS)));
     reachable.set(true);
   } catch (error) {
-    // Any answer shows that it is there.
+    // Any answer shows that it is running.
     reachable.set(error instanceof Problem && error.status > 0 && error.status < 500);
   }
 }

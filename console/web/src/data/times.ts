@@ -1,4 +1,4 @@
-/** Times of the API are ISO 8601 with nanoseconds; charts count in seconds of the epoch. Everything is shown in UTC. */
+/** Times of the API are ISO 8601 with nanoseconds; charts use seconds since the epoch. Everything is shown in UTC. */
 
 export const seconds = (iso: string): number => Date.parse(iso) / 1000;
 export const iso = (time: number): string => new Date(time * 1000).toISOString();
@@ -19,7 +19,7 @@ export function clock(time: number, withSeconds = true): string {
 export const minute = (time: number): string => `${day(time)} ${clock(time, false)}`;
 export const moment = (time: number): string => `${day(time)} ${clock(time)}`;
 
-/** As 12 s, 5 min, 3 h, 9 d. */
+/** For example 12 s, 5 min, 3 h, 9 d. */
 export function span(value: number): string {
   const size = Math.abs(value);
   if (size < 1) return `${Math.round(size * 1000)} ms`;
@@ -56,7 +56,7 @@ export function openTime(time: number, period: number): number {
   return Math.floor((time - shift) / period) * period + shift;
 }
 
-/** Columns that say when a row was stored or received, not when something happened. */
+/** Columns with the time at which a row was stored or received, not that of the event. */
 const OF_STORING = new Set(["updated_at", "received_at", "known_at", "detected_at"]);
 const ISO = /^\d{4}-\d\d-\d\dT\d\d:\d\d/;
 

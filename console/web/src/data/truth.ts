@@ -1,4 +1,4 @@
-/** What is known to be wrong with stored data: trades that were missed, bars that were corrected. */
+/** Known problems of stored data: missed trades and corrected bars. */
 import { get } from "./api";
 import { rowsOf, type SqlAnswer, literal, runSql } from "./sql";
 import { seconds } from "./times";

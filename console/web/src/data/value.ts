@@ -1,4 +1,4 @@
-/** A value that components follow. */
+/** An observable value for components. */
 import { useEffect, useState } from "preact/hooks";
 
 export class Value<T> {
@@ -16,7 +16,7 @@ export class Value<T> {
     for (const listener of [...this.#listeners]) listener(value);
   }
 
-  /** Returns what ends it. */
+  /** Returns a function that ends the subscription. */
   follow(listener: (value: T) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);

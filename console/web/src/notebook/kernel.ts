@@ -1,8 +1,11 @@
-/** The notebook's kernel as the source of a chart: it reads and follows on the widget's behalf, so no request leaves the page. */
+/**
+ * The notebook's kernel as the source of a chart: it reads and follows topics for the widget, so the page itself sends no
+ * requests.
+ */
 import type { Source } from "../data/bars";
 import type { Message } from "../data/live";
 
-/** What a widget's front end is given of its model (anywidget's). */
+/** The part of anywidget's model that a widget's front end uses. */
 export interface Model {
   get(name: string): unknown;
   send(content: object): void;
@@ -11,7 +14,7 @@ export interface Model {
 }
 
 interface Content {
-  /** The view that asked; messages of topics go to all. */
+  /** The view that sent the request; messages of topics go to all views. */
   view?: string;
   answer?: number;
   error?: string;

@@ -51,7 +51,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
         shade();
       },
       newest: (bar) => {
-        // After a hole the chart would stay where the stored bars end.
+        // After a gap the chart would stay where the stored bars end.
         const leaps = newest !== undefined && bar.time > newest.time + period;
         const isFollowing = newest !== undefined && (view?.visible()?.to ?? -Infinity) >= newest.time;
         newest = bar;
@@ -71,7 +71,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     }),
     followTheme(box, () => view?.paint()),
   ];
-  // The element is in the page, and has a width, only after this call.
+  // Only after this call is the element in the page, with a width.
   const frame = requestAnimationFrame(() => {
     view = new ChartView(canvas, period, {
       crosshair: (time) => {
@@ -97,7 +97,7 @@ function describe(bar: Bar): string {
   return `${moment(bar.time)} UTC  ${cells}  ${percent(bar.close / bar.open - 1)}${bar.isForming ? "  forming" : ""}`;
 }
 
-/** Jupyter, VS Code and marimo each name their theme differently: what counts is whether the page behind is dark. */
+/** Jupyter, VS Code and marimo name their themes differently, so this checks whether the page's background is dark. */
 function followTheme(box: HTMLElement, changed: () => void): () => void {
   const apply = (): void => {
     const theme = isDark(box) ? "dark" : "light";
@@ -126,7 +126,7 @@ function isDark(box: HTMLElement): boolean {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** In any notation of colours: marimo mixes its own, which are then `color(srgb 1 1 1)`. */
+/** Parses any colour notation: marimo's mixed colours are written as `color(srgb 1 1 1)`. */
 function pixelOf(color: string): Uint8ClampedArray {
   const canvas = new OffscreenCanvas(1, 1);
   const context = canvas.getContext("2d")!;

@@ -28,7 +28,7 @@ export default function ChartPage() {
       <div class="page">
         <h1>Chart</h1>
         <p>
-          Choose a market: press <kbd>/</kbd> or look at <a href="/markets">Markets</a>.
+          Choose a market: press <kbd>/</kbd> or see <a href="/markets">Markets</a>.
         </p>
       </div>
     );
@@ -114,7 +114,7 @@ function Tape({ take }: { take: { current: ((trades: Trade[]) => void) | undefin
     <section class="tape" aria-labelledby="tape">
       <h2 id="tape">Trades</h2>
       {trades.length === 0 ? (
-        <p class="muted">None since this page was opened.</p>
+        <p class="muted">No trades since this page was opened.</p>
       ) : (
         <div class="tape-rows" tabIndex={0} role="region" aria-label="Latest trades">
           <table>

@@ -1,3 +1,3 @@
-/** The pages with an editor, which are loaded together. */
+/** The pages with an editor, loaded together. */
 export { default as Sql } from "./sql";
 export { default as Triggers } from "./triggers";

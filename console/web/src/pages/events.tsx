@@ -1,4 +1,4 @@
-/** What triggers have found, newest first, and what they find while the page is open. */
+/** The events of triggers, newest first, including those that fire while the page is open. */
 import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "../data/api";
 import { type Trigger, type TriggerEvent, eventOf, eventsOf, listTriggers, newestEvents } from "../data/events";
@@ -124,10 +124,10 @@ export default function Events() {
           <p class="nothing">
             {triggers.length === 0 ? (
               <>
-                No trigger is registered. <a href="/triggers">Write one</a>
+                No trigger is registered. <a href="/triggers">Create one</a>
               </>
             ) : (
-              "Nothing has fired."
+              "No trigger has fired yet."
             )}
           </p>
         )}

@@ -1,4 +1,4 @@
-/** Every market of every venue by a part of its name; first those that are stored, and how fresh they are. */
+/** Searches all markets of all venues by part of their name; stored ones come first, with their age. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Problem } from "../data/api";
 import { findMarkets, listVenues, storedBars, type Market, type Stored } from "../data/markets";
@@ -171,8 +171,8 @@ export default function Markets() {
         {stored !== undefined && lines.length === 0 && (
           <p class="nothing">
             {text || venue
-              ? "No market of a venue matches."
-              : "Nothing is stored yet. Search for a market, open its chart, and get its history."}
+              ? "No market matches."
+              : "Nothing is stored yet. Search for a market, open its chart, and request its history."}
           </p>
         )}
       </section>
@@ -180,7 +180,7 @@ export default function Markets() {
   );
 }
 
-/** Green while the newest bar is at most two periods old, amber for a day, then grey. */
+/** Green if the newest bar is at most two periods old, amber up to a day, otherwise grey. */
 function Freshness({ line }: { line: Line }) {
   const age = Math.max(0, now() - line.last - best(line));
   const kind = age <= 2 * best(line) + 5 ? "good" : age < 86400 ? "warn" : "";

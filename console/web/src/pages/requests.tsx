@@ -1,4 +1,4 @@
-/** Historical requests: new ones, their progress, and which days of a market they have covered. */
+/** Historical requests: submitting them, their progress, and the days of a market that they have covered. */
 import type { RequestRow as Request } from "candlewright/api";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Problem, get, send } from "../data/api";
@@ -176,7 +176,7 @@ function NewRequest(props: { ticker: string; period: string; sent: () => void })
 
 const SHOWN_YEARS = 4;
 
-/** A calendar for each year: how much of every day finished requests have shown to be complete. */
+/** A calendar for each year: how much of every day finished requests have proven complete. */
 function Coverage({ ticker, period, version }: { ticker: string; period: string; version: number }) {
   const [rows, setRows] = useState<Covered[]>([]);
   useEffect(() => {
@@ -192,7 +192,7 @@ function Coverage({ ticker, period, version }: { ticker: string; period: string;
       <h2 id="coverage">
         Coverage of {ticker}, {period}
       </h2>
-      {years.length === 0 && <p class="nothing">No finished request covers any of it.</p>}
+      {years.length === 0 && <p class="nothing">No finished request covers this market and period.</p>}
       {years.reverse().map((year) => (
         <Year key={year} year={year} days={days} />
       ))}

@@ -1,4 +1,4 @@
-/** SQL over the tables: written with completion, answered as a table or a plot, saved as CSV or JSON. */
+/** SQL over the tables: an editor with completion, results as a table or a plot, export as CSV or JSON. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Mistake, Problem } from "../data/api";
 import { language, type Language } from "../data/language";
@@ -92,7 +92,7 @@ export default function Sql() {
           <div class="spring" />
           {answer && answer.rows.length > 0 && (
             <>
-              <div class="segments" role="group" aria-label="Form of the result">
+              <div class="segments" role="group" aria-label="Result view">
                 <button type="button" aria-pressed={form === "table"} onClick={() => setForm("table")}>
                   Table
                 </button>

@@ -1,4 +1,4 @@
-/** Every part of the platform: whether it is well, and what to do where it is not. */
+/** Every part of the platform: whether it is healthy, and what to do if it is not. */
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { nameOf, partsOf, problemsOf, readStatus, status } from "../data/platform";
@@ -11,13 +11,13 @@ interface Role {
   standbys?: string[];
 }
 
-/** What usually helps, by a word of the problem. */
+/** Usual remedies, by a word in the problem. */
 const ADVICE: [RegExp, string][] = [
   [/disk|space|no room/i, "Free space on the disk of the data directory, or move it with --data-dir."],
-  [/memory|rss|pss/i, "Give the machine more memory, or lower what the part may hold; docs/operations.md lists the settings."],
-  [/exchange|venue|rate|429|418/i, "The exchange refuses or is down. It is retried automatically; check [exchange.NAME] url and the network."],
-  [/redis|bus/i, "The bus cannot be reached. Check bus.url; an embedded one is started again by itself."],
-  [/lag|behind|late/i, "A reader is behind. It catches up by itself once the load is lower; see its log in the data directory."],
+  [/memory|rss|pss/i, "Give the machine more memory, or lower the part's limits; docs/operations.md lists the settings."],
+  [/exchange|venue|rate|429|418/i, "The exchange refuses requests or is down. They are retried; check [exchange.NAME] url and the network."],
+  [/redis|bus/i, "The bus cannot be reached. Check bus.url; an embedded bus restarts automatically."],
+  [/lag|behind|late/i, "A reader is behind. It catches up automatically once the load is lower; see its log in the data directory."],
 ];
 
 export default function System() {
@@ -33,13 +33,13 @@ export default function System() {
     <div class="page">
       <div class="page-head">
         <h1>System</h1>
-        <span class={`tag ${current.healthy ? "good" : "bad"}`}>{current.healthy ? "all parts are well" : "something is wrong"}</span>
+        <span class={`tag ${current.healthy ? "good" : "bad"}`}>{current.healthy ? "all parts are healthy" : "there are problems"}</span>
         <span class="muted">version {String(current.version ?? "")}</span>
         {typeof current.data_dir === "string" && <code class="muted">{current.data_dir}</code>}
       </div>
       {problems.map((text) => (
         <p key={text} class="notice bad" role="alert">
-          <b>{text}</b> {ADVICE.find(([word]) => word.test(text))?.[1] ?? "See the part's log in the folder logs of the data directory."}
+          <b>{text}</b> {ADVICE.find(([word]) => word.test(text))?.[1] ?? "See the part's log in the data directory, in logs/."}
         </p>
       ))}
       {[...new Set(warnings)].map((text) => (
@@ -97,7 +97,7 @@ export default function System() {
                             <i>{label.replaceAll("_", " ")}</i> {value}
                           </span>
                         ))}
-                        {figures.length === 0 && <span class="muted">It has no figures.</span>}
+                        {figures.length === 0 && <span class="muted">No figures.</span>}
                       </td>
                     </tr>
                   )}
@@ -107,7 +107,7 @@ export default function System() {
           </tbody>
         </table>
         {parts.length === 0 && (
-          <p class="nothing">Each part runs on its own here, so there is no page of all of them. See each part's /status.</p>
+          <p class="nothing">The parts run without a supervisor here, so there is no combined status. See each part's /status.</p>
         )}
       </section>
       {roles.length > 0 && (
@@ -160,7 +160,7 @@ const SHOWN_ELSEWHERE = new Set([
   ...["pid", "restarts", "phase", "memory_bytes", "waits_for"],
 ]);
 
-/** Everything else that a part says of itself, nested figures with both names. */
+/** All other values that a part reports; nested ones have both names. */
 function figuresOf(part: Part): [string, string][] {
   const found: [string, string][] = [];
   const walk = (value: unknown, name: string): void => {

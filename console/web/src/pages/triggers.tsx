@@ -1,4 +1,4 @@
-/** Writing a trigger: errors while typing, a try on history drawn on the chart, then armed. And those that run. */
+/** Writing a trigger: errors while typing, a trial on history with a chart, registration; and the registered triggers. */
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import type { Band } from "../chart/bands";
 import type { ChartView, Mark } from "../chart/view";
@@ -23,7 +23,7 @@ interface Draft {
   id: string;
   sql: string;
   ticker: string;
-  /** A period of bars, or "trades". */
+  /** The period of its bars, or "trades". */
   over: string;
   parameters: Record<string, string>;
   days: number;
@@ -90,12 +90,12 @@ export default function Triggers() {
   const [tried, setTried] = useState<{ result: Tried; draft: Draft }>();
   const [isBusy, setBusy] = useState(false);
   const [triggers, setTriggers] = useState<Trigger[]>();
-  const [armed, setArmed] = useState("");
+  const [registered, setRegistered] = useState("");
   const mayChange = useMayChange();
 
   const explained = triggers?.find((each) => each.trigger_id === query.get("explain"));
   const change = (changes: Partial<Draft>): void => {
-    setArmed("");
+    setRegistered("");
     setDraft((old) => ({ ...old, ...changes }));
   };
   const names = useMemo(() => parameterNames(draft.sql), [draft.sql]);
@@ -159,7 +159,7 @@ export default function Triggers() {
     send<Trigger>("POST", "triggers", { ...body, parameters, ...(draft.id && { trigger_id: draft.id }) })
       .then(
         (trigger) => {
-          setArmed(trigger.trigger_id);
+          setRegistered(trigger.trigger_id);
           readTriggers();
         },
         (problem: Problem) => setError(problem.message),
@@ -244,17 +244,17 @@ export default function Triggers() {
           </div>
           {mayChange && (
             <details class="card arm">
-              <summary>Arm it</summary>
+              <summary>Register it</summary>
               <div class="card-body stack">
                 <div class="row end">
                   <label>
                     Name
-                    <input value={draft.id} placeholder="chosen for you" onInput={(event) => change({ id: event.currentTarget.value })} />
+                    <input value={draft.id} placeholder="generated" onInput={(event) => change({ id: event.currentTarget.value })} />
                   </label>
                 </div>
                 <Destinations chosen={draft.destination} choose={(destination) => change({ destination })} />
                 <label>
-                  Text of the alert
+                  Alert text
                   <input
                     value={draft.message}
                     placeholder="{{ ticker }} closed at {{ close }}"
@@ -263,11 +263,11 @@ export default function Triggers() {
                 </label>
                 <div class="row">
                   <button type="button" class="primary" disabled={isBusy || !checked} onClick={arm}>
-                    <Icon name="bell" /> Arm
+                    <Icon name="bell" /> Register
                   </button>
-                  {armed && (
+                  {registered && (
                     <span role="status" class="good">
-                      {armed} is armed.
+                      {registered} is registered.
                     </span>
                   )}
                 </div>
@@ -288,7 +288,7 @@ export default function Triggers() {
           ) : tried ? (
             <Outcome tried={tried.result} draft={tried.draft} />
           ) : (
-            <p class="nothing">What a try finds on stored history is drawn here.</p>
+            <p class="nothing">The matches of a trial on stored history appear here.</p>
           )}
         </div>
       </div>
@@ -296,7 +296,7 @@ export default function Triggers() {
   );
 }
 
-/** Which destinations get the events of the trigger: the chosen ones, or those of the routes. */
+/** The destinations that get the trigger's events: the chosen ones, or those of the routes. */
 function Destinations(props: { chosen: string; choose: (destination: string) => void }) {
   const [known, setKnown] = useState<{ name: string; service: string }[]>([]);
   useEffect(() => {
@@ -306,7 +306,7 @@ function Destinations(props: { chosen: string; choose: (destination: string) => 
     );
   }, []);
   if (known.length === 0) {
-    return <p class="muted">To be alerted, give the platform a destination: a group [alerts.NAME] in its settings.</p>;
+    return <p class="muted">To get alerts, configure a destination: a group [alerts.NAME] in the platform's settings.</p>;
   }
   const chosen = props.chosen.split(",").map((name) => name.trim()).filter(Boolean);
   const toggle = (name: string): void =>
@@ -320,7 +320,7 @@ function Destinations(props: { chosen: string; choose: (destination: string) => 
           {name} <small class="muted">{service}</small>
         </label>
       ))}
-      {chosen.length === 0 && <small class="muted">none chosen: as the routes in the settings say</small>}
+      {chosen.length === 0 && <small class="muted">none chosen: the routes in the settings apply</small>}
     </fieldset>
   );
 }
@@ -331,7 +331,7 @@ function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
   const range = tried.first && tried.last ? seconds(tried.last) - seconds(tried.first) : 0;
   return (
     <>
-      <section class="card facts" aria-label="Result of the try">
+      <section class="card facts" aria-label="Result of the trial">
         <p>
           <b>{whole(count)}</b> {count === 1 ? "match" : "matches"}
           {count > 1 && range > 0 && <small>one each {span(range / count)}</small>}
@@ -342,7 +342,7 @@ function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
         </p>
         {tried.suppressed > 0 && (
           <p>
-            <b>{whole(tried.suppressed)}</b> kept back by the cooldown
+            <b>{whole(tried.suppressed)}</b> suppressed by the cooldown
           </p>
         )}
         {tried.after.map((each) => (
@@ -363,7 +363,7 @@ function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
           <ResultTable
             columns={tried.columns}
             rows={tried.rows}
-            label="Rows of the matches; choose one to see it on the chart"
+            label="Rows of the matches; select one to see it on the chart"
             choose={(row) => setShown(timesOf(row).pop())}
           />
         )}
@@ -375,7 +375,7 @@ function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
   );
 }
 
-/** The bars that the try ran over, with its matches: an arrow for each event, a letter for each row of a pattern. */
+/** The bars of the trial with its matches: an arrow for each event, a letter for each row of a pattern. */
 function MatchChart({ tried, draft, shown }: { tried: Tried; draft: Draft; shown: number | undefined }) {
   const name = draft.over === "trades" ? "1m" : draft.over;
   const period = periodSeconds(name);
@@ -424,7 +424,7 @@ function marksOf(tried: Tried, period: number, chart: ChartView): Mark[] {
   return marks.sort((a, b) => a.time - b.time);
 }
 
-/** Rows with more than one time name the stretch of their match. */
+/** Rows with more than one time show the span of their match. */
 function bandsOf(tried: Tried, period: number, chart: ChartView): Band[] {
   if (variableColumn(tried) !== undefined) return [];
   return tried.rows.slice(-MOST_MARKS).flatMap((row) => {
@@ -435,7 +435,7 @@ function bandsOf(tried: Tried, period: number, chart: ChartView): Band[] {
   });
 }
 
-/** The column of CLASSIFIER(), where the rows have one. */
+/** The column of CLASSIFIER(), if the rows have one. */
 function variableColumn(tried: Tried): string | undefined {
   return tried.columns.find(
     ({ name }) =>
@@ -457,7 +457,7 @@ function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigg
     <section class="card" aria-labelledby="running">
       <h2 id="running">Registered</h2>
       {error && <p class="verdict bad">{error}</p>}
-      {props.triggers?.length === 0 && <p class="nothing">None yet.</p>}
+      {props.triggers?.length === 0 && <p class="nothing">No trigger is registered.</p>}
       <ul class="running">
         {props.triggers?.map((trigger) => (
           <li key={trigger.trigger_id}>
@@ -492,7 +492,7 @@ function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigg
 
 function verdict(checked: Checked): preact.ComponentChildren {
   const names = checked.columns.map(({ name }) => name);
-  return names.length > 0 ? <>Good: gives {cell(names.join(", "))}</> : "Good";
+  return names.length > 0 ? <>Valid: returns {cell(names.join(", "))}</> : "Valid";
 }
 
 function parametersOf(draft: Draft, names: string[]): Record<string, string> {
@@ -509,7 +509,7 @@ function firstDraft(ticker: string | null): Draft {
   try {
     if (kept !== null) draft = { ...fresh, ...(JSON.parse(kept) as Draft) };
   } catch {
-    // Written by another version.
+    // Stored by another version.
   }
   return ticker === null ? draft : { ...draft, ticker };
 }

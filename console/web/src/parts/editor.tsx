@@ -1,4 +1,4 @@
-/** A CodeMirror editor for SQL. It lives in a shadow root, where its styles need no inline style elements. */
+/** A CodeMirror editor for SQL. It is in a shadow root, so its styles need no inline style elements. */
 import {
   autocompletion,
   closeBrackets,
@@ -54,7 +54,7 @@ export function Editor(props: Props) {
           EditorView.lineWrapping,
           EditorView.contentAttributes.of({ "aria-label": props.label }),
           placeholder(props.hint ?? ""),
-          // Tab leaves the editor, as it does every other field.
+          // Tab leaves the editor, as in every other field.
           Prec.highest(keymap.of([{ key: "Mod-Enter", run: () => (latest.current.run(), true) }])),
           keymap.of([...closeBracketsKeymap, ...completionKeymap, ...historyKeymap, ...defaultKeymap]),
           dialect.current.of([]),
@@ -88,7 +88,7 @@ export function Editor(props: Props) {
   return <div class="editor" ref={host} />;
 }
 
-/** From the place that a message names to the end of the word there. */
+/** From the position of an error to the end of the word there. */
 function place(editor: EditorView, mistake: Mistake): Diagnostic {
   const { doc } = editor.state;
   const line = doc.line(Math.min(Math.max(1, mistake.line), doc.lines));

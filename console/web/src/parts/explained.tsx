@@ -27,7 +27,7 @@ import { TickerField } from "./ticker_field";
 interface Props {
   trigger: Trigger;
   ticker: string;
-  /** ISO text; empty for now. */
+  /** ISO text; empty means now. */
   at: string;
   close: () => void;
 }
@@ -76,7 +76,7 @@ export function Explained({ trigger, ticker, at, close }: Props) {
   return (
     <>
       {isBusy && <div class="waiting" aria-busy="true" />}
-      <section ref={head} class="card explain-head" aria-label="What is explained">
+      <section ref={head} class="card explain-head" aria-label="Explanation settings">
         <h2>
           Why <b>{trigger.trigger_id}</b> fired, or did not
         </h2>
@@ -142,7 +142,7 @@ export function Explained({ trigger, ticker, at, close }: Props) {
 /** A time without a zone is UTC. */
 const utc = (time: string): string => (/Z|[+-]\d\d:?\d\d$/.test(time) ? time : `${time}Z`);
 
-/** The nearest attempt that died, else what is open or matched. */
+/** The nearest failed attempt, otherwise an open or matched one. */
 function mostTelling(found: Explanation): Attempt | undefined {
   const all = [...found.stages].reverse().flatMap(({ attempts }) => attempts);
   return all.find(({ outcome }) => outcome === "failed" || outcome === "expired") ?? all[0];
@@ -158,7 +158,7 @@ function AttemptChart(props: {
   const name = drawnPeriod(found.over);
   const period = periodSeconds(name);
   const all = useMemo(() => found.stages.flatMap(({ attempts }) => attempts), [found]);
-  // Rows of several tickers may be taken together; the chart shows those of the chosen attempt.
+  // Rows of several tickers may be combined; the chart shows the ticker of the selected attempt.
   const ticker = String(chosen?.key.ticker ?? (props.ticker || found.tickers[0] || ""));
   const draw = useCallback((chart: ChartView) => drawingOf(all, chosen, period, chart), [all, chosen, period]);
   if (ticker === "" || !found.first || !found.last) return null;
@@ -187,7 +187,7 @@ function AttemptChart(props: {
   );
 }
 
-/** The rows of the chosen attempt in the colours of their variables, where it died hatched; the others shaded. */
+/** The rows of the selected attempt in the colours of their variables, hatched where it failed; other attempts are shaded. */
 function drawingOf(all: Attempt[], chosen: Attempt | undefined, period: number, chart: ChartView) {
   const bands = all.flatMap((attempt) => {
     const stretch = attempt === chosen ? undefined : stretchOf(attempt);
@@ -231,7 +231,7 @@ function StageCard(props: { stage: Stage; chosen: Attempt | undefined; choose: (
         {stage.kind}{" "}
         <small>
           {whole(stage.rows)} rows: {passed}, {whole(stage.failed)} {isPattern ? "attempts failed" : "did not pass"}
-          {stage.examined < stage.failed && `, the newest ${whole(stage.examined)} compared`}
+          {stage.examined < stage.failed && `, of which the newest ${whole(stage.examined)} were compared`}
         </small>
       </h2>
       <code>{stage.text}</code>
@@ -262,7 +262,7 @@ function AttemptDetails({ attempt, isPattern }: { attempt: Attempt; isPattern: b
   return (
     <div class="attempt-details">
       {attempt.rows.length > 0 && (
-        <ol class="attempt-rows" aria-label="Rows that it took">
+        <ol class="attempt-rows" aria-label="Matched rows">
           {attempt.rows.map((row, at) => (
             <li key={at}>
               <b class={`variable-${COLORS[names.indexOf(row.variable) % COLORS.length]}`}>{row.variable}</b> <RowText row={row} />
@@ -272,14 +272,14 @@ function AttemptDetails({ attempt, isPattern }: { attempt: Attempt; isPattern: b
       )}
       {attempt.nearest[0]?.row && isPattern && (
         <p>
-          {attempt.outcome === "failed" ? "It died at" : "It came nearest at"} <RowText row={attempt.nearest[0].row} />
+          {attempt.outcome === "failed" ? "It failed at" : "It came nearest at"} <RowText row={attempt.nearest[0].row} />
         </p>
       )}
       {attempt.nearest.map((test, at) => (
         <Test key={at} test={test} words={isPattern ? "which is not" : ""} />
       ))}
       {attempt.outcome === "expired" && attempt.nearest.length === 0 && attempt.deadline && (
-        <p>No further row came before {moment(seconds(attempt.deadline))}.</p>
+        <p>No further row arrived before {moment(seconds(attempt.deadline))}.</p>
       )}
       {attempt.outcome === "waiting" && isPattern && (
         <>
@@ -346,7 +346,7 @@ function Lines({ of }: { of: Condition }) {
   );
 }
 
-/** Unknown because of a NULL, unless a row that has not come decides. */
+/** Unknown because of a NULL, or because a row has not arrived. */
 function Verdict({ condition }: { condition: Condition }) {
   if (condition.holds !== null) {
     return condition.holds ? <b class="good">true</b> : <b class="bad">false</b>;

@@ -1,4 +1,4 @@
-/** Number columns of a result as lines over its first time or number column. */
+/** Numeric columns of a result as lines over its first time or numeric column. */
 import { LineSeries, createChart, type IChartApi, type UTCTimestamp } from "lightweight-charts";
 import { useEffect, useRef } from "preact/hooks";
 import type { Column } from "../data/sql";
@@ -68,7 +68,7 @@ export function Plot({ columns, rows }: { columns: Column[]; rows: Row[] }) {
             <i ref={(mark) => mark?.style.setProperty("background", `var(${COLORS[at]})`)} /> {name}
           </span>
         ))}
-        <small>over {time ?? "the number of the row"}</small>
+        <small>over {time ?? "row number"}</small>
       </p>
       <div class="plot-canvas" ref={box} role="img" aria-label={`${lines.join(", ")} over ${time ?? "rows"}`} />
       <a class="attribution" href="https://www.tradingview.com/">

@@ -1,4 +1,4 @@
-/** Rows of a result. Only those in view are in the document, so any number scrolls. */
+/** Rows of a result. Only visible rows are in the document, so any number can be scrolled. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { downloadBlob } from "../data/download";
 import type { Column } from "../data/sql";
@@ -70,7 +70,7 @@ export function ResultTable({ columns, rows, label, choose }: Props) {
 
 const ZEROS = /(:\d\d)(?:\.0+)?Z$/;
 
-/** Times lose the zeros that say nothing; NULL is not an empty text. */
+/** Times are shown without trailing zeros; NULL is distinct from an empty string. */
 export function cell(value: unknown) {
   if (value === null || value === undefined) return <i class="muted">NULL</i>;
   if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(12)));

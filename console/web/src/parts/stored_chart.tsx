@@ -1,4 +1,4 @@
-/** Stored bars with something drawn over them. */
+/** Stored bars with marks and bands over them. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Band } from "../chart/bands";
 import type { Bar } from "../chart/candles";
@@ -7,7 +7,7 @@ import { StoredRows } from "../data/bars";
 import { periodSeconds } from "../data/times";
 import { theme } from "../shell/theme";
 
-/** In order of time. */
+/** Must be in order of time. */
 export interface Drawing {
   marks: Mark[];
   bands: Band[];
@@ -16,13 +16,13 @@ export interface Drawing {
 interface Props {
   ticker: string;
   period: string;
-  /** The bars that are read; none where this is undefined. */
+  /** The bars to read; none if undefined. */
   range: { from: number; to: number } | undefined;
-  /** Called again after each change of itself, and of the theme. */
+  /** Called again whenever it or the theme changes. */
   draw: (chart: ChartView) => Drawing;
-  /** What is in view; undefined for the newest bars. */
+  /** The visible range; undefined for the newest bars. */
   shown: { from: number; to: number } | undefined;
-  /** Of the section, and of the picture in it. */
+  /** Labels of the section, and of the chart in it. */
   name: string;
   description: string;
   click?: (time: number) => void;
@@ -84,7 +84,7 @@ export function StoredChart(props: Props) {
   return (
     <section class="card match-chart" aria-label={props.name}>
       <div class="canvas" ref={box} role="img" aria-label={props.description} />
-      {bars?.length === 0 && <p class="nothing">No bars of this range are stored to draw on.</p>}
+      {bars?.length === 0 && <p class="nothing">No bars are stored for this range.</p>}
       <a class="attribution" href="https://www.tradingview.com/">
         Charts by TradingView
       </a>

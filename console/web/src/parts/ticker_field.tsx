@@ -1,4 +1,4 @@
-/** A field for a ticker that proposes those that are stored. */
+/** A ticker field that suggests the stored ones. */
 import { useEffect, useState } from "preact/hooks";
 import { storedBars } from "../data/markets";
 

@@ -21,7 +21,7 @@ interface Page {
   name: string;
   key: string;
   icon: IconName;
-  /** Pages that draw charts or have an editor are loaded when they are opened; the others are in the first file. */
+  /** Pages with charts or an editor are loaded when they are opened; the others are in the first file. */
   content?: ComponentType;
   load?: () => Promise<ComponentType>;
 }
@@ -54,8 +54,8 @@ export function App() {
   useShortcuts([
     { keys: "Ctrl+K", text: "Find a market or a page", run: () => setPalette(true) },
     { keys: "/", text: "Find a market or a page", run: () => setPalette(true) },
-    { keys: "?", text: "This help", run: () => setHelp((shown) => !shown) },
-    { keys: "t", text: "Light or dark", run: switchTheme },
+    { keys: "?", text: "Show this help", run: () => setHelp((shown) => !shown) },
+    { keys: "t", text: "Switch between light and dark", run: switchTheme },
     ...PAGES.map((each) => ({ keys: `g ${each.key}`, text: each.name, run: () => go(each.path) })),
   ]);
 
@@ -63,7 +63,7 @@ export function App() {
   return (
     <div class="frame">
       <a class="skip" href="#main">
-        Skip to the page
+        Skip to content
       </a>
       <nav class="rail" aria-label="Pages">
         {PAGES.map((each) => (
@@ -120,7 +120,7 @@ function Loaded({ page }: { page: Page }) {
       () => setFailed(true),
     );
   }, [page]);
-  if (failed) return <p class="notice bad">This page could not be loaded. Reload once the platform is back.</p>;
+  if (failed) return <p class="notice bad">This page could not be loaded. Reload it once the platform is running again.</p>;
   return Content ? <Content /> : <div class="waiting" aria-busy="true" />;
 }
 
@@ -135,7 +135,7 @@ function Nowhere({ path }: { path: string }) {
   );
 }
 
-/** A dot that says in words and in colour how the connection is. */
+/** The state of the connection, as a coloured dot and in words. */
 function Health() {
   const stream = useValue(connection);
   const answers = useValue(reachable);
@@ -166,7 +166,7 @@ function Lost() {
   if (answers && stream !== "lost") return null;
   return (
     <p class="notice bad slim" role="alert">
-      {reason || "The connection to the platform is lost. Trying again; what was missed is filled in."}
+      {reason || "The connection to the platform is lost. Reconnecting; missed data will be filled in."}
     </p>
   );
 }

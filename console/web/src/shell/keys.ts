@@ -1,4 +1,4 @@
-/** Keyboard shortcuts. A page adds its own while it is shown; the help lists what is in force. */
+/** Keyboard shortcuts. A page adds its own while it is shown; the help lists the active ones. */
 import { useEffect } from "preact/hooks";
 
 export interface Shortcut {
@@ -30,7 +30,7 @@ export function isTyping(target: EventTarget | null): boolean {
   );
 }
 
-/** `g c` is a g and then a c; `Ctrl+K` works in fields too. */
+/** `g c` means g followed by c; `Ctrl+K` also works in fields. */
 export function onKey(event: KeyboardEvent): void {
   const chord = event.ctrlKey || event.metaKey;
   if (event.altKey || (isTyping(event.target) && !chord)) return;

@@ -1,4 +1,4 @@
-/** Ctrl+K: a market by a part of its name, or a page. */
+/** Ctrl+K: finds a market by part of its name, or a page. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { findMarkets, storedBars, type Stored } from "../data/markets";
 import { periodName } from "../data/times";

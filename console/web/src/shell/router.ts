@@ -1,4 +1,4 @@
-/** The address is the state of the page: what it shows can be reloaded, bookmarked and sent. */
+/** The address is the state of the page, so that it can be reloaded, bookmarked and shared. */
 import { Value } from "../data/value";
 
 export interface Place {
@@ -11,7 +11,7 @@ const current = (): Place => ({ path: location.pathname, query: new URLSearchPar
 export const place = new Value<Place>(current());
 addEventListener("popstate", () => place.set(current()));
 
-/** `replace`: without a step back to what was before. */
+/** `replace`: adds no entry to the browser's history. */
 export function go(to: string, replace = false): void {
   if (to === location.pathname + location.search) return;
   history[replace ? "replaceState" : "pushState"](null, "", to);

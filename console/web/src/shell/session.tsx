@@ -1,4 +1,4 @@
-/** Who looks at the page, where the platform lets in only those with a token. */
+/** Sign-in, for platforms that require a token. */
 import { useState } from "preact/hooks";
 import { Problem, send } from "../data/api";
 import { status } from "../data/platform";
@@ -43,7 +43,7 @@ export function SignIn() {
           Sign in
         </button>
         <p class="muted">
-          An operator of the platform makes tokens with <code>candlewright keys new NAME --role viewer</code>.
+          The platform's operator creates tokens with <code>candlewright keys new NAME --role viewer</code>.
         </p>
       </form>
     </main>
