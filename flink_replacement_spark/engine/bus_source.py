@@ -10,6 +10,7 @@ tag, so that what belongs together is read by one task, in the order given. Rows
 
 import contextlib
 import json
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,8 +46,8 @@ _ARROW_SCHEMA = pa.schema(
 TABLE_PLANNED = "planned_offsets"
 _BATCH_RECORDS = 1_000
 _BATCH_BYTES = 8 << 20
-#: How long a trigger waits for news; bounds how long a stop takes.
-_POLL_SECONDS = 0.5
+#: How long a source waits for news; bounds how long a stop takes.
+POLL_SECONDS = 0.5
 _RETRY_SECONDS = 2.0
 
 #: (topic, partition, first offset, last offset, tag)
@@ -102,6 +103,8 @@ class HoldingReader(DataSourceStreamReader):
         self._reader = options["reader"]
         self._retry_seconds = retry_seconds
         self._bus: Bus | None = None
+        #: What `latestOffset` said last; None before it is known.
+        self._planned: Offsets | None = None
         #: The end of the batch that was planned last, until it is committed.
         self._ran: Any = None
 
@@ -112,6 +115,27 @@ class HoldingReader(DataSourceStreamReader):
         if self._bus is None:
             self._bus = RedisBus(self._url, retry_seconds=self._retry_seconds)
         return self._bus
+
+    def latestOffset(self) -> Offsets:  # noqa: N802
+        """The end of the next micro-batch, after waiting a moment for news; none while the bus is down.
+
+        Raises RecordsLost.
+        """
+        bus = self._connected()
+        if self._planned is None:
+            self._planned = remembered_plan(bus, self._reader) or self.initialOffset()
+        try:
+            following = self._next(bus, self._planned)
+        except BusUnavailable:
+            return dict(self._planned)
+        if following == self._planned:
+            self._let_go_of_last()
+        self._planned = following
+        return dict(following)
+
+    @abstractmethod
+    def _next(self, bus: Bus, planned: Offsets) -> Offsets:
+        """The end of the micro-batch after `planned`, which is returned if there is nothing new after a moment."""
 
     def _hold_start(self, topic: str, lives: Lives) -> Positions:
         """By partition what this reader still holds (its checkpoint was lost), else the oldest record that is kept, or
@@ -145,35 +169,20 @@ class BusStreamReader(HoldingReader):
         super().__init__(options, retry_seconds=_RETRY_SECONDS)
         self._topic = options["topic"]
         self._max_records = int(options.get("max_records", "1000"))
-        self._planned: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         lives = Lives()
         self._planned = self._hold_start(self._topic, lives) | written_lives(lives)
         return dict(self._planned)
 
-    def latestOffset(self) -> Offsets:  # noqa: N802
-        """The end of the next micro-batch, after waiting a moment for news; none while the bus is down.
-
-        Raises RecordsLost.
-        """
-        bus = self._connected()
-        if self._planned is None:
-            self._planned = remembered_plan(bus, self._reader) or self.initialOffset()
-        before, lives = positions_of(self._planned), lives_of(self._planned)
+    def _next(self, bus: Bus, planned: Offsets) -> Offsets:
+        before, lives = positions_of(planned), lives_of(planned)
         after = {int(p): offset for p, offset in before.items()}
-        try:
-            bus.wait({(self._topic, p): offset for p, offset in after.items()}, _POLL_SECONDS, lives=lives)
-            states = bus.state(self._topic)
-        except BusUnavailable:
-            return dict(self._planned)
+        bus.wait({(self._topic, p): offset for p, offset in after.items()}, POLL_SECONDS, lives=lives)
+        states = bus.state(self._topic)
         lives.check_all(self._topic, after, states)
-        planned = capped(before, ends_of(states), self._max_records)
-        if planned == before:
-            self._let_go_of_last()
-        else:
-            self._planned = planned | written_lives(lives)
-        return dict(self._planned)
+        ends = capped(before, ends_of(states), self._max_records)
+        return planned if ends == before else ends | written_lives(lives)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""

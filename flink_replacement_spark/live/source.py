@@ -7,18 +7,18 @@ records reads them itself (`records_of`): they would cross the JVM twice on the 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Lives, PartitionState, StoredRecord
+from bus import Bus, Lives, PartitionState, StoredRecord
 from bus import topics as bus_topics
-from candlewright.wire.errors import BusUnavailable
 from flink_replacement_spark.engine.bus_source import (
+    POLL_SECONDS,
     BatchRoom,
     HoldingReader,
+    Offsets,
     Positions,
     RangesPartition,
     capped,
@@ -28,7 +28,6 @@ from flink_replacement_spark.engine.bus_source import (
     positions_of,
     read_range,
     remember_plan,
-    remembered_plan,
     worker_bus,
     written_lives,
 )
@@ -36,12 +35,9 @@ from flink_replacement_spark.engine.bus_source import (
 __all__ = ["TOPICS", "LiveSource", "LiveStreamReader", "next_ends", "records_of"]
 
 TOPICS = (bus_topics.TICKS, bus_topics.TICK_MARKS)
-_POLL_SECONDS = 0.5
 
 SCHEMA = "tag int, partition int, first bigint, last bigint"
 _ARROW_SCHEMA = pa.schema([("tag", pa.int32()), ("partition", pa.int32()), ("first", pa.int64()), ("last", pa.int64())])
-
-Offsets = dict[str, Any]
 
 
 class LiveStreamReader(HoldingReader):
@@ -50,38 +46,23 @@ class LiveStreamReader(HoldingReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self._room = BatchRoom.of(options, 96 << 20)
-        self._planned: Offsets | None = None
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         lives = Lives()
         self._planned = {topic: self._hold_start(topic, lives) for topic in TOPICS} | written_lives(lives)
         return dict(self._planned)
 
-    def latestOffset(self) -> Offsets:  # noqa: N802
-        """The ends of the next micro-batch, after waiting a moment for news; none while the bus is down.
-
-        Raises RecordsLost.
-        """
-        bus = self._connected()
-        if self._planned is None:
-            self._planned = remembered_plan(bus, self._reader) or self.initialOffset()
-        planned, lives = positions_of(self._planned), lives_of(self._planned)
-        after = {(t, int(p)): offset for t, own in planned.items() for p, offset in own.items()}
-        try:
-            bus.wait(after, _POLL_SECONDS, lives=lives)
-            # Trades first: what an ingestor said before it published them must not come after them. A mark that is
-            # read too early waits for its trades.
-            states = {topic: bus.state(topic) for topic in TOPICS}
-        except BusUnavailable:
-            return dict(self._planned)
+    def _next(self, bus: Bus, planned: Offsets) -> Offsets:
+        before, lives = positions_of(planned), lives_of(planned)
+        after = {(t, int(p)): offset for t, own in before.items() for p, offset in own.items()}
+        bus.wait(after, POLL_SECONDS, lives=lives)
+        # Trades first: what an ingestor said before it published them must not come after them. A mark that is
+        # read too early waits for its trades.
+        states = {topic: bus.state(topic) for topic in TOPICS}
         for topic, own in states.items():
-            lives.check_all(topic, {int(p): offset for p, offset in planned[topic].items()}, own)
-        ends = next_ends(planned, states, self._room)
-        if ends == planned:
-            self._let_go_of_last()
-        else:
-            self._planned = ends | written_lives(lives)
-        return dict(self._planned)
+            lives.check_all(topic, {int(p): offset for p, offset in before[topic].items()}, own)
+        ends = next_ends(before, states, self._room)
+        return planned if ends == before else ends | written_lives(lives)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""

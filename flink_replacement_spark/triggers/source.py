@@ -23,18 +23,18 @@ from pyspark.sql.types import StructType
 
 from bus import Bus, Lives, PartitionState
 from bus import topics as bus_topics
-from candlewright.wire.errors import BusUnavailable
 from flink_replacement_spark.engine.bus_source import (
     LIVES,
+    POLL_SECONDS,
     BatchRoom,
     HoldingReader,
+    Offsets,
     Positions,
     capped,
     check_start,
     ends_of,
     lives_of,
     remember_plan,
-    remembered_plan,
     written_lives,
 )
 
@@ -58,14 +58,12 @@ ROWS = (bus_topics.TICKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS)
 BEHIND = (bus_topics.TRIGGER_CONTROLS, bus_topics.TICK_MARKS)
 SCHEMA = "owner int, plan string"
 _ARROW_SCHEMA = pa.schema([("owner", pa.int32()), ("plan", pa.string())])
-_POLL_SECONDS = 0.5
 _ALL = 2**62
 _CLOCK_NS = 1_000_000_000
 #: How often holds move while nothing is registered, and nothing is read.
 _HOLD_SECONDS = 5.0
 
 Ends = Mapping[str, Positions]
-Offsets = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ class TriggerPlanner:
         now_ns: int,
         *,
         lives: Lives,
-        longest_seconds: float = _POLL_SECONDS,
+        longest_seconds: float = POLL_SECONDS,
         reads_events: bool = True,
     ) -> dict[str, Positions]:
         """Up to where the next records are taken, after waiting for news until the clock is due; from `planned`, which
@@ -200,7 +198,6 @@ class TriggerStreamReader(HoldingReader):
         super().__init__(options)
         self._tasks = int(options.get("tasks", "1"))
         self._planner = TriggerPlanner(BatchRoom.of(options, 32 << 20))
-        self._planned: Offsets | None = None
         self._committed: Offsets = {}
         self._held_at = 0.0
 
@@ -209,21 +206,6 @@ class TriggerStreamReader(HoldingReader):
         lives = Lives()
         places = {topic: self._hold_start(topic, lives) for topic in ROWS + BEHIND}
         self._planned = {"now_ns": 0} | places | written_lives(lives)
-        return dict(self._planned)
-
-    def latestOffset(self) -> Offsets:  # noqa: N802
-        """The ends of the next micro-batch, after waiting a moment for news; none while the bus is down.
-
-        Raises RecordsLost.
-        """
-        bus = self._connected()
-        planned = (
-            self._planned if self._planned is not None else remembered_plan(bus, self._reader) or self.initialOffset()
-        )
-        try:
-            self._planned = self._next(bus, planned)
-        except BusUnavailable:
-            self._planned = planned
         return dict(self._planned)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
@@ -273,7 +255,7 @@ class TriggerStreamReader(HoldingReader):
     def _first(self, bus: Bus, planned: Offsets) -> Offsets:
         """Before the first registration no task reads rows; only their ends count."""
         controls = bus_topics.TRIGGER_CONTROLS
-        is_news = bool(bus.wait({(controls, 0): 0}, _POLL_SECONDS))
+        is_news = bool(bus.wait({(controls, 0): 0}, POLL_SECONDS))
         if not is_news and time.monotonic() < self._held_at + _HOLD_SECONDS:
             return planned
         found: Offsets = {}
