@@ -38,6 +38,8 @@ class TicksMessage(OfTopic):
     ticks: list[Tick]
 
 
+# Not a BarRow: a message has its number and always a revision, while a stored candle can lack its source and has the
+# time at which the table got it.
 class BarMessage(OfTopic):
     """A closed bar, or with a `revision` above 0 a corrected one."""
 
