@@ -41,9 +41,10 @@ from candlewright_cep import evaluate
 from core.log import configure_logging
 from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.server import prepare_topics
+from flink_replacement_spark.tables.appended import AppendedTable
 from flink_replacement_spark.tables.follower import Follower
 from flink_replacement_spark.tables.locks import TableLocks
-from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event_table
+from flink_replacement_spark.tables.trigger_events import APPENDED_EVENTS
 from flink_replacement_spark.triggers.source import TriggerSource
 from iceberg import TRIGGER_EVENTS, create_tables, load_table, open_catalog
 from protobuf import records_pb2 as records
@@ -82,8 +83,10 @@ def run(input_file: Path, rows_file: Path | None = None, master: str = TWO_CORES
         floor = start_floor(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/floor")
         stack.callback(floor.stop)
         stopping = threading.Event()
-        store = event_table(catalog, TableLocks()).store
-        events = _EventTable(Follower(bus, FOLLOWED_EVENTS, store, stopping=stopping, published=published), stopping)
+        store = AppendedTable(catalog, TableLocks(), APPENDED_EVENTS).store
+        events = _EventTable(
+            Follower(bus, APPENDED_EVENTS.followed, store, stopping=stopping, published=published), stopping
+        )
         stack.callback(events.stop)
         publish_apart(redis.url, input_file, WARM, rows=min(rows, WARM_ROWS))
         for held in (triggers, floor):

@@ -54,12 +54,13 @@ from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
 from flink_replacement_spark.live_tickers import live_numbers
-from flink_replacement_spark.tables.deliveries import FOLLOWED_DELIVERIES, delivery_table
+from flink_replacement_spark.tables.appended import Appended, AppendedTable
+from flink_replacement_spark.tables.deliveries import APPENDED_DELIVERIES
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
 from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS, RevisionTable, fill_once
-from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event_table
+from flink_replacement_spark.tables.trigger_events import APPENDED_EVENTS
 from flink_replacement_spark.triggers.functions import TriggerFunctions
 from flink_replacement_spark.triggers.query import (
     TRIGGERS_QUERY,
@@ -305,8 +306,8 @@ class Driver:
         )
         self._start_thread("bus-check", self._check_bus)
         self._start_thread("vitals", self._look)
-        self._follow("triggers", FOLLOWED_EVENTS, event_table(catalog, self.locks).store, self._events_published)
-        self._follow("deliveries", FOLLOWED_DELIVERIES, delivery_table(catalog, self.locks).store)
+        self._append("triggers", APPENDED_EVENTS, catalog, self._events_published)
+        self._append("deliveries", APPENDED_DELIVERIES, catalog)
         self._follow("bars", FOLLOWED_BARS, BarTable(catalog, merger, self.locks).store)
         self._follow("ticks", FOLLOWED_TICKS, TickTable(catalog, self.locks).store)
         self._follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
@@ -395,6 +396,11 @@ class Driver:
             self._bus, followed, store, stopping=self._stopping, published=published
         )
         self._start_thread(followed.reader, follower.run)
+
+    def _append(
+        self, name: str, appended: Appended, catalog: Catalog, published: threading.Event | None = None
+    ) -> None:
+        self._follow(name, appended.followed, AppendedTable(catalog, self.locks, appended).store, published)
 
     def _start_thread(self, name: str, body: Callable[[], None]) -> None:
         self._threads.append(start_thread(name, body, on_failure=self._thread_failed))

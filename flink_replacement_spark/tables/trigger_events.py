@@ -3,19 +3,16 @@
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
 
 from bus import StoredRecord
 from bus import topics as bus_topics
 from candlewright.wire.errors import BadFrame
 from core import metrics
-from flink_replacement_spark.tables.appended import AppendedTable
-from flink_replacement_spark.tables.follower import Followed
-from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.tables.appended import Appended
 from iceberg import TRIGGER_EVENTS
 from triggers.event_rows import event_rows
 
-__all__ = ["FOLLOWED_EVENTS", "event_table"]
+__all__ = ["APPENDED_EVENTS"]
 
 
 def _rows(records: Sequence[StoredRecord]) -> pa.Table:
@@ -26,18 +23,15 @@ def _rows(records: Sequence[StoredRecord]) -> pa.Table:
     return rows
 
 
-FOLLOWED_EVENTS = Followed(
-    bus_topics.TRIGGER_EVENTS,
-    bus_topics.READER_TRIGGER_TABLE,
-    "trigger_table",
-    max_records=50_000,
+APPENDED_EVENTS = Appended(
+    definition=TRIGGER_EVENTS,
+    topic=bus_topics.TRIGGER_EVENTS,
+    reader=bus_topics.READER_TRIGGER_TABLE,
+    state="trigger_table",
     many_records=1_000,
-    digest=_rows,
+    rows=_rows,
+    mark="candlewright.trigger-events",
+    stored=metrics.Counter(
+        "candlewright_spark_trigger_events_stored_total", "Events of triggers in the table.", registry=metrics.REGISTRY
+    ),
 )
-_STORED = metrics.Counter(
-    "candlewright_spark_trigger_events_stored_total", "Events of triggers in the table.", registry=metrics.REGISTRY
-)
-
-
-def event_table(catalog: Catalog, locks: TableLocks) -> AppendedTable:
-    return AppendedTable(catalog, locks, TRIGGER_EVENTS, rows=_rows, mark="candlewright.trigger-events", stored=_STORED)

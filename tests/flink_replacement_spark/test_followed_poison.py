@@ -17,7 +17,7 @@ from flink_replacement_spark.live.tick_rows import records_of_rows
 from flink_replacement_spark.tables.follower import Followed
 from flink_replacement_spark.tables.published_bars import published_bars
 from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS
-from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS
+from flink_replacement_spark.tables.trigger_events import APPENDED_EVENTS
 from iceberg import OHLC_REVISIONS, new_revisions
 from tests.hostile import records_like
 
@@ -69,7 +69,7 @@ _COLUMNS = TickColumns(
 STREAM = next(records_of_rows([_COLUMNS], [], 0, perhaps_stored=False)).value
 
 
-@pytest.mark.parametrize(("followed", "sound"), [(FOLLOWED_EVENTS, EVENT), (FOLLOWED_REVISIONS, BAR)])
+@pytest.mark.parametrize(("followed", "sound"), [(APPENDED_EVENTS.followed, EVENT), (FOLLOWED_REVISIONS, BAR)])
 def test_the_sound_records_are_taken_and_no_other_is(followed: Followed, sound: cw.OHLCV) -> None:
     @settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
     @given(st.lists(records_like(sound), max_size=15))

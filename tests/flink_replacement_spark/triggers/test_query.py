@@ -12,8 +12,9 @@ from bus import topics as bus_topics
 from bus.api import partition_of
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.cep import evaluate
+from flink_replacement_spark.tables.appended import AppendedTable
 from flink_replacement_spark.tables.follower import Follower
-from flink_replacement_spark.tables.trigger_events import FOLLOWED_EVENTS, event_table
+from flink_replacement_spark.tables.trigger_events import APPENDED_EVENTS
 from iceberg import OHLC, TRIGGER_EVENTS, append_or_find, load_table, open_catalog
 from iceberg.filters import equal
 from tests.flink_replacement_spark import trigger_feed as feed
@@ -152,8 +153,8 @@ def test_a_commit_of_events_that_was_not_known_to_be_done_is_found(platform: Pla
     feed.wait_for_events(bus, 2, "found")
     wait_for(lambda: len(stored(platform, "found")) >= 2 or None, 60)
     stopping = threading.Event()
-    store = event_table(open_catalog(platform.settings), platform.driver.locks).store
-    table = Follower(bus, FOLLOWED_EVENTS, store, stopping=stopping)
+    store = AppendedTable(open_catalog(platform.settings), platform.driver.locks, APPENDED_EVENTS).store
+    table = Follower(bus, APPENDED_EVENTS.followed, store, stopping=stopping)
 
     def taken() -> dict[str, Any]:
         (record,) = bus.get("trigger_table", ["taken"])
