@@ -1,10 +1,12 @@
 """Take-over by a standby: seconds from the fault until the standby of a role is ready, with real processes.
 
 Two processes of each part run over one Redis. The holder is killed (kill -9), or stopped (SIGSTOP) and woken after
-the other one serves; it must end then. One line for each load, role and fault; `floor_seconds` is the lease, which has
-to run out. `detection_seconds` is the longest time until the role was taken, and `after_detection_seconds` the longest
-from then until the standby was ready. With live data a client that reads every number says what it sees: the longest
-silence of trades, one-second bars and events; `after_detection_seconds` ends when all of them have come again.
+the other one serves; it must end then. Of the driver, a last line has no standby: the killed one is started again at
+once, as by `up`. One line for each load, role and fault; `floor_seconds` is the lease, which has to run out.
+`detection_seconds` is the longest time until the role was taken, `after_detection_seconds` the longest from then until
+its holder was ready, and `cpu_seconds` the CPU time of that. With live data a client that reads every
+number says what it sees: the longest silence of trades, one-second bars and events; `after_detection_seconds` ends when
+all of them have come again.
 """
 
 import argparse
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import failover_load
-from benchmarks.failover_pair import FAULTS, PARTS, Pair, on_cluster
+from benchmarks.failover_pair import PARTS, Pair, on_cluster
 from benchmarks.spark_master import TWO_CORES, add_master
 from bus.embedded import EmbeddedRedis
 from core.log import configure_logging
@@ -29,23 +31,8 @@ def run(roles: list[str], rounds: int, lease_seconds: float, *, master: str = TW
             redis = stack.enter_context(EmbeddedRedis(folder / "redis"))
             settings = {"ROLES__LEASE_SECONDS": str(lease_seconds), **on_cluster(master)}
             pair = Pair(role, stack, folder, bus_url=redis.url, **settings)
-            for fault in FAULTS:
-                found = [pair.take_over(fault) for _ in range(rounds)]
-                took = [each.seconds for each in found]
-                yield {
-                    "name": role,
-                    "fault": fault,
-                    "load": "none",
-                    "rows": rounds,
-                    "seconds": round(sum(took), 3),
-                    "rows_per_second": round(rounds / sum(took), 4),
-                    "result_rows": pair.epoch - 1,
-                    "p50_seconds": round(sorted(took)[rounds // 2], 3),
-                    "max_seconds": round(max(took), 3),
-                    "detection_seconds": round(max(each.detection_seconds for each in found), 3),
-                    "after_detection_seconds": round(max(each.after_detection_seconds for each in found), 3),
-                    "floor_seconds": lease_seconds,
-                }
+            for row in pair.rows(rounds, lease_seconds):
+                yield row | {"load": "none"}
 
 
 LOADS = {"none": run, "live": failover_load.run}

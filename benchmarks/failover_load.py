@@ -8,13 +8,14 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.failover_pair import FAULTS, PATIENCE_SECONDS, Pair, Process, TakeOver, on_cluster, until
+from benchmarks.failover_pair import PATIENCE_SECONDS, Pair, Process, TakeOver, on_cluster, until
 from benchmarks.spark_master import TWO_CORES
 from bus.embedded import EmbeddedRedis
 from bus.roles import BROKER, DRIVER, REGISTRY
@@ -78,6 +79,26 @@ class Heard:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join()
+
+
+class Seen:
+    """What the client saw of some take-overs."""
+
+    def __init__(self, heard: Mapping[str, Heard]) -> None:
+        self._heard = heard
+        self._found: dict[str, list[float]] = defaultdict(list)
+
+    def look(self, found: TakeOver) -> None:
+        for each in self._heard.values():
+            self._found["after_detection_seconds"].append(each.first_after(found.taken))
+        for name, each in self._heard.items():
+            self._found[f"silence_{name}_seconds"].append(each.silence(found.began))
+
+    def take(self) -> dict[str, float]:
+        """The longest since the last call."""
+        found = {name: round(max(each), 3) for name, each in self._found.items()}
+        self._found.clear()
+        return found
 
 
 class Histories:
@@ -154,31 +175,6 @@ def run(
         stack.callback(histories.stop)
         until(lambda: histories.done or histories.failure, "a history")
         for role in roles:
-            for fault in FAULTS:
-                yield _row(pairs[role], fault, rounds, heard, lease_seconds)
-
-
-def _row(pair: Pair, fault: str, rounds: int, heard: dict[str, Heard], lease_seconds: float) -> dict[str, Any]:
-    after: list[float] = []
-    silence: dict[str, list[float]] = {name: [] for name in heard}
-
-    def look(found: TakeOver) -> None:
-        after.append(max(each.first_after(found.taken) for each in heard.values()))
-        for name, each in heard.items():
-            silence[name].append(each.silence(found.began))
-
-    found = [pair.take_over(fault, look) for _ in range(rounds)]
-    took = [each.seconds for each in found]
-    return {
-        "name": pair.role,
-        "fault": fault,
-        "load": "live",
-        "rows": rounds,
-        "seconds": round(sum(took), 3),
-        "rows_per_second": round(rounds / sum(took), 4),
-        "result_rows": len(found),
-        "detection_seconds": round(max(each.detection_seconds for each in found), 3),
-        "after_detection_seconds": round(max(after), 3),
-        **{f"silence_{name}_seconds": round(max(found), 3) for name, found in silence.items()},
-        "floor_seconds": lease_seconds,
-    }
+            seen = Seen(heard)
+            for row in pairs[role].rows(rounds, lease_seconds, seen.look):
+                yield row | seen.take() | {"load": "live"}

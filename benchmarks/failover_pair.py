@@ -1,4 +1,6 @@
-"""Two processes of one part over one Redis, of which one has the role and the other stands by."""
+"""Two processes of one part over one Redis, of which one has the role and the other stands by; and the figures of
+their take-overs.
+"""
 
 import json
 import os
@@ -9,12 +11,13 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.process_tree import cpu_seconds_of
 from benchmarks.spark_master import TWO_CORES
 from bus.roles import BROKER, DRIVER, REGISTRY, Roles
 
@@ -41,7 +44,9 @@ class Process:
     def __init__(self, part: str, folder: Path, bus_url: str, *, shared: Path, **settings: str) -> None:
         folder.mkdir()
         self._part, self._port_file = part, folder / "http.port"
+        # Its seat: as under `up`, it gets a role back without waiting for the lease of the process before it.
         self.settings = {
+            "SUPERVISED": str(folder),
             "BUS__URL": bus_url,
             "DATA_DIR": str(folder),
             "HTTP__BIND": "127.0.0.1:0",
@@ -93,11 +98,13 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """By the monotonic clock: the fault, the beginning of the next term, and the standby's readiness."""
+    """By the monotonic clock: the fault, the beginning of the next term, and when who has it was ready."""
 
     began: float
     taken: float
     ready: float
+    #: Of who has it now, from `taken` to `ready`.
+    cpu_seconds: float
 
     @property
     def detection_seconds(self) -> float:
@@ -124,23 +131,42 @@ class Pair:
             newest = self.processes[-1]
             until(newest.has_role if name == "one" else newest.stands_by, f"{role} {name}")
 
-    @property
-    def epoch(self) -> int:
-        """Of the last term that began."""
-        return self._states.all()[self.role].epoch
+    def rows(
+        self, rounds: int, lease_seconds: float, look: Callable[[TakeOver], object] = lambda _: None
+    ) -> Iterator[dict[str, Any]]:
+        """One for each fault. Of the driver, one more without a standby: it is started again after kill -9."""
+        for fault in FAULTS:
+            yield self._row(fault, lease_seconds, [self._take_over(fault, look) for _ in range(rounds)])
+        if self.role == DRIVER:
+            found = [self._restart(look) for _ in range(rounds)]
+            yield self._row("killed", lease_seconds, found) | {"standby": False}
 
-    def take_over(self, fault: str, meanwhile: Callable[[TakeOver], Any] = lambda _: None) -> TakeOver:
-        """`meanwhile` is called before the one that was stopped wakes, and ends; afterwards both are there again."""
-        holder = next(each for each in self.processes if each.has_role())
-        (standby,) = (each for each in self.processes if each is not holder)
-        epoch = self.epoch
-        began = time.monotonic()
+    def _row(self, fault: str, lease_seconds: float, found: list[TakeOver]) -> dict[str, Any]:
+        took = [each.seconds for each in found]
+        return {
+            "name": self.role,
+            "fault": fault,
+            "standby": True,
+            "rows": len(found),
+            "seconds": round(sum(took), 3),
+            "rows_per_second": round(len(took) / sum(took), 4),
+            "result_rows": len(found),
+            "p50_seconds": round(sorted(took)[len(took) // 2], 3),
+            "max_seconds": round(max(took), 3),
+            "detection_seconds": round(max(each.detection_seconds for each in found), 3),
+            "after_detection_seconds": round(max(each.after_detection_seconds for each in found), 3),
+            "cpu_seconds": round(max(each.cpu_seconds for each in found), 2),
+            "machine_load": round(os.getloadavg()[0], 1),
+            "floor_seconds": lease_seconds,
+        }
+
+    def _take_over(self, fault: str, look: Callable[[TakeOver], object]) -> TakeOver:
+        """`look` is called before the one that was stopped wakes, and ends; afterwards both are there again."""
+        holder, standby = self._holder_and_standby()
+        epoch, began = self._epoch, time.monotonic()
         holder.process.send_signal(FAULTS[fault])
-        until(lambda: self.epoch > epoch, "the next term")
-        taken = time.monotonic()
-        until(standby.has_role, "take-over")
-        found = TakeOver(began, taken, time.monotonic())
-        meanwhile(found)
+        found = self._wait_for(standby, epoch, began)
+        look(found)
         if FAULTS[fault] == signal.SIGSTOP:
             holder.process.send_signal(signal.SIGCONT)
         if holder.process.wait(PATIENCE_SECONDS) == 0:
@@ -148,6 +174,34 @@ class Pair:
         holder.start()
         until(holder.stands_by, "standby")
         return found
+
+    def _restart(self, look: Callable[[TakeOver], object]) -> TakeOver:
+        holder, standby = self._holder_and_standby()
+        standby.end()
+        epoch, began = self._epoch, time.monotonic()
+        holder.end()
+        holder.start()
+        found = self._wait_for(holder, epoch, began)
+        look(found)
+        standby.start()
+        until(standby.stands_by, "standby")
+        return found
+
+    def _wait_for(self, successor: Process, epoch: int, began: float) -> TakeOver:
+        until(lambda: self._epoch > epoch, "the next term")
+        taken, processor = time.monotonic(), cpu_seconds_of([successor.process.pid])
+        until(successor.has_role, "take-over")
+        return TakeOver(began, taken, time.monotonic(), cpu_seconds_of([successor.process.pid]) - processor)
+
+    def _holder_and_standby(self) -> tuple[Process, Process]:
+        holder = next(each for each in self.processes if each.has_role())
+        (standby,) = (each for each in self.processes if each is not holder)
+        return holder, standby
+
+    @property
+    def _epoch(self) -> int:
+        """Of the last term that began."""
+        return self._states.all()[self.role].epoch
 
 
 def until(condition: Callable[[], Any], what: str) -> None:

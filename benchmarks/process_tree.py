@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ProcessTree", "family"]
+__all__ = ["ProcessTree", "cpu_seconds_of", "family"]
 
 #: Parent, name, CPU seconds, resident pages.
 _Process = tuple[int, str, float, int]
@@ -98,6 +98,12 @@ class ProcessTree:
 def family(pids: Iterable[int]) -> set[int]:
     """These processes, their descendants, and the executors on this machine that serve one of them, with theirs."""
     return _family(pids, dict(_processes()))[0]
+
+
+def cpu_seconds_of(pids: Iterable[int]) -> float:
+    """Of the family of these processes, until now; a process that has ended does not count."""
+    processes = dict(_processes())
+    return sum(processes[pid][2] for pid in _family(pids, processes)[0] if pid in processes)
 
 
 def _family(pids: Iterable[int], processes: Mapping[int, _Process]) -> tuple[set[int], set[int]]:

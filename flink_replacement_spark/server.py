@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from candlewright.wire.errors import (
     RecordsLost,
     RoleLost,
 )
-from core.background import only_noted, spare_startup, start_thread
+from core.background import spare_startup, start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.reach import away
@@ -35,6 +36,7 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan, worker_bus
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
 from flink_replacement_spark.engine.fence import DriverLock
+from flink_replacement_spark.engine.serving_query import ServingQuery
 from flink_replacement_spark.engine.session import (
     QUERIES_SERVING,
     STREAMS_POOL,
@@ -43,13 +45,20 @@ from flink_replacement_spark.engine.session import (
     leaves_a_core,
     start_session,
 )
+from flink_replacement_spark.engine.standby import Prepared
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.outcomes import OutcomeRecord
 from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.history.writer import Health, HistoryWriter
-from flink_replacement_spark.live.query import LIVE_QUERY, serve_live, settle_live_mode, start_live_query
+from flink_replacement_spark.live.query import (
+    LIVE_QUERY,
+    prepare_live,
+    serve_live,
+    settle_live_mode,
+    start_live_query,
+)
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
@@ -67,6 +76,7 @@ from flink_replacement_spark.triggers.query import (
     TriggerHealth,
     held_for_triggers,
     is_served,
+    prepare_triggers,
     serve_triggers,
     settle_trigger_mode,
     start_trigger_query,
@@ -151,6 +161,12 @@ class Driver:
         self._maintenance: Maintenance | None = None
         self._session: SparkSession | None = None
         self._bus: Bus | None = None
+        self._prepared = Prepared(
+            {
+                **({LIVE_QUERY: self._prepare_live} if settings.spark.mode == "continuous" else {}),
+                **({TRIGGERS_QUERY: self._prepare_triggers} if is_served(settings) else {}),
+            }
+        )
 
     @property
     def session(self) -> SparkSession:
@@ -195,6 +211,8 @@ class Driver:
                 start_seconds=round(time.monotonic() - started, 2),
                 serve_seconds=round(time.monotonic() - took_at, 2),
             )
+        elif self._failure is not None:
+            raise DriverBroke(self._failure)
 
     def _leave_a_core(self, session: SparkSession) -> None:
         """Tasks that do not end would otherwise have all of a small cluster, and history would wait for good."""
@@ -207,13 +225,37 @@ class Driver:
         )
         log.warning("cluster_too_small", text=self._too_small)
         self._settings = self._settings.model_copy(update={"spark": spark.model_copy(update={"mode": "batch"})})
+        self._prepared.stop()
 
     def _stand_by(self, session: SparkSession, on_standby: Callable[[], object]) -> None:
-        """Looks for the role meanwhile: a warm query that is late must not make the take-over late."""
+        """Looks for the role meanwhile: preparations that are late must not make the take-over late."""
         on_standby()
+        start_thread(
+            "warm-up", lambda: self._warm_up(session), restarts_after=_RESTART_SECONDS, stopping=self._stopping
+        )
+
+    def _warm_up(self, session: SparkSession) -> None:
+        """Until the term begins, queries that ended are started again."""
         folder = self._settings.data_dir / "run"
         folder.mkdir(parents=True, exist_ok=True)
-        start_thread("warm-up", lambda: warm_streaming(session, folder, self._is_over), on_failure=only_noted)
+        has_run = False
+        try:
+            with closing(connect(self._settings.bus)) as bus:
+                while not self._is_over():
+                    self._is_warm = has_run and self._prepared.is_complete
+                    # Made by the first driver of a bus.
+                    if partitions := bus.partitions(bus_topics.TICKS):
+                        self._prepared.prepare(partitions, self._is_over)
+                        if not has_run:
+                            warm_streaming(session, folder, self._is_over)
+                            has_run = True
+                            continue
+                    self._stopping.wait(_LOOK_SECONDS)
+        except (Py4JError, ConnectionError) as error:
+            # Without a JVM it could not take over. A new connection to one that is gone is refused, before py4j has it.
+            if not self._is_over():
+                self._thread_failed(error)
+                self._stopping.set()
 
     def _is_over(self) -> bool:
         """Of the time as a standby."""
@@ -270,23 +312,21 @@ class Driver:
         partitions = bus.partitions(bus_topics.TICKS)
         settle_live_mode(session, settings, checkpoint, partitions=partitions)
         settle_trigger_mode(session, settings, trigger_checkpoint, partitions=partitions)
+        history = WatchedQuery(
+            "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
+        )
+        live = WatchedQuery(
+            "live", lambda: self._start_live(session, checkpoint, partitions), lambda: self._live.batches
+        )
         triggers = WatchedQuery(
             "triggers",
             lambda: self._start_triggers(session, trigger_checkpoint, partitions),
             lambda: self._triggers.batches,
         )
-        self.queries = [
-            WatchedQuery(
-                "history", lambda: start_history_query(session, settings, writer), lambda: writer.health.batches
-            ),
-            WatchedQuery("live", lambda: self._start_live(session, checkpoint, partitions), lambda: self._live.batches),
-            triggers,
-        ]
-        for query in self.queries[:2]:
+        self.queries = [history, live, triggers]
+        # Users wait for bars and events; history starts a Python process, which takes the processor from them.
+        for query in (live, triggers, history):
             query.start()
-        # Each query starts a Python process, which must answer within a time that a busy machine needs for few.
-        triggers.start()
-        self._is_warm = True
         tables = settings.iceberg
         self._maintenance = Maintenance(
             session=session,
@@ -319,13 +359,21 @@ class Driver:
 
     def _start_live(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         if self._settings.spark.mode == "continuous":
-            return serve_live(session, self._settings, self._live, partitions=partitions, stopping=self._stopping)
+            prepared = self._prepared.take(LIVE_QUERY, partitions)
+            return serve_live(prepared, self._settings, self._live, stopping=self._stopping)
         return start_live_query(session, self._settings, self._live, checkpoint=checkpoint)
+
+    def _prepare_live(self, partitions: int) -> ServingQuery:
+        return prepare_live(self.session, self._settings, partitions)
+
+    def _prepare_triggers(self, partitions: int) -> ServingQuery:
+        return prepare_triggers(self.session, self._settings, partitions)
 
     def _start_triggers(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         settings = self._settings
         if is_served(settings):
-            return serve_triggers(session, settings, self._triggers, partitions=partitions, stopping=self._stopping)
+            prepared = self._prepared.take(TRIGGERS_QUERY, partitions)
+            return serve_triggers(prepared, settings, self._triggers, stopping=self._stopping)
         return start_trigger_query(
             session,
             settings,
@@ -372,6 +420,7 @@ class Driver:
         try:
             for query in self.queries:
                 query.stop()
+            self._prepared.stop()
             for thread in self._threads:
                 thread.join(5)
             self._functions.close()
@@ -502,6 +551,7 @@ class Driver:
         warnings = [self._too_small, *self._vitals.warnings(now)]
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind, "role": self._keeper.status()}
         if self._keeper.is_standby:
+            details["role"] = {**details["role"], "warm": self._is_warm}
             return Status(part=PART, is_ready=False, problems=(), details=details, is_standby=True)
         if self._writer is not None:
             details["history"] = vars(self._writer.health)
@@ -524,7 +574,7 @@ class Driver:
         warnings += [f"maintenance holds table {table}" for table in sorted({turn.table for turn in held_up})]
         is_running = bool(self.queries) and all(query.is_running for query in self.queries)
         is_well = self._vitals.is_well(now) and not held_up and not self._away
-        is_ready = self._is_warm and is_running and is_well and self._takes_clients(now)
+        is_ready = is_running and is_well and self._takes_clients(now)
         if self._away:
             problems.append(f"waits for {self._away}")
         return Status(

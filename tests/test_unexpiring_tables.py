@@ -43,6 +43,7 @@ OF_ONE_KEY = {
     "history_written": ("flink_replacement_spark/history/writer.py", "TABLE_HISTORY_WRITTEN, {p:"),
     "revision_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
     "serving": ("flink_replacement_spark/engine/serving_query.py", "put_new(TABLE_SERVING, name"),
+    "serving_orders": ("flink_replacement_spark/engine/serving.py", "put(_ORDERS, {self.name:"),
     "serving_runs": ("flink_replacement_spark/engine/serving.py", "put(_RUNS, {self._query_id: self._run_id})"),
     "tick_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
     "trigger_costs": ("flink_replacement_spark/triggers/rows.py", "TABLE_TRIGGER_COSTS, {str(plan.owner)"),

@@ -16,15 +16,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
 from bus import Bus, Swap
-from candlewright.wire.errors import BusError
+from candlewright.wire.errors import BusError, BusUnavailable
 from core.background import start_thread, switch_often
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import Positions, worker_bus
@@ -72,6 +73,10 @@ class Step:
 
 #: Query id -> id of its newest run.
 _RUNS = "serving_runs"
+#: Query -> run, term and query id of what its tasks serve.
+_ORDERS = "serving_orders"
+#: How often a task without orders looks for them.
+_LOOK_SECONDS = 0.2
 log = get_logger()
 
 #: Before the first step of an owner.
@@ -127,6 +132,10 @@ class Owner(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    def of(self, url: str, query_id: str) -> Self:
+        """The same for this query, over an address that names the driver's term."""
+        ...
 
     def is_done(self, step: Step) -> bool:
         """Whether its effects are all on the bus, so that it need not run again."""
@@ -276,11 +285,13 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One run of a query: `name` of its reports, `tasks` that share its owners, `interval_seconds` between reports."""
+    """One run of a query: `name` of its reports, `tasks` that share its owners, `interval_seconds` between reports.
+
+    Its tasks begin with the orders of `begin`. Until then they wait, and a standby's tasks are there when its term is.
+    """
 
     url: str
     name: str
-    query_id: str
     run_id: str
     tasks: int
     interval_seconds: float
@@ -288,6 +299,24 @@ class Serving:
     @property
     def table(self) -> str:
         return f"served:{self.name}"
+
+    def begin(self, url: str, query_id: str) -> None:
+        """The tasks serve this query over `url`, which names the term; those of earlier runs change nothing more."""
+        bus = worker_bus(url)
+        Steps(bus, query_id, self.run_id).begin_run()
+        bus.put(_ORDERS, {self.name: json.dumps([self.run_id, url.partition("#")[2], query_id]).encode()})
+
+    def orders(self) -> tuple[str, str]:
+        """Address and query id, once `begin` was called."""
+        while True:
+            # The driver of a standby waits for its bus as well.
+            with suppress(BusUnavailable):
+                (found,) = worker_bus(self.url).get(_ORDERS, [self.name])
+                if found is not None:
+                    run_id, term, query_id = json.loads(found)
+                    if run_id == self.run_id:
+                        return f"{self.url.partition('#')[0]}#{term}", query_id
+            time.sleep(_LOOK_SECONDS)
 
 
 def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -305,15 +334,16 @@ def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.Rec
 def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
     """Serves the owners of task `number`, each on a thread, until one fails: raises what that one raised."""
     switch_often()
-    bus = worker_bus(serving.url)
-    steps = Steps(bus, serving.query_id, serving.run_id)
+    url, query_id = serving.orders()
+    bus = worker_bus(url)
+    steps = Steps(bus, query_id, serving.run_id)
     tally, stopping = _Tally(), threading.Event()
     failures: SimpleQueue[BaseException] = SimpleQueue()
 
     threads = [
         start_thread(
             f"{serving.name}-{owner.name}",
-            partial(serve, owner, steps, stopping, on_done=tally.add),
+            partial(serve, owner.of(url, query_id), steps, stopping, on_done=tally.add),
             on_failure=failures.put,
         )
         for owner in owners[number :: serving.tasks]

@@ -16,10 +16,10 @@ from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
-from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, Steps, task
+from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, task
 from flink_replacement_spark.engine.session import STREAMS_POOL, serving_tasks
 
-__all__ = ["TABLE_SERVING", "query_id_of", "start_serving"]
+__all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
 
 #: Query -> the id under which its tasks keep steps and state.
 TABLE_SERVING = "serving"
@@ -35,63 +35,75 @@ def query_id_of(bus: Bus, name: str) -> str:
     return bus.put_new(TABLE_SERVING, name, str(uuid.uuid4()).encode()).decode()
 
 
-def start_serving(
-    session: SparkSession,
-    settings: Settings,
-    name: str,
-    *,
-    query_id: str,
-    owners: Sequence[Owner],
-    on_news: Callable[[int, Done], object],
-    stopping: threading.Event,
-) -> StreamingQuery:
-    """`on_news`: called with how many steps were taken since the last call, and what they did."""
-    bus = worker_bus(settings.bus.url)
-    serving = Serving(
-        settings.bus.url,
-        name,
-        query_id,
-        uuid.uuid4().hex,
-        min(len(owners), serving_tasks(settings, session.sparkContext.defaultParallelism)),
-        settings.spark.interval_seconds,
-    )
-    reports = Reports(bus, serving)
-    reports.clear()
-    Steps(bus, query_id, serving.run_id).begin_run()
-    # Where the tasks are is on the bus, so that Spark's own offsets are of no use to the next query.
-    checkpoint = settings.data_dir / "run" / "serving" / name
-    shutil.rmtree(checkpoint, ignore_errors=True)
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
-    numbers = (
-        session.readStream.format("rate-micro-batch")
-        .option("rowsPerBatch", str(serving.tasks))
-        .option("numPartitions", str(serving.tasks))
-        .load()
-    )
-    query = (
-        numbers.mapInArrow(task(serving, owners), "none int")
-        .writeStream.format("noop")
-        .queryName(name)
-        .option("checkpointLocation", f"file://{Path(checkpoint).absolute()}")
-        .start()
-    )
+class ServingQuery:
+    """Runs on return; its tasks wait until `begin`. `owners`: of any query and term."""
 
-    def read() -> None:
-        while not stopping.wait(serving.interval_seconds if reports.is_complete else _FIRST_SECONDS):
-            try:
-                is_active = query.isActive
-                on_news(*reports.news())
-            except (Py4JError, RoleLost):
-                # The driver itself notices that its JVM or its role is gone, and ends.
-                return
-            except BusError as error:
-                log.warning("reports_not_read", query=name, error=str(error))
-            if not is_active:
-                return
-            if reports.silent_seconds > _SILENT_SECONDS + 3 * serving.interval_seconds:
-                log.error("task_silent", query=name, seconds=round(reports.silent_seconds))
-                query.stop()
-                return
+    def __init__(self, session: SparkSession, settings: Settings, name: str, *, owners: Sequence[Owner]) -> None:
+        self._name, self._context = name, session.sparkContext
+        self._serving = Serving(
+            settings.bus.url,
+            name,
+            uuid.uuid4().hex,
+            min(len(owners), serving_tasks(settings, session.sparkContext.defaultParallelism)),
+            settings.spark.interval_seconds,
+        )
+        # Where the tasks are is on the bus, so that Spark's own offsets are of no use to the next query.
+        checkpoint = settings.data_dir / "run" / "serving" / name
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
+        numbers = (
+            session.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", str(self._serving.tasks))
+            .option("numPartitions", str(self._serving.tasks))
+            .load()
+        )
+        self.query = (
+            numbers.mapInArrow(task(self._serving, owners), "none int")
+            .writeStream.format("noop")
+            .queryName(name)
+            .option("checkpointLocation", f"file://{Path(checkpoint).absolute()}")
+            .start()
+        )
 
-    start_thread(f"{name}-reports", read)
-    return query
+    @property
+    def is_active(self) -> bool:
+        return bool(self.query.isActive)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether they all run: a cluster may have no core for them."""
+        tracker = self._context.statusTracker()
+        jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(str(self.query.runId)))
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None) == self._serving.tasks
+
+    def stop(self) -> None:
+        self.query.stop()
+
+    def begin(
+        self, url: str, query_id: str, on_news: Callable[[int, Done], object], *, stopping: threading.Event
+    ) -> StreamingQuery:
+        """`on_news`: called with how many steps were taken since the last call, and what they did."""
+        reports = Reports(worker_bus(url), self._serving)
+        reports.clear()
+        self._serving.begin(url, query_id)
+
+        def read() -> None:
+            while not stopping.wait(self._serving.interval_seconds if reports.is_complete else _FIRST_SECONDS):
+                try:
+                    is_active = self.query.isActive
+                    on_news(*reports.news())
+                except (Py4JError, RoleLost):
+                    # The driver itself notices that its JVM or its role is gone, and ends.
+                    return
+                except BusError as error:
+                    log.warning("reports_not_read", query=self._name, error=str(error))
+                if not is_active:
+                    return
+                if reports.silent_seconds > _SILENT_SECONDS + 3 * self._serving.interval_seconds:
+                    log.error("task_silent", query=self._name, seconds=round(reports.silent_seconds))
+                    self.query.stop()
+                    return
+
+        start_thread(f"{self._name}-reports", read)
+        return self.query

@@ -18,7 +18,7 @@ from flink_replacement_spark.engine.bus_source import lives_at, worker_bus, writ
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
 from flink_replacement_spark.engine.modes import begin_anew, finish, merged, to_batches, to_serving
 from flink_replacement_spark.engine.serving import Done, Step, Steps
-from flink_replacement_spark.engine.serving_query import query_id_of, start_serving
+from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.journal import MAX_BYTES
 from flink_replacement_spark.live.results import RESULT_SCHEMA, LiveCounts, LiveHealth
@@ -26,7 +26,7 @@ from flink_replacement_spark.live.rows import process
 from flink_replacement_spark.live.served import LiveOwner, LiveTimes
 from flink_replacement_spark.live.store import drop_outdated
 
-__all__ = ["LIVE_QUERY", "serve_live", "settle_live_mode", "start_live_query"]
+__all__ = ["LIVE_QUERY", "prepare_live", "serve_live", "settle_live_mode", "start_live_query"]
 
 LIVE_QUERY = "live"
 _RETRY_SECONDS = 2.0
@@ -74,20 +74,21 @@ def start_live_query(
     return query
 
 
+def prepare_live(session: SparkSession, settings: Settings, partitions: int) -> ServingQuery:
+    """The same by tasks that do not end (see `engine.serving`), and that wait for `serve_live`."""
+    return ServingQuery(session, settings, LIVE_QUERY, owners=_owners(settings, "", partitions))
+
+
 def serve_live(
-    session: SparkSession, settings: Settings, health: LiveHealth, *, partitions: int, stopping: threading.Event
+    prepared: ServingQuery, settings: Settings, health: LiveHealth, *, stopping: threading.Event
 ) -> StreamingQuery:
-    """The same by tasks that do not end; see `engine.serving`."""
     bus = worker_bus(settings.bus.url)
     query_id = query_id_of(bus, LIVE_QUERY)
 
     def add(steps: int, done: Done) -> None:
         health.add(LiveCounts(**done.counts), steps)
 
-    owners = _owners(settings, query_id, partitions)
-    query = start_serving(
-        session, settings, LIVE_QUERY, query_id=query_id, owners=owners, on_news=add, stopping=stopping
-    )
+    query = prepared.begin(settings.bus.url, query_id, add, stopping=stopping)
     drop_outdated(bus, query_id)
     return query
 

@@ -1,9 +1,9 @@
 """Live trades of one bus partition, served by a task that does not end: the work of a micro-batch, step by step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -44,6 +44,9 @@ class LiveOwner:
     @property
     def name(self) -> str:
         return str(self.partition)
+
+    def of(self, url: str, query_id: str) -> Self:
+        return replace(self, url=url, query_id=query_id)
 
     def is_done(self, step: Step) -> bool:
         """The state is kept last."""

@@ -21,7 +21,7 @@ from flink_replacement_spark.engine.bus_source import ends_of, lives_at, worker_
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
 from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches, to_serving
 from flink_replacement_spark.engine.serving import Done, Step, Steps
-from flink_replacement_spark.engine.serving_query import query_id_of, start_serving
+from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
 from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.store import drop_outdated
 from flink_replacement_spark.triggers.functions import (
@@ -41,6 +41,7 @@ __all__ = [
     "TriggerHealth",
     "held_for_triggers",
     "is_served",
+    "prepare_triggers",
     "serve_triggers",
     "settle_trigger_mode",
     "start_trigger_query",
@@ -164,20 +165,21 @@ def start_trigger_query(
     return query
 
 
+def prepare_triggers(session: SparkSession, settings: Settings, partitions: int) -> ServingQuery:
+    """The same by tasks that do not end (see `engine.serving`), and that wait for `serve_triggers`."""
+    return ServingQuery(session, settings, TRIGGERS_QUERY, owners=_owners(settings, "", partitions))
+
+
 def serve_triggers(
-    session: SparkSession, settings: Settings, health: TriggerHealth, *, partitions: int, stopping: threading.Event
+    prepared: ServingQuery, settings: Settings, health: TriggerHealth, *, stopping: threading.Event
 ) -> StreamingQuery:
-    """The same by tasks that do not end; see `engine.serving`."""
     bus = worker_bus(settings.bus.url)
     query_id = query_id_of(bus, TRIGGERS_QUERY)
 
     def add(steps: int, done: Done) -> None:
         health.count(done.counts, done.suspended, steps)
 
-    owners = _owners(settings, query_id, partitions)
-    query = start_serving(
-        session, settings, TRIGGERS_QUERY, query_id=query_id, owners=owners, on_news=add, stopping=stopping
-    )
+    query = prepared.begin(settings.bus.url, query_id, add, stopping=stopping)
     drop_outdated(bus, query_id, STATE_PREFIX)
     return query
 

@@ -4,9 +4,9 @@ An owner without a trigger waits for registrations alone, and skips all rows unt
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from bus import Bus, Lives
 from bus import topics as bus_topics
@@ -57,6 +57,9 @@ class TriggerOwner:
     @property
     def name(self) -> str:
         return str(self.owner)
+
+    def of(self, url: str, query_id: str) -> Self:
+        return replace(self, url=url, query_id=query_id)
 
     def is_done(self, step: Step) -> bool:
         """A step that changed no state is not marked, and runs again."""

@@ -1,6 +1,6 @@
 """The faults after which a standby takes over, and how many rounds of each a long run has.
 
-`FAILOVER_ROUNDS` in the environment divides a long run into shorter ones.
+`FAILOVER_ROUNDS` in the environment divides a long run into shorter ones, and `FAILOVER_SEED` gives them other prices.
 """
 # ruff: noqa: T201
 
@@ -14,6 +14,7 @@ import pytest
 from tests.faults.process import Process
 
 ROUNDS = int(os.environ.get("FAILOVER_ROUNDS", "20"))
+SEED = int(os.environ.get("FAILOVER_SEED", "3"))
 #: A part that wakes, or reaches the bus again, ends within this long; Spark's JVM takes most of it.
 END_SECONDS = 120.0
 

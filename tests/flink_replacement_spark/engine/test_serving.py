@@ -3,12 +3,15 @@
 import json
 import threading
 from dataclasses import dataclass, field
+from typing import Self
 
 import pyarrow as pa
 import pytest
 
 from bus import Record
+from bus.roles import DRIVER, Roles
 from candlewright.wire.errors import BusError
+from core.background import start_thread
 from flink_replacement_spark.engine.serving import NO_STEP, Done, Held, Reports, Serving, Step, Steps, serve, task
 from flink_replacement_spark.engine.writes import Writes
 from tests.fresh_bus import FreshBus
@@ -46,6 +49,9 @@ class _Counting:
     ran: list[int] = field(default_factory=list)
     fails: bool = True
     stopping: threading.Event = field(default_factory=threading.Event)
+
+    def of(self, url: str, query_id: str) -> Self:
+        return self
 
     def is_done(self, step: Step) -> bool:
         return step.number in self.done
@@ -123,8 +129,8 @@ def test_a_task_of_an_earlier_run_changes_nothing() -> None:
 
 def test_a_task_fails_with_the_first_of_its_owners() -> None:
     bus = FreshBus()
-    serving = Serving(bus.url, "live", "q", "run", tasks=2, interval_seconds=0.01)
-    Steps(bus, "q", "run").begin_run()
+    serving = Serving(bus.url, "live", "run", tasks=2, interval_seconds=0.01)
+    serving.begin(bus.url, "q")
     rows = [pa.RecordBatch.from_pydict({"value": [3]})]
     owners = [_Counting(str(number)) for number in range(4)]
     with pytest.raises(BusError, match="it failed"):
@@ -132,9 +138,34 @@ def test_a_task_fails_with_the_first_of_its_owners() -> None:
     assert [len(owner.ran) for owner in owners[::2]] == [0, 0], "row 3 is for the second of two tasks"
 
 
+def test_tasks_wait_for_the_orders_of_their_own_run() -> None:
+    bus, owner = FreshBus(), _Counting()
+    waiting = Serving(bus.url, "live", "standby", tasks=1, interval_seconds=0.01)
+    Serving(bus.url, "live", "holder", tasks=1, interval_seconds=0.01).begin(bus.url, "earlier")
+    rows = [pa.RecordBatch.from_pydict({"value": [0]})]
+    failures: list[BaseException] = []
+    serving = start_thread("task", lambda: list(task(waiting, [owner])(rows)), on_failure=failures.append)
+    serving.join(0.3)
+    assert serving.is_alive() and not owner.ran
+    waiting.begin(bus.url, "q")
+    serving.join(10)
+    assert [str(error) for error in failures] == ["it failed"]
+    assert Steps(bus, "q").newest("0") == step(3, 4) and Steps(bus, "earlier").newest("0") is NO_STEP
+
+
+def test_orders_name_the_term_and_no_password() -> None:
+    bus = FreshBus()
+    serving = Serving(bus.url, "live", "run", tasks=1, interval_seconds=1)
+    term = Roles(bus.url).acquire(DRIVER, "one", 60)
+    assert term is not None
+    serving.begin(term.address(bus.url), "q")
+    assert serving.orders() == (term.address(bus.url), "q")
+    assert [json.loads(content) for content in bus.items("serving_orders").values()] == [["run", "driver=1", "q"]]
+
+
 def test_the_driver_learns_what_each_task_of_its_run_has_done_since_it_asked() -> None:
     bus = FreshBus()
-    serving = Serving(bus.url, "live", "q", "run", tasks=2, interval_seconds=5)
+    serving = Serving(bus.url, "live", "run", tasks=2, interval_seconds=5)
     reports = Reports(bus, serving)
     bus.put(serving.table, {"earlier/0": b"{}"})
     reports.clear()
