@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Counts, Lost, Quiet, Release, Repair, Repaired
+from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Lost, Release, Repair, Repaired, TradeStream
 from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
 
 #: Ids remembered to recognise repeats, far more than a REST page has or a socket resends.
@@ -14,34 +14,18 @@ MAX_SEEN = 10_000
 
 
 @dataclass(kw_only=True, slots=True)
-class LooseStream:
+class LooseStream(TradeStream):
     """Releases the trades of one delivery ordered by (time, numeric id). After a (re)connection, trades wait until REST
     has shown the first of them; then everything between it and the last known trade is complete.
     """
 
-    counts: Counts = field(default_factory=Counts)
-    quiet: Quiet = field(default_factory=Quiet)
-    is_open: bool = False
-    _last: Trade | None = None
     _seen: "OrderedDict[str, None]" = field(default_factory=OrderedDict)
     _waiting: list[Trade] = field(default_factory=list)
-    _repair: Repair | None = None
-    _connected_at: float | None = None
-    _is_checked: bool = False
     _is_met: bool = False
-    _is_stale: bool = False
-
-    @property
-    def is_sound(self) -> bool:
-        return self.is_open and self._is_checked and self._repair is None and not self._waiting
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
-
-    @property
-    def last(self) -> Trade | None:
-        return self._last
 
     def known(self) -> dict[int, Trade]:
         return {}
@@ -54,16 +38,12 @@ class LooseStream:
         return []
 
     def connected(self, at: float) -> list[Command]:
-        self._connected_at = at
-        self._is_checked = self._is_met = False
-        self.quiet.begin(at)
-        return []
+        self._is_met = False
+        return TradeStream.connected(self, at)
 
     def closed(self, at: float) -> list[Command]:
-        self._connected_at = None
-        self._is_checked = self._is_met = False
-        self._is_stale = self._repair is not None
-        return []
+        self._is_met = False
+        return TradeStream.closed(self, at)
 
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
         self.quiet.heard(at)
@@ -121,15 +101,6 @@ class LooseStream:
             commands.append(replace(lost, is_repaired=True, reason="requested again"))
         return commands
 
-    def ticked(self, at: float) -> list[Command]:
-        return self._look(at)
-
-    def check(self, at: float) -> list[Command]:
-        if not self.is_sound or self._connected_at is None or self._last is None or not self.quiet.is_unusual(at):
-            return []
-        self.quiet.asked(at)
-        return self._ask(Repair(self._last, is_recheck=True))
-
     # ---- inside
 
     def _look(self, at: float) -> list[Command]:
@@ -141,11 +112,6 @@ class LooseStream:
             return []
         first = self._waiting[0] if self._waiting else None
         return self._ask(Repair(self._last, until_trade=first))
-
-    def _ask(self, repair: Repair) -> list[Command]:
-        self._repair = repair
-        self.counts.repairs += 1
-        return [repair]
 
     def _release(self, trades: Iterable[Trade]) -> list[Command]:
         fresh = []

@@ -5,10 +5,10 @@ is for the others, where only a reconnect shows that something may be missing. T
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from candlewright.wire.grid import SECOND
 from ingestor.trade import ORDER, TIME, TRADE_ID, Trade
@@ -144,89 +144,39 @@ class Quiet:
         return self.silence(at) >= self.patience
 
 
-class TradeStream(Protocol):
-    counts: Counts
-    quiet: Quiet
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether the stream is connected with no repair under way, so the exchange's clock may be published."""
-        ...
-
-    @property
-    def waiting(self) -> int: ...
-
-    @property
-    def last(self) -> Trade | None: ...
-
-    def known(self) -> dict[int, Trade]:
-        """Known trades by id that an aggregate may have joined with missing ones."""
-        ...
-
-    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
-        """Continue after `last`; if it has no trade id, it only gives a time up to which there was no trade."""
-        ...
-
-    def connected(self, at: float) -> list[Command]: ...
-
-    def closed(self, at: float) -> list[Command]: ...
-
-    def came(self, trades: Sequence[Trade], at: float) -> list[Command]: ...
-
-    def repaired(self, answer: Repaired, at: float) -> list[Command]: ...
-
-    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
-        """Handle REST's later answer about trades that were given up."""
-        ...
-
-    def ticked(self, at: float) -> list[Command]: ...
-
-    def check(self, at: float) -> list[Command]:
-        """Ask REST after an unusual silence, unless a repair is under way. The stream is not sound until the answer."""
-        ...
-
-
 @dataclass(kw_only=True, slots=True)
-class DenseStream:
-    """While `is_open` is False, trades are kept until `open` gives the trade to continue after."""
+class TradeStream(ABC):
+    """The common part of the two: the connection, and at most one open request to REST."""
 
-    reorder_seconds: float = REORDER_SECONDS
     counts: Counts = field(default_factory=Counts)
     quiet: Quiet = field(default_factory=Quiet)
     is_open: bool = False
-    recent: deque[Trade] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _last: Trade | None = None
-    _next: int = 0
-    _waiting: dict[int, Trade] = field(default_factory=dict)
-    _hole_since: float | None = None
     _repair: Repair | None = None
     _connected_at: float | None = None
     _is_checked: bool = False
     _is_stale: bool = False
-    _lost: deque[tuple[int, int, Lost]] = field(default_factory=deque)
 
     @property
     def is_sound(self) -> bool:
-        return self.is_open and self._is_checked and self._repair is None and not self._waiting
+        """Connected, and nothing that came before is being looked for: the exchange's clock may be published."""
+        return self.is_open and self._is_checked and self._repair is None and not self.waiting
 
     @property
-    def waiting(self) -> int:
-        return len(self._waiting)
+    @abstractmethod
+    def waiting(self) -> int: ...
 
     @property
     def last(self) -> Trade | None:
         return self._last
 
+    @abstractmethod
     def known(self) -> dict[int, Trade]:
-        return {**{trade[ORDER]: trade for trade in self.recent}, **self._waiting}
+        """Trades by id that an aggregate may have joined with missing ones."""
 
+    @abstractmethod
     def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
-        self.recent.extend(known)
-        self._last = last
-        self._next = last[ORDER] + 1 if last[ORDER] else 0
-        self.is_open = True
-        waiting, self._waiting = self._waiting, {}
-        return self.came([waiting[order] for order in sorted(waiting)], self._hole_since or 0.0)
+        """Go on after `last`; one without a trade id only says since when there was none."""
 
     def connected(self, at: float) -> list[Command]:
         self._connected_at = at
@@ -239,6 +189,62 @@ class DenseStream:
         self._is_checked = False
         self._is_stale = self._repair is not None
         return []
+
+    @abstractmethod
+    def came(self, trades: Sequence[Trade], at: float) -> list[Command]: ...
+
+    @abstractmethod
+    def repaired(self, answer: Repaired, at: float) -> list[Command]: ...
+
+    @abstractmethod
+    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
+        """What REST shows, when it can be asked again, of what was given up."""
+
+    def ticked(self, at: float) -> list[Command]:
+        return self._look(at)
+
+    def check(self, at: float) -> list[Command]:
+        """Ask by REST after an unusual silence, unless something is being looked for; not sound until the answer."""
+        if not self.is_sound or self._connected_at is None or self._last is None or not self.quiet.is_unusual(at):
+            return []
+        self.quiet.asked(at)
+        return self._ask(Repair(self._last, is_recheck=True))
+
+    @abstractmethod
+    def _look(self, at: float) -> list[Command]:
+        """Whether it is time to ask for something."""
+
+    def _ask(self, repair: Repair) -> list[Command]:
+        self._repair = repair
+        self.counts.repairs += 1
+        return [repair]
+
+
+@dataclass(kw_only=True, slots=True)
+class DenseStream(TradeStream):
+    """While `is_open` is False, trades are kept until `open` gives the trade to continue after."""
+
+    reorder_seconds: float = REORDER_SECONDS
+    recent: deque[Trade] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _next: int = 0
+    _waiting: dict[int, Trade] = field(default_factory=dict)
+    _hole_since: float | None = None
+    _lost: deque[tuple[int, int, Lost]] = field(default_factory=deque)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def known(self) -> dict[int, Trade]:
+        return {**{trade[ORDER]: trade for trade in self.recent}, **self._waiting}
+
+    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
+        self.recent.extend(known)
+        self._last = last
+        self._next = last[ORDER] + 1 if last[ORDER] else 0
+        self.is_open = True
+        waiting, self._waiting = self._waiting, {}
+        return self.came([waiting[order] for order in sorted(waiting)], self._hole_since or 0.0)
 
     def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
         if not trades:
@@ -317,15 +323,6 @@ class DenseStream:
             mended.append(replace(lost, is_repaired=True, reason="requested again: the exchange has no others"))
         return [Release(sorted(late)), *mended] if late else mended
 
-    def ticked(self, at: float) -> list[Command]:
-        return self._look(at)
-
-    def check(self, at: float) -> list[Command]:
-        if not self.is_sound or self._connected_at is None or self._last is None or not self.quiet.is_unusual(at):
-            return []
-        self.quiet.asked(at)
-        return self._ask(Repair(self._last, is_recheck=True))
-
     # ---- inside
 
     def _keep(self, trade: Trade) -> None:
@@ -370,11 +367,6 @@ class DenseStream:
         if self._connected_at is not None and not self._is_checked and at - self._connected_at >= IDLE_CHECK_SECONDS:
             return self._ask(Repair(self._last))
         return []
-
-    def _ask(self, repair: Repair) -> list[Command]:
-        self._repair = repair
-        self.counts.repairs += 1
-        return [repair]
 
     def _give_up(self, until: int, answer: Repaired) -> list[Command]:
         """Continue at id `until`, and give up the missing ids before it."""
