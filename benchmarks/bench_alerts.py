@@ -1,9 +1,9 @@
-"""From an event on the bus to the webhook that its receiver has, and how many a second.
+"""From an event on the bus to the webhook at its receiver: latency, and deliveries per second.
 
-A Redis of its own with `bus.fsync = always`, the process `alerts`, and a receiver on loopback. First `--events` events
-come one by one: `p50_ms` and `p99_ms` are the times from publish to receipt. Then `--burst` events of 100 triggers come
-at once: `per_second` until the last outcome is on the bus. `floor_*`: the same from a loop that posts to the receiver
-without bus, order, or memory; `ratio_*` is ours to the floor's.
+The setup is a separate Redis with `bus.fsync = always`, the process `alerts`, and a receiver on loopback. First
+`--events` events come one by one: `p50_ms` and `p99_ms` are the times from publish to receipt. Then `--burst` events of
+100 triggers come at once: `per_second` until the last outcome is on the bus. `floor_*`: the same from a loop that posts
+to the receiver without bus, order or state; `ratio_*` compares the two.
 """
 
 import argparse
@@ -29,7 +29,7 @@ IN_FLIGHT = 16
 
 
 class Receiver:
-    """Knows when each event came."""
+    """Records when each event arrived."""
 
     def __init__(self) -> None:
         self.came: dict[str, float] = {}

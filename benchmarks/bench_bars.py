@@ -130,7 +130,7 @@ class _Trades:
         self._bus.publish(bus_topics.TICKS, [Record(tick_columns.encode(columns), key=self._key, sequence=stamp)])
 
     def wait_for_bar(self, seen: int) -> int:
-        """Bars on the topic, once there are more than `seen` and as many as the trades closed."""
+        """The bars on the topic, once there are more than `seen` and as many as the trades closed."""
         while True:
             ends = [state.end for state in self._bus.state(bus_topics.OHLC)]
             if sum(ends) > seen and sum(ends) >= self._count - 1:

@@ -148,7 +148,7 @@ def _outcomes(bus: RedisBus) -> Iterator[rec.HistoryOutcome]:
 
 
 def _round(bus: RedisBus, worker: subprocess.Popen[bytes], jobs: int, slots: int, done: int) -> float:
-    """Seconds for this many jobs; `done`: jobs of all rounds up to this one."""
+    """Seconds for this many jobs; `done`: jobs of all rounds including this one."""
     if worker.stdin is None:
         raise RuntimeError("the worker does not take commands")
     started = time.perf_counter()

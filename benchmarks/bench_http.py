@@ -1,9 +1,9 @@
-"""Stored candles over HTTP: rows a second as JSON, CSV and Arrow, beside pyiceberg alone in the same run.
+"""Stored candles over HTTP: rows per second as JSON, CSV and Arrow, compared with pyiceberg alone in the same run.
 
-A table of `--rows` one-minute candles, and the process `console`. A reader in this process asks for all of them in each
-form, `--times` times in turn; the best time counts. `floor_rows_per_second` is the scan of the same rows by
-pyiceberg into Arrow. `rows_per_cpu_second` and its floor are by the processor time of the console and of the scan, on
-which other work has less influence. `first_ms`: until the first byte of the answer; `bytes`: its length uncompressed.
+The setup is a table of `--rows` one-minute candles, and the process `console`. A reader in this process requests all of
+them in each format, `--times` times in turn; the best time counts. `floor_rows_per_second` is pyiceberg's scan of the
+same rows into Arrow. `rows_per_cpu_second` and its floor use the processor time of the console and of the scan, which
+other work affects less. `first_ms`: until the first byte of the answer; `bytes`: its uncompressed length.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def candles(rows: int) -> pa.Table:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[str, int]]:
-    """The address of the calls, and the process."""
+    """The API's address, and the process."""
     address = f"127.0.0.1:{free_port()}"
     environment = {
         **os.environ,
@@ -81,7 +81,7 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def asked(client: httpx.Client, url: str, form: str, *, rows: int) -> tuple[float, float, bytes]:
-    """Seconds in all, seconds until the first bytes, and the answer."""
+    """Seconds in total, seconds until the first bytes, and the answer."""
     query = {"ticker": TICKER, "start": "2020-01-01", "limit": str(rows), "format": form}
     begun = time.perf_counter()
     parts: list[bytes] = []

@@ -1,9 +1,9 @@
-"""Everyday texts, one core, over stored rows and as a stream, each beside pandas or numpy in the same run.
+"""Everyday texts, one core, over stored rows and as a stream, each compared with pandas or numpy in the same run.
 
     python -m benchmarks.cep_shapes [--rows 100000] [--stream-rows 40000] [--batch-rows 1000] [--only NAME ...]
 
-One ticker trades 25 times a second in a random walk. One JSON line a text: {"name", "rows_per_second" (of a core's CPU
-time, over stored rows), "stream_rows_per_second" (both null where the text passes the work limit), "peer",
+One ticker trades 25 times a second in a random walk. One JSON line per text: {"name", "rows_per_second" (of CPU time of
+one core, over stored rows), "stream_rows_per_second" (both null if the text exceeds the work limit), "peer",
 "peer_rows_per_second", "ratio" (of stored rows to the peer), "agrees" (with the peer's result), "result_rows", "slow"}.
 A text is slow below `--slow` stored rows a second (200,000). The best of three runs counts.
 """
@@ -34,7 +34,9 @@ Peer = Callable[[pd.DataFrame], float]
 
 @dataclass(frozen=True)
 class Shape:
-    """`peer` computes what `checksum` makes of the result: the sum of column m, or the number of rows without it."""
+    """A text and its comparison. `peer` computes what `checksum` makes of the result: the sum of column m, or the
+    number of rows if there is no such column.
+    """
 
     sql: str
     peer: Peer | None = None
@@ -68,7 +70,7 @@ def time_frame(seconds: int) -> str:
 
 
 def where(window: str, condition: str) -> str:
-    """The rows for which a condition on one window holds."""
+    """The rows for which a condition on one window is true."""
     return f"SELECT ts, price FROM (SELECT ts, price, size, {window}) WHERE {condition}"
 
 
@@ -96,7 +98,7 @@ def windows(function: str, intervals: str, value: str = "SUM(size)") -> str:
 
 def rolling(seconds: int, value: Callable[[Any], Any]) -> Peer:
     def run(frame: pd.DataFrame) -> float:
-        # closed="both": a row exactly the interval before still counts.
+        # closed="both": a row exactly one interval earlier still counts.
         return float(value(frame.set_index("ts").rolling(f"{seconds}s", closed="both")).sum())
 
     return run
@@ -107,7 +109,7 @@ def rows_rolling(rows: int, value: Callable[[Any], Any]) -> Peer:
 
 
 def first_past(is_past: Callable[[Any, Any], Any], seconds: int = 60) -> Peer:
-    """From each start one comparison with the slice of rows within reach; on behind a match."""
+    """From each start, one comparison with the slice of rows within reach; continues after a match."""
 
     def run(frame: pd.DataFrame) -> float:
         price, times = frame["price"].to_numpy(), frame["ts"].astype("int64").to_numpy()
@@ -125,7 +127,7 @@ def first_past(is_past: Callable[[Any, Any], Any], seconds: int = 60) -> Peer:
 
 
 def rising(count: int) -> Peer:
-    """Runs of so many rises, each begun behind the previous one."""
+    """Runs of this many rises, each beginning after the previous one."""
 
     def run(frame: pd.DataFrame) -> float:
         up = np.diff(frame["price"].to_numpy()) > 0

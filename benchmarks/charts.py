@@ -1,6 +1,6 @@
 """The console's charts in Chromium: the longest stretch for which the page's thread is busy, and its share of a core.
 
-A server of its own answers as the platform does. `scroll`: `--bars` candles are read while scrolling back, scrolled
+A separate server answers as the platform does. `scroll`: `--bars` candles are read while scrolling back, scrolled
 through, zoomed out and panned, and the same with 1,000 in the same run. `live`: `--charts` charts on one page, and one,
 each with `--per-second` trades. `first`: the first view of a chart. Times are processor time of the page's main thread,
 so other work on the machine does not count. Needs Chromium and Playwright.
@@ -38,7 +38,7 @@ ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backg
 
 # ---- a platform with as many bars as wanted
 def bar(ticker: str, number: int) -> dict[str, Any]:
-    """The bar that begins so many minutes after the epoch."""
+    """The bar that begins this many minutes after the epoch."""
     open_, close = (100 + 20 * math.sin(at / 700) + 3 * math.sin(at / 13) for at in (number, number + 1))
     return {
         "ticker": ticker,
@@ -192,7 +192,9 @@ def loaded_bars(page: Page) -> int:
 
 
 def scroll(browser: Browser, bars: int) -> dict[str, Any]:
-    """Back in time by the wheel until everything is read, across what is loaded, zoomed out to all, and panned."""
+    """Scroll back with the wheel until everything is read, then across the loaded bars, zoomed out to all of them, and
+    panned.
+    """
     with serving(bars, 1) as home, opened(browser) as page:
         page.goto(f"{home}/chart?ticker=A/B.C&period=1m")
         page.locator(".last b").wait_for()

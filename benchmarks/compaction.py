@@ -1,9 +1,9 @@
-"""How long compaction keeps writers from a table of many small files, while bars are committed to it.
+"""How long compaction keeps writers from a table of many small files while bars are committed to it.
 
-First as the platform does it: pieces are rewritten without a lock, and each is committed in a moment without writers.
-Then as it was done before: Spark's `rewrite_data_files` over the same files, with the table held from beginning to end.
-`worst_hold_seconds` is the longest time for which maintenance held the table, `worst_wait_seconds` the longest that the
-writer of bars waited for it. All rows are counted afterwards.
+First with the platform's method: pieces are rewritten without a lock, and each is committed in a moment without
+writers. Then with the previous method: Spark's `rewrite_data_files` over the same files, with the table locked from
+beginning to end. `worst_hold_seconds` is the longest time for which maintenance held the table, `worst_wait_seconds`
+the longest that the writer of bars waited for it. All rows are counted afterwards.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def run(rows: int, master: str = TWO_CORES) -> dict[str, Any]:
 
 
 class _Writer:
-    """Commits a bar of each ticker four times a second, until it is left."""
+    """Commits a bar of each ticker four times a second, until its context ends."""
 
     def __init__(self, catalog: Catalog, locks: TableLocks) -> None:
         self.worst, self.rows, self.commits = 0.0, 0, 0

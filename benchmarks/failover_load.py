@@ -1,7 +1,7 @@
-"""What a client sees of a take-over: two of every role, live trades of a sandbox, histories one by one, 50 triggers.
+"""A client's view of a take-over: two of every role, live trades of a sandbox, consecutive histories, 50 triggers.
 
-The client reads trades, one-second bars and a trigger's events by their numbers: one that is missing or comes twice
-ends the run.
+The client checks the numbers of trades, one-second bars and a trigger's events: a missing or repeated number ends the
+run.
 """
 
 import itertools
@@ -24,14 +24,14 @@ from core.background import start_thread
 from sandbox import SandboxThread
 
 TICKER = "BTC/USDT.BINANCE"
-#: The exchange's clock runs this much faster: some sixty trades and twenty bars a second.
+#: The exchange's clock runs faster by this factor: about sixty trades and twenty bars a second.
 SPEED = 20.0
 TRIGGERS = 50
 _DAY_ROWS = 1_440
 
 
 class Heard:
-    """When each item of a stream came, and whether all came once."""
+    """When each item of a stream arrived, and whether each came exactly once."""
 
     def __init__(self, stream: Stream[Any], sequence_of: Callable[[Any], int] | None) -> None:
         self.at: list[float] = []
@@ -69,7 +69,7 @@ class Heard:
         )
 
     def first_after(self, moment: float) -> float:
-        """How long after `moment` the next item came."""
+        """How long after `moment` the next item arrived."""
         until(lambda: self.failure or self.at[-1:] > [moment], "an item of a stream")
         return self.silence(moment) if self.failure else self._since(moment)[0] - moment
 
@@ -102,7 +102,7 @@ class Seen:
 
 
 class Histories:
-    """One request after the other, each of a day that was not asked for before."""
+    """Consecutive requests, each for a day that was not requested before."""
 
     def __init__(self, client: Client) -> None:
         self.done = 0

@@ -1,6 +1,4 @@
-"""Two processes of one part over one Redis, of which one has the role and the other stands by; and the figures of
-their take-overs.
-"""
+"""Two processes of one part over one Redis, one with the role and the other standing by; and their take-overs' figures."""
 
 import json
 import os
@@ -98,7 +96,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """By the monotonic clock: the fault, the beginning of the next term, and when who has it was ready."""
+    """Times by the monotonic clock: the fault, the beginning of the next term, and the readiness of its holder."""
 
     began: float
     taken: float
@@ -134,7 +132,7 @@ class Pair:
     def rows(
         self, rounds: int, lease_seconds: float, look: Callable[[TakeOver], object] = lambda _: None
     ) -> Iterator[dict[str, Any]]:
-        """One for each fault. Of the driver, one more without a standby: it is started again after kill -9."""
+        """One row for each fault. The driver has one more without a standby: it is restarted after kill -9."""
         for fault in FAULTS:
             yield self._row(fault, lease_seconds, [self._take_over(fault, look) for _ in range(rounds)])
         if self.role == DRIVER:
@@ -161,7 +159,7 @@ class Pair:
         }
 
     def _take_over(self, fault: str, look: Callable[[TakeOver], object]) -> TakeOver:
-        """`look` is called before the one that was stopped wakes, and ends; afterwards both are there again."""
+        """`look` is called before the stopped process resumes and ends; afterwards both processes run again."""
         holder, standby = self._holder_and_standby()
         epoch, began = self._epoch, time.monotonic()
         holder.process.send_signal(FAULTS[fault])

@@ -1,4 +1,5 @@
-"""The common part of the gateway benchmarks: a gRPC gateway on a real Redis, and a server that does nothing, in turns.
+"""The common part of the gateway benchmarks: a gRPC gateway on a real Redis, and a server that does nothing, in
+alternation.
 
 Clients are separate processes that keep a fixed number of calls under way. Rounds of floor and gateway alternate; rates
 are medians.
@@ -31,13 +32,13 @@ ROOT = Path(__file__).resolve().parent.parent
 TOPIC = GROUP = "bench"
 TIMEOUT_SECONDS = 60.0
 
-#: A client's work: address, method, messages, calls, bytes of a message, number of the first.
+#: A client's work: address, method, messages, calls, bytes of a message, number of the first message.
 Client = Callable[[str, str, int, int, int, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`name`: the gateway's in the settings; `module`: its command line is the client and the floor; `write`, `read`:
+    """`name`: the gateway's in the settings; `module`: its command line runs the client and the floor; `write`, `read`:
     the names of the client's two methods, and of their figures in the result.
     """
 

@@ -1,4 +1,4 @@
-"""Ten indicators of 1,000 tickers, one core, over stored bars and as a stream, each beside TA-Lib if it is installed.
+"""Ten indicators of 1,000 tickers, one core, over stored bars and as a stream, compared with TA-Lib if it is installed.
 
     ./run bench indicators [--tickers 1000] [--bars 300] [--output json]
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from candlewright_cep import Limits, ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
 
-#: The call, and the one of TA-Lib over the same columns with which of its results.
+#: The call, and TA-Lib's call over the same columns with the index of its result.
 CALLS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...], int]] = {
     "EMA(close, 20)": ("EMA", ("close",), (20,), 0),
     "SMA(close, 50)": ("SMA", ("close",), (50,), 0),
@@ -69,7 +69,7 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def on_stream(sql: str, table: pa.Table, batch_rows: int) -> float:
-    """Seconds for the rows after the first fifth, with which every state has begun."""
+    """Seconds for the rows after the first fifth, in which every state is initialised."""
     query = compile_stream(sql, {"ohlc": StreamInput(table.schema, ("open_time",))}, limits=_LIMITS)
     stream, buffer = TriggerStream(query=query), ReleaseBuffer("open_time", "ticker")
     seconds, warm = 0.0, table.num_rows // 5
@@ -83,7 +83,7 @@ def on_stream(sql: str, table: pa.Table, batch_rows: int) -> float:
 
 
 def by_talib(table: pa.Table, calls: list[str]) -> list[np.ndarray[Any, Any]] | None:
-    """Per call the values in the table's order; None without TA-Lib."""
+    """For each call the values in the table's order; None without TA-Lib."""
     try:
         talib = importlib.import_module("talib")
     except ImportError:

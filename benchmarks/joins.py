@@ -1,9 +1,9 @@
-"""Joins by time, one core: stored rows and a stream, beside Polars (and DuckDB where it is installed).
+"""Joins by time, one core: stored rows and a stream, compared with Polars (and DuckDB if it is installed).
 
     python -m benchmarks.joins [--rows 1000000] [--tickers 100] [--batch-rows 50000] [--output json]
 
 One JSON line per measurement: {"name", "rows", "seconds", "rows_per_second", "result_rows", "floor_seconds", "floor"};
-`rows` are those of the left side. The result of the floor must have as many rows.
+`rows` are those of the left side. The result of the floor must have the same number of rows.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# As the engine: one core. Polars reads it when it is imported.
+# One core, as for the engine. Polars reads this when it is imported.
 os.environ["POLARS_MAX_THREADS"] = "1"
 
 import numpy as np
@@ -31,11 +31,11 @@ NEAR = """SELECT a.ts_ns, b.price FROM ticks a JOIN ticks b ON a.ticker = b.tick
 
 
 def market(rows: int, tickers: int) -> dict[str, pa.Table]:
-    """Trades a millisecond apart over all tickers, and a bar a minute of each."""
+    """Trades a millisecond apart over all tickers, and one bar per minute of each."""
     chance = np.random.default_rng(1)
     names = pa.array([f"T{number:04}/USDT.BINANCE" for number in range(tickers)])
     own = chance.integers(0, tickers, rows)
-    # In microseconds, which all engines have.
+    # In microseconds, which all engines support.
     times = np.cumsum(chance.integers(1, 4_000_000 // tickers, rows)) * 1_000
     ticks = pa.table(
         {
@@ -58,7 +58,7 @@ def market(rows: int, tickers: int) -> dict[str, pa.Table]:
 
 
 def on_stream(sql: str, tables: dict[str, pa.Table], batch_rows: int) -> int:
-    """Trades in batches, the bars of their time after them."""
+    """Trades in batches, each followed by the bars of its time."""
     inputs = {
         "ticks": StreamInput(tables["ticks"].schema, ("ts", "ts_ns")),
         "ohlc": StreamInput(tables["ohlc"].schema, ("open_time",), period_column="period_seconds"),

@@ -1,25 +1,25 @@
-"""Latencies of a running platform, each beside the floor, and what it costs while almost nothing happens.
+"""Latencies of a running platform, each compared with its floor, and the cost of a nearly idle platform.
 
     candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--idle-seconds 30] [--mode batch]
 
-Starts a whole platform without ingestors, publishes trades on its bus as an ingestor does, and listens at the relay's
-notifications. A line each:
+Starts a whole platform without ingestors, publishes trades on its bus as an ingestor does, and listens to the relay's
+notifications. One line each:
 
-- `trigger`: a trade on the bus to the event of a row pattern that it decides.
-- `bars`: the trade that closes a minute to its bar.
-- `bar_trigger`: the trade that closes a minute to the event of a trigger over its bar.
+- `trigger`: from a trade on the bus to the event of a row pattern that it decides.
+- `bars`: from the trade that closes a minute to its bar.
+- `bar_trigger`: from the trade that closes a minute to the event of a trigger over its bar.
 - `load`: as `trigger`, while `--load-rate` further trades a second arrive over 100 tickers.
 - `slow`: as `trigger`, beside a trigger of the same bus partition that makes an array of 20,000 prices for each of 50
   trades a second.
 - `idle`: cores and memory (PSS) of all of the platform's processes, with five trades a second of one ticker that has a
   trigger.
 
-`floor_…`: a hand-written consumer of the same bus, in a process of its own, that waits for a trade, decodes it and
-sends it to a ZeroMQ subscriber. With `--hops` there are further lines for the parts of the way of the first three:
-`publish` (until the bus has the trade on disk), `engine` (until the result is on the bus; by the bus's clock, which has
-milliseconds; of `bar_trigger` there are `bar` and, from there, `event`) and `relay` (until the subscriber has it). Two
-more lines time a publish alone, in turns: `disk` waits for the disk as `--fsync` says, `memory` does not. Their
-difference is the disk's share of each call that writes.
+`floor_…`: a hand-written consumer of the same bus, in a separate process, that waits for a trade, decodes it and sends
+it to a ZeroMQ subscriber. With `--hops` there are further lines for the parts of the first three: `publish` (until the
+bus has the trade on disk), `engine` (until the result is on the bus, by the bus's clock, which has milliseconds;
+`bar_trigger` has `bar` and then `event` instead) and `relay` (until the subscriber has it). Two more lines time a
+publish alone, alternately: `disk` waits for the disk as `--fsync` says, `memory` does not. Their difference is the
+disk's share of each call that writes.
 """
 
 import argparse
@@ -55,10 +55,10 @@ from candlewright_platform.supervisor.private import PrivatePlatform
 from core.log import configure_logging
 from core.settings import Settings, SparkSettings
 
-#: Of each measured ticker the trades are one second of event time apart, or one minute where each closes a bar.
+#: The trades of each measured ticker are one second of event time apart, or one minute if each closes a bar.
 PATTERN_TICKER, BARS_TICKER = "PATTERN/USDT.BENCH", "BARS/USDT.BENCH"
 TRIGGER_ID, BAR_TRIGGER_ID = "latency", "bar-latency"
-#: Each trade but the first is more expensive than the previous one, and decides a match.
+#: Each trade but the first has a higher price than the previous one, and decides a match.
 SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts MEASURES B.price AS price AFTER MATCH SKIP TO LAST B
   PATTERN (A B) DEFINE B AS price > A.price) AS m"""
@@ -73,7 +73,7 @@ WARM_ROWS = 5
 LOAD_TICKERS = 100
 _BASE_NS, _SECOND_NS, _MINUTE_NS = 1_704_067_200_000_000_000, 1_000_000_000, 60_000_000_000
 _LOAD_STEP_SECONDS = 0.02
-#: Between two publishes that are timed alone.
+#: Seconds between two publishes that are timed alone.
 _BETWEEN_SECONDS = 0.01
 _PERCENTILES = (50, 99)
 _MODE = SparkSettings().mode
@@ -81,7 +81,7 @@ _MODE = SparkSettings().mode
 
 @dataclass(slots=True)
 class Way:
-    """Milliseconds of one kind of way, each timed trade one; `hops` by name."""
+    """Milliseconds of one kind of latency, one per timed trade; `hops` by name."""
 
     whole: list[float] = field(default_factory=list)
     hops: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -119,7 +119,7 @@ class Trades:
 
 
 class Results:
-    """What the engine published to one topic, as far as this has read."""
+    """What the engine has published to one topic, as far as this has read."""
 
     def __init__(self, bus: Bus, topic: str) -> None:
         self._bus = bus
@@ -127,7 +127,7 @@ class Results:
         self._places = {partition: state.end for partition, state in enumerate(bus.state(topic))}
 
     def newest_ms(self) -> int:
-        """When the newest record was published, by the bus's clock; 0 where none has come since the last call."""
+        """When the newest record was published, by the bus's clock; 0 if none has arrived since the last call."""
         newest = 0
         for partition, place in self._places.items():
             for record in self._bus.read(self._topic, partition, place):
@@ -139,9 +139,8 @@ class Results:
 def measured(
     subscriber: "zmq.Socket[bytes]", trades: Trades, results: Mapping[str, Results], *, rows: int, pause: float
 ) -> Way:
-    """`rows` trades, each published after the result of the previous one it and a pause of random length. `results`:
-    what
-    the engine publishes of each, in this order, by hop.
+    """`rows` trades, each published after the previous one's result and a pause of random length. `results`: what the
+    engine publishes for each trade, in this order, by hop.
     """
     pauses, way = random.Random(7), Way()
     for place in range(WARM_ROWS + rows):
@@ -174,7 +173,7 @@ def figures(values: Sequence[float], prefix: str = "") -> dict[str, float]:
 
 
 def _consume(url: str, address: str) -> None:
-    """A consumer as one would write it by hand: waits for trades, decodes them, sends on what it finds."""
+    """A hand-written consumer: waits for trades, decodes them, and sends its results on."""
     settings = Settings.model_validate({"bus": {"url": url}})
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUB)
     socket.connect(address)
@@ -204,7 +203,7 @@ def floor(url: str, rows: int, pause: float) -> list[float]:
         consumer = multiprocessing.get_context("spawn").Process(target=_consume, args=(url, address), daemon=True)
         consumer.start()
         stack.callback(consumer.terminate)
-        # An empty message says that it is connected and waits.
+        # An empty message means that it is connected and waits.
         subscriber.recv()
         pauses, found = random.Random(7), []
         for _ in range(WARM_ROWS + rows):
@@ -218,7 +217,7 @@ def floor(url: str, rows: int, pause: float) -> list[float]:
 
 
 def publishes(url: str, fsync: str, rows: int) -> Iterator[dict[str, Any]]:
-    """Lines for a publish with the disk and without it."""
+    """Lines for a publish with and without waiting for the disk."""
     bus = connect(Settings.model_validate({"bus": {"url": url}}).bus)
     trades, found = Trades(bus, "DISK/USDT.BENCH", _SECOND_NS), defaultdict[str, list[float]](list)
     with closing(bus), redis_client.Redis.from_url(url) as client:
@@ -282,7 +281,7 @@ def steady(trades: Trades, per_second: float) -> Iterator[None]:
 
 
 def idle(seconds: float, pids: Sequence[int]) -> dict[str, float]:
-    """Cores and memory of these processes and of those that work for them."""
+    """Cores and memory of these processes and their helpers."""
     before, began = _cpu_seconds(family(pids)), time.monotonic()
     time.sleep(seconds)
     now = family(pids)
@@ -292,7 +291,7 @@ def idle(seconds: float, pids: Sequence[int]) -> dict[str, float]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process after its name; none for one that is gone."""
+    """The fields of a process after its name; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -321,8 +320,9 @@ def _subscriber(stack: ExitStack, platform: PrivatePlatform, topic: str) -> "zmq
 
 
 def _warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades, quiet_seconds: float) -> None:
-    """Until the way is open, as the first trades may come before the subscription does, and no result has come for this
-    long."""
+    """Publish trades until results arrive, because the first trades may precede the subscription, and then until no
+    result has arrived for this long.
+    """
     subscriber.setsockopt(zmq.RCVTIMEO, 2_000)
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:

@@ -1,8 +1,8 @@
-"""Records per second read and acknowledged through the Numaflow source on a real Redis, against an empty source.
+"""Records per second read and acknowledged through the Numaflow source on a real Redis, compared with an empty source.
 
-A client process plays numa: it reads a batch, acknowledges it, reads the next. The floor uses the same client, streams
-and message sizes with a server of the same library that invents its records and acknowledges immediately. `--acks
-single`: one offset per request, as in the published dialect.
+A client process takes numa's role: it reads a batch, acknowledges it, reads the next. The floor uses the same client,
+streams and message sizes with a server of the same library that makes up its records and acknowledges immediately.
+`--acks single`: one offset per request, as in the published dialect.
 """
 
 import argparse

@@ -11,7 +11,7 @@ __all__ = ["expected_bars", "wrong_rows"]
 MINUTE_NS = 60_000_000_000
 _KEYS = ["symbol", "open_time"]
 _VALUES = ["open", "high", "low", "close", "volume", "trade_count"]
-#: Sizes of the input have no more decimals, and volumes in such units are exact as doubles.
+#: Sizes in the input have at most this many decimals, so volumes in these units are exact as doubles.
 _UNITS = 1_000_000
 
 

@@ -28,7 +28,7 @@ _Process = tuple[int, str, float, int]
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAUSE_SECONDS = 0.25
 _PARTS = {"java": "jvm", "redis-server": "redis"}
-#: Of the driver, among the arguments of an executor.
+#: The option for the driver's port, among the arguments of an executor.
 _DRIVER_PORT = re.compile(rb"CoarseGrainedExecutorBackend\x00.*--driver-url\x00[^\x00]*:(\d+)\x00", re.DOTALL)
 #: The state of a listening socket in /proc/net/tcp.
 _LISTENING = "0A"
@@ -150,7 +150,7 @@ def _executors_of(jvms: Sequence[int], processes: Mapping[int, _Process]) -> set
 
 
 def _ports_of(pid: int) -> set[int]:
-    """On which a process listens."""
+    """The ports on which a process listens."""
     process = Path("/proc") / str(pid)
     sockets, ports = set(), set()
     with suppress(OSError):
@@ -166,7 +166,7 @@ def _ports_of(pid: int) -> set[int]:
 
 
 def _processes() -> list[tuple[int, _Process]]:
-    """By pid."""
+    """All processes, by pid."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

@@ -1,13 +1,13 @@
 """Whether the cost of a trade stays flat: bars from 100 times the trades, and from 10 to 1,000 tickers, in one run.
 
-Each size is a run of `bench ohlc` in a process of its own, with its own bus and tables, over trades that are made here.
-A line each, then one with the ratios. Costs are processor time of all processes, those of executors on this machine
-included, so that other work on it counts little. Those of a micro-batch and of a commit are in them, and weigh most in
-the smallest run. A ratio is the cost of a trade at the largest size over that at the smallest: 1 is flat, less is
-cheaper.
+Each size is a run of `bench ohlc` in a separate process, with its own bus and tables, over generated trades. One line
+for each, then one with the ratios. Costs are processor time of all processes, including executors on this machine, so
+that other work affects them little. They include those of a micro-batch and of a commit, which weigh most in the
+smallest run. A ratio is the cost of a trade at the largest size over that at the smallest: 1 is flat, less is cheaper.
 
-Every ticker has as many trades a minute in each run, so that a bar has as many. In a last run 1,000 tickers share the
-trades of 10: a bar has two or three, and what it costs beyond its trades shows as `cpu_microseconds_per_bar`.
+Every ticker has the same number of trades per minute in each run, and so does every bar. In a last run, 1,000 tickers
+share the trades of 10: a bar has two or three, and its cost beyond that of its trades is reported as
+`cpu_microseconds_per_bar`.
 """
 
 import argparse
@@ -49,12 +49,12 @@ def run(rows: int, of_tickers: int, master: str = TWO_CORES) -> Iterator[dict[st
 
 
 def _measured(rows: int, tickers: int, *, busy: int = TICKERS[0], master: str) -> dict[str, Any]:
-    """`tickers` share as many trades a minute as `busy` of them have."""
+    """`tickers` tickers share as many trades per minute as `busy` of them have."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ticks.parquet"
         gap_ns = MEAN_GAP_MS * 1_000_000 * TICKERS[0] // busy
         pq.write_table(trades(rows, tickers, SEED, gap_ns=gap_ns), file)
-        # Memory and caches of one run change nothing in the next.
+        # A separate process, so that one run's memory and caches do not affect the next.
         with ProcessPoolExecutor(1, get_context("spawn")) as apart:
             found = apart.submit(_run_apart, file, master).result()
     used = found["cpu_microseconds_per_row"]

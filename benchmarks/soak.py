@@ -1,4 +1,4 @@
-"""Does the platform grow with the requests it serves? Memory and open files, sampled under steady load.
+"""Does the platform's memory grow with the requests it serves? Memory and open files, sampled under steady load.
 
 Each minute of load consists of many small historical requests for fresh ranges. The tables are maintained nine times,
 because sorting takes memory that must be returned. The slope is a least-squares line through the samples after the

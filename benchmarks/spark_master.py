@@ -1,4 +1,4 @@
-"""`--master` of the benchmarks that run Spark."""
+"""The option `--master` of the benchmarks that run Spark."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from candlewright_platform.supervisor.ports import free_port
 __all__ = ["ALL_CORES", "TWO_CORES", "add_master", "spark_of"]
 
 TWO_CORES = "local[2]"
-#: What the platform has by default.
+#: The platform's default.
 ALL_CORES = "local[*]"
 
 

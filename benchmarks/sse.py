@@ -1,9 +1,9 @@
-"""Readers of one live topic over server-sent events: how many messages a second reach them, and how late.
+"""Readers of one live topic over server-sent events: messages per second, and their delay.
 
-A relay over a Redis of its own, the process `console`, and readers in another process. Bars are published
+The setup is a relay over a separate Redis, the process `console`, and readers in another process. Bars are published
 `--per-second` times a second for `--seconds`. `p50_ms` and `p99_ms` are the times from publish to each of `--readers`
 readers, `floor_p50_ms` those of one SUB of the relay itself, in the same run. `cores` is the processor time of the
-console per second, `idle_cores` that of the same console with readers and no message.
+console per second, `idle_cores` that of the same console with readers but no messages.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 
 def publish(bus: RedisBus, number: int) -> None:
-    """The time of its publication is the bar's open time."""
+    """The bar's open time is the time of its publication."""
     bar = cw.OHLCV(ticker=TICKER, period_seconds=60, open_time=time.time_ns(), close=float(number), complete=True)
     key = TICKER.encode()
     stamp = SequenceStamp(TOPIC, tag=b"\x68")

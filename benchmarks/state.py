@@ -1,9 +1,9 @@
-"""What the state of live bars costs a micro-batch: bytes written to the bus, and the time of a batch.
+"""The cost of the state of live bars in a micro-batch: bytes written to the bus, and the time of a batch.
 
-One bus partition, no Spark. Every ticker has an hour of trades; then each batch has one trade of `touched` of them.
-`bytes` is the mean over a cycle from one whole state to the next, `whole_bytes` what a whole state has (written in each
-batch before there were notes). `batch_ms` is the median of the batches with a note, `whole_ms` that of the batch with
-the whole state.
+One bus partition, no Spark. Every ticker has an hour of trades; then each batch has one trade of each of `touched`
+tickers. `bytes` is the mean over a cycle from one whole state to the next, `whole_bytes` the size of a whole state
+(which every batch wrote before there were notes). `batch_ms` is the median of the batches with a note, `whole_ms` that
+of the batch with the whole state.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from flink_replacement_spark.live.source import TOPICS
 HOUR = 3_600 * SECOND
 T0 = 472_222 * HOUR
 TRADES = 120
-#: Tickers, and how many of them a batch touches.
+#: Tickers, and how many of them have a trade in a batch.
 SIZES = ((10, 10), (1_000, 10), (1_000, 1_000), (10_000, 10), (10_000, 10_000))
 
 

@@ -1,9 +1,9 @@
-"""The cost of many price alerts beside that of one: 10,000 on 100 tickers, no bus, no Spark, one core.
+"""The cost of many price alerts compared with that of one: 10,000 on 100 tickers, no bus, no Spark, one core.
 
     ./run bench thresholds [--rows 200000] [--symbols 100] [--count 10000] [--crossings 1000]
 
 Levels are above the price, so that few alerts fire. `ratio` is the CPU time of `count` alerts over that of one, without
-the time that registration takes. `crossings` are patterns with PREV; each of a ticker's keeps a state of its own.
+registration. `crossings` are patterns with PREV, each of which keeps a separate state for its ticker.
 """
 
 import argparse

@@ -56,7 +56,7 @@ class Ticks:
         self.now_ms = 1_704_067_200_000
 
     def batch(self, rows: int) -> list[bytes]:
-        """One TickBatch per symbol that traded; a trade of any symbol each 36 ms."""
+        """One TickBatch per symbol that traded; there is a trade of some symbol every 36 ms."""
         random = self.random
         times = self.now_ms + np.cumsum(random.integers(1, 72, rows))
         self.now_ms = int(times[-1])

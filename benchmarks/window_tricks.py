@@ -1,10 +1,10 @@
-"""Row patterns beside what DuckDB's window functions make of the same questions, one core each.
+"""Row patterns compared with DuckDB's window functions for the same questions, one core each.
 
     python -m benchmarks.window_tricks [--rows 1000000] [--symbols 100] [--rounds 3] [--output json]
 
-One JSON line a question: {"name", "rows", "seconds", "rows_per_second", "result_rows", "floor_seconds", "floor",
+One JSON line per question: {"name", "rows", "seconds", "rows_per_second", "result_rows", "floor_seconds", "floor",
 "ratio" (of DuckDB's time to the pattern's: above 1 the pattern is faster)}. Both must find the same rows. The best
-round counts. Trino has row patterns of its own but runs only as a server, so it is not measured.
+round counts. Trino also has row patterns but runs only as a server, so it is not measured.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from candlewright_cep import evaluate
 
-#: Runs of rows that fall, rise or stay, numbered in each symbol.
+#: Numbered runs of rows that fall, rise or stay, in each symbol.
 _RUNS = """
     WITH steps AS (
         SELECT symbol, ts, price, sign(price - lag(price) OVER w) AS way
@@ -47,7 +47,7 @@ def _pattern(rest: str) -> str:
 
 
 def _threshold(rise: str) -> Question:
-    """Each row from which the price rises so much within ten seconds (WITHIN is exclusive)."""
+    """Each row from which the price rises this much within ten seconds (WITHIN is exclusive)."""
     return Question(
         _pattern(
             "MEASURES A.ts AS t0, A.price AS price AFTER MATCH SKIP TO NEXT ROW "
@@ -88,10 +88,10 @@ QUESTIONS = {
 
 
 def market(rows: int, symbols: int) -> pa.Table:
-    """Random walks on a grid of 0.01, a trade of each symbol about every tenth of a second."""
+    """Random walks on a grid of 0.01, with a trade of each symbol about every tenth of a second."""
     chance = np.random.default_rng(1)
     own = chance.integers(0, symbols, rows)
-    # In microseconds, which both have; no two of one time.
+    # In microseconds, which both support; no two rows have the same time.
     times = np.cumsum(chance.integers(1, 200_000 // symbols, rows))
     steps = chance.integers(-5, 6, rows) / 100.0
     price = np.zeros(rows)
@@ -103,7 +103,7 @@ def market(rows: int, symbols: int) -> pa.Table:
 
 
 def _best(run: Callable[[], pa.Table], rounds: int) -> tuple[float, pa.Table]:
-    """CPU time: the machine may have other work."""
+    """CPU time, because the machine may have other work."""
     found, seconds = None, float("inf")
     for _ in range(rounds):
         began = time.process_time()

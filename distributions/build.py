@@ -1,4 +1,4 @@
-"""`./run build`: the three wheels, the npm package and the bill of materials; the same bytes from the same sources.
+"""`./run build`: the three wheels, the npm package and the bill of materials; the same sources give the same bytes.
 
 python distributions/build.py [FOLDER]      (default: dist)
 """
@@ -16,7 +16,7 @@ PROJECTS = (ROOT, ROOT / "distributions" / "candlewright", ROOT / "distributions
 
 
 def build(folder: Path) -> list[Path]:
-    """Replaces what is in the folder."""
+    """Replaces the contents of the folder."""
     bundle()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -46,7 +46,7 @@ class Package:
 
 
 def _blocks() -> dict[str, list[str]]:
-    """The text of each package of the lock file: one for each version, if that depends on the interpreter."""
+    """The text of each package in the lock file: one for each version, if that depends on the interpreter."""
     found: dict[str, list[str]] = {}
     for block in re.split(r"\n(?=\S)", (ROOT / "requirements.lock").read_text()):
         if "==" in block:
@@ -60,7 +60,9 @@ def _locked(name: str, block: str) -> Package:
 
 
 def needed() -> list[str]:
-    """Names of what the three distributions need at run time, directly or not; development tools are left out."""
+    """Names of the packages that the three distributions need at run time, directly or indirectly; no development
+    tools.
+    """
     names: set[str] = set()
     waiting = [("candlewright-platform", "")]
     done: set[tuple[str, str]] = set()
@@ -75,13 +77,13 @@ def needed() -> list[str]:
 
 
 def packages() -> list[Package]:
-    """The `needed` ones as locked, for the newest interpreter, which the image has."""
+    """The `needed` packages as locked, for the newest interpreter, which the image has."""
     blocks = _blocks()
     return [_locked(name, blocks[name][-1]) for name in needed()]
 
 
 def lock() -> str:
-    """The lock file with the `needed` packages alone."""
+    """The lock file with only the `needed` packages."""
     blocks = _blocks()
     return "".join(f"{block}\n" for name in needed() for block in blocks[name])
 
@@ -94,7 +96,7 @@ def _needs(name: str, extra: str) -> Iterator[tuple[str, str]]:
 
 
 def license_of(name: str) -> str:
-    """As its metadata says: an SPDX expression, the trove classifiers, or the first line of a free text."""
+    """The license in its metadata: an SPDX expression, the trove classifiers, or the first line of a free text."""
     about = metadata.metadata(name)
     if expression := about.get("License-Expression"):
         return expression
@@ -104,7 +106,7 @@ def license_of(name: str) -> str:
 
 
 def bundled() -> dict[str, dict[str, Any]]:
-    """The browser packages in the console's bundle, as its lock file has them."""
+    """The browser packages in the console's bundle, according to its lock file."""
     lock = json.loads((ROOT / "console" / "web" / "package-lock.json").read_text())["packages"]
     found: dict[str, dict[str, Any]] = {}
     waiting = [name for name in lock[""]["dependencies"] if name != "esbuild"]

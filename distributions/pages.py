@@ -26,7 +26,9 @@ class Failed(Exception):
 
 
 def install(*, with_tools: bool) -> None:
-    """Only what the lock file names, each package compared with its hash. The tools are those for checks and tests."""
+    """Installs only what the lock file names, checking each package's hash. The tools are those for checks and
+    tests.
+    """
     lock = hashlib.sha256((WEB / "package-lock.json").read_bytes()).hexdigest()
     stamp = WEB / "node_modules" / ".installed"
     installed = stamp.read_text().split() if stamp.is_file() else []

@@ -21,7 +21,7 @@ def check() -> None:
 
 
 def pack(folder: Path) -> None:
-    """Equal sources give equal bytes."""
+    """The same sources give the same bytes."""
     install(with_tools=True)
     with tempfile.TemporaryDirectory() as place:
         package = Path(place)

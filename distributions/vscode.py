@@ -1,6 +1,6 @@
-"""The grammar of clients/vscode, made of the language's own data: run after a change of the trigger language.
+"""Generates the grammar of clients/vscode from the language's own data: run it after a change of the trigger language.
 
-python distributions/vscode.py          # writes it
+python distributions/vscode.py
 """
 
 import json
@@ -15,7 +15,7 @@ SCOPE = "source.candlewright-trigger"
 
 
 def grammar() -> dict[str, Any]:
-    """A TextMate grammar whose expressions Python reads as well."""
+    """A TextMate grammar whose expressions are also valid in Python."""
     called = _any_of([each.name for each in functions()])
     words = _any_of([word for word in keywords() if word not in ("TRUE", "FALSE", "NULL")])
     rules = [

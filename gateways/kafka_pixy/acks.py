@@ -18,8 +18,8 @@ log = get_logger()
 
 
 class AckLane:
-    """Of one group on one topic. `on_done` gets what was acknowledged, and how many were pending by partition.
-    `holders`: which record each acknowledgement is of.
+    """The acknowledgements of one group on one topic. `on_done` gets what was acknowledged, and how many were pending
+    by partition. `holders`: identifies the record of each acknowledgement.
 
     Bounded by the consumers' calls under way, each of which carries one.
     """
@@ -50,9 +50,8 @@ class AckLane:
     def begin(self, partition: int, offset: int, life: str | None = None) -> asyncio.Future[None]:
         """Done once durable; fails with BusError if the bus could not take it. Awaiting it is optional.
 
-        `life`: of the record, where the caller knows it. Without it, one that may be of a record that the store has
-        lost is ignored.
-        An acknowledgement cancelled before its turn is not carried out.
+        `life`: that of the record, if the caller knows it. Without it, an acknowledgement that may be of a record that
+        the store has lost is ignored. An acknowledgement cancelled before its turn is not carried out.
         """
         future = asyncio.get_running_loop().create_future()
         future.add_done_callback(_note_failure)
@@ -64,7 +63,7 @@ class AckLane:
         return future
 
     def knows(self, partition: int, offset: int) -> bool:
-        """Whether a call here was given that record, and it is not acknowledged yet."""
+        """Whether a call here was given this record, and it is not acknowledged yet."""
         return self._holders.life_of(partition, offset, time.monotonic()) != ""
 
     async def flush(self) -> None:

@@ -184,7 +184,7 @@ class Consumer:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _make(self) -> None:
-        """Make the group at the end of the topic with its first call, whatever becomes of that call."""
+        """Make the group at the end of the topic with its first call, whatever happens to that call."""
 
         def make() -> int:
             count = make_topic(self._bus, self.topic, self._settings.partitions)

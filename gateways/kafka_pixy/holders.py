@@ -1,5 +1,5 @@
-"""Which record an acknowledgement is of: Kafka-Pixy's names it by its offset alone, and a store that lost its newest
-records gives their offsets to others. Pure; times are monotonic seconds.
+"""Identifies the record of an acknowledgement: Kafka-Pixy's names only the offset, and a store that lost its newest
+records assigns their offsets again. Pure; times are monotonic seconds.
 """
 
 from dataclasses import dataclass
@@ -8,13 +8,16 @@ from bus.api import GroupRecord
 
 __all__ = ["Holders"]
 
-#: Of one line. The oldest are forgotten, and acknowledgements of their records are taken as they come.
+#: The most records remembered per line. The oldest are forgotten, and acknowledgements of their records are accepted
+#: unchecked.
 _MAX_KNOWN = 10_000
 
 
 @dataclass(slots=True)
 class _Given:
-    """`doubtful_until`: until then, a client that was given the lost record of this offset may acknowledge that."""
+    """`doubtful_until`: until then, a client that was given the lost record with this offset may acknowledge that
+    one.
+    """
 
     life: str
     until: float
@@ -22,7 +25,7 @@ class _Given:
 
 
 class Holders:
-    """What calls were given, until it is acknowledged."""
+    """The records that calls were given and have not acknowledged."""
 
     def __init__(self, ack_timeout_seconds: float) -> None:
         self._timeout = ack_timeout_seconds
@@ -38,9 +41,10 @@ class Holders:
             del self._given[next(iter(self._given))]
 
     def life_of(self, partition: int, offset: int, now: float) -> str | None:
-        """The life of the record that is acknowledged, empty if it is not known here.
+        """The life of the acknowledged record, empty if it is not known here.
 
-        None: it may be the lost record. The one in its place then comes again, as if this answer had not reached us.
+        None: it may be the lost record. The record that has its offset is then offered again, as if this answer had
+        been lost.
         """
         given = self._given.get((partition, offset))
         if given is None:

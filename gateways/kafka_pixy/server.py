@@ -215,7 +215,7 @@ class KafkaPixy:
         if is_explicit and request.ack_offset <= _LARGEST_OFFSET:
             acked = consumer.acks.begin(request.ack_partition, request.ack_offset)
             if not consumer.acks.knows(request.ack_partition, request.ack_offset):
-                # It may be of a record that no client has: it must have no effect on what this call is given.
+                # It may be of a record that no client has, so it must not affect the record that this call is given.
                 await asyncio.wait([acked], timeout=arrived + self._settings.long_polling_seconds - time.monotonic())
         offered = await self._next(consumer, arrived)
         record = offered.record
@@ -238,7 +238,7 @@ class KafkaPixy:
         except asyncio.CancelledError:
             # No client saw it. Any acknowledgement already sent completes before the next call gets the message.
             self._returning = {task for task in self._returning if not task.done()}
-            # Of a failure the record comes back after its time.
+            # After a failure the record returns when its time is up.
             returning = start_task(lambda: _return(consumer, offered), "kafka-pixy return", on_failure=only_noted)
             self._returning.add(returning)
             raise

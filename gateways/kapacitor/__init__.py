@@ -1,1 +1,1 @@
-"""Functions of ours that a Kapacitor daemon runs: trades to bars, triggers, points onto the bus."""
+"""Functions of the platform that a Kapacitor daemon runs: trades to bars, triggers, publishing points to the bus."""

@@ -1,8 +1,8 @@
-"""One daemon's side of one use of a function: frames in, frames out.
+"""The connection of one daemon to one use of a function: frames in, frames out.
 
-Two threads: the caller's reads, and answers keepalives and Info at once; the other runs the function, on as many points
-at a time as have come meanwhile. The queue between them holds what `QUEUED` reads have brought; when it is full nothing
-is read, so that a daemon that is faster waits, and one whose function hangs hears nothing any more and ends it.
+It has two threads. The caller's thread reads, and answers keepalives and Info immediately; the other runs the function,
+on as many points at a time as have arrived meanwhile. The queue between them holds `QUEUED` reads; when it is full
+nothing is read, so that a faster daemon waits, and a daemon whose function hangs hears nothing and ends it.
 """
 
 import queue
@@ -22,21 +22,22 @@ from protobuf.udf_superset_pb2 import Request, Response
 __all__ = ["Connection"]
 
 QUEUED = 8
-#: Taken together, so that what a call costs is shared.
+#: This many are processed together, which spreads the cost of a call.
 _AT_ONCE = 2_048
 _TEXT = 1_000
-#: A daemon passes points on in a second thread. When a task is stopped it does not wait for that one, and a point that
-#: is there when the output has ended makes it panic, with all tasks. So the output ends a while after the last point.
+#: When a task is stopped, the daemon does not wait for its second thread, which passes points on. A point that arrives
+#: there after the output has ended makes the daemon panic, with all its tasks. So the output ends some time after the
+#: last point.
 LINGER_SECONDS = 0.25
-#: Keepalives in front of what a function says at the end of its input: of a stopped task the daemon takes each further
-#: response or gives up reading, by chance. What is still read behind these belongs to a task whose input has ended by
-#: itself.
+#: Keepalives are sent before the function's final output: for a stopped task, the daemon decides at random with each
+#: response whether it keeps reading. Output that is still read after these belongs to a task whose input ended
+#: normally.
 PROBES = 32
 
 
 class Connection:
-    """`read`: up to so many bytes, none at the end; `write`: all of its bytes, flushed; `give_up`: called once when no
-    further request will be served, so that a blocked read ends where it can.
+    """`read`: up to this many bytes, none at the end; `write`: all of its bytes, flushed; `give_up`: called once when
+    no further request will be served, so that a blocked read ends if possible.
     """
 
     def __init__(
@@ -56,23 +57,23 @@ class Connection:
         self._writer = ResponseWriter(write)
         self._give_up = give_up
         self._session = Session(kind=kind, is_batch=is_batch, say=say)
-        #: Requests as they came together; nothing is the end.
+        #: Batches of requests as they arrived; an empty one is the end.
         self._requests: queue.Queue[list[Request]] = queue.Queue(QUEUED)
         self._read_now: list[Request] = []
         self._has_failed = threading.Event()
-        #: Whether the worker has not seen the end yet.
+        #: Whether the worker has yet to see the end.
         self._is_open = True
         #: The time of the last keepalive.
         self._heard = 0
 
     @property
     def counts(self) -> dict[str, int]:
-        """Of its function; none before init."""
+        """The counts of its function; empty before init."""
         function = self._session.function
         return {} if function is None else dict(function.counts)
 
     def run(self) -> bool:
-        """Until the daemon closes its side and all answers are written; False where it ended otherwise."""
+        """Runs until the daemon closes its side and all answers are written. False if it ended in any other way."""
         worker = start_thread("function", self._work, on_failure=self._worker_broke)
         try:
             self._read()
@@ -100,7 +101,7 @@ class Connection:
                 response = Response()
                 response.keepalive.time = self._heard = request.keepalive.time
                 self._writer.send([response])
-                # It passes the time to a function that has nothing else to do, and waits for none.
+                # Passes the time to a function that is idle, and does not wait for one that is busy.
                 if not self._read_now and self._requests.empty():
                     self._requests.put_nowait([request])
             elif kind == "info":
@@ -109,7 +110,7 @@ class Connection:
                 self._read_now.append(request)
 
     def _fill(self, size: int) -> bytes:
-        """A read may wait, and what came before it must not."""
+        """A read may block, but requests that arrived before it must not wait."""
         self._hand_over()
         return self._source(size)
 
@@ -125,7 +126,7 @@ class Connection:
                 last = self._requests.get_nowait()
                 taken = taken + last
             self._is_open = bool(last)
-            # What had failed takes nothing more, but the reader must not wait for room.
+            # The function failed and takes nothing more, but the reader must not wait for room.
             if not self._has_failed.is_set():
                 self._serve(taken, is_open=self._is_open)
 
@@ -146,7 +147,7 @@ class Connection:
         except OSError as error:
             self._fail(f"the connection broke: {error}")
         except Exception as error:
-            # The outermost loop of this use: the task hears why it ends, others go on.
+            # The outermost loop of this use: the task gets the reason for its end, other tasks continue.
             self._fail(f"{type(error).__name__}: {error}")
 
     def _finish(self) -> None:
@@ -163,7 +164,7 @@ class Connection:
         say("ended_with_error", function=self._kind.name, error=text)
         response = Response()
         response.error.error = f"{self._kind.name}: {text}"[:_TEXT]
-        # Perhaps no process reads any more.
+        # The other side may no longer be reading.
         with suppress(OSError):
             self._writer.send([response])
         self._give_up()

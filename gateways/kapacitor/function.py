@@ -1,4 +1,4 @@
-"""What a function is to the session that runs it, and what both know of points."""
+"""The interface of a function to the session that runs it, and what both know about points."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ Value = bool | int | float | str
 
 
 class OptionsRefused(CandlewrightError):
-    """Options that a function cannot work with; the text goes to the user who enabled the task."""
+    """Options that a function cannot work with; the text is shown to the user who enabled the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Batch:
 
     @classmethod
     def of(cls, begin: BeginBatch, points: Sequence[Point], end: EndBatch) -> "Batch":
-        """A batch takes its name, tags and group from the end that is sent back; an end that lacks one has its begin's,
-        and both say by name what one of them says.
+        """A batch takes its name, tags and group from the returned end; if the end lacks one, the begin's is used. It
+        is by name if either says so.
         """
         whole = EndBatch()
         whole.CopyFrom(end)
@@ -58,19 +58,19 @@ class Batch:
 
 
 class Function(Protocol):
-    """One use of a function in one task; one thread calls it. `counts`: what happened, for the log."""
+    """One use of a function in one task, called by one thread. `counts`: of what happened, for the log."""
 
     @property
     def counts(self) -> Mapping[str, int]: ...
 
     def take(self, points: Sequence[Point]) -> list[Response]:
-        """Points of a stream, in their order. How they are cut into calls must not change what comes out."""
+        """Take points of a stream, in order. How they are divided into calls must not affect the output."""
         ...
 
     def take_batch(self, batch: Batch) -> list[Response]: ...
 
     def pass_time(self, now_ns: int) -> list[Response]:
-        """The wall clock, at a sign of life of a daemon that sends nothing else just then."""
+        """The wall clock, at a keepalive of a daemon that sends nothing else at the moment."""
         ...
 
     def finish(self) -> list[Response]:
@@ -78,30 +78,30 @@ class Function(Protocol):
         ...
 
     def snapshot(self) -> bytes:
-        """State after everything taken; empty when there is none."""
+        """The state after everything taken; empty if there is none."""
         ...
 
     def restore(self, state: bytes | None) -> None:
-        """Go on from a snapshot, or with None after one that cannot be read; what came between is lost in both cases.
+        """Continue from a snapshot, or with None after one that cannot be read; input in between is lost in both cases.
 
         Raises ValueError for a state that does not fit the options.
         """
         ...
 
     def close(self) -> None:
-        """This use is over, politely or not."""
+        """This use has ended, normally or not."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a task, checked against what a function offers: by name the values of each call, in order."""
+    """The options of a task, checked against those that a function has: by name, the values of each call in order."""
 
     calls: Mapping[str, Sequence[Sequence[Value]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Sequence[Option], offered: Mapping[str, Sequence[ValueType]]) -> "Options":
-        """Raises OptionsRefused for names, counts and types that are not offered."""
+        """Raises OptionsRefused for unknown names, and for wrong counts and types."""
         calls: dict[str, list[Sequence[Value]]] = {}
         for option in given:
             types = offered.get(option.name)
@@ -122,7 +122,7 @@ class Options:
         return self.calls.get(name, ())
 
     def text(self, name: str, default: str = "") -> str:
-        """Of the last call, as in the daemon's own nodes."""
+        """The text of the last call, as in the daemon's own nodes."""
         return str(self.calls[name][-1][0]) if name in self.calls else default
 
     def number(self, name: str, default: int = 0) -> int:
@@ -130,7 +130,7 @@ class Options:
 
 
 def field_of(point: Point, name: str) -> Value | None:
-    """A field's value; where a name is in two maps, the one that the daemon would take."""
+    """The value of a field; if a name is in two maps, the one that the daemon would take."""
     if name in point.fieldsBool:
         return point.fieldsBool[name]
     if name in point.fieldsDouble:
@@ -143,15 +143,17 @@ def field_of(point: Point, name: str) -> Value | None:
 
 
 def number_of(value: Value | None) -> float | None:
-    """Of an integer or a double; of a truth value, which Python takes for an integer, and all else None."""
+    """An integer or a double as a number; None for everything else, including a boolean, which Python treats as an
+    integer.
+    """
     if isinstance(value, float):
         return value
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def header_of(point: Point, name: str = "") -> Point:
-    """What a result of a stream carries so that it lands in the group of `point`: no time, no fields, of the tags those
-    of the group. `name`: another name for results.
+    """What a result needs to be in the group of `point`: no time, no fields, and only the tags of the group. `name`:
+    another name for results.
     """
     header = Point(
         name=name or point.name,

@@ -1,4 +1,4 @@
-"""The functions on offer. What they need is loaded when a task begins, not for the question what they are."""
+"""The available functions. Their modules are imported when a task begins, not to answer what they are."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -52,8 +52,8 @@ NAMES = tuple(_OPTIONS)
 def function_named(
     name: str, open_bus: Callable[[], "Bus"], max_ahead_ns: Callable[[], int] | None = None
 ) -> FunctionKind:
-    """`open_bus`: for tasks that publish or name a registered trigger; called when one begins. `max_ahead_ns`: see
-    `ticks.max_ahead_seconds`, by default its default.
+    """`open_bus`: for tasks that publish or name a registered trigger; called when one begins. `max_ahead_ns`: the
+    value of `ticks.max_ahead_seconds`.
     """
 
     def make(options: Options, *, is_batch: bool) -> Function:

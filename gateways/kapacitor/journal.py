@@ -1,5 +1,7 @@
-"""Lines for the daemon's log: short, for a daemon stops reading after one line over 64 KiB, and a function whose log
-no process reads hangs. Written without the logging library, which takes longer to load than the first answer should.
+"""Writes lines for the daemon's log.
+
+They are short, because a daemon stops reading after a line of more than 64 KiB, and a function whose log is not read
+hangs. The logging library is not used, because importing it takes longer than the first answer should.
 """
 
 import os
@@ -14,7 +16,7 @@ _lock = threading.Lock()
 
 
 def say(event: str, **fields: object) -> None:
-    """One line on stderr, at most `MAX_LINE` bytes with its end."""
+    """Writes one line to stderr, of at most `MAX_LINE` bytes including its end."""
     clock = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     told = " ".join(
         f"{name}={value!r}" if isinstance(value, str) else f"{name}={value}" for name, value in fields.items()
@@ -24,5 +26,5 @@ def say(event: str, **fields: object) -> None:
         with _lock:
             os.write(_STDERR, line)
     except OSError:
-        # No process reads the log; the work continues.
+        # The log is no longer read; the work continues.
         pass

@@ -1,4 +1,6 @@
-"""A trigger's text over the points of each group: a condition, windows or MATCH_RECOGNIZE, one point for each event."""
+"""A trigger's text over the points of each group: a condition, windows or MATCH_RECOGNIZE, with one point for each
+event.
+"""
 
 import io
 import json
@@ -37,8 +39,8 @@ _SIZES = struct.Struct("<I")
 
 
 def make(open_bus: Callable[[], Bus], options: Options, *, is_batch: bool) -> "Matcher":
-    """`open_bus`: for the text of a registered trigger. Raises OptionsRefused, with line and column for a text that is
-    refused.
+    """`open_bus`: for the text of a registered trigger. Raises OptionsRefused, with line and column for an invalid
+    text.
     """
     sql, parameters = _text_of(options, open_bus)
     table = Table.of(options, "ohlc" if "period_seconds" in parameters else "ticks")
@@ -74,15 +76,15 @@ def _text_of(options: Options, open_bus: Callable[[], Bus]) -> tuple[str, dict[s
         finally:
             bus.close()
     except (BusError, ConfigurationError) as error:
-        raise OptionsRefused(f"the bus is not to be reached: {error}") from error
+        raise OptionsRefused(f"the bus cannot be reached: {error}") from error
     return text, parameters | own
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What points are to a text: the columns of `ticks` or `ohlc`, and those that the task declares.
+    """How a text sees points: as the columns of `ticks` or `ohlc`, and those that the task declares.
 
-    `fields`: which field, or where there is none which tag, a column is read from.
+    `fields`: the field from which a column is read, or the tag of that name if there is no such field.
     """
 
     name: str
@@ -109,7 +111,7 @@ class Table:
         return cls(name, replace(known, schema=schema), fields)
 
     def rows(self, points: Sequence[Point], tickers: Sequence[str], wanted: frozenset[str] | None) -> pa.Table:
-        """One row a point; columns that are not `wanted`, and values of another type, are NULL."""
+        """One row per point; columns that are not `wanted`, and values of another type, are NULL."""
         times = pa.array([point.time for point in points], pa.int64())
         arrays = []
         for part in self.source.schema:
@@ -141,7 +143,7 @@ def _column(points: Sequence[Point], name: str, kind: pa.DataType) -> pa.Array:
         limit = 1 << (kind.bit_width - 1)
         cells = [value if _is_integer(value) and -limit <= value < limit else None for value in values]
     else:
-        # A time: nanoseconds.
+        # Nanoseconds of a time.
         cells = [value if _is_integer(value) else None for value in values]
         return pa.array(cells, pa.int64()).cast(kind)
     return pa.array(cells, kind)
@@ -152,17 +154,19 @@ def _is_integer(value: Value | None) -> TypeGuard[int]:
 
 
 def _ticker_of(group: str, dimensions: Sequence[str], tags: Mapping[str, str], *, by_name: bool) -> str:
-    """What distinguishes groups in a text: the tag that they are made by, where it is one; else the group's id."""
+    """What distinguishes groups in a text: the value of the tag by which they are made, if that is a single tag;
+    otherwise the group's id.
+    """
     return tags[dimensions[0]] if len(dimensions) == 1 and not by_name and dimensions[0] in tags else group
 
 
 @dataclass(kw_only=True, slots=True)
 class Matcher:
-    """Groups share a stream where the text keeps tickers apart; else each has its own.
+    """Groups share a stream if the text treats tickers separately; otherwise each has its own.
 
-    With no lateness, and a text that takes each row in the order of arrival (conditions and MATCH_RECOGNIZE by time
-    alone), a point decides at once. Otherwise rows of one time wait for a later one of their group. `late`: points
-    behind their group's time; they are not seen.
+    Without lateness, a point is decided immediately by a text that takes each row in the order of arrival (conditions,
+    and MATCH_RECOGNIZE ordered by time alone). Otherwise rows of one time wait for a later row of their group. `late`:
+    points earlier than their group's time, which are ignored.
     """
 
     query: StreamQuery
@@ -172,7 +176,7 @@ class Matcher:
     fingerprint: list[Any] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=lambda: {"points": 0, "events": 0, "late": 0, "not_sent": 0})
     _headers: dict[str, Point] = field(default_factory=dict)
-    #: After a restore: by ticker the time of the first point behind the hole, and that of the first result.
+    #: After a restore: by ticker, the time of the first point after the gap, and that of the first result.
     _resumed: dict[str, int] | None = None
     _first_results: dict[str, int] = field(default_factory=dict)
     _streams: dict[str, TriggerStream] = field(default_factory=dict)
@@ -202,7 +206,7 @@ class Matcher:
         return [Response(point=point) for point in self._events_of(points, tickers, is_end=False)]
 
     def take_batch(self, batch: Batch) -> list[Response]:
-        """Each batch is a table that has ended."""
+        """Each batch is a finished table."""
         self._reset()
         ticker = _ticker_of(batch.end.group, list(batch.end.tags), batch.end.tags, by_name=batch.end.byName)
         self._headers = {ticker: Point(group=batch.end.group, tags=batch.end.tags)}
@@ -229,7 +233,7 @@ class Matcher:
             held = self._buffer.close(set(self._headers))
             made += self._feed(self._nothing if self._is_immediate else held)
         if self._is_immediate:
-            # What was fed is not held too.
+            # Rows that were fed are not held as well.
             self._buffer.restore(self._buffer.snapshot()[0], None)
         return made
 
@@ -247,7 +251,7 @@ class Matcher:
         column = rows.column(self.table.source.ticker_column)
         concerned = set(column.to_pylist()) | clock.closed
         for ticker in sorted(concerned):
-            # Of one ticker there is nothing to merge.
+            # A single ticker needs no merging.
             own = rows.filter(pa.compute.equal(column, ticker))
             made += self._points(self._stream(ticker).feed(own, _clock_of(clock, ticker)))
         return made
@@ -260,15 +264,15 @@ class Matcher:
         return stream
 
     def _points(self, events: Events) -> list[Point]:
-        """One point an event, in its group. Values that no field can hold are left out, and counted in `not_sent`.
-        `partial` is 1 in what may have been another result without the hole that a restore leaves.
+        """One point per event, in its group. Values that no field can hold are left out, and counted in `not_sent`.
+        `partial` is 1 in a result that might have been different without the gap that a restore leaves.
         """
         made = []
         columns = [(name, events.table.column(place)) for place, (name, _) in enumerate(self.query.columns)]
         cells = [(name, plain(column)) for name, column in columns]
         context = events.context
         numbers = [0] * len(events.ticker) if context is None else context.match_number.tolist()
-        # As of the platform's own events: the last row of a match, where a row is not one by itself.
+        # As in the platform's own events: the last row of a match, unless each row is its own event.
         times = (events.time if context is None else context.last_time).tolist()
         begins = times if context is None else context.first_time.tolist()
         for row, (ticker, time) in enumerate(zip(events.ticker, times, strict=True)):
@@ -286,14 +290,16 @@ class Matcher:
         return made
 
     def _is_cut(self, ticker: str, number: int, begin: int) -> bool:
-        """Of a match: it has the first row behind the hole, or one from before. Of windows: the first one that ends."""
+        """A match is cut if it has a row from before the gap, or the first row after it; a window, if it is the first
+        one to end.
+        """
         assert self._resumed is not None
         if number:
             return begin <= self._resumed.get(ticker, begin)
         return not _is_row_alone(self.query) and begin <= self._first_results.setdefault(ticker, begin)
 
     def close(self) -> None:
-        """It holds nothing but memory."""
+        """Nothing to close: it holds only memory."""
 
     # -- state
 
@@ -334,7 +340,7 @@ class Matcher:
 
 
 def _goes_by_arrival(query: StreamQuery) -> bool:
-    """Whether rows of one time may come one after another, in the order in which they arrived."""
+    """Whether rows of one time may be taken one by one, in the order in which they arrived."""
     matches = [node for node in query.nodes if isinstance(node, Match)]
     if len(matches) > 1 or any(len(node.recognize.order) > 1 for node in matches):
         return False

@@ -1,5 +1,5 @@
-"""Trades to bars, exact to the trade: which bar a trade belongs to is decided point by point, by the time of its group;
-open, close and sums by the platform's own bar arithmetic.
+"""Trades to bars, exact to the trade. The bar of each trade is decided point by point, by the time of its group; open,
+close and sums are computed by the platform's own bar arithmetic.
 """
 
 import json
@@ -22,12 +22,12 @@ from protobuf.udf_superset_pb2 import Point, Response
 
 __all__ = ["Ohlc", "make"]
 
-#: Before any time of a point.
+#: Before the time of any point.
 _NEVER = -(1 << 70)
 _MAX_PERIOD_SECONDS = 366 * 86_400
-#: Of what is before it the bar may open before all times that there are.
+#: A bar that contains an earlier time might open before all representable times.
 _EARLIEST = -(1 << 63) + _MAX_PERIOD_SECONDS * SECOND
-#: Trades of a group that are kept one by one before they are put into partial bars.
+#: The most trades of a group that are kept individually before they are folded into partial bars.
 _FOLDED = 4_096
 _LENGTH = struct.Struct("<I")
 
@@ -60,7 +60,7 @@ def make(options: Options, *, is_batch: bool) -> "Ohlc":
 
 @dataclass(slots=True)
 class _Forming:
-    """A bar that is not yet out: the tags that all its trades share."""
+    """A bar that has not been emitted: the tags that all its trades share."""
 
     tags: dict[str, str]
     is_partial: bool
@@ -68,8 +68,9 @@ class _Forming:
 
 @dataclass(kw_only=True, slots=True)
 class _Group:
-    """`closed`: bars that open before it are out; `newest`: the open time of the last trade's bar. `hole_end`: bars
-    that open up to there lack what came between a snapshot and the restore; None until the first trade after it.
+    """`closed`: bars that open before it have been emitted; `newest`: the open time of the last trade's bar.
+    `hole_end`: bars that open up to this time lack the trades between a snapshot and its restore; None until the
+    first trade after the restore.
     """
 
     header: Point
@@ -93,7 +94,7 @@ class _Group:
         self.count += 1
 
     def fold(self, period_seconds: int) -> None:
-        """The trades kept one by one become part of the partial bars."""
+        """Fold the individually kept trades into the partial bars."""
         if not self.times:
             return
         made = from_trades(
@@ -110,10 +111,11 @@ class _Group:
 
 @dataclass(kw_only=True, slots=True)
 class Ohlc:
-    """One task's bars. A point without a usable price (or without the volume that the task named) is counted in
-    `skipped`, one for a bar that is already out in `late`. `flush_ns`: a bar goes out this long after its end by the
-    wall
-    clock, None = not by that. `window_ns`: the length of each batch, None = unknown.
+    """The bars of one task. Points without a usable price (or without the volume that the task named) are counted in
+    `skipped`, points for a bar that was already emitted in `late`.
+
+    `flush_ns`: a bar is emitted this long after its end by the wall clock, None = never by the wall clock. `window_ns`:
+    the length of each batch, None = unknown.
     """
 
     period_seconds: int
@@ -167,9 +169,9 @@ class Ohlc:
                 made += self._close(group, group.closed)
 
     def take_batch(self, batch: Batch) -> list[Response]:
-        """Bars of one batch, which is everything known about its time; those that its start or its end cuts are
-        partial. A batch does not say where it starts: without the length of its window, that may be anywhere before its
-        first trade.
+        """The bars of one batch, outside which nothing is known; bars that its start or its end cuts are partial. A
+        batch does not say where it starts: without the length of its window, that may be any time before its first
+        trade.
         """
         group = _Group(header=Point())
         end = batch.end.tmax
@@ -192,19 +194,21 @@ class Ohlc:
         return batch_of(batch, points, self.name)
 
     def pass_time(self, now_ns: int) -> list[Response]:
-        """Bars that have ended by the wall clock, for a task on live data whose trades may not come again for long."""
+        """Bars that have ended by the wall clock, for a task on live data whose next trades may be far off."""
         made: list[Response] = []
         if self.flush_ns is not None:
             closed = open_containing(now_ns - self.flush_ns, self.period_seconds)
             for group in self.groups.values():
                 if bars := self._close(group, closed):
-                    # Not up to now: trades of a time that had no bar yet may still come.
+                    # Not up to now: trades for a time without a bar may still arrive.
                     group.closed = max(group.closed, bars[-1].point.time + self.period_seconds * SECOND)
                     made += bars
         return made
 
     def finish(self) -> list[Response]:
-        """Bars in progress go out as they stand, marked: the time of their end was not reached."""
+        """Bars in progress are emitted as they are, marked as partial, because the time of their end was not
+        reached.
+        """
         made: list[Response] = []
         for group in self.groups.values():
             for bar in group.forming.values():
@@ -226,7 +230,7 @@ class Ohlc:
         return price, size
 
     def _close(self, group: _Group, before: int | None) -> list[Response]:
-        """The bars that open before a time, None = all, in their order; they are dropped."""
+        """The bars that open before a time, None = all, in order; they are removed."""
         opens = sorted(group.forming) if before is None else sorted(time for time in group.forming if time < before)
         if not opens:
             return []
@@ -253,7 +257,7 @@ class Ohlc:
         return made
 
     def close(self) -> None:
-        """It holds nothing but memory."""
+        """Nothing to close: it holds only memory."""
 
     # -- state
 
@@ -320,7 +324,7 @@ class Ohlc:
 
 
 def batch_of(batch: Batch, points: Sequence[Point], name: str = "") -> list[Response]:
-    """`points` as one batch in the group of `batch`; nothing when there are none."""
+    """`points` as one batch in the group of `batch`; empty if there are none."""
     if not points:
         return []
     begin, end = Response(), Response()

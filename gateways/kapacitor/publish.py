@@ -1,7 +1,7 @@
-"""Points onto the bus: trades, bars, or records of a topic of the task's own, each once.
+"""Publishes points to the bus, each once: trades, bars, or records of a topic of the task's own.
 
-The daemon sends again what it had sent before when a recording is replayed, and loses what it had in hand when it ends:
-so each point has a key, and the bus takes a key once.
+The daemon repeats points when a recording is replayed, and loses those in transit when it ends. So each point has a
+key, and the bus accepts each key only once.
 """
 
 import hashlib
@@ -28,10 +28,10 @@ __all__ = ["MAX_AHEAD_NS", "Publisher", "make"]
 _REGISTRY = "kapacitor"
 _KEEP_SECONDS = 7 * 86_400.0
 _SECOND = 1_000_000_000
-#: Of one call to the bus.
+#: The most records in one call to the bus.
 _AT_ONCE_RECORDS = 1_000
 _AT_ONCE_BYTES = 4 << 20
-#: How long a full bus is waited for.
+#: How long to wait while the bus is full.
 _PATIENCE_SECONDS = 300.0
 _REFUSED = ("trigger_events", "notifications")
 _NO, _YES = ("", "0", "0.0", "f", "false", "n", "no"), ("1", "1.0", "t", "true", "y", "yes")
@@ -41,17 +41,17 @@ _SIDES = {"buy": Side.BUY, "sell": Side.SELL, "b": Side.BUY, "s": Side.SELL}
 def make(
     open_bus: Callable[[], Bus], options: Options, *, is_batch: bool, max_ahead_ns: int = MAX_AHEAD_NS
 ) -> "Publisher":
-    """`open_bus` raises CandlewrightError where there is no bus. Raises OptionsRefused."""
+    """`open_bus` raises CandlewrightError if there is no bus. Raises OptionsRefused."""
     shape = _Shape.of(options)
     try:
         return Publisher(open_bus(), shape, max_ahead_ns)
     except CandlewrightError as error:
-        raise OptionsRefused(f"the bus is not to be reached: {error}") from error
+        raise OptionsRefused(f"the bus cannot be reached: {error}") from error
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class _Shape:
-    """Names of the fields or tags that a record is read from."""
+    """The names of the fields or tags from which a record is read."""
 
     topic: str
     ticker: str
@@ -82,16 +82,16 @@ class _Shape:
         )
 
 
-#: A point with all of its tags, name and group, of which some stand with its batch.
+#: A point with all of its tags, its name and its group, some of which come from its batch.
 _Placed = tuple[Point, dict[str, str], str, str]
 
 
 @dataclass(slots=True)
 class Publisher:
     """Passes points on unchanged once they are on the bus. `refused`: points that cannot be such a record; `partial`:
-    bars that may lack trades, which go on to the next node alone, as their key would keep the whole bar out;
-    `repeated`: their key was on the bus before. A bus that cannot be reached ends the task, so that nothing is lost in
-    silence.
+    bars that may lack trades, which are passed on but not published, because their key would keep the complete bar
+    out; `repeated`: points whose key was already on the bus. If the bus cannot be reached the task ends, so that
+    nothing is lost silently.
     """
 
     bus: Bus
@@ -128,11 +128,11 @@ class Publisher:
         return b""
 
     def restore(self, state: bytes | None) -> None:
-        """There is no state: what was published is known to the bus."""
+        """There is no state: the bus knows what was published."""
 
     def _publish(self, points: Iterable[_Placed]) -> None:
-        """On return they are on the bus: nothing is kept back for a further call, so that what goes out after them, a
-        snapshot too, says so rightly. Many share a call where many have come.
+        """Publish before returning: nothing is kept for a later call, so that points passed on afterwards, and a
+        snapshot, are correct. Points that arrived together share a call.
         """
         names: list[str] = []
         records: list[Record] = []
@@ -158,7 +158,7 @@ class Publisher:
             self._append(records, names)
 
     def _append(self, records: Sequence[Record], names: Sequence[str]) -> None:
-        """Waits while the bus has no room: the daemon is read from no further then."""
+        """Waits while the bus has no room; meanwhile nothing more is read from the daemon."""
         for attempt in tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(BusFull),
             stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
@@ -195,7 +195,7 @@ class Publisher:
         trade_id = _text(point, tags, shape.trade_id)
         return Tick(
             ticker=_text(point, tags, shape.ticker) or "",
-            # Of a trade that has no name of its own, its content.
+            # A trade without an id is named after its content.
             trade_id=trade_id or f"k{_digest(point, tags, name)[:24]}",
             timestamp=point.time,
             price=_number(point, shape.price),
@@ -224,7 +224,9 @@ class Publisher:
         return bar
 
     def _key(self, point: Point, tags: dict[str, str], name: str) -> str:
-        """What makes two points the same: the values that the task names, else the trade, the bar, or all of it."""
+        """What makes two points the same: the values that the task names; otherwise those of the trade, the bar, or the
+        whole point.
+        """
         shape = self.shape
         if shape.key:
             parts = [str(point.time) if part == "time" else _text(point, tags, part) for part in shape.key]
@@ -250,7 +252,7 @@ def _text(point: Point, tags: dict[str, str], name: str) -> str | None:
 
 
 def _is_partial(point: Point, tags: dict[str, str]) -> bool:
-    """A number, a truth value, or either as text, from the field or the tag. Raises InvalidRequest for other texts."""
+    """A number, a boolean, or either as text, from the field or the tag. Raises InvalidRequest for any other text."""
     value = field_of(point, "partial")
     if value is None:
         value = tags.get("partial", "")

@@ -1,4 +1,4 @@
-"""Triggers that are registered on the platform, by their ids."""
+"""Triggers that are registered on the platform, by id."""
 
 from google.protobuf.message import DecodeError
 
@@ -11,7 +11,7 @@ __all__ = ["registered_rule"]
 
 
 def registered_rule(bus: KeyedTables, trigger_id: str) -> tuple[str, dict[str, str]]:
-    """Text and parameters. Raises OptionsRefused for an id that is not registered, BusUnavailable."""
+    """Its text and parameters. Raises OptionsRefused for an id that is not registered, and BusUnavailable."""
     (value,) = bus.get(TABLE_TRIGGERS, [trigger_id])
     try:
         entry = TriggerEntry() if value is None else TriggerEntry.FromString(value)

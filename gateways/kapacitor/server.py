@@ -1,4 +1,4 @@
-"""Where the daemon is met: this process's own input and output, or a socket with a connection for each use."""
+"""Serves the daemon: over this process's own input and output, or over a socket with a connection for each use."""
 
 import os
 import select
@@ -23,9 +23,9 @@ _BACKLOG = 128
 
 
 def serve_process(kind: FunctionKind, *, is_batch: bool) -> bool:
-    """One use over file descriptors 0 and 1; whether it ended politely.
+    """Serves one use over file descriptors 0 and 1; returns whether it ended politely.
 
-    The two are put aside first: whatever else this process prints goes to stderr, and never between frames.
+    The two are moved first: all other output of this process goes to stderr, and never between frames.
     """
     source, target = os.dup(0), os.dup(1)
     os.dup2(2, 1)
@@ -33,7 +33,7 @@ def serve_process(kind: FunctionKind, *, is_batch: bool) -> bool:
     os.dup2(null, 0)
     os.close(null)
 
-    # If no process reads the output any more, the input may stay open forever, as by another holder of its pipe.
+    # If the output is no longer read, the input may stay open forever, for example if another process holds its pipe.
     woken, wake = os.pipe()
     news = select.poll()
     for descriptor in (source, woken):
@@ -53,7 +53,7 @@ def serve_process(kind: FunctionKind, *, is_batch: bool) -> bool:
             raise
 
     try:
-        # Of another error the daemon is to hear: it is read from until it closes the input.
+        # The daemon must receive any other error: keep reading from it until it closes the input.
         return Connection(kind, is_batch=is_batch, read=read, write=write, give_up=lambda: None).run()
     finally:
         for descriptor in (target, source, woken, wake):
@@ -61,10 +61,10 @@ def serve_process(kind: FunctionKind, *, is_batch: bool) -> bool:
 
 
 class SocketServer:
-    """Serves `kind` on a unix socket; each connection has a state of its own. `grace_seconds`: how long `stop` waits
-    for connections to end.
+    """Serves `kind` on a unix socket; each connection has a separate state. `grace_seconds`: how long `stop` waits for
+    connections to end.
 
-    Raises ConfigurationError when another process serves that path, OSError when it cannot be had.
+    Raises ConfigurationError if another process serves that path, and OSError if the path cannot be used.
     """
 
     def __init__(self, kind: FunctionKind, *, is_batch: bool, path: str, grace_seconds: float) -> None:
@@ -74,14 +74,14 @@ class SocketServer:
         self._grace_seconds = grace_seconds
         self._open: dict[threading.Thread, socket.socket] = {}
         self._running: dict[threading.Thread, Connection] = {}
-        #: Of connections that have ended.
+        #: The counts of connections that have ended.
         self._ended: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._is_stopping = False
         self._socket = _listening(self._path)
 
     def serve(self) -> None:
-        """Until `stop` is called, from a signal or another thread."""
+        """Runs until `stop` is called, from a signal or another thread."""
         say("listening", socket=str(self._path), function=self._kind.name)
         while True:
             try:
@@ -89,7 +89,7 @@ class SocketServer:
             except OSError as error:
                 if self._is_stopping:
                     break
-                # A peer that left while it was being accepted, or no descriptor is free at this moment.
+                # The peer left while it was being accepted, or no descriptor is free at the moment.
                 say("connection_not_taken", error=str(error))
                 continue
             self._begin(peer)
@@ -115,7 +115,7 @@ class SocketServer:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """What all uses so far have counted; `ended`, `failed` and `refused_connections` are connections."""
+        """The counts of all uses so far; `ended`, `failed` and `refused_connections` count connections."""
         with self._lock:
             found = Counter(self._ended)
             for connection in self._running.values():
@@ -129,7 +129,7 @@ class SocketServer:
                 self._ended["refused_connections"] += 1
                 peer.close()
                 return
-            # It waits for the lock. Its failure costs this use alone, whose daemon sees the connection end.
+            # It waits for the lock. Its failure affects only this use, whose daemon sees the connection end.
             thread = start_thread("connection", lambda: self._serve_one(peer), on_failure=only_noted)
             self._open[thread] = peer
 
@@ -155,7 +155,7 @@ class SocketServer:
 
 
 def _listening(path: Path) -> socket.socket:
-    """A socket at `path`; one that a killed process has left behind there is replaced."""
+    """A socket at `path`, replacing one that a killed process left behind."""
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.stat().st_mode):
             with socket.socket(socket.AF_UNIX) as other:

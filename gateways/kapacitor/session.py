@@ -1,4 +1,4 @@
-"""The life of one use of a function, without input and output: requests in, responses out."""
+"""One use of a function, without input and output: requests in, responses out."""
 
 import struct
 import zlib
@@ -13,7 +13,7 @@ from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, OptionInfo, Point, R
 __all__ = ["FunctionKind", "MakeFunction", "Refused", "Session", "info_of"]
 
 _VERSION = 1
-#: Version, and a checksum of what follows.
+#: The version, and a checksum of the rest.
 _HEAD = struct.Struct("<BI")
 
 
@@ -22,7 +22,7 @@ _WITHOUT_FUNCTION = ("info", "init", "keepalive", "snapshot")
 
 
 class Refused(Exception):
-    """The daemon did what the protocol has no place for; the text ends the task."""
+    """The daemon violated the protocol; the text ends the task."""
 
 
 class MakeFunction(Protocol):
@@ -33,7 +33,9 @@ class MakeFunction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FunctionKind:
-    """A function on offer. `options`: by name the types of one call's arguments; `make` may load what takes long."""
+    """An available function. `options`: by name, the types of one call's arguments; `make` may import what takes
+    long.
+    """
 
     name: str
     options: Mapping[str, Sequence[ValueType]]
@@ -41,7 +43,7 @@ class FunctionKind:
 
 
 def info_of(kind: FunctionKind, *, is_batch: bool) -> Response:
-    """What the function is; made without loading anything."""
+    """The description of the function, made without importing it."""
     response = Response()
     edge = EdgeType.BATCH if is_batch else EdgeType.STREAM
     response.info.wants = response.info.provides = edge
@@ -56,7 +58,7 @@ def _ignore(event: str, **_: object) -> None:
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """`say`: one line for the log, an event and what belongs to it."""
+    """`say`: writes one line to the log, an event and its values."""
 
     kind: FunctionKind
     is_batch: bool = False
@@ -67,8 +69,8 @@ class Session:
     _points: list[Point] = field(default_factory=list)
 
     def answer(self, requests: Sequence[Request], now_ns: int = 0) -> list[Response]:
-        """Responses to `requests`, which follow each other, but to keepalives: these must not wait for their turn, and
-        tell the time here. Raises Refused.
+        """Responses to consecutive `requests`, except keepalives: those must not wait for their turn, and only pass the
+        time here. Raises Refused.
         """
         responses: list[Response] = []
         for kind, run in groupby(requests, key=lambda request: request.WhichOneof("message")):
@@ -82,7 +84,7 @@ class Session:
         return responses
 
     def finish(self) -> list[Response]:
-        """The daemon has closed the input. What came of a batch that has not ended is dropped."""
+        """The daemon has closed the input. Output of an unfinished batch is dropped."""
         if self.function is None:
             return []
         if self._begin is not None:
@@ -90,7 +92,7 @@ class Session:
         return self.function.finish()
 
     def close(self) -> None:
-        """To be called once, however the use has ended."""
+        """Call once, however the use has ended."""
         if self.function is not None:
             self.function.close()
             self.say("finished", **self.function.counts)
@@ -100,7 +102,7 @@ class Session:
         if kind == "info":
             return [info_of(self.kind, is_batch=self.is_batch)]
         if kind == "keepalive":
-            # Bars of a batch are reported at its own end.
+            # The bars of a batch are emitted at its own end.
             return [] if self.function is None or self.is_batch else self.function.pass_time(now_ns)
         if kind == "init":
             self._init(request, response)
@@ -118,10 +120,10 @@ class Session:
             response.restore.success = True
             return [response]
         if not self.is_batch:
-            raise Refused(f"{kind} came where points of a stream are wanted")
+            raise Refused(f"{kind} came instead of points of a stream")
         if kind == "begin":
             if self._begin is not None:
-                raise Refused("a batch began inside of another")
+                raise Refused("a batch began inside another one")
             self._begin, self._points = request.begin, []
             return []
         if kind == "end":
@@ -130,11 +132,11 @@ class Session:
                 raise Refused("a batch ended that never began")
             self._begin, self._points = None, []
             return function.take_batch(Batch.of(begin, points, request.end))
-        raise Refused("a request came with nothing in it that is known here")
+        raise Refused("a request had no known content")
 
     def _init(self, request: Request, response: Response) -> None:
         if self.function is not None:
-            response.init.error = "the function was initialised before"
+            response.init.error = "the function was already initialised"
             return
         try:
             options = Options.of(request.init.options, self.kind.options)
@@ -147,8 +149,8 @@ class Session:
         self.say("initialised", task=request.init.taskID, node=request.init.nodeID)
 
     def _restore(self, function: Function, snapshot: bytes) -> None:
-        """Never a failure: one would end the task at each of its starts until a user deletes it. A state that other
-        code has made may be unreadable in any way.
+        """Never fails, because a failure would end the task at each of its starts until a user deletes it. A state that
+        other code has made may be unreadable in any way.
         """
         if not snapshot:
             return
@@ -169,7 +171,7 @@ class Session:
         if not self.is_batch:
             return function.take(points)
         if self._begin is None:
-            raise Refused("a point came outside of a batch")
+            raise Refused("a point came outside a batch")
         self._points += points
         return []
 

@@ -1,5 +1,5 @@
-"""The one way out to the daemon. Some messages end not only their task but the daemon with all its tasks: a response
-with nothing in it, an end without a begin, a batch of a negative or a huge size. None of them gets past here.
+"""The only way out to the daemon. Some messages end not only their task but the daemon with all its tasks: an empty
+response, an end without a begin, a batch with a negative or huge size. None of them gets past here.
 """
 
 import threading
@@ -15,11 +15,11 @@ MAX_BATCH_POINTS = 10_000_000
 
 
 class UnsoundResponse(AssertionError):
-    """A response that the daemon must never see: a fault of the function that made it."""
+    """A response that the daemon must never see, which is a bug of the function that made it."""
 
 
 class ResponseWriter:
-    """`write` takes all of its bytes and flushes them. Threads may share a writer: what one call is given stays
+    """`write` takes all of its bytes and flushes them. Threads may share a writer: the responses of one call stay
     together.
     """
 
@@ -27,12 +27,12 @@ class ResponseWriter:
         self._write = write
         self._lock = threading.Lock()
         self._is_in_batch = False
-        #: When points were written last, by the monotonic clock.
+        #: When points were last written, by the monotonic clock.
         self.sent_points_at: float | None = None
 
     def send(self, responses: Iterable[Response]) -> int:
-        """How many were written. Raises UnsoundResponse, and then writes nothing of them; OSError if no process reads
-        any more.
+        """Returns how many were written. Raises UnsoundResponse without writing any of them; OSError if the output is
+        no longer read.
         """
         with self._lock:
             is_in_batch = self._is_in_batch
@@ -54,10 +54,10 @@ def _checked(response: Response, *, is_in_batch: bool) -> bool:
     """Whether a batch is open after it."""
     kind = response.WhichOneof("message")
     if kind is None:
-        raise UnsoundResponse("a response with nothing in it")
+        raise UnsoundResponse("an empty response")
     if kind == "begin":
         if is_in_batch:
-            raise UnsoundResponse("a batch begins inside of another")
+            raise UnsoundResponse("a batch begins inside another one")
         if not 0 <= response.begin.size <= MAX_BATCH_POINTS:
             raise UnsoundResponse(f"a batch of {response.begin.size} points")
         return True

@@ -92,6 +92,6 @@ class GroupCalls:
 
 
 def looked_at(future: "asyncio.Future[Any]") -> None:
-    """Discard a failure that no caller awaits any more: the next bus call fails too, and reports it."""
+    """Discard a failure that nothing awaits any more: the next bus call fails too, and reports it."""
     if not future.cancelled():
         future.exception()

@@ -1,1 +1,1 @@
-"""Reads Numaflow sources into topics of the bus: here the platform plays numa."""
+"""Reads Numaflow sources into topics of the bus: here the platform takes numa's role."""

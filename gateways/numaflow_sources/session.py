@@ -1,4 +1,4 @@
-"""A session with a source, as numa holds one: from the socket's first answer to the end of its streams."""
+"""A session with a source, as numa has one: from the socket's first answer to the end of its streams."""
 
 import asyncio
 import contextlib
