@@ -1,4 +1,4 @@
-"""A server that takes webhooks, and fails in the ways that a test asks for."""
+"""A server that takes webhooks, and fails in the ways that a test requests."""
 
 import asyncio
 import json
@@ -14,10 +14,10 @@ from aiohttp import web
 
 @dataclass
 class Receiver:
-    """`answers`: how the next requests are answered, one word each; then with 204."""
+    """`answers`: how the next requests are answered, one word each; after that, with 204."""
 
     answers: list[str] = field(default_factory=list)
-    #: (path, headers, body) of every request, and the ids of those that were taken.
+    #: (path, headers, body) of every request, and the ids of those that were accepted.
     requests: list[tuple[str, dict[str, str], str]] = field(default_factory=list)
     taken: list[str] = field(default_factory=list)
     port: int = 0
@@ -33,7 +33,7 @@ class Receiver:
 
     @asynccontextmanager
     async def serve(self, tls: ssl.SSLContext | None = None) -> AsyncIterator["Receiver"]:
-        """Again on the same port when it is served a second time."""
+        """Uses the same port when it serves a second time."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)

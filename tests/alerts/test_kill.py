@@ -20,7 +20,7 @@ from tests.alerts.test_server import event, outcomes
 
 pytestmark = pytest.mark.processes
 
-#: As many in each life of the process, whatever the number of kills.
+#: The same number of events in each life of the process, whatever the number of kills.
 EVENTS = 420
 
 
@@ -40,7 +40,7 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path, kills: int)
                 "CANDLEWRIGHT_ALERTS__HOOK__ALLOW_PRIVATE": "true",
             }
             for life in range(kills + 1):
-                # As a supervisor does: the role's lease is not waited for.
+                # As a supervisor does: without waiting for the role's lease.
                 own = {**environment, "CANDLEWRIGHT_SUPERVISED": "seat"}
                 process = await asyncio.create_subprocess_exec(sys.executable, "-m", "alerts", env=own)
                 try:
@@ -64,7 +64,7 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path, kills: int)
     wanted = {f"t{number % 5}-{number}" for number in range(EVENTS)}
     assert set(receiver.taken) == wanted
     assert ended == dict.fromkeys(wanted, 1)
-    # At least once: what was on its way at a kill, or whose outcome was not on the bus, may have arrived before it.
+    # At least once: messages in flight at a kill, or without an outcome on the bus, may have arrived before it.
     assert len(receiver.taken) <= EVENTS + kills * MAX_IN_FLIGHT
 
 

@@ -38,7 +38,7 @@ def event(number: int, trigger: str = "dip", ticker: str = "BTC/USDT.BINANCE") -
 
 @asynccontextmanager
 async def serving(bus: Bus, own: AlertsSettings) -> AsyncIterator[Alerts]:
-    """Until the end of the block; what waits then is kept."""
+    """Runs until the end of the block; waiting deliveries are kept."""
     stop = asyncio.Event()
     alerts = Alerts(own, bus, senders_of(own), data_dir=Path("nowhere"))
     task = asyncio.get_running_loop().create_task(alerts.serve(stop))
@@ -112,7 +112,7 @@ async def test_a_receiver_that_fails_in_every_way_gets_each_event_in_order(
     async with serving(bus, url) as alerts:
         bus.publish(topics.TRIGGER_EVENTS, events[5:])
         await until(lambda: "cannot connect" in str(alerts.status().warnings), "no one listens")
-        # Another one in its place, with a certificate that no authority signed, and without plain HTTP.
+        # Another server in its place, with a certificate that no authority signed, and without plain HTTP.
         async with receiver.serve(self_signed(tmp_path)):
             await until(lambda: "connection failed" in str(alerts.status().warnings), "it is not understood")
         async with receiver.serve():
@@ -150,7 +150,7 @@ async def test_private_addresses_are_refused_by_name_and_by_number(monkeypatch: 
     )
     async with serving(bus, own) as alerts:
         bus.publish(topics.TRIGGER_EVENTS, [event(1)])
-        # A first try may time out while Apprise is loaded; the next one says why.
+        # A first attempt may time out while Apprise is loaded; the next one reports why.
         refused = "the address is private"
         await until(lambda: sum(refused in each for each in alerts.status().warnings) == 4, "all are refused")
 

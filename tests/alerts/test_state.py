@@ -35,7 +35,7 @@ def alert(number: int, trigger: str = "t", ticker: str = "A/B.X", kind: str = "e
 
 
 class Run:
-    """The state with everything saved at once, and what it sent."""
+    """The state with everything saved immediately, and what it sent."""
 
     def __init__(self, own: AlertsSettings) -> None:
         self.state = AlertsState(own, jitter=lambda: 0.5)
@@ -382,7 +382,7 @@ def test_an_event_that_is_read_again_resolves_the_same_alert() -> None:
     first.read(dip(1))
     first.read(alert(9, "back"))
     assert [title for _, title in titles(first)] == ["dip 1", "resolved: dip 1"]
-    # A kill before the place in the log was durable.
+    # A kill before the position in the log was durable.
     second = Run(settings(hook=HOOK))
     second.handle(Restored([], 2.0, [*first.opened.values()]))
     second.read(alert(9, "back"))

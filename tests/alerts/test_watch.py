@@ -1,4 +1,4 @@
-"""Troubles of the platform itself, each reported once."""
+"""Problems of the platform itself, each reported once."""
 
 import asyncio
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ async def test_pages_are_read_from_the_parts_and_a_heartbeat_is_sent(tmp_path: P
         assert seen.free_bytes > 0
         async with receiver.serve():
             await pages.beat(receiver.url)
-        await pages.beat(receiver.url)  # No one listens: only logged.
+        await pages.beat(receiver.url)  # Nothing listens: only logged.
     finally:
         await pages.close()
         await asyncio.to_thread(server.close)

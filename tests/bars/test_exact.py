@@ -49,7 +49,7 @@ def test_single_values_survive(value: float) -> None:
 
 
 def test_sums_past_the_largest_double_are_infinite() -> None:
-    # A client may publish a trade of any finite price and size: it must not stop the bars of all others.
+    # A client may publish a trade of any finite price and size, which must not stop the bars of other tickers.
     huge = exact.from_doubles(np.array([1e200, -1e200, 1.0]))
     products = exact.segment_product_sums(huge, exact.from_doubles(np.array([1e200, 1e200, 2.0])), np.arange(3))
     assert exact.to_doubles(products).tolist() == [np.inf, -np.inf, 2.0]

@@ -230,7 +230,7 @@ _VISITS = st.lists(
 @settings(max_examples=rounds(150), deadline=None)
 @given(_VISITS)
 def test_a_period_that_comes_back_continues_exactly(visits: list[tuple[int, bool, bool, str]]) -> None:
-    """Against a maker that never forgets it."""
+    """Compared with a maker that never forgets it."""
     period, ticker = 120, "A/B.C"
     maker, always = BarMaker(periods=[60], horizon_ns=240 * SECOND), BarMaker(periods=[60], horizon_ns=240 * SECOND)
     published: dict[int, tuple[object, ...]] = {}
@@ -267,7 +267,9 @@ def test_a_period_that_comes_back_continues_exactly(visits: list[tuple[int, bool
 
 
 def _publish(maker: BarMaker, known: dict[int, tuple[object, ...]], period: int) -> list[int]:
-    """The open times of what is published, which must be news: first once, and then with another content."""
+    """The open times of what is published, each of which must be new: a first revision, or one with different
+    content.
+    """
     fresh = []
     for row in _rows(maker, maker.take()):
         if row[1] != period:
@@ -367,7 +369,7 @@ def test_forgotten_tickers_take_a_bounded_place(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_gaps_take_a_bounded_place_and_no_bar_over_one_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A week's bar keeps the gaps of a week: of a feed that reconnects all the time, tens of thousands."""
+    """A week's bar keeps the gaps of a week, which are tens of thousands for a feed that reconnects all the time."""
     monkeypatch.setattr("bars.maker._MAX_GAPS", 3)
     maker = BarMaker(periods=[60, 604_800])
     maker.start("A/B.C", T0)
@@ -393,7 +395,7 @@ def test_a_trade_of_a_dropped_time_is_too_late_and_a_later_one_counts() -> None:
 @settings(max_examples=rounds(25), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 900), st.booleans()), min_size=1, max_size=15))
 def test_others_know_nothing_of_a_ticker_that_comes_and_goes(stream: list[tuple[int, int, bool]]) -> None:
-    """Ticker 0 is retired at any points; the bars of the others are those of a maker that never met it."""
+    """Ticker 0 is retired at arbitrary points; the bars of the other tickers are those of a maker that never met it."""
     with_it, without = BarMaker(periods=[60, 300]), BarMaker(periods=[60, 300])
     got, expected = [], []
     for number, (ticker, second, is_retired) in enumerate(stream):

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def java(tmp_path: Path) -> Path:
-    """Python by the name under which JVMs are known."""
+    """Python under the name by which JVMs are recognised."""
     program = tmp_path / "java"
     program.symlink_to(Path(sys.executable).resolve())
     return program
@@ -31,7 +31,7 @@ def java(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def driver(java: Path) -> Iterator[int]:
-    """The port of a JVM of this process."""
+    """The port of a JVM that belongs to this process."""
     with subprocess.Popen([java, "-c", LISTEN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield int(process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Brokers and peers for the tests of this folder; all are closed at the end of each test."""
+"""Brokers and peers for the tests of this folder, closed at the end of each test."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class RunningBroker:
-    """`BrokerServer` in a thread of its own."""
+    """A `BrokerServer` on its own thread."""
 
     def __init__(self, bus: Bus, keys_in: Path | None = None, **settings: Any) -> None:
         self.bus = bus
@@ -43,7 +43,7 @@ class RunningBroker:
 
 
 class Peer:
-    """An ingestor's end of the socket; `receive` passes heartbeats over unless they are requested."""
+    """An ingestor's end of the socket; `receive` skips heartbeats unless they are requested."""
 
     def __init__(self, address: str, key: ClientKey | None = None, name: bytes = b"") -> None:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -174,7 +174,7 @@ class Client:
         return [end for end in found if end.request_id == request_id]
 
     def end(self, request_id: str) -> rec.RequestDone:
-        """Wait for the one end of a request."""
+        """Wait for the single end of a request."""
         eventually(lambda: bool(self.ends(request_id)))
         ends = self.ends(request_id)
         assert len(ends) == 1

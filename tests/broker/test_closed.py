@@ -1,4 +1,4 @@
-"""A candle counts as closed only where that is certain; the rest is requested again, and never lost."""
+"""A candle counts as closed only if that is certain; the rest is requested again, and never lost."""
 
 from dataclasses import replace
 from itertools import count
@@ -29,7 +29,7 @@ from core.settings import BrokerSettings
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 START = 1_704_067_200 * SECOND
-#: One candle a page: a piece is ten minutes.
+#: One candle per page: a piece is ten minutes.
 PIECE = 10 * MINUTE
 
 
@@ -70,7 +70,7 @@ class Story:
             self.shown.append(command)
 
     def pass_to(self, at: float) -> None:
-        """No lease runs out meanwhile: all clocks go together, a second a step."""
+        """No lease expires meanwhile: all clocks advance together, one second per step."""
         while self.at < at:
             self.at = min(at, self.at + 1)
             self.tell(ClockTicked(self.at, self.wall(self.at), leases_wait=True))
@@ -94,7 +94,7 @@ class Story:
         )
 
     def take(self) -> Dispatch:
-        """Offer a slot; the job that it gets."""
+        """Offer a slot; returns the job that it gets."""
         known = len(self.jobs)
         self.tell(SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), self.at))
         assert len(self.jobs) == known + 1
@@ -123,7 +123,7 @@ class Story:
 
 
 def opens(first: int, last: int) -> range:
-    """Open times of the minutes first to last, the last one not included."""
+    """Open times of the minutes from first to last (exclusive)."""
     return range(START + first * MINUTE, START + last * MINUTE, MINUTE)
 
 
@@ -223,7 +223,7 @@ def test_a_venue_whose_clock_is_behind_closes_later() -> None:
     more = story.take()
     story.answer(more, range(0))
     [end] = story.ends
-    # By our clock eleven minutes are over, by the venue's it is 10:59.
+    # By this machine's clock eleven minutes are over; by the venue's it is 10:59.
     assert (end.rows, end.expected) == (1, 1)
 
 
@@ -248,7 +248,7 @@ def test_candles_before_requested_ones_are_requested_until_they_have_closed() ->
     story = Story(2 * PIECE / SECOND - 30)
     story.submit(30)
     first, second = story.take(), story.take()
-    # The first result shows that the venue's clock is ahead of ours: the third piece has begun there.
+    # The first result shows that the venue's clock is ahead of this machine's: the third piece has begun there.
     story.state_result(
         first,
         PieceResult(

@@ -1,4 +1,4 @@
-"""No bytes of a peer make the broker's door or its state raise anything but BadFrame."""
+"""No bytes from a peer make the broker's door or its state raise anything but BadFrame."""
 
 from itertools import count
 from typing import Any
@@ -83,7 +83,7 @@ bodies = st.one_of(
 
 
 def busy_state() -> BrokerState:
-    """Two jobs of one peer are running: a historical and a realtime one."""
+    """One peer has two running jobs: a historical and a realtime one."""
     numbers = count()
     state = BrokerState(
         BrokerSettings(),

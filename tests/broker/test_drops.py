@@ -1,4 +1,4 @@
-"""What the broker drops it counts, each kind by its name."""
+"""Everything that the broker drops is counted, by kind."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""The example of a foreign ingestor, in a process of its own, against a real broker."""
+"""The example of a foreign ingestor, in a separate process, against a real broker."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""How long anyone waits for a turn."""
+"""How long a client waits for its turn."""
 
 from itertools import count
 
@@ -30,7 +30,7 @@ NOW = START + 1_000_000 * MINUTE
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_no_client_waits_longer_than_one_round_of_all_clients(pieces: list[list[int]]) -> None:
-    """`pieces`: of each request of each client, how many it is cut into."""
+    """`pieces`: for each request of each client, the number of pieces it is cut into."""
     numbers = count()
     state = BrokerState(BrokerSettings(), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
     state.handle(ClockTicked(0.0, NOW))
@@ -179,7 +179,7 @@ def ten_a_page() -> BrokerState:
 
 
 def served(state: BrokerState, *events: Event) -> list[tuple[str, int]]:
-    """Request and candles of what is dispatched."""
+    """The request and the number of candles of what is dispatched."""
     found = [each for each in state.handle_all(events) if isinstance(each, Dispatch)]
     return [(each.note.request_id, (each.note.end - each.note.start) // MINUTE) for each in found]
 

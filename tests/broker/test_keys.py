@@ -1,4 +1,4 @@
-"""The broker with keys on: which keys are accepted, and who is heard. Real sockets over a bus."""
+"""The broker with keys on: which keys are accepted, and whose frames are heard. Real sockets over a bus."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""When a job is lost, to the tick."""
+"""When a job is lost, exactly to the tick."""
 
 from itertools import count
 

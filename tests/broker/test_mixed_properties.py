@@ -1,4 +1,4 @@
-"""Random runs with all kinds of requests under few ids, which are given again as soon as they are free."""
+"""Random runs with all kinds of requests under few ids, which are reused as soon as they are free."""
 
 from collections import Counter
 from itertools import count
@@ -222,7 +222,7 @@ class Mixed(RuleBasedStateMachine):
             self.tell(ClockTicked(self.at, NOW + int(self.at * SECOND)))
 
     def drawn(self, data: st.DataObject) -> Dispatch:
-        """A job of now, or of long ago."""
+        """A current job, or one of long ago."""
         return self.given[data.draw(st.sampled_from(sorted(self.given)))]
 
     # ---- what must hold
@@ -260,7 +260,7 @@ class Mixed(RuleBasedStateMachine):
             assert all(request is asked[0] for request in asked)
 
     def teardown(self) -> None:
-        """Nothing is kept of what has ended."""
+        """Nothing is kept of ended requests."""
         for request_id in IDS:
             self.tell(CancelAsked(request_id))
         self.every_request_ends_once()

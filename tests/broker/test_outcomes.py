@@ -1,4 +1,4 @@
-"""Outcomes are in the log once, whatever became of the answers of the bus."""
+"""Outcomes are in the log once, whatever happened to the bus's answers."""
 
 from collections.abc import Sequence
 

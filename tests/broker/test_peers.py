@@ -1,4 +1,4 @@
-"""What the broker does with its connections: bad frames, limits, heartbeats, controls, peers that go away."""
+"""The broker's connections: bad frames, limits, heartbeats, controls, peers that disconnect."""
 
 import pytest
 
@@ -137,7 +137,7 @@ def test_a_slot_of_several_venues_takes_any_of_them_once(stage: Stage) -> None:
 
 
 def served(stage: Stage) -> tuple[list[str], list[str]] | None:
-    """The venues with historical and with realtime slots, as the bus has them."""
+    """The venues with historical and with realtime slots, according to the bus."""
     (value,) = stage.bus.get(topics.TABLE_SERVED, [topics.SERVED_KEY])
     if value is None:
         return None
@@ -152,7 +152,7 @@ def test_the_bus_names_the_venues_that_slots_are_offered_for(stage: Stage) -> No
     first.offer("KRAKEN", slots=2)
     second.offer("OKX", ing.REALTIME)
     eventually(lambda: served(stage) == (["KRAKEN"], ["OKX"]))
-    # A slot that is busy is still one of its venue.
+    # A busy slot still counts for its venue.
     stage.client.submit(rows=3, ticker="BTC/USD.KRAKEN")
     stage.client.submit(rows=3, ticker="BTC/USD.KRAKEN")
     first.job()

@@ -1,4 +1,4 @@
-"""No record of the topics that the broker reads, from any sender, stops it, also when it starts again."""
+"""No record of the topics that the broker reads, from any sender, stops it, not even when it restarts."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

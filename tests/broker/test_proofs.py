@@ -1,4 +1,4 @@
-"""What the table proves is not fetched again: questions to the driver, its answers, and none."""
+"""Candles that the table proves are not fetched again: questions to the driver, with and without answers."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ class Prover:
         return question
 
     def answer(self, question: rec.ProofQuestion, *parts: Part, holes: Sequence[int] = ()) -> None:
-        """Parts in minutes since START, `holes` as well."""
+        """Parts are in minutes since START, as are `holes`."""
         proof = rec.Proof(request_id=question.request_id)
         for start, end in parts:
             own = [hole for hole in holes if start <= hole < end]
@@ -172,7 +172,7 @@ def test_a_limit_takes_what_is_proven_first_and_fetches_the_rest(stage: Stage) -
     name = stage.client.submit(100, limit=12)
     question = prover.question()
     assert question.limit == 12
-    # What comes after a gap does not count among the first.
+    # Candles after a gap do not count among the first.
     prover.answer(question, (0, 8), (20, 40))
     job = peer.job()
     assert (job.historical.limit, asked(job)[0]) == (4, 8)
@@ -267,7 +267,7 @@ def test_questions_and_proofs_are_checked_at_the_door() -> None:
 
 
 def test_clients_take_turns_with_their_questions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver answers in the order of its topic: a crowd must not fill it before another client's question."""
+    """The driver answers in the order of its topic, so a crowd must not fill it before another client's question."""
     monkeypatch.setattr(lifecycle, "MAX_QUESTIONS", 4)
     broker, prover = with_prover(stage)
     crowd = [stage.client.submit(10, client_id="crowd") for _ in range(20)]
@@ -283,7 +283,7 @@ def test_clients_take_turns_with_their_questions(stage: Stage, monkeypatch: pyte
     assert prover.question().request_id == crowd[4]
     prover.answer(first[1], (0, 10))
     assert prover.question().request_id == other
-    # All others are asked about, without those that have ended meanwhile.
+    # All others have been asked about, except those that have ended meanwhile.
     for question in first[2:]:
         prover.answer(question, (0, 10))
     for _ in range(14):
@@ -292,7 +292,9 @@ def test_clients_take_turns_with_their_questions(stage: Stage, monkeypatch: pyte
 
 
 def test_a_crowd_asks_only_for_what_can_be_dispatched_soon(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers cost the driver's time, which another client's request waits for. One venue's wait is not another's."""
+    """Answers cost the driver's time, for which another client's request waits. Waits of different venues are
+    independent.
+    """
     monkeypatch.setattr(asking, "MAX_ASKED", 3)
     broker, prover = with_prover(stage)
     crowd = [stage.client.submit(10) for _ in range(10)]
@@ -346,5 +348,5 @@ def test_a_driver_that_leaves_holds_up_none_of_those_that_were_to_ask(
     peer.offer(slots=4)
     assert peer.receive(0.3) is None
     prover.go()
-    # The one that has asked waits for its answer.
+    # The request that has asked waits for its answer.
     assert len({peer.job().request_id for _ in range(4)}) == 4

@@ -20,7 +20,7 @@ def test_a_redis_at_maxmemory_is_named_in_the_status_and_work_continues_when_the
             admin.config_set("maxmemory", 1)
             eventually(lambda: any("maxmemory (OOM)" in text for text in broker.server.status().problems))
             peer.offer()
-            # Its lease cannot be stored, so that it is not handed out.
+            # Its lease cannot be stored, so it is not dispatched.
             assert peer.receive(0.5) is None
             admin.config_set("maxmemory", 0)
             peer.answer(peer.job(), minutes(START, START + 3 * MINUTE))

@@ -134,7 +134,7 @@ def test_the_journal_is_held_until_the_final_notification_is_seen(stage: Stage) 
         keep_seconds=60,
     )
     eventually(lambda: held(topics.REQUESTS)[0] == 1)
-    # Only the history writer knows that it does not need them any more.
+    # Only the history writer knows that it no longer needs them.
     assert (held(topics.HISTORY)[partition], sum(held(topics.HISTORY_OUTCOMES).values())) == (0, 0)
     ends = {str(p): b"%d" % state.end for p, state in enumerate(stage.bus.state(topics.HISTORY_OUTCOMES))}
     stage.bus.put(topics.TABLE_HISTORY_WRITTEN, ends)
@@ -159,7 +159,7 @@ def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
     ],
 )
 def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reason: str) -> None:
-    """What is accepted from then on would wait until it has caught up; the next process begins at what there is."""
+    """Requests accepted from then on would wait until it has caught up; the next process begins with what there is."""
     bus = FreshBus()
     bus.create_topic(topics.NOTIFICATIONS)
     bus.create_topic(topics.HISTORY)
@@ -228,7 +228,7 @@ def test_a_broker_starts_over_a_store_that_ends_before_its_holds(stage: Stage) -
 
 
 def test_a_broker_takes_its_holds_from_a_store_that_lost_records(stage: Stage) -> None:
-    """They would keep the next one from what was accepted since."""
+    """Stale holds would keep the next broker from requests accepted since."""
     server = BrokerServer(BrokerSettings(bind="tcp://127.0.0.1:0"), stage.bus)
     server.start()
     stage.bus.hold(topics.REQUESTS, topics.READER_BROKER, {0: 5})
@@ -236,7 +236,7 @@ def test_a_broker_takes_its_holds_from_a_store_that_lost_records(stage: Stage) -
     with pytest.raises(RecordsLost):
         server.run()
     assert stage.bus.holds(topics.REQUESTS, topics.READER_BROKER) == {0: 0}
-    # The next process says so.
+    # The next process reports it.
     after = stage.broker().server
     eventually(lambda: bool(after.status().warnings))
     (warning,) = after.status().warnings

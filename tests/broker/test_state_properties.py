@@ -41,7 +41,7 @@ from tests.rounds import rounds
 MINUTE = 60 * 1_000_000_000
 START = 1_704_067_200 * 1_000_000_000
 NOW = START + 1_000_000 * MINUTE
-#: One candle a page: a piece is ten minutes.
+#: One candle per page: a piece is ten minutes.
 PIECE = 10 * MINUTE
 SETTINGS = BrokerSettings(lease_seconds=5, max_attempts=3, max_slots=1_000)
 CONNECTIONS = [b"a", b"b", b"c"]
@@ -166,7 +166,7 @@ class Run(RuleBasedStateMachine):
     @precondition(lambda self: self.questions)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        """Also late, twice, and after a crash."""
+        """May be late, repeated, and after a crash."""
         asked = data.draw(st.sampled_from(self.questions[::-1]))
         parts = []
         for start, end in asked.ranges:
@@ -203,7 +203,7 @@ class Run(RuleBasedStateMachine):
         self.finish_job(job_id, b"stranger" if is_stranger else self.given[job_id][0], rows, closed)
 
     def finish_job(self, job_id: str, connection: bytes, rows: bool, closed: int | None = None) -> None:
-        """`closed`: so many candles of the range have closed, if it has more."""
+        """`closed`: how many candles of the range have closed, if it has more."""
         asked = self.given[job_id][1].request
         expected = (asked.end - asked.start) // MINUTE
         closed_until = 0
@@ -288,7 +288,7 @@ class Run(RuleBasedStateMachine):
 
     @rule()
     def crash_and_start_again(self) -> None:
-        """What was not written is lost; the new run knows its journal and the leases."""
+        """Unwritten changes are lost; the new run knows its journal and the leases."""
         self.unwritten_leases, self.unwritten_results = [], []
         self.banned.clear()
         self.offered.clear()
@@ -375,7 +375,7 @@ class Run(RuleBasedStateMachine):
         return self.outcomes + unwritten
 
     def teardown(self) -> None:
-        """Good ingestors come: then every accepted request ends, and what ended well is covered without a gap."""
+        """Sound ingestors connect: then every accepted request ends, and successful ones are covered without a gap."""
         helpers = [b"helper-%d" % number for number in range(8)]
         for _ in range(200):
             self.write_leases()

@@ -1,4 +1,4 @@
-"""What the pipeline learns: realtime jobs that cannot run, venues of foreign ingestors, and old records."""
+"""What the pipeline is notified of: realtime jobs that cannot run, venues of foreign ingestors, and old records."""
 
 from functools import partial
 from itertools import count
@@ -150,7 +150,7 @@ def test_a_restarted_broker_says_again_what_is_wanted(stage: Stage) -> None:
 
 
 def test_a_restarted_broker_cancels_what_no_one_wants_any_more(stage: Stage) -> None:
-    """As after a death between forgetting the last request and telling the pipeline."""
+    """As after a crash between forgetting the last request and notifying the pipeline."""
     stage.bus.put(TABLE_WANTED, {TICKER: rec.Wanted(ticks=True).SerializeToString()})
     stage.broker()
     eventually(partial(has_told, stage, (False, [])))
@@ -194,7 +194,7 @@ def test_a_job_that_cannot_run_is_a_state_and_is_tried_again(stage: Stage) -> No
     again = peer.job()
     assert again.job_id != first.job_id
     peer.complete(again, "UNKNOWN_TICKER: not listed")
-    # The pauses grow: the third try is two seconds away.
+    # The pauses grow: the third attempt is two seconds away.
     assert peer.receive(1.0) is None
     third = peer.job()
     peer.send(ing.WorkHeartbeat(job_id=third.job_id))

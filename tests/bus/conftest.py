@@ -17,7 +17,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 
 @pytest.fixture
 def redis_url(redis_server: EmbeddedRedis) -> str:
-    """Of an empty server."""
+    """The URL of an empty server."""
     with redis.Redis.from_url(redis_server.url) as client:
         client.flushall()
     return redis_server.url

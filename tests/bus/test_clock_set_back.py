@@ -1,4 +1,4 @@
-"""The store's clock is set back: what it says of time must not hold anybody up for as long as that."""
+"""The store's clock is set back: times that it gave must not delay anything for that long."""
 
 import time
 
@@ -15,7 +15,7 @@ def test_a_budget_refills_and_a_block_ends_on_time(redis_url: str) -> None:
     assert bus.take("b", 1.0, **rate) == 0.0
     bus.block_budget("b", 0.5)
     with redis.Redis.from_url(redis_url) as client:
-        # As they were left by a clock that was an hour ahead.
+        # As left by a clock that was an hour ahead.
         for field in ("at", "blocked"):
             then = float(client.hget("cw:budget:b", field) or 0)
             client.hset("cw:budget:b", field, repr(then + HOUR))

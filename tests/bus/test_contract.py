@@ -1,4 +1,4 @@
-"""What `bus.api.Bus` promises."""
+"""The guarantees of `bus.api.Bus`."""
 
 import threading
 import time
@@ -647,7 +647,7 @@ def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> No
     bus.put("t", {"outdated": b"0"})
     assert bus.replace("t", "k", None, new=b"1", put={"a": b"x"}, delete=["outdated", "unknown"])
     assert bus.items("t") == {"k": b"1", "a": b"x"}
-    # No other client wrote meanwhile; a lost answer has the call repeated.
+    # No other client wrote meanwhile; a lost answer makes the call repeat.
     assert bus.replace("t", "k", b"1", new=b"2") and bus.replace("t", "k", b"1", new=b"2")
     assert not bus.replace("t", "k", b"1", new=b"3", put={"a": b"y"}, delete=["a"])
     assert not bus.replace("t", "k", None, new=b"3") and not bus.replace("t", "new", b"", new=b"3")

@@ -1,4 +1,4 @@
-"""Records that a part could not digest: kept once, with their reason, in bounds."""
+"""Records that a part could not process: kept once, with their reason, in bounded space."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Each family of keys beside the records of topics has a bound that holds; docs/operations.md lists them."""
+"""Each family of keys besides the records of topics has a bound that holds; docs/operations.md lists them."""
 
 import re
 import time
@@ -146,7 +146,7 @@ def test_what_is_left_of_a_group_goes_with_it(bus: FreshBus) -> None:
 
 
 def test_every_key_expires_or_is_in_a_family_that_operations_lists(bus: FreshBus) -> None:
-    """Fills what the bus writes, and reads the list of families from the document."""
+    """Writes everything that the bus can write, and reads the list of families from the document."""
     messaging = RedisMessaging(bus)
     stamp = SequenceStamp("s")
     bus.publish("t", [Record(b"x", key=b"k", sequence=stamp) for _ in range(3)])

@@ -1,4 +1,6 @@
-"""An acknowledgement settles the record that was given out, and none that has its offset after the store lost it."""
+"""An acknowledgement settles only the record that was delivered, not one that got its offset after the store lost
+it.
+"""
 
 import pytest
 from hypothesis import given
@@ -26,7 +28,7 @@ def fill(bus: FreshBus, value: bytes) -> None:
 
 
 def lose_everything(bus: FreshBus) -> None:
-    """And fill the offsets again."""
+    """Then the offsets are filled again."""
     bus._store.call("FLUSHDB")
     fill(bus, NEW)
 

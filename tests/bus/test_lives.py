@@ -1,4 +1,4 @@
-"""A reader notices that the store went back beneath it, also where others have filled the lost offsets since."""
+"""A reader notices that the store went back in time, even if other records have filled the lost offsets since."""
 
 from dataclasses import dataclass, field
 
@@ -15,7 +15,7 @@ from tests.fresh_bus import FreshBus
 
 @dataclass
 class Log:
-    """What a partition holds, and its history; `copies` are what it may be set back to."""
+    """The contents of a partition and its history; `copies` are the states that it may be set back to."""
 
     records: list[int] = field(default_factory=list)
     history: str = ""
@@ -41,7 +41,7 @@ def test_two_histories_agree_up_to_the_first_record_that_differs(steps: list[tup
         elif log.copies:
             records, log.history = log.copies[count % len(log.copies)]
             log.records = list(records)
-            # What was copied is loaded by another run of the server.
+            # Another run of the server loads what was copied.
             life += 1
         seen.append((list(log.records), log.history))
     for records, history in seen:
@@ -49,7 +49,7 @@ def test_two_histories_agree_up_to_the_first_record_that_differs(steps: list[tup
         while same < min(len(records), len(log.records)) and records[same] == log.records[same]:
             same += 1
         kept = agreed(history, log.history, len(log.records))
-        # Nothing is known of records that there were none of.
+        # Nothing is known of records that never existed.
         assert min(len(records), kept) == same
 
 
@@ -99,7 +99,7 @@ def test_a_connection_that_meets_another_run_of_the_server_begins_a_life() -> No
         bus._store._drop_idle()
         bus.publish("t", [Record(b"", partition=0)])
         assert client.get("cw:life")[:12] == bus.state("t")[0].lives[:12].encode()  # type: ignore[index]
-        # As a copy of another server's data would have it.
+        # As in a copy of another server's data.
         client.set("cw:life", before[:12] + b"0" * 40)
         bus._store._drop_idle()
         bus.publish("t", [Record(b"", partition=0)])
@@ -110,7 +110,7 @@ def test_a_connection_that_meets_another_run_of_the_server_begins_a_life() -> No
 
 
 def test_records_from_before_lives_were_counted_are_taken_as_they_are() -> None:
-    """A data directory of an older version, which nothing has been written to since."""
+    """A data directory of an older version, to which nothing has been written since."""
     assert agreed("-@0", "", 7) == 7
     lives = Lives()
     for end in (7, 7, 9):

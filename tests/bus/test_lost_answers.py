@@ -1,4 +1,4 @@
-"""Calls that Redis carried out, and whose answers were lost with the connection."""
+"""Calls that Redis executed, and whose answers were lost with the connection."""
 
 from collections.abc import Iterator
 

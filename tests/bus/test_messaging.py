@@ -1,4 +1,4 @@
-"""What `bus.messaging` promises."""
+"""The guarantees of `bus.messaging`."""
 
 import json
 import random
@@ -215,7 +215,7 @@ def test_in_order_other_groups_continue_however_many_records_wait_for_a_hidden_o
     (first,) = store.receive(1, in_order=True)
     found = eventually(lambda: store.receive(in_order=True))
     assert seen(found) == [(behind + 1, 1), (behind + 2, 1), (behind + 3, 1)]
-    # Later items cost the bus nothing, and is kept.
+    # Later items cost the bus nothing, and are kept.
     assert store.bus.pending("t", "g") == {0: 4}
     for delivery in found:
         assert store.settle(delivery) is Settled.DONE
@@ -271,7 +271,7 @@ def test_in_order_a_slow_reader_is_not_kept_from_going_on(store: Store) -> None:
     store.publish("a", "a")
     late, _ = (claim(store.receive(1, hide=0.0, in_order=True)[0]) for _ in range(2))
     assert store.queue.acknowledge([late._replace(consumer="other"), late]) == [Settled.STALE] * 2
-    # It was given it again itself.
+    # It was delivered to itself again.
     assert store.queue.acknowledge([late._replace(consumer="c")]) == [Settled.DONE]
     assert store.queue.acknowledge([late, late._replace(attempt=2)]) == [Settled.BEFORE] * 2
     assert seen(store.receive(in_order=True)) == [(1, 1)]
@@ -398,7 +398,7 @@ def test_what_is_kept_beside_the_log_is_bounded_as_a_topic_is(store: Store, monk
         queue.add("q", "more", bytes(40), delay_seconds=HOUR)
     with pytest.raises(BusFull):
         queue.prepare("q", "more", bytes(40), ask_after_seconds=HOUR)
-    # What a group gave up has a place in any case: it has left its topic.
+    # Records that a group gave up always have a place, because they have left their topic.
     assert queue.bury(claim(dead), queue="q", id="dead", payload=bytes(40)) is Settled.DONE
     assert queue.kept_bytes("q") == 120
     assert queue.resolve("q", "half", "commit", delay_seconds=0) == "commit"

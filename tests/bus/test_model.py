@@ -52,7 +52,7 @@ class BusMachine(RuleBasedStateMachine):
 
     @rule(p=partition, values=st.lists(st.binary(max_size=40), min_size=1, max_size=200))
     def publish_numbered(self, p: int, values: list[bytes]) -> None:
-        """Records that lie together, in packs where there are no groups."""
+        """Adjacent records, in packs if there are no groups."""
         end, numbers, stamp = len(self.values[p]), self.numbers[p], STAMPS[p]
         batch = [Record(value, key=KEY_OF_PARTITION[p], sequence=stamp) for value in values]
         assert self.bus.publish("t", batch) == [Position(p, end + place) for place in range(len(values))]

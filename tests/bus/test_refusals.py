@@ -1,4 +1,4 @@
-"""A server that answers and takes no writes for now: refused by name, nothing half done, and over when it is over."""
+"""A server that answers but accepts no writes for a time: refused by name, nothing half done, and over when it ends."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ def test_a_call_waits_for_room_within_its_patience(server: EmbeddedRedis, admin:
 
 
 def calls_of(bus: RedisBus, messaging: RedisMessaging) -> dict[str, Callable[[], object]]:
-    """Calls that write, each over what `prepare` has left."""
+    """Calls that write, each after what `prepare` has set up."""
     stamp = SequenceStamp("s", tag=b"\x68")
     long = [Record(b"v" * 50, key=b"k", sequence=stamp) for _ in range(300)]
 
@@ -138,7 +138,7 @@ def prepare(bus: RedisBus, messaging: RedisMessaging) -> None:
     messaging.prepare("q", "undecided", b"p", ask_after_seconds=9)
 
 
-#: What takes new records, rows or names; all else is what makes room, or lets work end.
+#: Calls that add records, rows or names; all others make room, or let work end.
 REFUSED = {
     "publish", "publish packs", "publish anew", "publish as", "publish once", "publish new", "create topic",
     "create group", "put new", "take", "add", "prepare",

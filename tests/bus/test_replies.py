@@ -13,7 +13,7 @@ from bus.store import pack
 
 
 class Chunks:
-    """A socket that delivers its bytes in pieces of the given sizes, over and over."""
+    """A socket that delivers its bytes in pieces of the given sizes, repeatedly."""
 
     def __init__(self, data: bytes, sizes: list[int]) -> None:
         self._data = data
@@ -62,7 +62,7 @@ def wire_of_entry(entry: Entry | Pack | KeyedPack) -> bytes:
     return wire([b"%d-1" % entry.offset, [*fields, b"v", entry.value]])
 
 
-# Bytes that look like the protocol itself are the ones that a parser could trip over.
+# Bytes that look like the protocol itself are most likely to confuse a parser.
 payloads = st.binary(max_size=60) | st.sampled_from(
     [b"\r\n", b"\r\n$1\r\nv\r\n$3\r\nabc\r\n", b"*2\r\n$3\r\n0-1\r\n", b"x" * 300, b"\r\n$1\r\nv\r\n$0\r\n" * 30]
 )

@@ -1,4 +1,4 @@
-"""One holder a role, and nothing written under an epoch that is over."""
+"""One holder per role, and nothing written under an epoch that has ended."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ def admin(redis_url: str) -> Iterator[redis.Redis]:
 
 
 def lapse(admin: redis.Redis) -> None:
-    """The lease of the broker's holder runs out."""
+    """The lease of the broker's holder expires."""
     admin.hset(f"cw:role:{BROKER}", "until", "0")
 
 
@@ -74,7 +74,7 @@ def test_an_epoch_passes_the_one_that_a_store_has_forgotten(roles: Roles) -> Non
     assert roles.acquire(BROKER, "one", 60, above=41) == Term(BROKER, 42)
 
 
-#: What changes something.
+#: Calls that change something.
 WRITES: dict[str, Callable[[RedisBus], object]] = {
     "publish": lambda bus: bus.publish("t", [Record(b"x")]),
     "publish as": lambda bus: bus.publish_as("t", [Record(b"x")], writer="w", number=1),
@@ -182,7 +182,7 @@ def test_a_standby_takes_over_and_the_holder_that_wakes_is_notified(redis_url: s
     try:
         assert waits.wait(10)
         assert standby.status() == {"name": BROKER, "epoch": None, "standby": True}
-        # Between two renewals, as of a holder that sleeps; the test may have to try again.
+        # Between two renewals, as for a holder that sleeps; the test may have to retry.
         while waiting.is_alive():
             lapse(admin)
         assert found == [Term(BROKER, 2)]

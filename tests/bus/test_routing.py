@@ -1,4 +1,4 @@
-"""Which partition a record goes to, and in what order a group's are read."""
+"""The partition of a record, and the order in which a group reads partitions."""
 
 from bus.api import Record
 from bus.routing import Router

@@ -1,4 +1,4 @@
-"""Records that share stamp and key travel together; what is on the bus does not show it."""
+"""Records with the same stamp and key are stored together, which no reader of the bus can notice."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -136,14 +136,14 @@ def test_values_larger_than_a_pack_are_stored_alone(redis_url: str) -> None:
 
 
 def test_a_group_is_given_the_records_of_packs_one_by_one(redis_url: str) -> None:
-    """Also in a topic that is trimmed up to the middle of a pack, and to which others publish meanwhile."""
+    """Includes a topic that is trimmed up to the middle of a pack, and to which others publish meanwhile."""
     bus = RedisBus(redis_url)
     bus.create_topic("t", 1)
     bus.publish("t", [Record(b"plain", headers={"h": "1"}), *_bars(300), Record(b"last")])
     bus.hold("t", "reader", {0: 25})
     assert bus.trim("t", keep_seconds=-1) == 25
     before, size = _read_all(bus), bus.state("t")[0].size_bytes
-    # What `create_group` does in between.
+    # What `create_group` does internally.
     while bus._store.run("unpack", "t", 0, 50):
         bus.publish("t", [Record(b"meanwhile")])
         assert _read_all(bus)[: len(before)] == before

@@ -19,7 +19,7 @@ from gateways.rocketmq.certificate import key_and_certificate
 
 
 class TlsEnd:
-    """Decrypts connections, and passes them on to a server on loopback."""
+    """Decrypts connections, and forwards them to a server on loopback."""
 
     def __init__(self, folder: Path, port: int) -> None:
         key_and_certificate(folder, "", "", hosts=("127.0.0.1",))

@@ -1,4 +1,4 @@
-"""Errors pass between processes and threads whole: pools, Spark and asyncio copy them."""
+"""Errors survive copying between processes and threads, as by pools, Spark and asyncio."""
 
 import copy
 import pickle

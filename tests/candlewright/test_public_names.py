@@ -1,4 +1,4 @@
-"""The names that users may rely on; docs/compatibility.md says for how long."""
+"""The public names; docs/compatibility.md says for how long they are kept."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ LIST = Path(__file__).with_name("public_names.txt")
 
 
 def public_names() -> list[str]:
-    """Those of the package, and the calls of both clients."""
+    """The names of the package, and the methods of both clients."""
     calls = [
         f"{kind.__name__}.{name}" for kind in (Client, AsyncClient) for name in dir(kind) if not name.startswith("_")
     ]

@@ -46,7 +46,7 @@ class Case:
         measures = ", ".join(f"{text} AS m{index}" for index, (text, _, _) in enumerate(self.measures))
         columns = "".join(f", m{index}" for index in range(len(self.measures)))
         first = "id" if self.mode != "one" else "start_id AS id"
-        # With ONE ROW the input row is not visible: the first mapped row stands for it, empty matches have none.
+        # With ONE ROW the input row is not visible: the first mapped row stands for it; empty matches have none.
         if self.mode == "one":
             measures = "FIRST(id) AS start_id, " + measures
         defines = ", ".join(f"{name} AS {text}" for name, text, _ in self.defines)

@@ -1,6 +1,6 @@
-"""A slow matcher that says what MATCH_RECOGNIZE means: it enumerates mappings in the order of preferment.
+"""A slow matcher that defines the meaning of MATCH_RECOGNIZE: it enumerates mappings in order of preference.
 
-Nothing is shared with the library. Patterns are nested tuples, conditions and measures are Python functions of a
+It shares nothing with the library. Patterns are nested tuples, conditions and measures are Python functions of a
 `View`; rows are dicts. Only small inputs are practical.
 """
 
@@ -145,7 +145,7 @@ class Reference:
     def _unbounded(
         self, inner: Any, needed: int, optional: bool, greedy: bool, row: int, mapping: Mapping, excluded: bool
     ) -> Iterator[Outcome]:
-        """`needed` iterations, then a loop. An iteration behind the first of the loop takes rows, or does not count."""
+        """`needed` iterations, then a loop. After the loop's first iteration, only iterations that take rows count."""
         if needed:
             for next_row, extended in self.ways(inner, row, mapping, excluded):
                 yield from self._unbounded(inner, needed - 1, optional, greedy, next_row, extended, excluded)
@@ -172,7 +172,7 @@ class Reference:
     # -- matches ----------------------------------------------------------------------------------------------------
 
     def matches(self, pattern: Any, skip: tuple[str, set[str]]) -> list[tuple[int, Mapping, int]] | None:
-        """(start row, mapping, number) of every match, or None where AFTER MATCH SKIP fails."""
+        """(start row, mapping, number) of every match, or None if AFTER MATCH SKIP fails."""
         found: list[tuple[int, Mapping, int]] = []
         row = 0
         while row < len(self.rows):

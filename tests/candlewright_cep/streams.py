@@ -1,4 +1,4 @@
-"""A text as a running trigger: cut anywhere, restarted after every batch, and with rows that come in another order."""
+"""Runs a text as a trigger: cut anywhere, restarted after every batch, and with rows in another order of arrival."""
 
 import random
 from typing import Any
@@ -11,7 +11,7 @@ from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows that can be compared: order and the last digits of sums do not count."""
+    """Rows in a comparable form, without order and the last digits of sums."""
     return sorted(
         [{key: round(value, 9) if isinstance(value, float) else value for key, value in row.items()} for row in rows],
         key=repr,
@@ -21,7 +21,7 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def streamed(
     sql: str, table: pa.Table, cuts: list[int], order: list[int] | None = None, *, name: str = "ticks", time: str = "ts"
 ) -> list[dict[str, Any]]:
-    """The rows of a text over the table `name`. With an order of arrival rows are held until none can be late."""
+    """The rows of a text over the table `name`. With an order of arrival, rows are held until none can be late."""
     query = compile_stream(sql, {name: StreamInput(table.schema, (time,))}, default_table=name)
     stream = TriggerStream(query=query)
     delay = 0
@@ -49,7 +49,7 @@ def assert_streams(sql: str, table: pa.Table, seed: int) -> list[dict[str, Any]]
     chance = random.Random(seed)
     cuts = sorted(chance.sample(range(table.num_rows), min(table.num_rows, chance.choice([2, 30]))))
     assert ordered(streamed(sql, table, cuts)) == expected
-    # Those of one time stay in their order, which decides between them.
+    # Rows of equal time keep their order, which decides between them.
     times = table.column("ts").to_pylist()
     turn = {time: place + chance.uniform(0, 5) for place, time in enumerate(dict.fromkeys(times))}
     order = sorted(range(table.num_rows), key=lambda row: turn[times[row]])
@@ -58,7 +58,7 @@ def assert_streams(sql: str, table: pa.Table, seed: int) -> list[dict[str, Any]]
 
 
 def duckdb_rows(sql: str, table: pa.Table) -> list[dict[str, Any]]:
-    """DuckDB's rows of `ticks`; times without a zone, which it reads as UTC, get it back."""
+    """DuckDB's rows of `ticks`; times without a zone, which it reads as UTC, get the zone back."""
     place = table.schema.get_field_index("ts")
     naive = table.column("ts").cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     with duckdb.connect() as connection:

@@ -20,7 +20,7 @@ _SETTINGS = settings(
 
 
 def expected(case: Case) -> list[tuple[Any, ...]] | None:
-    """The rows by the slow matcher, None where AFTER MATCH SKIP must fail."""
+    """The slow matcher's rows, None if AFTER MATCH SKIP must fail."""
     within = ("ts", case.within * 1000) if case.within is not None else None
     reference = Reference(case.rows, {name: condition for name, _, condition in case.defines}, within)
     found = reference.matches(case.pattern, case.skip)

@@ -1,4 +1,4 @@
-"""The items of SQL:2016 on row patterns, each by a case whose answer follows from the standard's text.
+"""The items of SQL:2016 on row patterns, each with a case whose answer follows from the standard's text.
 
 `docs/reference/sql-conformance.md` lists the same items.
 """
@@ -27,7 +27,7 @@ _ONE = "SELECT * FROM r WHERE k = 'a'"
 
 @dataclass(frozen=True)
 class Case:
-    """`text` has the answer `rows`; a case without rows is refused with `refused` in the message."""
+    """`text` has the answer `rows`; a case without rows is rejected with `refused` in the message."""
 
     text: str
     rows: list[tuple[Any, ...]] | None = None

@@ -1,4 +1,4 @@
-"""All errors of a text at once, the text as it was meant, and conditions that are probably not meant."""
+"""All errors of a text at once, the corrected text, and warnings about conditions that are probably not intended."""
 
 import pyarrow as pa
 import pytest

@@ -1,4 +1,4 @@
-"""The library's entry: one table under any name, or several under theirs."""
+"""The library's entry point: one table under any name, or several under their own names."""
 
 import duckdb
 import polars

@@ -16,7 +16,7 @@ _KEY = "market"
 
 
 def _input(example: dict[str, Any]) -> pa.Table:
-    """The rows in order of time, with a ticker: the partition where there is one, else the same for all."""
+    """The rows in order of time, with a ticker: the partition if there is one, otherwise the same for all."""
     table = _table(example)
     names = example["partition_by"]
     key = table.column(names[0]).cast(pa.string()).to_pylist() if names else ["all"] * table.num_rows
@@ -25,7 +25,7 @@ def _input(example: dict[str, Any]) -> pa.Table:
 
 
 def _as_time(table: pa.Table, column: str) -> pa.Table:
-    """Event times are timestamps; an example that is ordered by a number gets it as one beside."""
+    """Event times are timestamps; an example ordered by a number gets the number as a timestamp in a further column."""
     if pa.types.is_timestamp(table.schema.field(column).type):
         return table
     return table.append_column("event_time", table.column(column).cast(pa.int64()).cast(pa.timestamp("ns")))

@@ -1,4 +1,4 @@
-"""The language as editors get it: complete, and true of the engine."""
+"""The language as editors get it: complete, and consistent with the engine."""
 
 import datetime as dt
 
@@ -22,7 +22,7 @@ SCHEMAS = {name: source.schema for name, source in INPUTS.items()}
 TUMBLED = (
     "FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY ticker, window_start, window_end"
 )
-#: The grammar has forms of its own for these.
+#: The grammar has its own forms for these.
 OF_THE_GRAMMAR = {"NEGATE", "ARRAY", "MATCH_RECOGNIZE"}
 
 

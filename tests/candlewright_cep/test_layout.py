@@ -45,7 +45,7 @@ _TEXTS = _texts()
 @given(text=st.sampled_from(_TEXTS), seed=st.integers(0, 10**6), many=st.integers(0, 8))
 def test_layout_keeps_meaning_and_comments_and_is_final(text: str, seed: int, many: int) -> None:
     chance = random.Random(seed)
-    # White space of a text that holds no comment yet, outside of its quotes.
+    # Changes the white space of a text without comments, outside its quotes.
     places = [found.start() for found in re.finditer(r"[ \n](?=(?:[^'\"]*['\"][^'\"]*['\"])*[^'\"]*\Z)", text)]
     if "--" not in text and "/*" not in text:
         for place in sorted(chance.sample(places, min(many, len(places))), reverse=True):

@@ -1,4 +1,4 @@
-"""Work that must not grow with the square of the rows, and bounds that stop what does."""
+"""Work that must not grow with the square of the rows, and limits that stop work that does."""
 
 import time
 
@@ -51,7 +51,7 @@ def test_long_runs_take_linear_time(clauses: str) -> None:
         return time.process_time() - begin
 
     small, large = cpu_seconds(5_000), cpu_seconds(40_000)
-    # Eight times the rows; sixty-four times the work would be quadratic.
+    # With eight times the rows, quadratic work would take sixty-four times as long.
     assert large < 24 * small + 0.2
 
 
@@ -108,10 +108,10 @@ def test_a_text_may_be_as_deep_as_is_documented(form: str) -> None:
 
 @pytest.mark.parametrize("join", ["AND", "OR"])
 def test_a_long_definition_is_what_it_is_as_a_column(join: str) -> None:
-    """Each part is asked only where the ones before it did not decide, up to 60 of them inside one another."""
+    """Each part is evaluated only if the previous ones did not decide, with up to 60 of them nested."""
     other = "OR" if join == "AND" else "AND"
     prices = pa.array([5.0, None])
-    # By start, its price and the one after it.
+    # By start, its price and the next one.
     pairs = pa.table({"start": [0, 0, 1, 1], "n": [1, 2, 1, 2], "p": prices.take(pa.array([0, 1, 1, 1]))})
     for wanted in (0, 60, 99, 100):
         chain = f" {join} ".join(f"(p <> {n} {other} p = {1_000 if n == wanted else 5})" for n in range(100))
@@ -206,7 +206,7 @@ PRUNED = [
     thresholds("A B*? C", "C AS SUM(B.size) > 1000000 AND C.price > A.price", "WITHIN INTERVAL '60' SECOND"),
     thresholds("A B*? C", "C AS C.price > AVG(B.price) * 1.1 AND COUNT(B.*) > 3", "WITHIN INTERVAL '60' SECOND"),
 ]
-# Conditions that nothing is known of before they are tried.
+# Conditions about which nothing is known before they are tried.
 SEARCHED = [
     thresholds("A B* C", "C AS C.price > STDDEV(B.price) * 1e9"),
     thresholds("(A | B)* C", "A AS COUNT(*) > 0, B AS COUNT(B.*) + COUNT(A.*) > 0, C AS COUNT(A.*) < 0"),
@@ -220,7 +220,7 @@ def test_a_loop_before_a_threshold_is_not_walked(sql: str) -> None:
     table = wandering(20_000)
     begin = time.process_time()
     assert evaluate(sql, table).num_rows == 0
-    # Walking takes from ten seconds to minutes.
+    # The naive search takes from ten seconds to minutes.
     assert time.process_time() - begin < 3
 
 
@@ -287,7 +287,7 @@ def hop(panes: int) -> str:
     )
 
 
-#: Without a pattern; each took from ten seconds to minutes, or gigabytes.
+#: Texts without a pattern, each of which took from ten seconds to minutes, or gigabytes.
 HEAVY = {
     "different values in frames": over("SUM(DISTINCT price)", 290, 40),
     "texts in frames": over("STRING_AGG(ticker, 'price')", 290, 30),
@@ -312,7 +312,7 @@ def test_work_has_a_limit_without_a_pattern_too(name: str) -> None:
     begin = time.thread_time()
     with pytest.raises(TriggerRejected, match="the text took more than"):
         evaluate(HEAVY[name], table, limits=LITTLE)
-    # What was begun when the allowance ran out may be finished.
+    # Work that had begun when the allowance ran out may be finished.
     assert time.thread_time() - begin < 1.5
 
 
@@ -338,6 +338,8 @@ def test_windows_that_share_rows_are_within_the_limit() -> None:
 
 @pytest.mark.timeout(60)
 def test_a_wide_frame_on_a_stream_costs_what_its_new_rows_need() -> None:
-    """The rows that it holds were computed before: 1,000 frames of 1,000 rows with every batch would be too much."""
+    """The rows that it holds were computed before: recomputing 1,000 frames of 1,000 rows with every batch would be too
+    much.
+    """
     sql, table = over("STDDEV(price)", 1_000), wandering(1_500)
     assert on_stream(sql, table, 10, Limits(steps_per_batch=50_000)) == 1_499

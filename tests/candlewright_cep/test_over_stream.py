@@ -1,4 +1,4 @@
-"""OVER on a stream keeps no more rows than frames can still reach."""
+"""OVER on a stream keeps only the rows that frames can still reach."""
 
 import random
 
@@ -63,7 +63,7 @@ TOTALS = [
     "SELECT ticker, ts, p, SUM(p) OVER w AS s, COUNT(*) OVER w AS n, AVG(p) OVER w AS a, MIN(p) OVER w AS low, "
     "FIRST_VALUE(p) OVER w AS f, LAST_VALUE(p) OVER w AS l, STDDEV(p) OVER w AS d, MAX_BY(ts, p) OVER w AS t "
     "FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts)",
-    # What a day has traded so far, and its mean price by volume.
+    # The day's traded volume so far, and its volume-weighted mean price.
     "SELECT ticker, ts, SUM(p * v) OVER w / SUM(v) OVER w AS vwap, ROW_NUMBER() OVER w AS n, LAG(p, 3) OVER w AS q "
     "FROM (SELECT ticker, ts, p, p % 3 + 1 AS v, CAST(ts AS DATE) AS day FROM ticks) "
     "WINDOW w AS (PARTITION BY ticker, day ORDER BY ts ROWS UNBOUNDED PRECEDING)",

@@ -1,4 +1,4 @@
-"""Which of several possible mappings a match takes, of a finished table and of a stream."""
+"""Which of several possible mappings a match takes, over a finished table and on a stream."""
 
 import pyarrow as pa
 import pytest
@@ -23,14 +23,14 @@ SQL = (
 @pytest.mark.parametrize(
     ("pattern", "labels"),
     [
-        # The orders of PERMUTE come one after another, each with all its ways, though two begin alike.
+        # The orders of PERMUTE come one after another, each with all its ways, even if two begin alike.
         ("PERMUTE(A{1,2}, B, C)", "ABC"),
         ("PERMUTE((A A | A), B, C)", "ABC"),
         ("PERMUTE(A+, B?, C) B", "AACB"),
         ("PERMUTE(A{2}, B, C)", "AACB"),
         ("PERMUTE(A, B, C)", "ABC"),
         ("(A{1,2} (B C | C B))", "AACB"),
-        # A further iteration of a greedy loop takes a row, whatever its inside prefers; the first may be empty.
+        # A further iteration of a greedy loop takes a row, whatever its content prefers; the first may be empty.
         ("(A*?)+ B? C", "AAC"),
         ("(() | A)* B? C", "AAC"),
         ("((A??){2,})+ B? C", "AAC"),

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""Top-N, ranks, percentiles and IGNORE NULLS: DuckDB's answers, and the same on a stream."""
+"""Top-N, ranks, percentiles and IGNORE NULLS: compared with DuckDB, and the same on a stream."""
 
 import random
 from typing import Any
@@ -124,7 +124,7 @@ STREAMED = [
     "SELECT ticker, TUMBLE_START(ts, INTERVAL '1' MINUTE) AS begin_ts, SUM(size) AS total FROM ticks "
     "GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE) "
     "QUALIFY DENSE_RANK() OVER (PARTITION BY TUMBLE_START(ts, INTERVAL '1' MINUTE) ORDER BY SUM(size) DESC) = 1",
-    # The ticker that moved most in three minutes one after another.
+    # The ticker that moved most in three consecutive minutes.
     f"SELECT * FROM (SELECT ticker, window_start, move FROM ({TUMBLE}) QUALIFY ROW_NUMBER() OVER (PARTITION BY "
     "window_start ORDER BY move DESC, ticker) = 1) MATCH_RECOGNIZE (ORDER BY window_start MEASURES FIRST(ticker) AS "
     "first, LAST(ticker) AS last PATTERN (X Y) DEFINE Y AS Y.ticker <> X.ticker) AS m",

@@ -1,4 +1,6 @@
-"""Hostile and mistaken texts: each is refused within a second with a place in the text, and nothing else happens."""
+"""Hostile and mistaken texts: each is rejected within a second with a position in the text, and nothing else
+happens.
+"""
 
 import time
 

@@ -22,13 +22,14 @@ _SETTINGS = settings(
 )
 
 
-#: After the last row, beyond all deadlines.
+#: After the last row, past all deadlines.
 _LATER_NS = 100 * 10**9
 
 
 def streamed(sql: str, table: pa.Table, cuts: list[int], restart: bool, clock: bool = False) -> list[tuple[Any, ...]]:
-    """The rows of `table` in batches, then the end of all tickers. `clock`: time advances to the next batch by
-    itself."""
+    """The rows of `table` in batches, then the end of all tickers. `clock`: time advances to the next batch even
+    without rows.
+    """
     source = StreamInput(table.schema, ("ts",), "ticker")
     query = compile_stream(sql, {"ticks": source}, partitions_close=True)
     running = TriggerStream(query=query)
@@ -59,8 +60,9 @@ def with_ticker(case: Case) -> pa.Table:
 def in_batches(
     case: Case, cuts: list[int], restart: bool, few_kept: int = 0, partition: str = "", clock: bool = False
 ) -> None:
-    """`few_kept`: fewer retained rows are copied with each batch. `partition`: columns of PARTITION BY, of which `s` is
-    the second of the row's time."""
+    """`few_kept`: fewer retained rows are copied with each batch. `partition`: columns of PARTITION BY, where `s` is
+    the second of the row's time.
+    """
     table = with_ticker(case)
     sql = case.sql
     if partition:

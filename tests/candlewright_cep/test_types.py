@@ -1,4 +1,4 @@
-"""How types map to Arrow and to the names that events carry."""
+"""The mapping of types to Arrow and to the names that events carry."""
 
 import pyarrow as pa
 import pytest

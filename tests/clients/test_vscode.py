@@ -1,4 +1,4 @@
-"""The grammar is that of the language, and colours every example of the guide."""
+"""The grammar matches the language, and colours every example of the guide."""
 
 import json
 import re
@@ -19,7 +19,7 @@ RULES: list[dict[str, Any]] = json.loads(vscode.GRAMMAR.read_text())["patterns"]
 
 
 def spans(text: str) -> Iterator[tuple[int, int, str]]:
-    """Start, end and scope, as an editor finds them: the leftmost rule, the first of those that begin together."""
+    """Start, end and scope, as an editor finds them: the leftmost rule, and the first of those that begin together."""
     at = 0
     while at < len(text):
         found = [(match.start(), number, match) for number, match in enumerate(_next(text, at)) if match]

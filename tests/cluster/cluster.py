@@ -30,11 +30,11 @@ def is_ready(port_file: Path) -> bool:
 
 
 def bare_python(folder: Path) -> Path:
-    """A Python with everything but the product: on a worker's machine only what it needs is installed."""
+    """A Python with everything but the product: a worker's machine has only what it needs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     packages = Path(sysconfig.get_paths()["purelib"])
     own = next((folder / "lib").glob("python3*")) / "site-packages"
-    # A folder that is named here is searched, and its own .pth files, the product's among them, are not read.
+    # A folder in this variable is searched, but its own .pth files, such as the product's, are not read.
     (own / "shared.pth").write_text(f"{packages}\n")
     python = folder / "bin" / "python"
     known = subprocess.run([python, "-c", "import pyarrow, pyspark"], cwd=folder, capture_output=True, check=False)
@@ -47,7 +47,7 @@ def bare_python(folder: Path) -> Path:
 
 
 class Cluster:
-    """`groups` are settings that all parts have. `private`: each part has an empty data directory of its own."""
+    """`groups` are settings of all parts. `private`: each part has its own empty data directory."""
 
     def __init__(
         self, folder: Path, running: ExitStack, groups: Mapping[str, Any] | None = None, *, private: bool = False
@@ -79,7 +79,7 @@ class Cluster:
         return Settings.model_validate({"data_dir": self.data_dir, **self._groups})
 
     def add(self, **groups: dict[str, Any]) -> None:
-        """More settings, for the parts that start from now on."""
+        """Adds settings for the parts that start from now on."""
         self._groups |= groups
 
     def start_master(self) -> None:
@@ -146,7 +146,7 @@ class Cluster:
         return page
 
     def request(self, bus: Bus, name: str) -> None:
-        """A thousand candles, asked for and written."""
+        """A thousand candles, requested and written."""
         Feed(bus, "CLUSTER/USDT.BINANCE").request(name, range(1_000))
         final = self.services.wait_until(lambda: final_of(bus, name), "a final")
         assert (final.status, final.row_count) == (ing.HistoryReadyNotification.OK, 1_000)

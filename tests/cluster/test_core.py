@@ -32,14 +32,14 @@ TICKER, PAIR = "BTC/USDT.BINANCE", "CLUSTER/USDT"
 DAY_MS = 86_400_000
 HISTORY_MS, LIVE_MS = 1_704_067_200_000, 1_735_689_600_000
 TRADES, LARGE = 4_000, 5.0
-#: Those that are on the bus before the trigger is registered, which does not see them.
+#: Trades on the bus before the trigger is registered, which must not see them.
 UNSEEN = 200
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
 
 def trades_of(count: int) -> list[Trade]:
-    """(id, price, size, ms, taker bought), some ten minutes of them."""
+    """(id, price, size, ms, taker bought), about ten minutes of them."""
     numbers = random.Random(15)
     made: list[Trade] = []
     at, price = LIVE_MS, 40_000
@@ -52,7 +52,7 @@ def trades_of(count: int) -> list[Trade]:
 
 
 class OnCluster(Platform):
-    """What the fault tests ask of a platform, of one whose tables are in the store."""
+    """What the fault tests need of a platform, for one whose tables are in the store."""
 
     def __init__(self, cluster: Cluster, lake: Lake, exchange: SandboxThread) -> None:
         self.cluster, self.lake = cluster, lake
@@ -106,8 +106,8 @@ def test_history_bars_triggers_and_maintenance_are_exact_while_parts_are_killed(
         assert_history(platform, client, day=0)
         playing = replay(platform, bus, {PAIR: trades}, stack, PERIODS)
         until(lambda: PAIR.replace("/", "") in streamed(platform), 60, "it is streamed")
-        # What comes as it happens is seen by its place on the bus: the exchange's clock, which the tape drives, has no
-        # part in it.
+        # Trades that arrive as they happen are recognised by their position on the bus; the exchange's clock, which the
+        # tape drives, plays no role.
         playing.play(UNSEEN)
         playing.finish()
         trigger = client.triggers.add(f"size > {LARGE}", tickers=[f"{PAIR}.BINANCE"], trigger_id="large")
@@ -118,7 +118,7 @@ def test_history_bars_triggers_and_maintenance_are_exact_while_parts_are_killed(
         cluster.start_worker("worker-3")
         services.kill("pipeline")
         playing.play(TRADES * 3 // 4)
-        # On another machine, as it were: what a driver leaves behind in its data directory is not there.
+        # As if on another machine: a former driver's data directory is not there.
         cluster.start_part("pipeline", "pipeline-2")
         platform.lake.kill_catalog()
         playing.play(TRADES)

@@ -31,7 +31,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 
 
 def settings_for(folder: Path, lake: Lake, **different: str) -> Settings:
-    """`different`: of the group `iceberg`, and with dots for the underscores of its properties."""
+    """`different`: settings of the group `iceberg`, with underscores for the dots of its properties."""
     group: dict[str, Any] = lake.iceberg
     for name, value in different.items():
         if name in group:
@@ -72,7 +72,7 @@ def test_doctor_names_an_address_that_is_not_a_store_or_not_a_catalog(tmp_path: 
 
 
 def test_parallel_commits_of_several_writers_all_succeed(tmp_path: Path, lake: Lake) -> None:
-    """A catalog with two connections to SQLite locked itself, and answered every commit with 500 from then on."""
+    """A catalog with two connections to SQLite locked itself, and then answered every commit with 500."""
     settings = settings_for(tmp_path, lake)
     row = pa.table({"n": pa.array([1], pa.int64())})
     catalog = open_catalog(settings)

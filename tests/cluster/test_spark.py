@@ -18,7 +18,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.services import PATIENCE_SECONDS
 from tests.flink_replacement_spark.harness import MINUTE
 
-#: Ten seconds of silence, the time between two looks, and what a busy machine adds.
+#: Ten seconds of silence, the interval of checks, and an allowance for a busy machine.
 SILENT_SECONDS = 20.0
 
 pytestmark = pytest.mark.timeout(1_800)

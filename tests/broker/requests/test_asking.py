@@ -1,4 +1,4 @@
-"""Who may ask the driver next, and how much one client has under way while others are there."""
+"""Which client may query the driver next, and how much work one client has in progress while others wait."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def request(name: str, sender: str = "10.0.0.1", connection: str = "crowd", venu
 
 
 class Stage:
-    """Requests that ask are dispatched at once, unless `dispatches` is False."""
+    """Requests that query the driver are dispatched immediately, unless `dispatches` is False."""
 
     def __init__(self, *, dispatches: bool = True) -> None:
         self.open: set[str] = set()

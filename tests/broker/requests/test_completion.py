@@ -1,4 +1,6 @@
-"""A result that an ingestor states must add up: a candle that is neither there nor in a hole is missing unseen."""
+"""The result that an ingestor reports must add up: a candle that is neither present nor in a hole is missing
+unnoticed.
+"""
 
 import pytest
 

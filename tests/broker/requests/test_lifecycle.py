@@ -149,7 +149,7 @@ def test_pieces_that_come_in_after_their_request_ended_change_nothing() -> None:
 
 @pytest.mark.parametrize("code", [FailureCode.UNKNOWN_TICKER, FailureCode.UNAVAILABLE])
 def test_jobs_that_are_lost_in_one_tick_end_their_request_once(code: FailureCode) -> None:
-    """One of three pieces fails permanently while the leases of the other two run out together."""
+    """One of three pieces fails permanently while the leases of the other two expire together."""
     story = Story()
     story.submit("r", pieces=3, seconds=10_000)
     first, *_ = [story.offer() for _ in range(3)]

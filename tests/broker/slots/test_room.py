@@ -26,13 +26,13 @@ from tests.broker.harness import MINUTE, Client, Peer, eventually
 from tests.fresh_bus import FreshBus
 
 PAGE_ROWS = 500
-#: What a page of PAGE_ROWS candles weighs.
+#: The size of a page of PAGE_ROWS candles.
 PAGE = PAGE_ROWS * 64 + 300
 OK = ing.HistoryReadyNotification.OK
 
 
 class Ingestor:
-    """Fetches nothing, but publishes its pages as a native ingestor does, `rows_per_page` at a time."""
+    """Fetches nothing, but publishes pages as a native ingestor does, `rows_per_page` at a time."""
 
     def __init__(self, bus: FreshBus, address: str, slots: int, rows_per_page: int = PAGE_ROWS) -> None:
         self._bus = bus
@@ -239,7 +239,7 @@ def test_requests_larger_than_the_topic_end_whole(platform: Platform) -> None:
         platform.ingestor(slots)
     platform.wait_for(*expected)
     assert_whole(platform, expected)
-    # A publish is taken while anything is free.
+    # A publish is accepted while anything is free.
     assert platform.largest <= platform.max_bytes + PAGE
 
 

@@ -405,7 +405,7 @@ def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.Captur
 
 @pytest.mark.parametrize("tickers", [1, 50])
 def test_a_watched_status_fits_a_screen_of_24_lines(capsys: pytest.CaptureFixture[str], tickers: int) -> None:
-    """With the live tickers, which would scroll away first."""
+    """Including the live tickers, which would scroll away first."""
     frames = {f"T{number}/USDT.BINANCE": float(number) for number in range(tickers)}
     queries = {name: {"lag": 0, "last_step_seconds_ago": 1.0} for name in ("history", "live", "triggers")}
     details = {"last_frame_seconds_ago": frames, "queries": queries, "requests": 1, "jobs": 1, "queued": 0}

@@ -1,4 +1,6 @@
-"""What terminals of 80 and 140 columns show: no broken words, no hidden fields of a single row, whole summaries."""
+"""The output in terminals of 80 and 140 columns: no broken words, no hidden fields of a single row, complete
+summaries.
+"""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`candlewright trigger` against a relay of a few lines: outputs, exit codes, what goes to which stream."""
+"""`candlewright trigger` against a small relay: outputs, exit codes, what goes to which stream."""
 
 import json
 import os

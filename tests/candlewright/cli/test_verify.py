@@ -1,4 +1,4 @@
-"""What `candlewright verify` calls a difference."""
+"""What `candlewright verify` counts as a difference."""
 
 from typing import Any
 

@@ -198,7 +198,7 @@ def test_trades_go_into_the_forming_bar_while_closed_ones_come() -> None:
             screen.show(item)
     assert seen == [bar(-1)]
     text = drawn(screen)
-    # What came before the gap is not in it.
+    # What preceded the gap is not in it.
     assert "forming since 00:00:00" in text
     (row,) = [line.split() for line in text.splitlines() if line.split()[-1:] == ["forming"]]
     assert row[1:] == ["8", "8", "8", "8", "0.25", "1", "forming"]
@@ -264,7 +264,7 @@ def test_a_signal_ends_the_screen_with_exit_code_0(relay: Relay, number: signal.
         "TERM": "xterm",
     }
     command = [sys.executable, "-m", "candlewright", "watch", TICKER, "--period", "1m"]
-    # As a terminal starts it, also where the tests themselves run in the background, which ignores SIGINT.
+    # As a terminal starts it, even if the tests themselves run in the background, which ignores SIGINT.
     process = subprocess.Popen(
         command,
         stdout=slave,
@@ -277,14 +277,14 @@ def test_a_signal_ends_the_screen_with_exit_code_0(relay: Relay, number: signal.
     shows_bar = threading.Event()
 
     def read() -> None:
-        # The terminal must be read all the time, or the child stops in its writes.
+        # The terminal must be read continuously, or the child blocks in its writes.
         try:
             while part := os.read(master, 4096):
                 seen.extend(part)
                 if b"00:00:00.000000001" in seen:
                     shows_bar.set()
         except OSError:
-            pass  # how a terminal ends whose other side is closed
+            pass  # how a terminal ends if its other side is closed
 
     reader = threading.Thread(target=read)
     reader.start()

@@ -93,7 +93,7 @@ def test_a_new_registration_is_not_notified_of_the_end_of_an_old_one() -> None:
     other.hear(suspension(NEW))
     other.feed.registered(is_new=True)
     assert other.taken() == [(NEW, "too slow")]
-    # One that was there already may have been registered long ago.
+    # One that was already there may have been registered long ago.
     known = Reader()
     known.feed.begin_at(1, NEW - 500)
     known.feed.registered(is_new=False)

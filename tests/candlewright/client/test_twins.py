@@ -1,4 +1,4 @@
-"""Both twins on real sockets, against a relay of a few lines."""
+"""Both twins on real sockets, against a small relay."""
 
 import asyncio
 import threading
@@ -25,7 +25,7 @@ DAY = {"start": "2024-01-01", "end": "2024-01-02"}
 
 @dataclass
 class Relay:
-    """Answers submissions with QUEUED and, at once, the final; drops the first `deaf` messages."""
+    """Answers submissions with QUEUED and immediately the final; drops the first `deaf` messages."""
 
     deaf: int = 0
     publishes: bool = True
@@ -63,7 +63,7 @@ class Relay:
                 self._answer(peer, message)
 
     def _look_at_subscriptions(self) -> None:
-        """What a new subscription is owed; tests read the others with `wait_for_subscription`."""
+        """The messages due to a new subscription; tests read the others with `wait_for_subscription`."""
 
     def _answer(self, peer: bytes, message: object) -> None:
         if isinstance(message, ing.SubmitHistoricalRequest):
@@ -107,7 +107,7 @@ def _final(request_id: str) -> ing.HistoryReadyNotification:
 
 
 class OneRow:
-    """Tables with one row, which names the request that it is read for."""
+    """Tables with one row, which names the request for which it is read."""
 
     def history(self, wanted: Range, final: Notification) -> History:
         return History(table=pa.table({"request_id": [final.request_id]}), notification=final, holes=())

@@ -1,4 +1,4 @@
-"""A relay with a trigger engine of a few lines: it fires on command."""
+"""A relay with a minimal trigger engine, which fires on command."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -60,7 +60,7 @@ class TriggerRelay(Relay):
     events: dict[str, list[ing.CEPTriggerEvent]] = field(default_factory=dict)
 
     def fire(self, trigger_id: str, count: int = 1, is_unseen: bool = False, event_id: str = "") -> None:
-        """From another thread than the sockets' only while the requests are quiet."""
+        """May be called from a thread other than the sockets' only while the requests are quiet."""
         own = self.events.setdefault(trigger_id, [])
         for _ in range(count):
             own.append(event(trigger_id, len(own) + 1, event_id))

@@ -41,7 +41,7 @@ async def names(*, allow_write: bool) -> dict[str, Any]:
 
 
 async def text_of(client: Client, tool: str, **arguments: object) -> str:
-    """What an assistant reads of a call that failed."""
+    """The text of a failed call that an assistant reads."""
     found = await client.call_tool(tool, arguments)
     assert found.is_error, found
     return str(getattr(found.content[0], "text", ""))

@@ -1,4 +1,4 @@
-"""Ranges behave as the sets of integers that they stand for."""
+"""Ranges behave as the sets of integers that they represent."""
 
 import itertools
 

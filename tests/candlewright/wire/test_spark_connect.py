@@ -1,4 +1,4 @@
-"""Sessions of Spark Connect, with a server that is played here."""
+"""Sessions of Spark Connect, with a server that the test provides."""
 
 # ruff: noqa: N802  (a servicer's methods have the names of the calls)
 
@@ -20,7 +20,7 @@ from candlewright.wire.spark_connect import connect_session
 
 pytestmark = [
     pytest.mark.timeout(30),
-    # Spark's client warns when it cannot say goodbye, by a method that is deprecated.
+    # Spark's client warns if it cannot close its session, through a deprecated method.
     pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated"),
 ]
 
@@ -82,7 +82,7 @@ def test_a_session_that_is_collected_disturbs_none_that_gives_work_to_the_common
 ) -> None:
     class Collecting(ThreadPoolExecutor):
         def _adjust_thread_count(self) -> None:
-            # Within `submit`, which holds what `shutdown` waits for.
+            # Within `submit`, which holds the lock that `shutdown` waits for.
             gc.collect()
             super()._adjust_thread_count()  # type: ignore[misc]
 

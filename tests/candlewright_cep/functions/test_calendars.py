@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""Sessions of exchanges beside exchange-calendars itself, and windows aligned to them."""
+"""Sessions of exchanges compared with exchange-calendars itself, and windows aligned to them."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -15,12 +15,12 @@ from tests.candlewright_cep.streams import assert_streams
 
 pytestmark = pytest.mark.timeout(60)
 
-#: A session of its own hours, one with a break at noon, one whose day begins the evening before, and one without end.
+#: One with unusual hours, one with a break at noon, one whose day begins the evening before, and one without end.
 CALENDARS = ["XNYS", "XHKG", "CMES", "24/7"]
 
 
 def _moments(name: str, count: int = 250) -> list[datetime]:
-    """Of twenty years, and around openings, closings, breaks and changes of the clock."""
+    """Over twenty years, and around openings, closings, breaks and clock changes."""
     chance = random.Random(name)
     found = [datetime(2004, 1, 1, tzinfo=UTC) + timedelta(minutes=chance.randrange(20 * 525_600)) for _ in range(count)]
     for day in ("2024-03-08", "2024-03-11", "2024-11-01", "2024-11-04", "2024-07-03", "2024-11-29", "2024-12-25"):
@@ -77,7 +77,7 @@ def _trades() -> pa.Table:
 
 
 def test_windows_begin_with_the_session_and_end_with_it() -> None:
-    """Thanksgiving week: closed on Thursday, until one o'clock on Friday."""
+    """Thanksgiving week: closed on Thursday, open until one o'clock on Friday."""
     sql = (
         "SELECT ticker, window_start, window_end, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '2' HOUR, 'XNYS')) "
         "GROUP BY ticker, window_start, window_end"

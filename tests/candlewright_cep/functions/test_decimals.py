@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""DECIMAL: DuckDB's answers where it is exact as well, Python's elsewhere, and the same on a stream."""
+"""DECIMAL: compared with DuckDB where it is exact too, with Python elsewhere, and the same on a stream."""
 
 import random
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -29,7 +29,7 @@ def _trades(seed: int, rows: int = 120) -> pa.Table:
     times = sorted(chance.sample(range(1, 600_000), rows))
 
     def column(digits: int, scale: int) -> pa.Array:
-        # With less than 19 digits a product of DuckDB's has 18 at most.
+        # DuckDB's products of fewer than 19 digits have at most 18.
         kind = pa.decimal128(max(digits, 20), scale)
         return pa.array([_number(chance, digits, scale) for _ in times], kind)
 
@@ -122,7 +122,7 @@ def test_quotients_remainders_and_rounding_are_those_of_python(seed: int) -> Non
     )
     found = evaluate(sql, table)
     types = dict(zip(found.column_names, found.schema.types, strict=True))
-    # As Spark SQL's: 38 digits, of which those before the point have their place first.
+    # As in Spark SQL: 38 digits, of which those before the point take precedence.
     assert (types["q"], types["wide"]) == (pa.decimal128(38, 15), pa.decimal128(38, 12))
     assert (types["p"], types["m"]) == (pa.decimal128(38, 8), pa.decimal128(34, 8))
     for row in found.to_pylist():
@@ -167,7 +167,7 @@ def _of_one(expression: str, **columns: Any) -> Any:
 @pytest.mark.parametrize(
     ("expression", "wanted"),
     [
-        # A double is the number that it is written as; a literal beside a DECIMAL is exact.
+        # A double is the number as which it is written; a literal beside a DECIMAL is exact.
         ("CAST(0.1 AS DECIMAL(20, 18))", "0.1"),
         ("CAST(1.005 AS DECIMAL(10, 2))", "1.01"),
         ("CAST(0.1 AS DECIMAL(4, 2)) + 0.2", "0.3"),
@@ -178,7 +178,7 @@ def _of_one(expression: str, **columns: Any) -> Any:
         ("CAST('1e3' AS DECIMAL(5, 1))", "1000"),
         ("CAST(1 AS DECIMAL(5, 2)) / 3", "0.333333"),
         ("CAST(-7 AS DECIMAL(3, 1)) % 3", "-1"),
-        # What has too many digits, or is not a number, is NULL.
+        # NULL for too many digits, and for text that is not a number.
         ("CAST(1000 AS DECIMAL(5, 2))", None),
         ("CAST('x' AS DECIMAL(5, 2))", None),
         ("CAST('1e999999' AS DECIMAL(5, 2))", None),

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""JSON_VALUE beside DuckDB, fields of MAP and STRUCT columns beside a loop, and the same on a stream."""
+"""JSON_VALUE compared with DuckDB, fields of MAP and STRUCT columns with a loop, and the same on a stream."""
 
 import json
 import random

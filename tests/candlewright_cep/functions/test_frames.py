@@ -1,4 +1,4 @@
-"""Aggregates over frames are those of each frame by itself; sums of doubles are exact, whatever lies around a frame."""
+"""Aggregates over frames equal those of each frame alone; sums of doubles are exact, whatever surrounds a frame."""
 
 import math
 from fractions import Fraction
@@ -27,7 +27,7 @@ _DOUBLES = st.one_of(
 
 @st.composite
 def _frames(draw: st.DrawFn, length: int) -> tuple[Index, Index]:
-    """Frames of so many rows before and behind each, or any at all."""
+    """Frames of this many rows before and after each row, or arbitrary ones."""
     if draw(st.booleans()):
         before, behind = draw(st.integers(-3, 40)), draw(st.integers(-3, 10))
         rows = np.arange(length)
@@ -51,7 +51,7 @@ def _found(name: str, columns: list[list[object]], kinds: list[SqlType], low: In
 
 
 def _one_by_one(name: str, columns: list[list[object]], kinds: list[SqlType], low: Index, high: Index) -> list[object]:
-    """Each frame as a segment by itself."""
+    """Each frame as a separate segment."""
     sizes = high - low
     vectors = [from_list(kind, column).take(ranges(low, sizes)) for kind, column in zip(kinds, columns, strict=True)]
     firsts, total = np.cumsum(sizes) - sizes, int(sizes.sum())
@@ -166,7 +166,7 @@ class TestFrames:
         expected = _one_by_one(name, columns, [DOUBLE, DOUBLE], low, high)
         for one, other in zip(found, expected, strict=True):
             if other is None or one is None:
-                # What is nothing exactly need not be nothing by the recurrence.
+                # A value that is exactly zero need not be zero by the recurrence.
                 assert one is other or (one is None and name in ("CORR", "REGR_SLOPE", "REGR_INTERCEPT"))
             else:
                 assert math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)

@@ -1,4 +1,4 @@
-"""Indicators: TA-Lib's values and first rows, own definitions in numpy, and streams that equal finished tables."""
+"""Indicators: TA-Lib's values and first rows, separate definitions in numpy, and streams that equal finished tables."""
 
 import random
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from tests.rounds import seeds
 Array = npt.NDArray[Any]
 Bars = dict[str, Array]
 
-#: TA-Lib's name, and which of its results.
+#: TA-Lib's name, and the index of the result.
 TALIB: dict[str, tuple[str, int | None]] = {
     "SMA": ("SMA", None), "EMA": ("EMA", None), "WMA": ("WMA", None), "DEMA": ("DEMA", None), "TEMA": ("TEMA", None),
     "RSI": ("RSI", None), "ROC": ("ROC", None), "MOM": ("MOM", None), "TRUE_RANGE": ("TRANGE", None),
@@ -92,7 +92,7 @@ def _assert_equal(found: list[float | None], expected: Array) -> None:
 def test_values_and_first_row_are_those_of_ta_lib(name: str, seed: int) -> None:
     indicator, chance = INDICATORS[name], random.Random(f"{name}{seed}")
     function, part = TALIB[name]
-    # Over flat bars the RSI stands still but for its rounding, which is all that its own range then shows.
+    # Over flat bars the RSI is constant up to rounding, which is then all that its own range shows.
     bars = _bars(seed, chance.choice([30, 300]), flat=seed == 3 and function != "STOCHRSI")
     numbers = _numbers(indicator, chance)
     inputs = [bars[column] for column in indicator.inputs]
@@ -152,11 +152,12 @@ def test_values_are_those_of_the_definition(name: str) -> None:
     _assert_equal(_values(_table(bars, set()), _call(indicator, numbers)), OWN[name](bars, *numbers))
 
 
-#: Names of TA-Lib that are not ours without the underscores.
+#: Names of TA-Lib that differ from ours by more than underscores.
 CANDLES = [name for name in INDICATORS if name.startswith("CDL_")]
 
 
-#: Rare ones in eighths, each bar as gap from the close before, body, upper and lower shadow, after bars of body 4.
+#: Rare patterns in eighths: each bar as the gap from the previous close, body, upper and lower shadow, after bars of
+#: body 4.
 PLANTED = {
     "CDL_MAT_HOLD": [(0, 24, 1, 1), (6, -3, 1, 1), (-1, -5, 1, 1), (4, -4, 1, 1), (2, 12, 1, 1)],
     "CDL_BREAKAWAY": [(0, 24, 1, 1), (4, 4, 1, 1), (1, 3, 1, 1), (1, 3, 1, 1), (0, -14, 1, 1)],
@@ -172,7 +173,7 @@ PLANTED = {
 
 
 def _candles(seed: int) -> Bars:
-    """Sizes are eighths, so that sums are exact and sizes that are equal are equal in TA-Lib too."""
+    """Sizes are eighths, so that sums are exact, and equal sizes are equal in TA-Lib too."""
     chance = np.random.default_rng(seed)
     rows = 6_000
     gaps = chance.choice([0, 0, 0, 1, -1, 2, -2, 6, -6, 12, -12], rows)
@@ -279,7 +280,7 @@ def _streamed(sql: str, table: pa.Table, cuts: list[int], *, order: list[int] | 
 
 
 def _every_indicator(chance: random.Random, longest: int, part: int) -> str:
-    """Of the candle patterns every fifth."""
+    """Includes every fifth candle pattern."""
     chosen = [INDICATORS[name] for name in (*TALIB, *OWN, *CANDLES[part::5])]
     calls = [f"{_call(one, _numbers(one, chance, longest))} OVER w AS v{number}" for number, one in enumerate(chosen)]
     return (
@@ -300,7 +301,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(seed: int) -> None:
 
 
 def test_a_bar_of_every_ticker_at_a_time_gives_the_same_values() -> None:
-    """Every row in a batch is the only one of its ticker."""
+    """Every row of a batch is the only one of its ticker."""
     bars = _bars(9, 300)
     table = _table(bars, set()).set_column(0, "ticker", pa.array(TICKERS * 60))
     times = pa.array(np.arange(300) // 5 * 60 * 10**9).cast(pa.timestamp("ns", "UTC"))

@@ -1,6 +1,7 @@
 # ruff: noqa: E501  (texts of SQL)
-"""Arrays that are compared, ordered lists, calendar months in intervals, FILTER over matches: DuckDB's answers or a
-loop's, and the same on a stream."""
+"""Comparison of arrays, ordered lists, calendar months in intervals, FILTER over matches: compared with DuckDB or a
+loop, and the same on a stream.
+"""
 
 import random
 

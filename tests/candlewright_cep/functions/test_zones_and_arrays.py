@@ -1,4 +1,4 @@
-"""AT TIME ZONE beside zoneinfo, arrays beside Python, and quantifiers whose numbers are parameters."""
+"""AT TIME ZONE compared with zoneinfo, arrays with Python, and quantifiers whose numbers are parameters."""
 
 import random
 from datetime import UTC, datetime, timedelta
@@ -11,12 +11,12 @@ import pytest
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
 from tests.rounds import seeds
 
-#: With daylight saving in both hemispheres, of half an hour, with a change of the standard time, and without any.
+#: With daylight saving in both hemispheres, by half an hour, with a change of the standard time, and without any.
 ZONES = ["America/New_York", "Europe/London", "Australia/Lord_Howe", "Asia/Kolkata", "Pacific/Apia", "America/St_Johns"]
 
 
 def _instants(zone: str) -> list[datetime]:
-    """Of many years, and each quarter of an hour around the changes of two of them."""
+    """Over many years, and every quarter of an hour around the changes of two of them."""
     chance = random.Random(zone)
     found = [
         datetime(1971, 1, 1, tzinfo=UTC) + timedelta(seconds=chance.randrange(80 * 365 * 86_400)) for _ in range(300)
@@ -47,7 +47,7 @@ def test_the_wall_clock_of_an_instant(zone: str) -> None:
 
 @pytest.mark.parametrize("zone", ZONES)
 def test_the_instant_of_a_wall_clock(zone: str) -> None:
-    """A clock that comes twice is the later one; one that is skipped goes by the offset from before."""
+    """An ambiguous time is the later instant; a skipped time uses the offset from before the change."""
     clocks = [moment.replace(tzinfo=None) for moment in _instants(zone)]
     clocks += [moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None) for moment in _instants(zone)]
     table = pa.table({"clock": pa.array(clocks, pa.timestamp("us"))})
@@ -175,7 +175,7 @@ DAYS = """
     SELECT ticker, window_start, window_end, COUNT(*) AS n
     FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' DAY, INTERVAL '{hours}' HOUR, '{zone}'))
     GROUP BY ticker, window_start, window_end"""
-#: Midnight itself comes twice or not at all where these change their clocks.
+#: Zones in which midnight itself occurs twice or not at all when the clocks change.
 AT_MIDNIGHT = ["America/Havana", "America/Asuncion", "Asia/Beirut"]
 
 
@@ -195,7 +195,7 @@ def _around_the_changes(zone: str, year: int = 2023) -> list[datetime]:
 
 @cache
 def _day_begins(day: datetime, hours: int, zone: str) -> datetime:
-    """The first instant of a place whose wall clock shows that hour of the day, or a later one."""
+    """The first instant at which a place's wall clock shows this hour of the day, or a later one."""
     clock = (day + timedelta(hours=hours)).replace(tzinfo=None)
     moment = clock.replace(tzinfo=UTC) - timedelta(hours=26)
     while moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None) < clock:
@@ -231,7 +231,7 @@ def test_days_of_a_place_are_windows(zone: str, hours: int) -> None:
 
 
 def _assert_streams(sql: str, table: pa.Table) -> None:
-    """Restarted after each batch, with rows that come late by hours and are held for a day."""
+    """Restarted after each batch, with rows that are late by hours and held for a day."""
     query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
     order = sorted(range(table.num_rows), key=lambda row: row + random.Random(row).uniform(0, 5))
     arriving = table.take(pa.array(order))

@@ -1,4 +1,4 @@
-"""Large inputs, whose matches are found in blocks of rows, against the search row by row."""
+"""Large inputs, whose matches are found in blocks of rows, compared with the row-by-row search."""
 
 from itertools import pairwise
 from unittest.mock import patch
@@ -55,7 +55,7 @@ def test_blocks_give_what_the_search_row_by_row_gives(name: str) -> None:
 
     with patch("candlewright_cep.matching.matching.BulkSearch", Spied):
         found = evaluate(sql, TABLE)
-    # Patterns with too many states are left to the search row by row.
+    # Patterns with too many states are left to the row-by-row search.
     assert [one is not None for one in taken] == [name != "many"]
     with patch.object(bulk, "FEWEST_ROWS", _ROWS + 1):
         assert found.equals(evaluate(sql, TABLE))
@@ -72,7 +72,7 @@ def test_a_stream_in_blocks_gives_what_one_evaluation_gives(name: str) -> None:
     query = compile_stream(sql, {"ticks": StreamInput(TABLE.schema, ("n",), "symbol")})
     running, buffer = TriggerStream(query=query), ReleaseBuffer("n", "symbol")
     found = []
-    # Large batches go in blocks, small ones row by row: attempts pass from one to the other and back.
+    # Large batches use blocks, small ones the row-by-row search: attempts pass from one to the other and back.
     cuts = [0, 9_000, 9_007, 9_500, 17_000, 17_100, _ROWS]
     for start, end in pairwise(cuts):
         found.append(running.feed(buffer.push(TABLE.slice(start, end - start)).rows, buffer.clock).table)

@@ -1,4 +1,4 @@
-"""Conditions that the search tests row by row mean what they mean for whole columns, NULLs included."""
+"""Conditions tested row by row in the search give the same result as for whole columns, including NULLs."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Looking ahead leaves out only what would have been tried in vain: the answers are those of trying every row."""
+"""Looking ahead skips only work that would have failed: results are those of trying every row."""
 
 import contextlib
 import math

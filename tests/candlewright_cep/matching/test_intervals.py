@@ -1,4 +1,4 @@
-"""What spans say of a block of rows holds for each of its rows."""
+"""The spans of a block of rows hold for each of its rows."""
 
 import math
 

@@ -42,7 +42,7 @@ def _table(seed: int, rows: int = 120) -> pa.Table:
     )
 
 
-#: A condition of B, and what it means for the rows that A and B have: `a` those of A, `b` the row of B.
+#: A condition of B, and its meaning for the rows mapped to A and B: `a` those of A, `b` the row of B.
 CONDITIONS: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], bool]] = {
     "COUNT(DISTINCT A.n) >= 2": lambda a, b: len({row["n"] for row in a} - {None}) >= 2,
     "COUNT(DISTINCT price) = 3": lambda a, b: len({repr(row["price"]) for row in [*a, b]} - {"None"}) == 3,
@@ -129,7 +129,7 @@ def test_what_has_no_meaning_is_refused(condition: str, message: str) -> None:
     "condition", ["COUNT(DISTINCT A.ts) > 0", "CARDINALITY(ARRAY_AGG(A.ts)) > 0", "MEDIAN(A.n + 1) > 0"]
 )
 def test_values_that_a_search_keeps_are_bounded(condition: str) -> None:
-    """Each row of a loop keeps a state of its own, to which the search may come back."""
+    """Each row of a loop has a separate state, to which the search may return."""
     pattern = f"PATTERN (A* B) DEFINE A AS {condition}, B AS COUNT(*) < 0"
     sql = f"SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts {pattern}) AS m"
     table = _table(1, 3_000).drop_columns(["times", "tags", "detail", "price"])

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""BARS BY VOLUME, TRADES and VALUE: a naive loop over the trades, and the same on a stream."""
+"""BARS BY VOLUME, TRADES and VALUE: compared with a naive loop over the trades, and the same on a stream."""
 
 import random
 from fractions import Fraction
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def _trades(seed: int, rows: int = 200) -> pa.Table:
-    """Several at one time; some without a price, without a size, of no size, or of a whole bar."""
+    """Several trades at one time; some without price or size, with size zero, or as large as a whole bar."""
     chance = random.Random(seed)
     times = sorted(chance.randrange(1, rows) * 10**9 for _ in range(rows))
     return pa.table(
@@ -31,7 +31,7 @@ def _trades(seed: int, rows: int = 200) -> pa.Table:
 
 
 def _naive(table: pa.Table, measure: str, size: str) -> list[dict[str, Any]]:
-    """In exact numbers, as the texts of the doubles say them."""
+    """In exact numbers, from the decimal text of the doubles."""
     found: list[dict[str, Any]] = []
     opened: dict[str, list[dict[str, Any]]] = {}
     for row in table.to_pylist():

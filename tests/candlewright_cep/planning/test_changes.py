@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""GROUP BY ... EMIT CHANGES beside a loop that groups again after each row, and on a stream."""
+"""GROUP BY ... EMIT CHANGES compared with a loop that groups again after each row, and on a stream."""
 
 import random
 from typing import Any

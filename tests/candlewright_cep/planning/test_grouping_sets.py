@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""ROLLUP, CUBE, GROUPING SETS and GROUPING: DuckDB's answers, and the same on a stream."""
+"""ROLLUP, CUBE, GROUPING SETS and GROUPING: compared with DuckDB, and the same on a stream."""
 
 import random
 
@@ -61,7 +61,7 @@ STREAMED = [
     "INTERVAL '20' SECOND)) GROUP BY ticker, window_start, window_end, CUBE(side)",
     "SELECT ticker, TUMBLE_START(ts, INTERVAL '30' SECOND) AS begin_ts, MAX(price) AS p FROM ticks "
     "GROUP BY GROUPING SETS(ticker, ()), TUMBLE(ts, INTERVAL '30' SECOND)",
-    # Of each minute the share that every ticker has of all.
+    # Every ticker's share of each minute's total.
     "SELECT ticker, window_start, volume / MAX(volume) OVER (PARTITION BY window_start) AS share FROM (SELECT ticker, window_start, "
     "SUM(size) AS volume FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY ROLLUP(ticker), window_start, window_end)",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Windows of HOP as ranges of rows give what copying each row into its windows gives, on a stream as well."""
+"""HOP windows as ranges of rows give the same as copying each row into its windows, on a stream as well."""
 
 from typing import Any
 from unittest.mock import patch
@@ -48,7 +48,7 @@ def tables(draw: st.DrawFn, in_order: bool) -> pa.Table:
 
 
 def rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Deviations differ in their last digits."""
+    """Deviations may differ in their last digits."""
     return [{k: float(f"{v:.12g}") if k == "d" and v is not None else v for k, v in row.items()} for row in rows]
 
 
@@ -57,7 +57,7 @@ def rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @settings(max_examples=rounds(20))
 @given(data=st.data())
 def test_ranges_give_what_copies_give(form: str, intervals: tuple[int, int], data: st.DataObject) -> None:
-    # Values of rows of one time, and any value, come in another order from rows that are not in order.
+    # For rows of equal time, the order of values depends on the order of arrival.
     table = data.draw(tables(in_order="ANY_VALUE" in form or "MAX_BY" in form))
     sql = text(form, *intervals)
     with patch.object(hops, "has_frames", lambda _: False):

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""UNNEST beside a loop, and on a stream; a match's rows as an array and back."""
+"""UNNEST compared with a loop, and on a stream; a match's rows as an array and back."""
 
 import random
 from typing import Any
@@ -48,7 +48,7 @@ STREAMED = [
     "SELECT t.ticker, value FROM ticks AS t, UNNEST(t.tags) WHERE value <> 'x'",
     "SELECT ticker, tag, window_start, COUNT(*) AS n FROM TABLE(TUMBLE((SELECT ticker, ts, tag FROM ticks CROSS JOIN UNNEST(tags) AS u(tag)), "
     "DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY ticker, tag, window_start, window_end",
-    # The prices of every fall, one row each.
+    # The prices of every fall, one per row.
     "SELECT m.ticker, m.number, p FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES MATCH_NUMBER() AS number, "
     "ARRAY_AGG(D.price) AS prices PATTERN (S D+ U) DEFINE D AS price < PREV(price), U AS price > PREV(price)) AS m CROSS JOIN UNNEST(m.prices) AS u(p)",
     "SELECT ts, x FROM ticks CROSS JOIN UNNEST(ARRAY[price, price * 2]) AS u(x) WHERE x > 9",

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (texts of SQL)
-"""GROUPS, EXCLUDE, and frames that look ahead: DuckDB's answers, and the same on a stream."""
+"""GROUPS, EXCLUDE, and frames that look ahead: compared with DuckDB, and the same on a stream."""
 
 import random
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 def _trades(seed: int, rows: int = 120) -> pa.Table:
-    """Several at one time; `n` tells them apart."""
+    """Several trades at one time; `n` distinguishes them."""
     chance = random.Random(seed)
     times = sorted(chance.randrange(1, 60) * 10**9 for _ in range(rows))
     return pa.table(

@@ -1,9 +1,9 @@
 """MATCH_RECOGNIZE over a stock session of any Spark: batch, `install` and a stream that is started several times.
 
-    python on_spark.py [--rocksdb]
+python on_spark.py [--rocksdb]
 
-Prints one line for each that agrees with `evaluate`. It imports nothing of the tests: it also runs where only the wheel
-candlewright-cep and a PySpark are installed.
+Prints one line for each that agrees with `evaluate`. It imports nothing from the tests, so it also runs where only the
+wheel candlewright-cep and a PySpark are installed.
 """
 
 import os
@@ -23,7 +23,7 @@ from candlewright_cep import evaluate, install, match_recognize
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Through the hour that Paris has twice: no time may be changed on its way through a session with that zone.
+#: Across the hour that Paris has twice: a session with that zone must not change any time.
 _START = datetime(2023, 10, 29, 0, 30, tzinfo=UTC)
 _ROWS = 400
 _COLUMNS = "user string, ts timestamp, v int"
@@ -52,7 +52,7 @@ def wanted(table: pa.Table) -> list[str]:
 
 
 def shown(table: pa.Table) -> list[str]:
-    """In one order and one zone, as text."""
+    """In a canonical order and zone, as text."""
     columns = [
         column.cast(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(column.type) else column
         for column in table.columns
@@ -84,8 +84,8 @@ def batch_agrees(spark: "SparkSession", folder: Path) -> None:
 
 
 def stream_agrees(spark: "SparkSession", folder: Path, seed: int = 1, *, cuts: int = 3) -> None:
-    """Rows come in any order within a minute, cut anywhere; the query is stopped and started between, after every
-    second file.
+    """Rows arrive in any order within a minute, cut anywhere; the query is stopped and restarted after every second
+    file.
     """
     chance = random.Random(seed)
     table = clicks()
@@ -117,7 +117,7 @@ def main() -> None:
 
     builder = SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "Europe/Paris")
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
-    # A worker on a busy machine takes longer to start than the default waits for.
+    # On a busy machine a worker takes longer to start than the default waits.
     builder = builder.config("spark.python.authenticate.socketTimeout", "180s")
     if "--rocksdb" in sys.argv:
         builder = builder.config("spark.sql.streaming.stateStore.providerClass", ROCKSDB)

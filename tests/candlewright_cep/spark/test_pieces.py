@@ -45,7 +45,7 @@ def _rows(chance: random.Random, count: int) -> pa.Table:
 
 
 def _stream(piece: Piece, batches: list[pa.Table], delay: timedelta) -> list[str]:
-    """As Spark runs it: a batch sees the watermark of those before; every state goes through its bytes."""
+    """As Spark runs it: a batch sees the watermark of the previous ones; every state is serialised."""
     states: dict[int, bytes] = {}
     waiting: set[int] = set()
     results: list[bytes] = []
@@ -80,7 +80,7 @@ def test_a_stream_gives_what_one_evaluation_gives(pattern: str, seed: int) -> No
     rows = _rows(chance, 150)
     rows = piece.recognition.in_order(rows)
     wanted = evaluate(piece.recognition.text, _with_ends(rows))
-    # Rows within the delay come in any order, in batches cut anywhere.
+    # Rows within the delay arrive in any order, in batches cut anywhere.
     delay = timedelta(seconds=5)
     arrival = [time + timedelta(seconds=chance.uniform(0, 4.9)) for time in rows.column("t").to_pylist()]
     shuffled = rows.take(sorted(range(rows.num_rows), key=arrival.__getitem__))
@@ -93,7 +93,7 @@ def test_a_stream_gives_what_one_evaluation_gives(pattern: str, seed: int) -> No
 
 
 def _with_ends(rows: pa.Table) -> pa.Table:
-    """A row a day later that ends each partition's attempts and begins nothing."""
+    """Adds a row a day later that ends each partition's attempts and begins nothing."""
     keys = pa.array(["a", "b", None, "d"], pa.string())
     ends = pa.table([keys, pa.array([_END] * 4, _SCHEMA.field("t").type), pa.nulls(4, pa.int32())], schema=_SCHEMA)
     return pa.concat_tables([rows, ends])

@@ -1,4 +1,6 @@
-"""Joins by time: what a slow Python version finds, over finished tables and over streams however rows come."""
+"""Joins by time give the results of a slow Python version, over finished tables and over streams in any order of
+arrival.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +29,7 @@ INPUTS = {
     "ticks": StreamInput(TICKS, ("ts",)),
     "ohlc": StreamInput(BARS, ("open_time",), period_column="period_seconds"),
 }
-#: A trade: ticker, seconds. A bar: ticker, which one.
+#: A trade: ticker, seconds. A bar: ticker, index.
 Trade = tuple[str, int]
 _SETTINGS = settings(
     max_examples=rounds(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -43,7 +45,7 @@ def trades_of(rows: Sequence[Trade]) -> pa.Table:
 
 
 def bars_of(rows: Sequence[Trade], period: int) -> pa.Table:
-    """`rows`: which bar of a ticker; its close says which one it is."""
+    """`rows`: tickers with the index of the bar; its close identifies it."""
     return pa.Table.from_arrays(
         [
             pa.array([row[0] for row in rows], pa.string()),
@@ -57,7 +59,7 @@ def bars_of(rows: Sequence[Trade], period: int) -> pa.Table:
 
 @dataclass
 class Feeding:
-    """A running text, and the rows that it took (late ones are gone)."""
+    """A running text, and the rows that it accepted (late ones are dropped)."""
 
     query: StreamQuery
     restarts: bool = False
@@ -86,7 +88,7 @@ class Feeding:
         return sorted(self.found, key=repr)
 
     def tables(self) -> dict[str, pa.Table]:
-        """What batch evaluation is given, in order of time and arrival."""
+        """The input of batch evaluation, in order of time and arrival."""
         found: dict[str, list[pa.Table]] = {"ticks": [TICKS.empty_table()], "ohlc": [BARS.empty_table()]}
         for (name, _), parts in self.taken.items():
             if parts:
@@ -99,7 +101,7 @@ class Feeding:
         if released.num_rows:
             self.taken[place].append(released)
         known = self.buffers[place].clock
-        # As for a trigger with named tickers: those that have not come are waited for.
+        # As for a trigger with named tickers, tickers without rows so far are waited for.
         clock = Clock({ticker: known.watermarks.get(ticker, -(2**63)) for ticker in TICKERS}, set(known.closed))
         events = self.stream.feed_input(*place, released, clock=clock)
         self.found += [tuple(row) for row in zip(*(column.to_pylist() for column in events.table.columns), strict=True)]
@@ -286,7 +288,7 @@ def test_a_trade_waits_for_the_bar_that_decides_it_and_no_longer() -> None:
     feeding.push(("ohlc", 60), bars_of([("A", 0)], 60))
     assert feeding.found == []
     feeding.advance(("ohlc", 60), 60)
-    # The bar of the second minute ends at 120: the trade at 119 cannot meet it.
+    # The bar of the second minute ends at 120, so the trade at 119 cannot meet it.
     assert [row[1] for row in feeding.found] == [1, 2]
 
 

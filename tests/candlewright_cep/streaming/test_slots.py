@@ -1,4 +1,4 @@
-"""Triggers that differ in numbers alone, run as one stream, give what each gives alone."""
+"""Triggers that differ only in numbers, run as one stream, give the same results as separately."""
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ def _pattern(define: str, pattern: str, measures: str = "COUNT(*) AS c, LAST(pri
     )
 
 
-#: Texts with places for numbers.
+#: Texts with placeholders for numbers.
 TEXTS = [
     "price > {0} AND n >= {1} - 1",
     "price BETWEEN {0} AND {1} OR n = {0} * -2",

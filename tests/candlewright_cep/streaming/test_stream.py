@@ -1,4 +1,4 @@
-"""When a stream gives its rows, what it keeps, and what it refuses."""
+"""When a stream emits its rows, what it keeps, and what it rejects."""
 
 import json
 from itertools import cycle, islice
@@ -117,7 +117,9 @@ STEPS = st.lists(
 def test_lateness_is_decided_row_by_row_however_rows_are_cut(
     steps: list[tuple[str, int, int]], cuts: list[int], restarts: bool
 ) -> None:
-    """Against the rule written out: older than a released row, or of its time and numbered below one of that time."""
+    """Compared with the written rule: older than a released row, or of its time with a lower number than a released row
+    of that time.
+    """
     wanted_late: list[int] = []
     newest: dict[str, tuple[int, int]] = {}
     for place, (ticker, second, number) in enumerate(steps):
@@ -409,7 +411,8 @@ def test_rows_that_a_match_keeps_are_not_copied_with_each_batch(monkeypatch: pyt
     running = Running(match("MEASURES COUNT(*) AS n PATTERN (S A* B) DEFINE B AS price < 0"))
     for first in range(0, 3_000, 30):
         running.push(*((ticker, row, 1.0) for row in range(first, first + 30) for ticker in "TU"))
-    # Each once with its batch, with the next one that looks back at it, and whenever they are in many pieces.
+    # Each row is copied with its batch, with the next one that looks back at it, and whenever rows are in too many
+    # pieces.
     assert running.stream.retained_rows > 5_900
     assert copied < 5 * 6_000
     assert running.push(("T", 3_000.0, -1.0), ("T", 3_001.0, 1.0)) == []
@@ -464,7 +467,8 @@ WINDOWED = [
     "MEASURES LAST(D.d) AS d PATTERN (S D) DEFINE D AS D.d < S.d OR S.d IS NULL) AS m",
     "SELECT ticker, ts, price, SUM(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC ROWS 2 PRECEDING) AS s, "
     "LAG(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC) AS l FROM ticks",
-    # A window comes at its end: by its start it would be too late for WITHIN, and for the windows of another size.
+    # A window is emitted at its end: ordered by its start it would be too late for WITHIN, and for windows of another
+    # size.
     *(
         f"SELECT * FROM (SELECT ticker, window_start AS w, MAX(price) AS hi FROM {window} GROUP BY ticker, "
         "window_start, window_end) MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY w MEASURES FIRST(w) AS f, "
@@ -502,7 +506,7 @@ WINDOWED = [
     "w, price) AS l, SUM(n) OVER (PARTITION BY ticker ORDER BY w, price ROWS 1 PRECEDING) AS r FROM (SELECT ticker, "
     "price, window_start AS w, COUNT(*) AS n FROM SESSION(ticks PARTITION BY (ticker, price), DESCRIPTOR(ts), "
     "INTERVAL '6' SECOND) GROUP BY ticker, price, window_start, window_end)",
-    # Behind a match everything waits for the matches that may still bring earlier rows.
+    # After a match, everything waits for matches that may still bring earlier rows.
     "SELECT ticker, window_start AS w, COUNT(*) AS n, MAX(mn) AS m FROM TABLE(TUMBLE((SELECT * FROM ticks "
     "MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES MATCH_NUMBER() AS mn ALL ROWS PER MATCH PATTERN (A B+) "
     "DEFINE B AS price >= PREV(price)) AS m), DESCRIPTOR(ts), INTERVAL '10' SECOND)) "
@@ -646,7 +650,7 @@ def test_no_deadline_passes_before_rows_that_wait_for_what_next_looks_at() -> No
     )
     rows = [("T", 0, 1.0), ("T", 1, 1.0), ("T", 3, 1.0), ("T", 9, 1.0)]
     running = Running(sql)
-    # At 3 the deadline of the first row has come, but not the row that tells about the one at 1.
+    # At 3 the deadline of the first row has passed, but the row that decides the one at 1 has not arrived.
     found = running.push(*rows[:3]) + running.push(*rows[3:]) + running.close("T")
     assert found == [tuple(row.values()) for row in evaluate(sql, ticks(*rows)).to_pylist()]
     assert found[0] == ("T", 1)

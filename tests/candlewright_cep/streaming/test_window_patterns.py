@@ -73,7 +73,7 @@ def test_a_row_comes_with_the_last_row_of_its_frame() -> None:
         rows = table.slice(row, 1).append_column("_sequence", pa.array([row], pa.int64()))
         found = stream.feed(rows, Clock({"A": row * 10**9})).table
         shown.append([(r["price"], r["x"]) for r in found.to_pylist()])
-    # The match of 1 and 3 covers 3, at which none begins.
+    # The match of 1 and 3 covers 3, so none begins there.
     assert shown == [[], [], [(1.0, 2)], [(3.0, None)], [(2.0, 2)]]
     assert stream.retained_rows == 2
 

@@ -1,4 +1,4 @@
-"""`--as-seen` gives the events that the running engine gave of the same published bars, through the real table."""
+"""`--as-seen` gives the events that the running engine gave for the same published bars, through the real table."""
 
 import random
 from collections import Counter
@@ -25,7 +25,7 @@ KINDS = {
 
 
 def bars_with_late_ones() -> list[bytes]:
-    """Corrections by late trades, and bars of repaired gaps that come after newer ones."""
+    """Corrections by late trades, and bars of repaired gaps that arrive after newer ones."""
     choice = random.Random(3)
     newest, revisions, found = -1, Counter[int](), []
     for _ in range(BARS):
@@ -69,7 +69,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, bars: Sequence[bytes]) ->
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [name for name in TEXTS if not name.endswith("2")])
 def test_the_rows_are_those_of_the_events_of_then(settings: Settings, bars: list[bytes], name: str, kind: str) -> None:
-    """Which came in batches, with a restart after each."""
+    """The events came in batches, with a restart after each."""
     live = TriggerPartition()
     live.process([], controls=[register("t", TEXTS[name], TICKER, **KINDS[kind])])
     told: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""`candlewright trigger try --ticker`: over real tables, the same rows as the batch, and what a person sees of it."""
+"""`candlewright trigger try --ticker`: over real tables, the same rows as the batch, and the output for people."""
 
 import json
 import random
@@ -59,7 +59,7 @@ def bars() -> pa.Table:
 
 
 def trades() -> pa.Table:
-    """Several of one moment, with ids whose order as text is another one; two days."""
+    """Several trades of one time, with ids that sort differently as text; over two days."""
     draw = random.Random(6)
     rows, time = [], START
     for number in range(TRADES):
@@ -243,7 +243,7 @@ def published(minutes: list[tuple[int, float, int]]) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bar 1 is corrected after bar 2, bar 3 comes after bar 4 and is late; the exchange's candle corrects bar 2."""
+    """Bar 1 is corrected after bar 2, bar 3 arrives late after bar 4; the exchange's candle corrects bar 2."""
     folder = tmp_path_factory.mktemp("lived")
     catalog = open_catalog(Settings(data_dir=folder))
     create_tables(catalog)

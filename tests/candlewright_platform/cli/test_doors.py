@@ -1,4 +1,4 @@
-"""`doctor` lists every door, who may pass, and which are open."""
+"""`doctor` lists every door, who may use it, and which are open."""
 
 import re
 from pathlib import Path

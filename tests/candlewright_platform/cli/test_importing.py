@@ -1,4 +1,4 @@
-"""`candlewright import` over a real bus; what the driver does is in tests/flink_replacement_spark/history."""
+"""`candlewright import` over a real bus; the driver's side is in tests/flink_replacement_spark/history."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FreshBus]:
 
 @pytest.fixture
 def driver(bus: FreshBus, tmp_path: Path) -> Iterator[None]:
-    """As far as imports go."""
+    """The driver, as far as imports need it."""
     catalog = open_catalog(Settings(data_dir=tmp_path))
     create_tables(catalog)
     stopping = threading.Event()

@@ -43,7 +43,7 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
 
 
 def said(result: Result) -> str:
-    """Also what `candlewright` prints of an error that the command raised."""
+    """The output, including what `candlewright` prints for an error that the command raised."""
     return " ".join(f"{result.output} {result.exception}".replace("│", " ").split())
 
 

@@ -1,4 +1,4 @@
-"""A misspelt ticker is reported with the names that are close to it, whatever the command."""
+"""A misspelt ticker is reported with similar names, whatever the command."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `doctor` says of a Spark cluster whose cores, or memory, others have."""
+"""What `doctor` reports about a Spark cluster whose cores or memory are used by others."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Page(BaseHTTPRequestHandler):
 
 
 class Master(ThreadingHTTPServer):
-    """Its page, and, since `doctor` only connects there, its port."""
+    """Its page and its port, to which `doctor` only connects."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Page)

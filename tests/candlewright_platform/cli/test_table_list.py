@@ -1,4 +1,4 @@
-"""`candlewright tables`: what it prints reads the tables."""
+"""`candlewright tables`: its output can be used to read the tables."""
 
 import contextlib
 import io

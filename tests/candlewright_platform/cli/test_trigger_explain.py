@@ -1,4 +1,4 @@
-"""`candlewright trigger explain` over real tables, of triggers that a relay of a few lines holds."""
+"""`candlewright trigger explain` over real tables, for triggers that a small relay holds."""
 
 import json
 import time
@@ -126,7 +126,7 @@ def test_conditions_of_a_registered_view_are_shown(data_dir: Path) -> None:  # n
 
 @pytest.fixture(scope="module")
 def events(data_dir: Path) -> Settings:  # noqa: F811
-    """Three of `dip` on one ticker and one on another, and one of a trigger that reads events itself."""
+    """Three events of `dip` on one ticker and one on another, and one of a trigger that itself reads events."""
     fired = ["2024-01-01T00:10", "2024-01-01T01:00", "2024-01-01T02:50", "2024-01-01T02:00", "2024-01-01T02:55"]
     rows = {
         "trigger_id": ["dip", "dip", "dip", "dip", "sums"],

@@ -1,4 +1,4 @@
-"""What an editor shows of a text, without an editor."""
+"""What an editor shows for a text, without an editor."""
 
 import random
 import re

@@ -68,7 +68,7 @@ async def test_an_editor_is_helped_over_stdio() -> None:
         mended = every.edit.changes[URI][0].new_text
         assert isinstance(mended, str)
 
-        # Of several changes in a row only the last one is checked.
+        # Only the last of several consecutive changes is checked.
         for version in range(2, 8):
             change_text(editor, "SELECT (" * version, version)
         change_text(editor, mended, 8)

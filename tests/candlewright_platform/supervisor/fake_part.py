@@ -1,4 +1,4 @@
-"""A part of a few lines for the supervisor's tests: `fake_part.py NAME [--stubborn] [--child] [--refuse]`."""
+"""A minimal part for the supervisor's tests: `fake_part.py NAME [--stubborn] [--child] [--refuse]`."""
 # ruff: noqa: T201
 
 import os

@@ -1,4 +1,4 @@
-"""One platform per data directory, and whose processes a directory names."""
+"""One platform per data directory, and finding the processes that belong to a directory."""
 
 import shutil
 from pathlib import Path

@@ -26,7 +26,7 @@ SANDBOX, EXCHANGES = Origin.SANDBOX, Origin.EXCHANGES
 
 
 def up(data_dir: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """A start that is to be refused before any part runs."""
+    """A start that must be refused before any part runs."""
     return subprocess.run(
         [sys.executable, "-m", "candlewright", "up", "--data-dir", str(data_dir), *arguments],
         cwd=data_dir,

@@ -1,4 +1,4 @@
-"""How the supervisor asks a part how it is, over a connection that it keeps."""
+"""How the supervisor checks a part's health, over a connection that it keeps open."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What belongs to a part, found among all processes of the machine."""
+"""Which processes belong to a part, among all processes of the machine."""
 
 import os
 import subprocess

@@ -78,7 +78,7 @@ class Up:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        # Only a next supervisor would remove the grandchildren of one that was killed.
+        # Only the next supervisor would remove the grandchildren of a killed one.
         processes.kill_marked(f"test-{self.process.pid}")
         for thread in self._threads:
             thread.join(WAIT_SECONDS)

@@ -289,7 +289,7 @@ def test_a_part_that_waits_for_a_service_is_not_started_again() -> None:
     assert supervision.handle(waiting("spark", 2.0)) == [BeganToWait("spark", "the catalog")]
     for hour in range(1, 5):
         assert supervision.handle(waiting("spark", 3_600.0 * hour)) == []
-    # Its time as a sick part begins when the service is back.
+    # Its grace time as an unhealthy part begins when the service is back.
     back = 4 * 3_600.0
     assert supervision.handle(ready("spark", back + SICK_SECONDS - 1, False, ("it hangs",))) == []
     (kill,) = supervision.handle(ready("spark", back + SICK_SECONDS, False, ("it hangs",)))

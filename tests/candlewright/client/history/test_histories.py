@@ -1,4 +1,4 @@
-"""A hundred tickers in one call: one frame, one scan, and none that is missing without a word."""
+"""A hundred tickers in one call: one frame, one scan, and no ticker missing silently."""
 
 import asyncio
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ Final = ing.HistoryReadyNotification
 
 
 class ManyRelay(Relay):
-    """Each request ends at once, with three rows; of one ticker the venue has nothing."""
+    """Each request ends immediately with three rows; the venue has nothing for one ticker."""
 
     def _answer(self, peer: bytes, message: object) -> None:
         if isinstance(message, ing.SubmitHistoricalRequest):
@@ -64,7 +64,7 @@ def relay() -> Iterator[ManyRelay]:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Three minutes are stored of each ticker, two of SHORT, and three of one that no test asks for."""
+    """Three minutes are stored for each ticker, two for SHORT, and three for a ticker that no test requests."""
     settings = Settings.model_validate({"data_dir": tmp_path_factory.mktemp("lake")})
     catalog = open_catalog(settings)
     create_tables(catalog)

@@ -138,7 +138,7 @@ def test_a_token_goes_into_the_spark_connect_url(bind: str, url: str) -> None:
     assert DefaultChannelBuilder(url).token in ("a/b=", "own")
 
 
-# Spark's client warns when it cannot say goodbye, by a method that is deprecated.
+# Spark's client warns if it cannot close its session, through a deprecated method.
 @pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated")
 def test_the_token_of_the_settings_is_shown_to_spark_connect(tmp_path: Path) -> None:
     seen: list[str] = []
@@ -167,7 +167,7 @@ def test_the_token_of_the_settings_is_shown_to_spark_connect(tmp_path: Path) -> 
 
 
 def test_stock_pyspark_sends_a_token_in_the_clear_to_localhost_alone() -> None:
-    """It wants TLS for any other name, 127.0.0.1 too, as docs/threats.md says."""
+    """It requires TLS for any other name, including 127.0.0.1, as docs/threats.md says."""
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool)
         port = server.add_secure_port("localhost:0", grpc.local_server_credentials())

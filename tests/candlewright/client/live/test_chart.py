@@ -1,4 +1,4 @@
-"""The chart of notebooks: what its kernel side sends, and the whole in a real Chromium."""
+"""The chart of notebooks: the messages of its kernel side, and the whole chart in a real Chromium."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ ROWS = 400
 
 
 def stored(path: str, query: Mapping[str, object]) -> bytes:
-    """What the HTTP API answers: bars of one minute, with a hole of ten."""
+    """What the HTTP API answers: bars of one minute, with a gap of ten."""
     if query["period"] == "5m":
         raise CandlewrightError("no rows of 5m")
     opens = [START + 60 * each for each in range(ROWS) if not 200 <= each < 210] if path == "bars" else []
@@ -38,7 +38,7 @@ def iso(seconds: int) -> str:
 
 
 class Page:
-    """Stands for the notebook's page: takes what the widget sends, and sends what a view would."""
+    """Stands for the notebook's page: receives what the widget sends, and sends what a view would."""
 
     def __init__(self, chart: Chart, monkeypatch: pytest.MonkeyPatch) -> None:
         self.chart = chart

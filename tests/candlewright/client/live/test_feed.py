@@ -1,4 +1,4 @@
-"""Live topics without sockets: every number once and in order, whatever the way does to the messages."""
+"""Live topics without sockets: every number once and in order, whatever happens to the messages in transit."""
 
 from dataclasses import dataclass, field
 
@@ -112,7 +112,7 @@ class Platform:
         self.now = end
 
     def take(self, most: int = 1_000_000) -> list[int | tuple[int, int]]:
-        """Numbers of the items, and (first, last) of what is lost."""
+        """Numbers of the items, and (first, last) of the lost ones."""
         taken: list[int | tuple[int, int]] = []
         while len(taken) < most and (item := self.feed.take()) is not None:
             taken.append((item.first, item.last) if isinstance(item, GapError) else item.sequence)
@@ -383,7 +383,7 @@ def test_every_number_once_in_order_or_named_as_lost(
         numbers += [each] if isinstance(each, int) else range(each[0], each[1] + 1)
         if isinstance(each, tuple):
             assert each[1] < max(oldest, 1) + 6
-    # A topic of which nothing new arrives keeps silent about what it lost at its end.
+    # A topic without news does not show what it lost at its end.
     assert numbers == list(range(1, len(numbers) + 1))
     if oldest == 1:
         assert numbers == list(range(1, first))
@@ -407,7 +407,7 @@ def test_an_unknown_ticker_is_raised_once_and_the_stream_continues() -> None:
 
 @pytest.mark.parametrize("asks", [False, True])
 def test_numbers_that_the_platform_lost_and_gives_again_are_not_mistaken_for_repeats(asks: bool) -> None:
-    """It says so on a topic with news; on a quiet one the client meets it when it asks for news."""
+    """On a topic with news, the platform reports it; on a quiet one, the client finds out when it asks for news."""
     platform = Platform(bars_feed())
     for number in range(1, 6):
         platform.publish(platform.keep(bar(number)))

@@ -10,7 +10,7 @@ from candlewright.client.notebook.bar_widget import BarWidget
 
 
 def notebook(monkeypatch: pytest.MonkeyPatch) -> list[BarWidget]:
-    """What it shows; there is a kernel from now on."""
+    """What the notebook shows; from now on there is a kernel."""
     shown: list[BarWidget] = []
     ipython, displaying = ModuleType("IPython"), ModuleType("IPython.display")
     ipython.__dict__["get_ipython"] = lambda: SimpleNamespace(kernel=object())

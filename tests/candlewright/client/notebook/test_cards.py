@@ -1,4 +1,4 @@
-"""What a notebook shows of results: whole, escaped, and of a bounded size."""
+"""What a notebook shows of results: complete, escaped, and of a bounded size."""
 
 import re
 from xml.etree import ElementTree
@@ -48,7 +48,7 @@ def history(table: pa.Table, holes: tuple[tuple[int, int], ...] = (), ticker: st
 
 
 def shapes(html: str) -> list[str]:
-    """The paths of the candles, rising ones first; the whole must be well-formed."""
+    """The paths of the candles, rising ones first; the document must be well-formed."""
     root = ElementTree.fromstring(html)
     return [path.get("d", "") for path in root.iter("path")]
 

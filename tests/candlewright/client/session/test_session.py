@@ -1,4 +1,4 @@
-"""The client without sockets: what it sends, what it takes for its own, when it gives up."""
+"""The client without sockets: what it sends, which messages it accepts as its own, when it gives up."""
 
 from dataclasses import replace
 
@@ -342,7 +342,7 @@ def page(request_id: str, *times: int, is_final: bool = False, total: int | None
 
 
 def request_id_of(talk: Conversation) -> str:
-    """Of the newest legacy request."""
+    """That of the newest legacy request."""
     talk.look()
     return next(each.request_id for each in reversed(talk.sent) if isinstance(each, ing.OHLCRequest))
 
@@ -364,7 +364,7 @@ def test_a_legacy_request_is_waited_for_as_long_as_the_platform_says_that_it_run
             talk.reply(state)
     assert not ticket.is_done
     asked = [each for each in talk.sent if isinstance(each, ing.OHLCRequest)]
-    # A relay that was restarted meanwhile learns who waits by one of these.
+    # A relay that restarted meanwhile learns from one of these which clients wait.
     assert 40 < len(asked) < 60
     assert len({each.request_id for each in asked}) == 1
     talk.reply(page(asked[0].request_id, 1, is_final=True))

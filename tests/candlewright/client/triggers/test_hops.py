@@ -1,4 +1,4 @@
-"""Where the time of an event went, found in what the topics keep."""
+"""Where the time of an event went, computed from the records of the topics."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ MS = 1_000_000
 
 
 class Topics:
-    """What a relay answers: a topic's records by their first number, and how many of the oldest are gone."""
+    """A relay's answers: a topic's records by their first number, and how many of the oldest are gone."""
 
     def __init__(self, records: Mapping[str, Sequence[cw.TopicRecord]], gone: int = 0, period: str = "") -> None:
         self.questions = 0
@@ -69,7 +69,7 @@ def ticks_of(record: cw.TopicRecord) -> Sequence[int]:
 
 
 def batch(first: int, size: int = 3) -> cw.TopicRecord:
-    """Trades a millisecond apart, number 1 one after START; each came 20 ms later, and was on the bus after 30."""
+    """Trades a millisecond apart, number 1 one after START; each arrived 20 ms later, and was on the bus after 30."""
     times = [START + (first + place) * MS for place in range(size)]
     ticks = cw.TickBatch(
         ticker=TICKER, first_sequence=first, timestamp=times, received_at=[each + 20 * MS for each in times],

@@ -1,4 +1,4 @@
-"""Triggers in both twins, against a relay of a few lines; and the protocol on a hand-driven clock."""
+"""Triggers in both twins, against a small relay; and the protocol with a hand-driven clock."""
 
 import asyncio
 import gc
@@ -143,7 +143,7 @@ def test_list_get_and_remove(relay: TriggerRelay, client: cw.Client) -> None:
 def test_without_an_id_the_same_trigger_of_the_same_client_is_registered_once(relay: TriggerRelay) -> None:
     def added(client_id: str | None = None, **differing: Any) -> str:
         arguments = {"sql": SQL, "tickers": [TICKER, "C/D.X"], "parameters": {"limit": 1, "size": 2}, **differing}
-        # As a script does that is started once more.
+        # As when a script is started once more.
         with cw.connect(relay.requests, relay.notifications, client_id=client_id, settings=Settings()) as client:
             return client.triggers.add(**arguments).id
 
