@@ -1,4 +1,4 @@
-"""Two processes of one part over one Redis, one with the role and the other standing by; and their take-overs' figures."""
+"""Two processes of one part over one Redis, one with the role and one standing by; and their take-overs' figures."""
 
 import json
 import os
@@ -32,12 +32,12 @@ def free_port() -> int:
 
 
 def on_cluster(master: str) -> dict[str, str]:
-    """Settings of two drivers, of which none may take every core."""
+    """Settings of two drivers, neither of which may take every core."""
     return {"SPARK__MASTER": master, "SPARK__MAX_CORES": "4"}
 
 
 class Process:
-    """Its data directory is `folder`; tables are in `shared`. `settings` by their names in the environment."""
+    """`folder` is its data directory; tables are in `shared`. `settings` by their environment names."""
 
     def __init__(self, part: str, folder: Path, bus_url: str, *, shared: Path, **settings: str) -> None:
         folder.mkdir()
@@ -85,7 +85,7 @@ class Process:
         return bool(status.get("ready")) and status["role"]["epoch"] is not None
 
     def stands_by(self) -> bool:
-        """Also warm, where a standby has to be."""
+        """Whether it stands by, and is warm if its role requires that."""
         role = self.status().get("role", {})
         return bool(role.get("standby") and role.get("warm", True))
 
@@ -168,7 +168,7 @@ class Pair:
         if FAULTS[fault] == signal.SIGSTOP:
             holder.process.send_signal(signal.SIGCONT)
         if holder.process.wait(PATIENCE_SECONDS) == 0:
-            raise RuntimeError("a process whose term was over ended as if all were well")
+            raise RuntimeError("a process whose term was over exited with success")
         holder.start()
         until(holder.stands_by, "standby")
         return found
