@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from candlewright_cep import Clock
 from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.table_bytes import bytes_of, table_of
 from triggers.asked_for import Ages
 from triggers.moved import Moved
-from triggers.packing import packed_rows, squeezed, unpacked_rows, unsqueezed
+from triggers.packing import squeezed, unsqueezed
 
 __all__ = ["Backlog"]
 
@@ -68,11 +69,11 @@ class _Batch:
             "ages": list(self.ages.items()),
             "whole": self.is_whole,
         }
-        return squeezed(packed_rows(self.rows.replace_schema_metadata({_HEADER: json.dumps(told).encode()})))
+        return squeezed(bytes_of(self.rows.replace_schema_metadata({_HEADER: json.dumps(told).encode()})))
 
     @classmethod
     def unpacked(cls, written: bytes) -> "_Batch":
-        rows = unpacked_rows(unsqueezed(written))
+        rows = table_of(unsqueezed(written))
         told = json.loads(rows.schema.metadata[_HEADER])
         return cls(
             label=told["label"],

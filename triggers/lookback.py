@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from candlewright.wire.grid import SECOND
 from candlewright_cep import Clock, Events
 from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.table_bytes import bytes_of, table_of
 from triggers.check import INPUTS
 
 __all__ = ["Lookback", "LookbackRequest", "past_bars", "past_ticks"]
@@ -211,20 +212,14 @@ class Lookback:
 
     def packed(self) -> bytes:
         """The pending rows; b"" if there are none."""
-        if self.pending is None:
-            return b""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.pending.schema) as writer:
-            writer.write_table(self.pending)
-        found: bytes = sink.getvalue().to_pybytes()
-        return found
+        return b"" if self.pending is None else bytes_of(self.pending)
 
     @classmethod
     def load(cls, state: Mapping[str, Any], packed: bytes) -> "Lookback":
         newest, floors = (
             {int(label): dict(own) for label, own in state[name].items()} for name in ("newest", "floors")
         )
-        pending = pa.ipc.open_stream(packed).read_all() if packed else None
+        pending = table_of(packed) if packed else None
         # Missing in states of older versions, whose pending rows wait.
         return cls(state["starts_at"], newest, floors, pending, state.get("is_fed", False))
 

@@ -1,10 +1,10 @@
-"""Packs parts of a state into bytes."""
+"""Compresses parts of a state."""
 
 import struct
 
 import pyarrow as pa
 
-__all__ = ["packed_rows", "squeezed", "unpacked_rows", "unsqueezed"]
+__all__ = ["squeezed", "unsqueezed"]
 
 _ZSTD = pa.Codec("zstd", compression_level=1)
 _LENGTH = 8
@@ -24,15 +24,3 @@ def unsqueezed(data: bytes) -> bytes:
     except OSError as error:
         raise ValueError("a part of a state cannot be read") from error
     return found
-
-
-def packed_rows(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
-
-
-def unpacked_rows(written: bytes) -> pa.Table:
-    return pa.ipc.open_stream(written).read_all()

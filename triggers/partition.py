@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from candlewright_cep import Clock, Events
+from candlewright_cep.table_bytes import bytes_of, table_of
 from protobuf import records_pb2 as records
 from triggers.asked_for import Ages
 from triggers.chained import EVENTS_LABEL
@@ -22,7 +23,6 @@ from triggers.intake import Due, Intake
 from triggers.lookback import LookbackRequest
 from triggers.moved import Moved
 from triggers.outcome import TriggerOutput, TriggerReport
-from triggers.packing import packed_rows, unpacked_rows
 from triggers.registry import Registry
 from triggers.rows import ticker_of
 from triggers.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
@@ -309,7 +309,7 @@ class TriggerPartition:
         meta, held = self._intake.save()
         found = {"meta": written_meta(meta | self._saved.meta(self._registry) | {"turn": self._shares.turn})}
         if held is not None:
-            found["held"] = packed_rows(held)
+            found["held"] = bytes_of(held)
         return found | self._saved.parts(self._registry)
 
     @classmethod
@@ -337,7 +337,7 @@ class TriggerPartition:
         meta = read_meta(parts.pop("meta"))
         self._saved.read_triggers(self._registry, parts.pop("triggers"), meta)
         held = parts.pop("held", b"")
-        self._intake.restore(meta, unpacked_rows(held) if held else None)
+        self._intake.restore(meta, table_of(held) if held else None)
         self._unreported = self._registry.restore(self._saved.read_shards(parts))
         self._registry.next_shard = meta["next_shard"]
         # Missing in states of older versions.

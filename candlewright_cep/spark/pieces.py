@@ -19,6 +19,7 @@ from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.query import StreamQuery
 from candlewright_cep.streaming.release import SEQUENCE, Clock
 from candlewright_cep.streaming.stream import TriggerStream, compile_stream
+from candlewright_cep.table_bytes import bytes_of, table_of
 
 __all__ = ["Piece", "StateMismatch", "Step", "compiled", "packer", "unpacker"]
 
@@ -93,7 +94,7 @@ def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], *, water
     passed, sequence, held = None, 0, schema.empty_table()
     if state is not None:
         passed, sequence, held = _restored(piece, stream, state)
-    fresh = pa.concat_tables([schema.empty_table(), *(_read(rows) for rows in packed)])
+    fresh = pa.concat_tables([schema.empty_table(), *(table_of(rows) for rows in packed)])
     times = _microseconds(fresh, piece.time)
     in_time = np.ones(len(times), np.bool_) if passed is None else times > passed
     known = fresh.column(piece.time).is_valid().to_numpy()
@@ -115,7 +116,7 @@ def advance(piece: Piece, state: bytes | None, packed: Iterable[bytes], *, water
         # ALL ROWS PER MATCH returns every column.
         matches = matches.drop_columns(_TICKER)
     found = piece.recognition.result(matches)
-    results = tuple(_written(found.slice(at, OUTPUT_ROWS)) for at in range(0, found.num_rows, OUTPUT_ROWS))
+    results = tuple(bytes_of(found.slice(at, OUTPUT_ROWS)) for at in range(0, found.num_rows, OUTPUT_ROWS))
     waits = held.num_rows > 0 or (_has_deadline(stream) and stream.retained_rows > 0)
     return Step(_kept(piece, stream, reached, sequence + count, held), results, waits, late)
 
@@ -140,7 +141,7 @@ def packer(piece: Piece) -> Task:
                 [
                     pa.array(buckets[starts], pa.int32()),
                     pa.array([time.as_py() for time in times], rows.schema.field(piece.time).type),
-                    pa.array([_written(part) for part in parts], pa.binary()),
+                    pa.array([bytes_of(part) for part in parts], pa.binary()),
                 ],
                 names=[BUCKET, TIME, ROWS],
             )
@@ -168,24 +169,9 @@ def unpacker() -> Task:
     def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for packed in batch.column(ROWS):
-                yield from _read(packed.as_py()).to_batches()
+                yield from table_of(packed.as_py()).to_batches()
 
     return unpack
-
-
-# -- bytes ------------------------------------------------------------------------------------------------------------
-
-
-def _written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
-
-
-def _read(packed: bytes) -> pa.Table:
-    return pa.ipc.open_stream(packed).read_all()
 
 
 def _microseconds(table: pa.Table, column: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
@@ -197,7 +183,7 @@ def _microseconds(table: pa.Table, column: str) -> "np.ndarray[tuple[int], np.dt
 
 def _kept(piece: Piece, stream: TriggerStream, reached: int, sequence: int, held: pa.Table) -> bytes:
     header = json.dumps({"of": piece.fingerprint, "reached": reached, "sequence": sequence}).encode()
-    rows = _written(held)
+    rows = bytes_of(held)
     return _MAGIC + struct.pack("<2Q", len(header), len(rows)) + header + rows + stream.snapshot()
 
 
@@ -213,4 +199,4 @@ def _restored(piece: Piece, stream: TriggerStream, state: bytes) -> tuple[int, i
             "Start the query with a new checkpointLocation."
         )
     stream.restore(state[rows_at + rows_size :])
-    return header["reached"], header["sequence"], _read(state[rows_at : rows_at + rows_size])
+    return header["reached"], header["sequence"], table_of(state[rows_at : rows_at + rows_size])

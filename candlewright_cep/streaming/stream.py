@@ -32,6 +32,7 @@ from candlewright_cep.streaming.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages import GroupStage, OverStage, RowStage, Stage, chained
 from candlewright_cep.streaming.waiting import Waiting
+from candlewright_cep.table_bytes import bytes_of, table_of
 from candlewright_cep.types import Kind, to_arrow
 from candlewright_cep.vector import Index, Vector
 
@@ -302,12 +303,7 @@ def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, *, slots: Sl
 def _packed(rows: Rows) -> bytes:
     columns = {f"c{index}": _array(rows.relation.column(index)) for index in range(rows.relation.width)}
     columns |= {"time": pa.array(rows.time), "sequence": pa.array(rows.sequence), "ticker": rows.ticker}
-    table = pa.table(columns)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    return bytes_of(pa.table(columns))
 
 
 def _array(column: Vector) -> pa.Array:
@@ -315,7 +311,7 @@ def _array(column: Vector) -> pa.Array:
 
 
 def _unpacked(blob: bytes) -> Rows:
-    table = pa.ipc.open_stream(blob).read_all()
+    table = table_of(blob)
     width = table.num_columns - 3
     columns = [table.column(width + index).combine_chunks() for index in range(3)]
     return Rows(

@@ -2,7 +2,6 @@
 event.
 """
 
-import io
 import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from candlewright_cep import (
 )
 from candlewright_cep.planning.plans import Filter, Match, Narrowed, Project, Renamed, Scan
 from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.table_bytes import bytes_of, table_of
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, field_of, header_of, number_of
 from gateways.kapacitor.ohlc import batch_of
 from gateways.kapacitor.rules import registered_rule
@@ -309,7 +309,7 @@ class Matcher:
         state, held = self._buffer.snapshot()
         headers = {ticker: header.SerializeToString().hex() for ticker, header in self._headers.items()}
         blobs = [stream.snapshot() for stream in self._streams.values()]
-        blobs.append(_packed(held) if held is not None and held.num_rows else b"")
+        blobs.append(bytes_of(held.combine_chunks()) if held is not None and held.num_rows else b"")
         sizes = [len(blob) for blob in blobs]
         meta = json.dumps([self.fingerprint, self._schema_text, headers, state, list(self._streams), sizes]).encode()
         return b"".join([_SIZES.pack(len(meta)), meta, *blobs])
@@ -334,7 +334,7 @@ class Matcher:
             at += size
         held = blobs.pop()
         self._headers = {ticker: Point.FromString(bytes.fromhex(text)) for ticker, text in headers.items()}
-        self._buffer.restore(buffered, pa.ipc.open_stream(held).read_all() if held else None)
+        self._buffer.restore(buffered, table_of(held) if held else None)
         for name, blob in zip(names, blobs, strict=True):
             self._stream(name).restore(blob)
 
@@ -354,10 +354,3 @@ def _is_row_alone(query: StreamQuery) -> bool:
 def _clock_of(clock: Any, ticker: str) -> Any:
     watermarks = {ticker: clock.watermarks[ticker]} if ticker in clock.watermarks else {}
     return type(clock)(watermarks, {ticker} & clock.closed)
-
-
-def _packed(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table.combine_chunks())
-    return sink.getvalue()
