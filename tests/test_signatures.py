@@ -1,9 +1,11 @@
 """Calls that read by themselves: few arguments by position, and a bool never."""
 
 import ast
-from collections.abc import Iterable, Iterator
+import gc
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from tests.conftest import ROOT
 
@@ -48,41 +50,74 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 @dataclass(frozen=True)
 class Declared:
     place: str
-    node: Function
-    is_method: bool
+    name: str
+    #: Name and annotation of those that may be given by position.
+    positional: tuple[tuple[str, str], ...]
     #: A function in a function: what it is given to calls it by position.
     is_inner: bool
 
     @property
     def is_public(self) -> bool:
-        return not self.is_inner and (self.node.name == "__init__" or not self.node.name.startswith("_"))
-
-    @property
-    def positional(self) -> list[ast.arg]:
-        return [*self.node.args.posonlyargs, *self.node.args.args][self.is_method :]
+        return not self.is_inner and (self.name == "__init__" or not self.name.startswith("_"))
 
 
-def trees(rooms: Iterable[str]) -> Iterator[tuple[str, ast.Module]]:
-    for room in rooms:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@dataclass(frozen=True)
+class File:
+    functions: tuple[Declared, ...]
+    #: Dataclasses of many fields that are made by position.
+    wide: tuple[str, ...]
 
 
 @cache
+def files(*rooms: str) -> list[File]:
+    """Without the trees, which the collector would look through again and again."""
+    gc.disable()
+    try:
+        return [_read(path) for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+    finally:
+        gc.enable()
+
+
+def _read(path: Path) -> File:
+    place, tree = path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+    wide = [
+        f"{place}:{node.lineno} {node.name}"
+        for node in _statements(tree)
+        if isinstance(node, ast.ClassDef) and _fields(node) > MOST_FIELDS and not _is_made_by_name(node)
+    ]
+    return File(tuple(_functions(place, tree)), tuple(wide))
+
+
+def _inside(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements directly in one, not its expressions, which are most of a tree."""
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        yield from getattr(node, name, ())
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    for each in _inside(node):
+        yield each
+        yield from _statements(each)
+
+
 def declared() -> list[Declared]:
     return [
         each
-        for path, tree in trees(ROOMS)
-        for each in _functions(path, tree)
-        if each.node.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS and not _is_command(each.node)
+        for file in files(*ROOMS)
+        for each in file.functions
+        if each.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS
     ]
 
 
 def _functions(path: str, parent: ast.AST, *, is_inner: bool = False) -> Iterator[Declared]:
-    for node in ast.iter_child_nodes(parent):
-        if isinstance(node, Function):
+    for node in _inside(parent):
+        if isinstance(node, Function) and not _is_command(node):
             is_method = isinstance(parent, ast.ClassDef) and not _is_static(node)
-            yield Declared(f"{path}:{node.lineno} {node.name}", node, is_method=is_method, is_inner=is_inner)
+            arguments = [*node.args.posonlyargs, *node.args.args][is_method:]
+            positional = tuple(
+                (each.arg, ast.unparse(each.annotation) if each.annotation is not None else "") for each in arguments
+            )
+            yield Declared(f"{path}:{node.lineno} {node.name}", node.name, positional, is_inner)
         yield from _functions(path, node, is_inner=is_inner or isinstance(node, Function))
 
 
@@ -100,23 +135,12 @@ def test_public_functions_take_few_arguments_by_position() -> None:
 
 
 def test_a_bool_is_passed_by_name() -> None:
-    found = [
-        each.place
-        for each in declared()
-        for argument in each.positional
-        if argument.annotation is not None and ast.unparse(argument.annotation) == "bool"
-    ]
+    found = [each.place for each in declared() if "bool" in {annotation for _, annotation in each.positional}]
     assert found == []
 
 
 def test_dataclasses_of_many_fields_are_made_by_name() -> None:
-    found = [
-        f"{path}:{node.lineno} {node.name}"
-        for path, tree in trees((*ROOMS, "tests"))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef) and _fields(node) > MOST_FIELDS and not _is_made_by_name(node)
-    ]
-    assert found == []
+    assert [place for file in [*files(*ROOMS), *files("tests")] for place in file.wide] == []
 
 
 def _fields(node: ast.ClassDef) -> int:
