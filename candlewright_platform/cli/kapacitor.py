@@ -13,7 +13,7 @@ import typer
 from candlewright.wire.errors import ConfigurationError
 from gateways.kapacitor import server
 from gateways.kapacitor.functions import function_named
-from gateways.kapacitor.journal import say
+from gateways.kapacitor.log import say
 
 if TYPE_CHECKING:
     from bus.api import Bus

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from candlewright.wire.errors import BadFrame, CandlewrightError
 from core.background import start_thread
-from gateways.kapacitor.journal import say
+from gateways.kapacitor.log import say
 from gateways.kapacitor.session import FunctionKind, Refused, Session, info_of
 from gateways.kapacitor.writer import ResponseWriter
 from protobuf.udf_frames import MAX_FRAME_BYTES, FrameReader

@@ -13,7 +13,7 @@ from pathlib import Path
 from candlewright.wire.errors import ConfigurationError
 from core.background import only_noted, start_thread
 from gateways.kapacitor.connection import Connection
-from gateways.kapacitor.journal import say
+from gateways.kapacitor.log import say
 from gateways.kapacitor.session import FunctionKind
 
 __all__ = ["SocketServer", "serve_process"]
