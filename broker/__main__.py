@@ -1,4 +1,4 @@
-"""`python -m broker`: hand jobs to ingestors until SIGTERM or Ctrl-C, once no other broker does."""
+"""`python -m broker`: hand jobs to ingestors until SIGTERM or Ctrl-C; stand by while another broker holds the role."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ log = get_logger()
 
 
 class Broker:
-    """A broker over its term as the role's holder; until there is one, a standby."""
+    """A broker, which stands by until it holds the role, and serves for that term."""
 
     def __init__(self, settings: Settings, seat: str) -> None:
         self._settings = settings
@@ -31,7 +31,7 @@ class Broker:
         self._keeper = Keeper.of(settings.bus.url, BROKER, settings.roles.lease_seconds, seat=seat)
 
     def run(self) -> None:
-        """Until `stop`. Raises CandlewrightError, RoleLost among them."""
+        """Serve until `stop`. Raises CandlewrightError, such as RoleLost."""
         term = self._keeper.wait(self._stopping, say_standby)
         if term is None:
             return

@@ -10,8 +10,8 @@ from core.settings import BrokerSettings
 
 
 class Board:
-    """`at` is monotonic seconds and `wall_ns` the wall clock, both of the last tick. `history_partitions`: of the
-    topic `history`, 0 where that is not known. `history_bytes`: what it may hold, 0 = anything.
+    """`at` is monotonic seconds and `wall_ns` the wall clock, both of the last tick. `history_partitions`: the
+    partitions of the topic `history`, 0 if unknown. `history_bytes`: what it may hold, 0 = anything.
     """
 
     def __init__(
@@ -25,24 +25,24 @@ class Board:
         history_bytes: int = 0,
     ) -> None:
         self.settings = settings
-        #: For every job; an attribute of the settings takes twice the time.
+        #: Needed for every job; reading it from the settings takes twice as long.
         self.lease_seconds = settings.lease_seconds
         self.new_job_id = new_job_id
         self.at = at
         self.wall_ns = wall_ns
         self.history_partitions = history_partitions
         self.out: list[Command] = []
-        #: A driver answers what the table proves.
+        #: Whether a driver answers which parts of a range the table proves.
         self.has_prover = False
         self.room = HistoryRoom(max_bytes=history_bytes, partitions=history_partitions)
         self.matching = Matching(self.room.fits)
         self.slots = self.matching.slots
-        #: Every request that has not ended; those of one ticker's realtime job share one object.
+        #: Every request that has not ended; all requests for one ticker's realtime job share one object.
         self.requests: dict[str, Request] = {}
         self.jobs: dict[str, Job] = {}
-        #: Candles of foreign ingestors held in memory, all jobs together.
+        #: Candles of foreign ingestors held in memory, over all jobs.
         self.collected_rows = 0
-        #: Requests whose state is to be shown again, and those that have been shown.
+        #: Requests whose state must be published again, and those whose state has been published.
         self.dirty: dict[str, None] = {}
         self.shown: set[str] = set()
 
@@ -59,7 +59,7 @@ class Board:
             self.dirty[request.request_id] = None
 
     def add_job(self, job: Job) -> None:
-        """`job` runs: it was dispatched, or taken over from an earlier run of the broker."""
+        """Register a running job, which was dispatched, or taken over from an earlier run of the broker."""
         request = job.piece.request
         job.piece.job = self.jobs[job.job_id] = job
         self.room.reserve(job)
@@ -67,7 +67,7 @@ class Board:
         request.was_dispatched = True
 
     def forget_job(self, job: Job) -> None:
-        """From here on nothing that speaks for `job` changes anything."""
+        """Forget `job`, so that its frames have no effect any more."""
         del self.jobs[job.job_id]
         job.piece.job = None
         request = job.piece.request
@@ -77,12 +77,12 @@ class Board:
             self.collected_rows -= len(job.collected.candles)
 
     def revoke_job(self, job: Job, *, is_finished: bool = False) -> None:
-        """Forget `job`, and take its right to publish away."""
+        """Forget `job`, and revoke its right to publish."""
         self.forget_job(job)
         self.out.append(Revoke(job.job_id, is_finished))
 
     def end(self, request: Request) -> None:
-        """Stop what still runs for `request`, and take it out of every queue."""
+        """Stop the running jobs of `request`, and remove it from every queue."""
         if request.outstanding:
             for piece in request.outstanding.values():
                 job = piece.job

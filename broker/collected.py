@@ -1,4 +1,4 @@
-"""The candles that a foreign ingestor sent for its job, and what a set of candles lacks."""
+"""Collects the candles that a foreign ingestor sends for its job, and finds the holes in a set of candles."""
 
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,7 +20,7 @@ class Collected:
     problem: str = ""
 
     def add(self, candles: tuple[Candle, ...], start: int, end: int, *, period_seconds: int) -> int:
-        """Take candles of one frame, checked against the piece; returns by how many rows this grew."""
+        """Add the candles of one frame, checked against the piece; returns how many rows were added."""
         before = len(self.candles)
         period = period_seconds * grid.SECOND
         origin = grid.origin_of(period_seconds)
@@ -39,7 +39,7 @@ class Collected:
         return len(self.candles) - before
 
     def closed(self, period_seconds: int, closed_ns: int, limit: int | None) -> tuple[Candle, ...]:
-        """Those that had closed at `closed_ns`, ascending, the first `limit`."""
+        """The first `limit` candles that had closed at `closed_ns`, ascending."""
         newest = grid.open_containing(closed_ns, period_seconds)
         ordered = sorted(candle for candle in self.candles.values() if candle.open_time < newest)
         return tuple(ordered[:limit])
@@ -58,7 +58,7 @@ def _is_sound(candle: Candle) -> bool:
 
 
 def coverage(opens: list[int], start: int, end: int, *, period_seconds: int) -> tuple[int, tuple[Range, ...]]:
-    """Expected candles and holes of [start, end)."""
+    """The number of expected candles in [start, end), and the holes."""
     period = period_seconds * grid.SECOND
     first = grid.first_open_from(start, period_seconds)
     if first >= end:
@@ -68,6 +68,6 @@ def coverage(opens: list[int], start: int, end: int, *, period_seconds: int) -> 
     if not opens:
         return expected, ((first, min(first + expected * period, end)),)
     edges = [first - period, *opens, first + expected * period]
-    # A hole ends where the range ends, even inside a candle.
+    # A hole ends with the range, even inside a candle.
     holes = tuple((left + period, min(right, end)) for left, right in pairwise(edges) if right - left > period)
     return expected, holes

@@ -1,7 +1,7 @@
-"""What the broker's state machine wants done.
+"""The commands that the broker's state machine returns.
 
-Names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch. Commands are never changed;
-yet those that are made for every job are not frozen, because that makes them four times as dear.
+Names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch. Commands are never changed,
+but those created for every job are not frozen, because creating a frozen one takes four times as long.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from candlewright.wire import ingestor_pb2 as ing
 
 @dataclass(kw_only=True, slots=True)
 class DispatchedRequest:
-    """The fields of the DataRequest; historical ones are 0 for the other types."""
+    """The fields of the DataRequest; those of historical requests are 0 for other types."""
 
     type: ing.DataRequest.RequestType
     ticker: str
@@ -40,7 +40,7 @@ class Dispatch:
 
 @dataclass(slots=True)
 class Revoke:
-    """`is_finished`: the job's result is on the bus, so that nothing waits for the revocation."""
+    """`is_finished`: the job's result is on the bus, so nothing waits for the revocation."""
 
     job_id: str
     is_finished: bool = False
@@ -69,7 +69,7 @@ class PublishPages:
 
 @dataclass(kw_only=True, slots=True)
 class PublishPieceDone:
-    """Once it is published the lease of its job may go."""
+    """Once it is published, the job's lease may be revoked."""
 
     request_id: str
     number: int
@@ -100,7 +100,9 @@ class PublishRequestDone:
 
 @dataclass(frozen=True, slots=True)
 class AskProof:
-    """Ask the driver what of these ranges need not be fetched; the wait for it ends at `deadline` (wall clock)."""
+    """Ask the driver which parts of these ranges need not be fetched, and wait for the answer until `deadline` (wall
+    clock).
+    """
 
     request_id: str
     ticker: str
@@ -123,7 +125,7 @@ class PublishTicks(NamedTuple):
 
 
 class PutTicksAside(NamedTuple):
-    """They are too far ahead of our clock."""
+    """Put ticks aside that are too far ahead of our clock."""
 
     batch: cw.TickBatch
     reason: str
@@ -137,7 +139,7 @@ class PublishClock(NamedTuple):
 
 
 class PublishMark(NamedTuple):
-    """Announce what is wanted of a ticker from now on, before the next dispatch leaves."""
+    """Publish the combined needs of a ticker, before the next dispatch is sent."""
 
     ticker: str
     wants: Wants
@@ -145,7 +147,7 @@ class PublishMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SaveRealtime:
-    """Remember a request that runs until it is cancelled, so that the journal need not be kept for it."""
+    """Store a request that runs until it is cancelled, so that the journal need not be kept for it."""
 
     request: RealtimeAccepted
 
@@ -157,8 +159,8 @@ class ForgetRealtime:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class PutState:
-    """`failure` is set for a snapshot that ended without its result, and for a realtime request that waits for its
-    next try.
+    """`failure` is set for a snapshot that ended without a result, and for a realtime request that waits for its next
+    attempt.
     """
 
     request_id: str
@@ -182,14 +184,14 @@ class LookUpVenue:
 
 @dataclass(frozen=True, slots=True)
 class PutVenue:
-    """Say on the bus that a venue which only foreign ingestors know is served."""
+    """Publish that a venue known only to foreign ingestors is served."""
 
     venue: str
 
 
 @dataclass(frozen=True, slots=True)
 class PutServed:
-    """Say on the bus for which venues slots are offered, by kind."""
+    """Publish the venues for which slots are offered, by kind."""
 
     historical: tuple[str, ...]
     realtime: tuple[str, ...]
@@ -208,7 +210,9 @@ class SendHeartbeats:
 
 @dataclass(frozen=True, slots=True)
 class AskHolder:
-    """Write to the holder of a job that `connection` names: HolderAsked follows, after ConnectionLost if it is gone."""
+    """Send a frame to the holder of a job that `connection` also names; HolderAsked follows, preceded by ConnectionLost
+    if the holder is gone.
+    """
 
     holder: Connection
     connection: Connection
@@ -228,7 +232,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something to count and to log: `what` is one of `broker.instruments.NOTES`."""
+    """Count and log an occurrence; `what` is one of `broker.instruments.NOTES`."""
 
     what: str
     fields: Mapping[str, object] = field(default_factory=dict)

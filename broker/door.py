@@ -1,4 +1,4 @@
-"""Frames of ingestors to events, commands to frames. Raises BadFrame, and nothing else, whatever came."""
+"""Turns ingestors' frames into events, and commands into frames. Raises only BadFrame, whatever arrived."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -35,7 +35,7 @@ from core.failures import Failure
 from protobuf import far_ahead
 
 MAX_VENUES_PER_SLOT = 64
-#: Characters of an ingestor's words that reach a client.
+#: Characters of an ingestor's error message that are passed on to a client.
 MAX_TEXT = 1_000
 #: See `ticks.max_ahead_seconds`.
 MAX_AHEAD_NS = 5 * SECOND
@@ -43,8 +43,8 @@ MAX_AHEAD_NS = 5 * SECOND
 _READY = bytes((frames.type_id_of(ing.WorkerReady),))
 _DISPATCH = bytes((frames.DISPATCH,))
 _SHORT_BYTES = 256
-#: What comes before and after a job id of ours in the most frequent frame of all, a success. Any other encoding of
-#: it is decoded like all frames.
+#: The bytes before and after one of our job ids in the most frequent frame, a success. Any other encoding of it is
+#: decoded in the usual way.
 _SAMPLE_ID = "0" * JOB_ID_LENGTH
 _DONE = frames.encode_body(ing.WorkComplete(job_id=_SAMPLE_ID, success=True))
 _DONE_HEAD, _DONE_TAIL = _DONE.split(_SAMPLE_ID.encode())
@@ -59,7 +59,7 @@ _KINDS = {
 def event_of(
     connection: Connection, parts: Sequence[bytes], at: float, *, wall_ns: int, max_ahead_ns: int = MAX_AHEAD_NS
 ) -> Event:
-    """The event that a message of an ingestor is. Raises BadFrame."""
+    """The event of an ingestor's message. Raises BadFrame."""
     if len(parts) == 2 and parts[0] == frames.VERSION:
         body = parts[1]
         if body[:1] == _READY:
@@ -77,7 +77,7 @@ def event_of(
 
 @lru_cache(maxsize=1_024)
 def _slot_of(body: bytes) -> tuple[tuple[str, ...], tuple[Kind, ...]]:
-    """Offers repeat byte for byte, so that most need no decoding."""
+    """The venues and kinds of an offer. Cached, since most offers repeat byte for byte. Raises BadFrame."""
     return _offer(cast(ing.WorkerReady, frames.decode_body(body, frames.INGESTOR_TO_BROKER)))
 
 
@@ -219,7 +219,9 @@ def _tick_batch(connection: Connection, message: cw.TickBatch, at: float, wall_n
 
 
 def _without_far(event: TicksReceived, wall_ns: int, max_ahead_ns: int) -> TicksReceived:
-    """The exchange's clock is unknown for a foreign ingestor: ours counts."""
+    """The event without ticks too far ahead. A foreign ingestor does not report the exchange's clock, so ours
+    applies.
+    """
     batch = event.batch
     allowed = far_ahead.newest_allowed(wall_ns, 0, None, max_ahead_ns=max_ahead_ns)
     newest = max(batch.timestamp)
@@ -276,7 +278,7 @@ def dispatch_body(command: Dispatch) -> bytes:
         if asked.limit is not None:
             historical.limit = asked.limit
     elif asked.type == ing.DataRequest.REALTIME_TICKS:
-        # Bars are made from the ticks, so that these are wanted in any case.
+        # Bars are made from ticks, so ticks are always wanted.
         message.realtime.include_ticks = True
         message.realtime.include_ohlc = asked.include_ohlc
         message.realtime.ohlc_period_seconds.extend(asked.ohlc_period_seconds)

@@ -1,8 +1,8 @@
 """The events of the broker's state machine.
 
 `at` is monotonic seconds; names ending in `_ns`, and the bounds of ranges, are wall-clock nanoseconds since the epoch.
-A connection is the ROUTER's identity of a peer, which the state only compares. Events are never changed; yet those
-that are made for every job are not frozen, because that makes them four times as dear.
+A connection is the ROUTER's identity of a peer, which the state only compares. Events are never changed, but those
+created for every job are not frozen, because creating a frozen one takes four times as long.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from core.failures import Failure
 
 Connection = bytes
 Range = tuple[int, int]
-#: Characters of the job ids that are given here; ASCII letters and digits.
+#: The length of the job ids that the broker assigns, in ASCII letters and digits.
 JOB_ID_LENGTH = 32
 
 
@@ -24,7 +24,7 @@ class Kind(StrEnum):
     HISTORICAL = "historical"
     REALTIME = "realtime"
 
-    # The enumeration's own way is a function in Python, and kinds are in every key of every queue.
+    # Kinds are part of every queue's key, and Enum's own hash is a slower Python function.
     __hash__ = str.__hash__
 
 
@@ -49,7 +49,7 @@ class Candle(NamedTuple):
 
 
 class Wants(NamedTuple):
-    """What all requests of a ticker want of its trades together: ticks in the table, and bars of these periods."""
+    """The combined needs of all requests for a ticker: whether its ticks are stored, and the periods of its bars."""
 
     ticks: bool = False
     period_seconds: tuple[int, ...] = ()
@@ -57,9 +57,9 @@ class Wants(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class PieceResult:
-    """What an accepted piece adds up to; `spans` are offsets of its pages, both ends included.
+    """The totals of an accepted piece; `spans` are the offsets of its pages, both ends included.
 
-    `closed_until`: where candles begin that were not proven closed when they were requested; 0 = nowhere in the piece.
+    `closed_until`: the open time of the first candle that was not proven closed when it was requested; 0 = all were.
     """
 
     partition: int
@@ -88,7 +88,9 @@ class AcceptedPiece:
 
 
 class ProvenRange(NamedTuple):
-    """The table has all `rows` candles of this range; of the `expected` ones the others are holes of the venue."""
+    """The table has every candle of this range that the venue has: `rows` of the `expected` ones; the others are
+    holes.
+    """
 
     start: int
     end: int
@@ -99,7 +101,7 @@ class ProvenRange(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class LeaseNote:
-    """The note stored with a lease on the bus, enough to take the job over after a restart."""
+    """The note stored with a lease on the bus, from which a restarted broker takes the job over."""
 
     request_id: str
     attempts: int
@@ -157,7 +159,7 @@ class RealtimeAccepted:
 
 @dataclass(frozen=True, slots=True)
 class WantedFound:
-    """An earlier run asked the pipeline for something of this ticker."""
+    """An earlier run had published needs for this ticker."""
 
     ticker: str
 
@@ -169,7 +171,7 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True)
 class ControlAsked:
-    """SHUTDOWN or CONFIG_UPDATE, to be passed on to every ingestor."""
+    """A SHUTDOWN or CONFIG_UPDATE arrived, which goes to every ingestor."""
 
     control: ing.IngestorControl
 
@@ -181,7 +183,7 @@ class FinalSeen:
 
 @dataclass(frozen=True, slots=True)
 class ProofFound:
-    """What of a request need not be fetched, by the driver's word."""
+    """The driver answered which parts of a request need not be fetched."""
 
     request_id: str
     ranges: tuple[ProvenRange, ...]
@@ -189,7 +191,7 @@ class ProofFound:
 
 @dataclass(frozen=True, slots=True)
 class VenueLearned:
-    """`depth_candles` > 0: the venue keeps only so many of the newest candles, and its ranges stay uncut.
+    """`depth_candles` > 0: the venue keeps only this many of its newest candles, and ranges are not cut.
 
     `is_bare`: no ingestor has described the venue on the bus.
     """
@@ -241,9 +243,9 @@ class HistoryEnded(NamedTuple):
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class CandlesReceived:
-    """One DataResponse of a foreign ingestor; `problem` is set where it cannot be used.
+    """One DataResponse of a foreign ingestor; `problem` is set if it cannot be used.
 
-    `period_seconds` and `tickers` are those that its candles name, which they need not.
+    `period_seconds` and `tickers` are those named in its candles, where they are optional.
     """
 
     connection: Connection
@@ -264,7 +266,7 @@ class SnapshotReceived:
 
 
 class TicksReceived(NamedTuple):
-    """`far`: those of them that are too far ahead of our clock, with the reason; they are not in `batch`."""
+    """`far`: the ticks that are too far ahead of our clock, with the reason; they are not in `batch`."""
 
     connection: Connection
     batch: cw.TickBatch
@@ -298,7 +300,7 @@ class JobRejected:
 
 @dataclass(frozen=True, slots=True)
 class HolderAsked:
-    """The holder of a job that `connection` named, too, was written to."""
+    """A frame was sent to the holder of a job that `connection` also named."""
 
     connection: Connection
     job_id: str
@@ -307,7 +309,7 @@ class HolderAsked:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """A frame could not be delivered; `job_id` names the dispatch in it, if that is what it was."""
+    """A frame could not be delivered; if it was a dispatch, `job_id` names its job."""
 
     connection: Connection
     job_id: str = ""
@@ -330,7 +332,7 @@ class SnapshotPublished:
 
 @dataclass(frozen=True, slots=True)
 class PublishRefused:
-    """The bus did not take what a job delivered: it is full, or the job has no lease there."""
+    """The bus refused what a job delivered, because it is full or the job has no lease there."""
 
     job_id: str
     text: str
@@ -338,14 +340,14 @@ class PublishRefused:
 
 @dataclass(frozen=True, slots=True)
 class MarksRefused:
-    """The pipeline has not read its marks for this long that the bus takes no more of them."""
+    """The topic of marks is full, because the pipeline has not read it for too long."""
 
     tickers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ClockTicked:
-    """`leases_wait`: since the tick before the bus has not answered about leases, and dispatches wait with them."""
+    """`leases_wait`: the bus has not answered about leases since the previous tick, and dispatches wait for it."""
 
     at: float
     wall_ns: int
@@ -354,9 +356,9 @@ class ClockTicked:
 
 @dataclass(frozen=True, slots=True)
 class HistoryMeasured:
-    """Bytes and ends of the topic `history` at `at` (monotonic), and how far its writer is in `history_outcomes`.
+    """The bytes and ends of the topic `history` at `at` (monotonic), and its writer's positions in `history_outcomes`.
 
-    `has_prover`: a driver says that it answers what the table proves.
+    `has_prover`: a driver answers questions about what the table proves.
     """
 
     size: int
@@ -368,7 +370,7 @@ class HistoryMeasured:
 
 @dataclass(frozen=True, slots=True)
 class OutcomesWritten:
-    """The outcomes of so many further pieces are on the bus; `ends` of `history_outcomes`, by partition."""
+    """The outcomes of `pieces` further pieces are on the bus. `ends`: the ends of `history_outcomes`, by partition."""
 
     pieces: int
     ends: Mapping[int, int]

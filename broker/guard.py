@@ -1,4 +1,4 @@
-"""The broker's door with keys on: only ingestors whose key is known, each heard as itself alone."""
+"""Guards the broker's socket with keys on: accepts only ingestors with a known key, each under its own name."""
 
 import threading
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from core.doors import Doorkeeper, KeyFolder, KnownKeys, Role
 
 
 class Guard:
-    """Raises ConfigurationError when the folder of keys cannot be read or written."""
+    """Raises ConfigurationError if the folder of keys cannot be read or written."""
 
     def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", data_dir: Path) -> None:
         folder = KeyFolder(data_dir)
@@ -26,16 +26,18 @@ class Guard:
         self._thread: threading.Thread | None = None
 
     def guard(self, router: "zmq.Socket[bytes]") -> None:
-        """Before it is bound."""
+        """Configure the socket; call before it is bound."""
         self._doorkeeper.guard(router)
-        # No connection takes over another one's name, and with it what is sent there.
+        # Otherwise a connection could take over another one's name, and with it the frames sent there.
         router.setsockopt(zmq.ROUTER_HANDOVER, 0)
 
     def start(self) -> None:
         self._thread = start_thread("broker-keys", lambda: self._doorkeeper.run(self._stop))
 
     def admits(self, head: zmq.Frame) -> bool:
-        """Whether the message that begins with this frame is taken: its key is known, and its connection's own."""
+        """Whether to accept the message that begins with this frame: its key must be known, and match the connection's
+        name.
+        """
         try:
             public = str(head.get("User-Id"))
         except zmq.ZMQError:
@@ -54,7 +56,7 @@ class Guard:
         return [connection for connection, public in self._owners.items() if not self._keys.name_of(public)]
 
     def forget(self, connected: Collection[Connection]) -> None:
-        """Keep what is known of these connections only."""
+        """Forget all connections except these."""
         for connection in [each for each in self._owners if each not in connected]:
             del self._owners[connection]
 

@@ -1,4 +1,4 @@
-"""Half-open ranges of time: joined, and in words."""
+"""Joins half-open ranges of time, and describes them as text."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from candlewright.wire import grid
 
 
 def merge(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Sorted, touching and overlapping ones joined."""
+    """The ranges sorted, with touching and overlapping ones joined."""
     ranges = tuple(ranges)
     if len(ranges) < 2:
         return ranges

@@ -1,4 +1,6 @@
-"""The broker's loop: frames and records in, events to the state, its commands to the bus and to the sockets."""
+"""The broker's loop: turns frames and records into events for the state, and carries out its commands on the bus and
+the sockets.
+"""
 
 import contextlib
 import gc
@@ -43,29 +45,29 @@ from core.http import Status
 from core.log import get_logger
 from core.settings import BrokerSettings
 
-#: Frames read in one round, so that no flood keeps the bus and the clock waiting.
+#: The most frames read in one round, so that a flood does not delay the bus and the clock.
 MAX_FRAMES_PER_ROUND = 1_000
-#: And so many bytes of them, which are in memory together; a single message may pass it.
+#: The most bytes of these frames, which are in memory together; a single message may exceed it.
 MAX_BYTES_PER_ROUND = 16 << 20
-#: Commands that wait for the bus; past that no frame is read, and ingestors feel it.
+#: Commands that may wait for the bus; beyond this, no frame is read, which slows ingestors down.
 MAX_WAITING_COMMANDS = 50_000
-#: Results of about 70 jobs, which do not wait for more of them.
+#: A batch of about 70 jobs' results is written without waiting for more.
 ENOUGH_RESULTS = 200
-#: Unfinished requests held in memory; the rest waits on the bus.
+#: Unfinished requests held in memory; the rest stays on the bus.
 MAX_REQUESTS = 200_000
-#: So many more of them are left out by the garbage collector.
+#: After this many new requests, existing ones are excluded from garbage collection again.
 MANY_REQUESTS = 5_000
-#: What an outcome weighs on the bus, roughly; and what part of the bound of `history_outcomes` they may take that only
-#: a restart of this process would need.
+#: The approximate size of an outcome on the bus, and the share of `history_outcomes` that may hold outcomes needed only
+#: after a restart.
 OUTCOME_BYTES = 256
 PINNED_PART = 8
 TICK_SECONDS = 0.1
 HOLD_SECONDS = 1.0
-#: Between two updates of the holds while pages wait for room.
+#: Time (s) between updates of the holds while pages wait for room.
 SHORT_HOLD_SECONDS = 0.2
 CLOSE_SECONDS = 5.0
 _JOB_IDS_AT_ONCE = 1_024
-#: As plain integers, which pyzmq takes twice as quickly as its enumerations.
+#: Plain integers, which pyzmq accepts twice as fast as its enumerations.
 _NOW = int(zmq.NOBLOCK)
 _NOW_MORE = int(zmq.NOBLOCK | zmq.SNDMORE)
 
@@ -77,7 +79,7 @@ def _later(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
 
 
 class Waker:
-    """Makes the loop's poll return, from any thread."""
+    """Wakes the loop's poll from any thread."""
 
     def __init__(self) -> None:
         self.inlet, self._outlet = socket.socketpair()
@@ -85,13 +87,13 @@ class Waker:
         self._outlet.setblocking(False)
 
     def __call__(self) -> None:
-        # A full buffer, or a loop that has closed already: it needs no further call.
+        # The buffer is full, or the loop has closed; either way, no further call is needed.
         with contextlib.suppress(BlockingIOError, OSError):
             self._outlet.send(b"w")
 
     @property
     def descriptor(self) -> int:
-        """What a poll for `inlet` returns."""
+        """The descriptor that a poll for `inlet` returns."""
         return self.inlet.fileno()
 
     def drain(self) -> None:
@@ -115,7 +117,7 @@ def job_ids() -> Iterator[str]:
 
 
 class BrokerServer:
-    """Serves until `stop`. `address` is where ingestors connect, known once `start` returned."""
+    """Serves until `stop`. `address` is where ingestors connect, known once `start` has returned."""
 
     def __init__(
         self,
@@ -145,16 +147,16 @@ class BrokerServer:
         self._is_serving = False
         self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
-        #: Requests when the garbage collector last left out what there was.
+        #: The number of requests when they were last excluded from garbage collection.
         self._spared = 0
-        #: Requests whose accepted pieces are in the table of progress.
+        #: Requests whose accepted pieces are in the progress table.
         self._saved: set[str] = set()
         self.address = ""
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
-        """Replay the journal, then open the door. Raises BusUnavailable, ConfigurationError."""
+        """Replay the journal, then bind the socket. Raises BusUnavailable, ConfigurationError."""
         at = time.monotonic()
         replayed = replay(self._bus, at)
         partitions = self._bus.partitions(topics.HISTORY)
@@ -215,9 +217,8 @@ class BrokerServer:
             while not self._stopping.is_set():
                 if self._failure is not None:
                     raise self._failure
-                # Nothing can be dispatched before the leases are there, so that frames may gather for this long: many
-                # are
-                # handled with less work and fewer wake-ups each than few are.
+                # Nothing can be dispatched until the leases are written, so frames may gather meanwhile; handling many
+                # together takes less work and fewer wake-ups.
                 is_due_soon = self._leases.is_due_soon
                 has_room = self._gathered.size < MAX_WAITING_COMMANDS
                 is_open = has_room and not is_due_soon
@@ -225,7 +226,7 @@ class BrokerServer:
                     poller.modify(self._router, zmq.POLLIN if is_open else 0)
                     was_open = is_open
                 if is_due_soon and has_room:
-                    # Those that gathered while the last ones were handled: there is nothing better to do meanwhile.
+                    # Handle the frames that gathered meanwhile, since there is nothing else to do.
                     self._read_frames()
                 seconds = SOON_SECONDS if is_due_soon else due_at - time.monotonic()
                 ready = [what for what, _ in poller.poll(max(0, int(seconds * 1_000)))]
@@ -252,7 +253,7 @@ class BrokerServer:
             self._close()
 
     def _forget_holds(self) -> None:
-        """They are of records that are gone: requests that were accepted since must be read by the next process."""
+        """Drop the holds on lost records, so that the next process reads the requests accepted since."""
         self._gathered = Gatherer()
         self._leases.close(CLOSE_SECONDS)
         self._results.close(CLOSE_SECONDS)
@@ -293,8 +294,8 @@ class BrokerServer:
     # ---- input
 
     def _read_frames(self) -> None:
-        """Read what is there first, then handle it: each reading releases the interpreter for a moment that is mostly
-        too short for a waiting writer, and costs a wake-up in vain.
+        """Read all waiting frames before handling them, because each read releases the interpreter lock for a moment
+        that is mostly too short for a waiting writer, and wakes it in vain.
         """
         wall_ns = time.time_ns()
         at = time.monotonic()
@@ -396,8 +397,8 @@ class BrokerServer:
                 self._feed.check_finals(list(state.decided))
 
     def _spare_requests(self) -> None:
-        """A full garbage collection visits every waiting request: with 190,000 of them it stopped the loop for seconds.
-        What is there already is left out. Requests that end are freed by their reference counts.
+        """Exclude existing requests from garbage collection: a full collection visits every one, and with 190,000
+        stopped the loop for seconds. Ended requests are freed by their reference counts.
         """
         count = len(self.state.requests)
         if count > self._spared + MANY_REQUESTS:
@@ -414,7 +415,7 @@ class BrokerServer:
             self._act(command)
 
     def _act(self, command: Command) -> None:
-        """Commands that do not wait for the bus."""
+        """Carry out a command that does not wait for the bus."""
         if isinstance(command, Note):
             NOTES[command.what].inc()
             log.info(command.what, **command.fields)
@@ -431,7 +432,7 @@ class BrokerServer:
         leases = self._gathered.leases
         if (leases.is_urgent or (everything and leases.size)) and not self._leases.is_busy:
             self._leases.submit(self._gathered.take_leases())
-        # While leases are on their way, small calls would only hold up the next ones.
+        # While leases are being written, small calls would only delay the next ones.
         enough = ENOUGH_RESULTS if self._leases.is_due_soon and not everything else 1
         if self._gathered.results_size >= enough and not self._results.is_busy:
             self._results.submit(self._gathered.take_results())
@@ -458,7 +459,7 @@ class BrokerServer:
             self._handle(lost)
 
     def _hold(self) -> None:
-        """Release what no unfinished request needs any more."""
+        """Release the records that no unfinished request needs any more."""
         oldest, oldest_historical = self.state.oldest_offsets()
         needed = self._next_offset if oldest_historical is None else oldest_historical
         while len(self._marks) > 1 and self._marks[1].offset <= needed:
@@ -468,8 +469,9 @@ class BrokerServer:
         self._let_go(mark)
 
     def _let_go(self, mark: Mark) -> None:
-        """Also of outcomes that an unfinished request would need after a restart, once they are many: its pieces are
-        saved then. What the history writer has not written yet is kept in any case.
+        """Move the holds to `mark`. Once there are many, this also releases outcomes that an unfinished request would
+        need after a restart, after its pieces are saved. Outcomes that the history writer has not written yet are
+        always kept.
         """
         state, progress = self.state, {}
         ends = state.room.outcome_ends
@@ -486,7 +488,7 @@ class BrokerServer:
         holds = {topics.HISTORY_OUTCOMES: outcomes, topics.HISTORY: state.room.needed()}
         self._feed.let_go(LetGo(holds, progress, ended, state.room.is_short))
 
-    # ---- what it says of itself
+    # ---- status
 
     def sizes(self) -> dict[str, int]:
         state = self.state
@@ -503,7 +505,7 @@ class BrokerServer:
         }
 
     def status(self) -> Status:
-        """For the status page, whose thread calls it."""
+        """The status page's content; called from that page's thread."""
         if not self._is_serving:
             return Status(part="broker", is_ready=False)
         problems = tuple(filter(None, (self._leases.complaint(), self._results.complaint(), self._feed.problem)))

@@ -60,12 +60,12 @@ from broker.slots.venue_book import VenueBook
 from broker.work import RealtimeRequest
 from core.settings import BrokerSettings
 
-#: Progress is shown this often.
+#: How often (s) progress is published.
 SHOW_SECONDS = 0.5
 
 
 class BrokerState:
-    """`new_job_id` gives ids that never repeat; `at` and `wall_ns` are the time of the start. `history_partitions`,
+    """`new_job_id` returns ids that never repeat; `at` and `wall_ns` are the time of the start. `history_partitions`,
     `history_bytes`: see `Board`.
     """
 
@@ -103,7 +103,7 @@ class BrokerState:
         self.decided = lifecycle.decided
         self.oldest_offsets = lifecycle.oldest_offsets
         self._beaten_at = self._shown_at = at
-        #: Ingestors answer for their jobs, which is often enough for any lease, whatever they think how long one is.
+        #: Ingestors answer with heartbeats of their jobs, often enough for any lease, whatever lease they assume.
         self._beat_seconds = min(settings.heartbeat_seconds, settings.lease_seconds / 3)
         self._handlers: dict[type, Callable[..., None]] = {
             HistoricalAccepted: lifecycle.on_historical,
@@ -141,7 +141,7 @@ class BrokerState:
         return self.handle_all((event,))
 
     def handle_all(self, events: Iterable[Event]) -> list[Command]:
-        """What to do about `events`, in their order."""
+        """The commands that follow from `events`, in order."""
         out: list[Command] = []
         self._board.out = out
         handlers = self._handlers

@@ -26,7 +26,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from core.failures import Failure, FailureCode
 
 PAGES_PER_PIECE = 10
-#: So many pieces may fail permanently before the rest of a request is given up.
+#: After this many permanently failed pieces, the rest of a request is given up.
 MAX_FAILED_PIECES = 10
 _NOBODY: frozenset[Connection] = frozenset()
 _HISTORICAL = ing.DataRequest.HISTORICAL_OHLC
@@ -34,7 +34,7 @@ _HISTORICAL = ing.DataRequest.HISTORICAL_OHLC
 
 @dataclass(kw_only=True, slots=True)
 class VenueFacts:
-    """`ahead_ns`: how far the venue's clock was seen ahead of ours (a sandbox may run fast), never negative.
+    """`ahead_ns`: the most that the venue's clock was ahead of ours (a sandbox may run fast), never negative.
     `behind_ns`: how far it may be behind ours, by the best result so far.
     """
 
@@ -49,7 +49,7 @@ class VenueFacts:
     asked_at: float = float("-inf")
 
     def exchange_ns(self, wall_ns: int) -> int:
-        """A time that the venue's clock had reached at `wall_ns`, as far as is known."""
+        """A time (ns) that the venue's clock had reached at `wall_ns`, as far as known."""
         return wall_ns - (self.behind_ns or 0)
 
 
@@ -57,7 +57,7 @@ class VenueFacts:
 class Piece:
     """One unit of work. `banned` connections never get it again; `avoided` ones get it only if no other connection can.
 
-    `is_rest`: it asks for what an earlier piece could not prove closed.
+    `is_rest`: it requests candles that an earlier piece could not prove closed.
     """
 
     request: "Request"
@@ -80,18 +80,18 @@ class Piece:
 
     @property
     def is_live(self) -> bool:
-        """False once the piece was settled or its request ended, while some queue still names it."""
+        """False once the piece is settled or its request has ended, even if a queue still has it."""
         return self.request.outstanding.get(self.number) is self
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Job:
-    """A piece in the hands of an ingestor since `dispatched_ns` (wall clock).
+    """A piece that was dispatched to an ingestor at `dispatched_ns` (wall clock).
 
-    `connection` None: taken over from an earlier run of the broker, or from a connection that is gone, and not named by
-    an ingestor since. `is_adopted`: frames of this job may have been lost with the previous one. `is_publishing`: the
-    ingestor is done, the bus is not yet. `newest_trade`: the latest time (ns) of trades that came over the socket, 0
-    before the first; `trades_at`: when they came (monotonic).
+    `connection` None: taken over from an earlier run of the broker or from a lost connection, and not named by an
+    ingestor since. `is_adopted`: frames of this job may have been lost with the previous connection. `is_publishing`:
+    the ingestor is done, but its results are not on the bus yet. `newest_trade`: the latest time (ns) of trades
+    received over the socket, 0 before the first; `trades_at`: when they were received (monotonic).
     """
 
     job_id: str
@@ -116,7 +116,7 @@ def _key_of(venue: str, kind: Kind) -> tuple[str, Kind]:
 
 
 class Request:
-    """What all kinds of requests share: a queue of pieces to hand out, and those that are out."""
+    """The common part of all requests: pieces to hand out, and pieces that are running."""
 
     kind = Kind.HISTORICAL
 
@@ -146,20 +146,20 @@ class Request:
         self.venue = venue
         self.key = _key_of(venue, self.kind)
         self.client_id = client_id
-        #: Sender, connection and client: who takes turns with whom.
+        #: Sender, connection and client, which take turns.
         self.lane: tuple[str, ...] = ("", "", client_id)
         self.deadline_ns = deadline_ns
         self.offset = offset
-        #: The platform's own, to keep candles fresh: those of clients go ahead of it.
+        #: A request of the platform itself, to keep candles fresh; clients' requests come first.
         self.is_background = request_id.startswith(KEEP_PREFIX)
         self.is_queued = False
         self.was_dispatched = False
         self.ready: list[Piece] = []
-        #: Every piece that was cut and is not settled: ready, waiting for its time or for another slot, or running.
+        #: Every piece that was cut and is not settled: ready, waiting for a time or another slot, or running.
         self.outstanding: dict[int, Piece] = {}
 
     def take(self, wall_ns: int) -> Piece | None:
-        """Take out the next piece to hand out, if there is one."""
+        """Take the next piece to hand out, if there is one."""
         while self.ready:
             piece = self.ready.pop(0)
             if piece.is_live:
@@ -205,7 +205,7 @@ class RealtimeRequest(Request):
     def __init__(self, request_id: str, ticker: str, venue: str, *, client_id: str) -> None:
         super().__init__(request_id, ticker, venue, client_id=client_id, deadline_ns=0, offset=-1)
         self.subscribers: dict[str, Wants] = {}
-        #: Why the last job ended, until another one has proven itself.
+        #: Why the last job ended, until a later one delivers.
         self.failure = ""
         piece = Piece(request=self, number=0)
         self.outstanding[0] = piece
@@ -243,7 +243,7 @@ class RealtimeRequest(Request):
 
 
 class HistoricalRequest(Request):
-    """A range of candles: cut lazily on the absolute grid, added up as its pieces are accepted."""
+    """A range of candles, cut lazily on the absolute grid, and totalled as its pieces are accepted."""
 
     __slots__ = (
         "_closed_until",
@@ -288,9 +288,9 @@ class HistoricalRequest(Request):
         self.expected = 0
         self.holes: list[Range] = []
         self.failed: tuple[tuple[int, int, Failure], ...] = ()
-        #: Ranges that were given up without a try.
+        #: Ranges that were given up without an attempt.
         self.abandoned: tuple[Range, ...] = ()
-        #: Nothing is cut until it is known what the table proves.
+        #: While True, nothing is cut, because it is not known yet what the table proves.
         self.awaits_proof = False
         self._uncut: list[Range] = [(start, end)]
         self._next_number = 0
@@ -313,24 +313,24 @@ class HistoricalRequest(Request):
         return not (self.outstanding or self.awaits_proof or (self._uncut and self._can_cut(wall_ns)))
 
     def _can_cut(self, wall_ns: int) -> bool:
-        """Whether the next piece may be cut now; something is uncut still."""
+        """Whether the next piece may be cut now. Requires that part of the range is uncut."""
         if self.awaits_proof:
             return False
         if self.limit is not None and (self.outstanding or self.rows >= self.limit):
             return False
-        # What starts in the future of every clock we know of needs no asking, except once, by which we learn more.
+        # A piece that starts in the future of every known clock is requested only once, to learn the venue's time.
         return self._next_number == 0 or self._uncut[0][0] < wall_ns + self.facts.ahead_ns
 
     def _cut(self, wall_ns: int) -> Piece:
         start, end = self._uncut[0]
         facts = self.facts
-        # A client waits for a page of a background request at most.
+        # At most one page, so that a client waits for no more than a page of a background request.
         candles = facts.candles_per_page if self.is_background else facts.candles_per_piece
         span = candles * self.period_seconds * grid.SECOND
         if facts.depth_candles:
             cut = max(start, wall_ns + facts.ahead_ns) + span
         else:
-            # At absolute multiples of the span, so that every run cuts alike.
+            # Cut at absolute multiples of the span, so that every run cuts identically.
             cut = start - (start - grid.origin_of(self.period_seconds)) % span + span
         if cut < end:
             self._uncut[0] = (cut, end)
@@ -349,19 +349,19 @@ class HistoricalRequest(Request):
         self.outstanding[number] = piece
         return piece
 
-    # ---- what is stored
+    # ---- proven parts
 
     def uncut(self) -> tuple[Range, ...]:
         return tuple(self._uncut)
 
     def take_proven(self, proven: Iterable[ProvenRange]) -> list[tuple[AcceptedPiece, PieceResult]]:
-        """Add up what need not be fetched, as accepted pieces; parts that are not uncut any more are skipped."""
+        """Count proven parts as accepted pieces; parts that are already cut are skipped."""
         taken = []
         for each in proven:
             if not self._is_exact(each) or not self._saves_calls(each):
                 continue
             if self.limit is not None and (self.outstanding or not self._uncut or self._uncut[0][0] != each.start):
-                # Only what comes next counts.
+                # With a limit, only the next part in order counts.
                 break
             number = self._next_number
             if self.take_out(each.start, each.end, number):
@@ -382,7 +382,9 @@ class HistoricalRequest(Request):
         return is_whole and is_wanted and proven.expected == proven.rows + missing > 0
 
     def _saves_calls(self, proven: ProvenRange) -> bool:
-        """Less than a page between two parts that are fetched in any case would cost a call instead of saving one."""
+        """Whether skipping this part saves calls; less than a page between two fetched parts would cost a call
+        instead.
+        """
         is_at_border = any(proven.start <= start or proven.end >= end for start, end in self._uncut)
         is_long = not self.facts.is_known or proven.expected >= self.facts.candles_per_page
         return is_at_border or is_long
@@ -391,13 +393,13 @@ class HistoricalRequest(Request):
 
     def restore(self, accepted: Iterable[AcceptedPiece]) -> None:
         for piece in accepted:
-            # What its saved progress has as well is not counted twice.
+            # Parts that its saved progress also contains are not counted twice.
             if self.take_out(piece.start, piece.end, piece.number):
                 self._add_up(piece.rows, piece.expected, piece.holes)
                 self.confirmed.append(piece)
 
     def take_out(self, start: int, end: int, number: int) -> bool:
-        """Remove [start, end) from what is still to be cut; False when it is not all there."""
+        """Remove [start, end) from the uncut ranges; False if part of it is not uncut."""
         for index, (low, high) in enumerate(self._uncut):
             if low <= start and end <= high:
                 rest = [(low, start), (end, high)]
@@ -407,10 +409,10 @@ class HistoricalRequest(Request):
         return False
 
     def adopt(self, note: LeaseNote) -> Piece | None:
-        """The piece of a job that outlived the broker, or None when it is no longer wanted."""
+        """The piece of a job that outlived the broker; None if it is no longer wanted."""
         if note.number in self.outstanding:
             return None
-        # With a limit only the next piece in order was given the right number of candles to look for.
+        # With a limit, only the next piece in order was given the right number of candles.
         if self.limit is not None and (self.outstanding or not self._uncut or note.start != self._uncut[0][0]):
             return None
         if not self.take_out(note.start, note.end, note.number):
@@ -429,17 +431,19 @@ class HistoricalRequest(Request):
         self.outstanding[piece.number] = piece
         return piece
 
-    # ---- adding up
+    # ---- results
 
     def accept(self, piece: Piece, result: PieceResult, exchange_ns: int) -> Piece | None:
-        """Add `result` up at a time that the venue's clock had reached; the piece that must follow it, if any."""
+        """Count `result`; returns the piece that must follow, if any. `exchange_ns`: a time that the venue's clock had
+        reached.
+        """
         del self.outstanding[piece.number]
         self._add_up(result.rows, result.expected, result.holes)
         return self._rest(piece, result.closed_until, exchange_ns) if result.closed_until else None
 
     def _rest(self, piece: Piece, closed_until: int, exchange_ns: int) -> Piece | None:
-        """What `piece` could not prove closed is requested once more where it has closed since, and until it has where
-        later candles were requested; else the request ends there.
+        """A piece for the candles that `piece` could not prove closed: if they have closed since, or if later candles
+        were requested too. Otherwise the request ends there.
         """
         end = piece.end
         if end in (self.end, self._closed_until) or (end, self.end) in self._uncut:
@@ -452,7 +456,7 @@ class HistoricalRequest(Request):
 
     @property
     def closed_until(self) -> int:
-        """Where what had not closed yet begins, once the request is settled; 0 = nowhere in its range."""
+        """The open time (ns) of the first candle that had not closed, once the request is settled; 0 = all had."""
         if self._closed_until or not self._uncut or (self.limit is not None and self.rows >= self.limit):
             return self._closed_until
         return self._uncut[0][0]
@@ -466,7 +470,7 @@ class HistoricalRequest(Request):
         self.confirmed.append(piece)
 
     def halve(self, piece: Piece) -> None:
-        """Leave the second half of `piece` for later."""
+        """Cut the second half off `piece`, to be handed out later."""
         opens = grid.count_opens(piece.start, piece.end, self.period_seconds)
         if opens > 1:
             first = grid.first_open_from(piece.start, self.period_seconds)
@@ -475,7 +479,7 @@ class HistoricalRequest(Request):
             piece.end, piece.is_whole = middle, False
 
     def fail(self, piece: Piece, failure: Failure) -> None:
-        """Settle `piece` without its rows, and the rest of the request where trying it makes no sense."""
+        """Settle `piece` without rows, and also the rest of the request if trying it is pointless."""
         del self.outstanding[piece.number]
         self.failed += ((piece.start, piece.end, failure),)
         is_hopeless = failure.code.is_final and failure.code is not FailureCode.DEPTH
@@ -487,7 +491,7 @@ class HistoricalRequest(Request):
                 del self.outstanding[piece.number]
 
     def verdict(self) -> tuple[Final, str]:
-        """Status and error message of a settled request."""
+        """The status and error message of a settled request."""
         if not self.failed:
             return (Final.OK, "") if self.rows else (Final.NOT_FOUND, "")
         text = str(self.failed[0][2])
@@ -530,7 +534,7 @@ class HistoricalRequest(Request):
 
 
 def joined(pieces: Iterable[AcceptedPiece]) -> list[AcceptedPiece]:
-    """Those that touch as one."""
+    """The pieces, with touching ones joined."""
     found: list[AcceptedPiece] = []
     for piece in sorted(pieces, key=lambda piece: piece.start):
         if found and found[-1].end == piece.start:

@@ -1,1 +1,1 @@
-"""What the broker reads from the bus and writes to it."""
+"""Everything that the broker reads from the bus and writes to it."""

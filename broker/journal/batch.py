@@ -1,7 +1,7 @@
-"""What the broker has to write to the bus, gathered while the write before is under way.
+"""Gathers what the broker must write to the bus, while the previous write is running.
 
-Two lanes, because a dispatch needs its lease to be durable and nothing else: results are written beside it. A crash
-between the two loses no work: a piece whose acceptance was not published yet is done once more.
+There are two lanes, because a dispatch waits only for its lease to be durable; results are written separately. A crash
+between the two loses nothing, since a piece whose acceptance was not published is fetched again.
 """
 
 from collections import Counter
@@ -44,16 +44,17 @@ from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 
-#: A frame to send once the bus has everything: to whom, its body, and the job that it gives away, if any.
+#: A frame to send once the bus has everything: the receiver, the body, and the job that it dispatches, if any.
 Outgoing = tuple[Connection, bytes, str]
 Outcome = PublishPieceDone | PublishRequestDone
 
 
 @dataclass(slots=True)
 class Leases:
-    """Marks (`records.wanted_value` by ticker), then revocations, then grants, then the frames that rely on all.
+    """Marks (`records.wanted_value` by ticker), then revocations, then grants, then the frames that rely on all of
+    them.
 
-    `finished`: jobs whose outcomes are on the bus. That their leases go is in no hurry, so that they wait for a batch
+    `finished`: jobs whose outcomes are on the bus. Revoking their leases is not urgent, so it waits for the next batch
     that is written anyway.
     """
 
@@ -75,10 +76,11 @@ class Leases:
 
 @dataclass(kw_only=True, slots=True)
 class Results:
-    """What jobs delivered, while their leases stand; outcomes; tables; holds; and whose leases may go after it.
+    """What jobs delivered under their leases; outcomes; tables; holds; and the jobs whose leases may be revoked
+    afterwards.
 
-    The writer empties each field once it is done, so that a failed write continues where it stopped. `events` are what
-    the state must hear of the write; `pieces`: how many of the outcomes are of pieces.
+    The writer empties each field once it is written, so a failed write continues where it stopped. `events`: the
+    write's events for the state; `pieces`: how many of the outcomes are of pieces.
     """
 
     pages: list[PublishPages] = field(default_factory=list)
@@ -114,7 +116,7 @@ class Results:
 
 
 class Gatherer:
-    """Sorts commands into the two batches that are written next."""
+    """Sorts commands into the next batch of each lane."""
 
     def __init__(self) -> None:
         self.leases = Leases()
@@ -155,7 +157,7 @@ class Gatherer:
         return self.results.size + len(self._outcomes)
 
     def add(self, commands: Iterable[Command]) -> list[Command]:
-        """Take those for the bus and for frames that must wait for it; gives back the others."""
+        """Take the commands for the bus, and frames that must wait for it; returns the others."""
         adder_of = self._adders.get
         others: list[Command] = []
         for command in commands:
@@ -166,7 +168,7 @@ class Gatherer:
         self.results.holds = holds
 
     def release(self, finished: list[str]) -> None:
-        """The leases of these jobs may go: what they delivered is on the bus."""
+        """Revoke the leases of these jobs, whose results are on the bus."""
         self.leases.finished += finished
 
     def take_leases(self) -> Leases:
@@ -174,7 +176,9 @@ class Gatherer:
         return taken
 
     def take_results(self) -> Results:
-        """Records are made of outcomes only here: by then leases are on their way, and their answer is waited for."""
+        """Take the next batch of results. Outcomes become records only here, while the loop waits for the answer about
+        leases anyway.
+        """
         taken, self.results = self.results, Results()
         outcomes, self._outcomes = self._outcomes, []
         taken.outcomes = [records.outcome_record(outcome) for outcome in outcomes]

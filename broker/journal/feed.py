@@ -1,4 +1,4 @@
-"""Reads `requests`, `notifications` and `proofs` in a thread of its own and hands them to the loop."""
+"""Reads `requests`, `notifications` and `proofs` in a separate thread, and hands them to the loop."""
 
 import contextlib
 import queue
@@ -19,7 +19,7 @@ from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange
 from core.background import start_thread
 from core.log import get_logger
 
-#: Portions that wait for the loop; the thread blocks when there are so many.
+#: Portions that may wait for the loop; at this number, the thread blocks.
 _MAX_WAITING = 16
 _IDLE_SECONDS = 0.2
 _CLOSE_SECONDS = 5.0
@@ -27,11 +27,11 @@ _CLOSE_SECONDS = 5.0
 _PROGRESS_SECONDS = 30 * 86_400.0
 #: Decided requests are looked up in the registry of finals this often, in case a notification was trimmed unread.
 RECHECK_SECONDS = 60.0
-#: How often it is looked whether the store takes writes.
+#: How often (s) to check whether the store accepts writes.
 CHECK_SECONDS = 1.0
-#: How often the bus gets a hold again that has not moved, and that it may have lost.
+#: How often (s) an unmoved hold is written again, since the bus may have lost it.
 HELD_SECONDS = 30.0
-#: Between two looks at what any part has put aside.
+#: How often (s) to count the records that parts have put aside.
 LETTERS_SECONDS = 5.0
 
 log = get_logger()
@@ -48,8 +48,8 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """What need not be held any more. `progress` and `ended`: what the broker's progress table gets and loses first.
-    `trims`: whether the room is needed now.
+    """What need not be held any more. `progress` and `ended`: rows that are added to and removed from the broker's
+    progress table first. `trims`: whether the room is needed now.
     """
 
     holds: dict[str, dict[int, int]]
@@ -72,16 +72,16 @@ class Feed:
         self._lives = replayed.lives
         self._refusal_at = self._letters_at = self._measure_at = 0.0
         self._let_go: deque[LetGo] = deque()
-        #: By topic what the bus holds for the broker, and since when.
+        #: By topic, the broker's hold on the bus, and when it was last written.
         self._held: dict[str, tuple[dict[int, int], float]] = {}
         self._to_check: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._stopping = threading.Event()
-        #: Set while the loop has as many requests as it wants to hold; the rest stays on the bus.
+        #: Set while the loop holds as many requests as it may; the rest stays on the bus.
         self.is_full = False
-        #: Set while the loop has no request: nothing waits then for what writers do, which is checked less often.
+        #: Set while the loop has no request, so progress of the writers is checked less often.
         self.is_idle = False
         self.problem = ""
-        #: By all parts, ever.
+        #: Records put aside by all parts, in total.
         self.put_aside: list[dead_letters.Tally] = []
         self.lost: list[str] = []
         self.failure: BaseException | None = None
@@ -96,7 +96,7 @@ class Feed:
             return None
 
     def let_go(self, what: LetGo) -> None:
-        """Not by the lane of results: that may wait for the very room that this makes."""
+        """Release holds in this thread, because the lane of results may be waiting for the room that this makes."""
         self._let_go.append(what)
 
     def check_finals(self, request_ids: list[str]) -> None:
@@ -112,7 +112,9 @@ class Feed:
                 self._round()
 
     def _ended(self, error: BaseException) -> None:
-        """Raised in the main loop, which ends the process: a broker that cannot read must not go on."""
+        """Have the main loop raise `error`, which ends the process, because a broker that cannot read must not
+        continue.
+        """
         self.failure = error
         self._wake()
 
@@ -135,7 +137,7 @@ class Feed:
                 continue
 
     def _look_for_refusal(self) -> None:
-        """What keeps writers from the bus while it can be read; of all parts, as one is enough to say it."""
+        """Check whether the bus refuses writes although it can be read; the broker checks this for all parts."""
         now = time.monotonic()
         if now < self._refusal_at:
             return
@@ -161,10 +163,10 @@ class Feed:
         self.problem = text
 
     def _read(self) -> Portion | None:
-        """One portion, or None without news; positions move on only with it, so that a failed call changes nothing.
+        """One portion, or None without news. Positions advance only with a portion, so a failed call changes nothing.
 
-        Raises RecordsLost when the store has lost what was read of it: what is accepted in its place would not be seen.
-        A new process begins at what there is.
+        Raises RecordsLost if the store has lost records that were already read, because the records that replace them
+        would be skipped. A new process begins with what is there.
         """
         has_let_go = self._carry_out_let_go()
         after = {(topics.NOTIFICATIONS, partition): offset for partition, offset in self._notifications.items()}
@@ -209,7 +211,7 @@ class Feed:
         return HistoryMeasured(sum(state.size_bytes for state in states), ends, written, at, self._has_prover)
 
     def _carry_out_let_go(self) -> bool:
-        """Whether there was anything. Each step is harmless when it is done again."""
+        """Carry out queued releases; returns whether there were any. Every step may be repeated."""
         had_any = bool(self._let_go)
         while self._let_go:
             what = self._let_go[0]
@@ -228,7 +230,7 @@ class Feed:
         return had_any
 
     def _read_proofs(self) -> tuple[list[ProofFound], int]:
-        """What is there, and where to read on. Proofs that were trimmed unread came too late anyway."""
+        """New proofs, and the position to continue from. Proofs trimmed before they were read were too late anyway."""
         try:
             stored = self._bus.read(topics.PROOFS, 0, self._proofs, lives=self._lives)
         except OffsetOutOfRange as error:
@@ -244,7 +246,8 @@ class Feed:
             try:
                 stored = self._bus.read(topic, partition, positions[partition], lives=self._lives)
             except OffsetOutOfRange as error:
-                # Trimmed unread: the recheck against the registry finds what was missed.
+                # Notifications were trimmed before they were read; the check against the registry finds the missed
+                # ones.
                 MISSED_FINALS.inc(max(0, error.first - positions[partition]))
                 log.warning("notifications_missed", error=str(error))
                 positions[partition] = error.first

@@ -1,4 +1,4 @@
-"""What a broker that starts finds on the bus: the work that earlier runs accepted and have not finished."""
+"""Replays the journal at the start: finds the work on the bus that earlier runs accepted and did not finish."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ _NAMES_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where the outcomes ended, at the latest, when the request at `offset` had had no effect yet."""
+    """A position in the outcomes before any effect of the request at `offset`."""
 
     offset: int
     outcomes: dict[int, int]
@@ -59,7 +59,7 @@ class Mark:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Replay:
-    """`next_offset`: where to read `requests` on; `notifications`: where to read finals on."""
+    """`next_offset` and `notifications`: where to continue reading `requests` and finals."""
 
     events: list[Event]
     next_offset: int
@@ -69,12 +69,12 @@ class Replay:
     measured: HistoryMeasured
     unwritten: list[Unwritten]
     lives: Lives
-    #: Where to read proofs on: those before answer questions of earlier runs.
+    #: Where to continue reading proofs; earlier ones answer questions of earlier runs.
     proofs: int = 0
 
 
 def replay(bus: Bus, at: float) -> Replay:
-    """Read the journal from the broker's holds on, and take the holds where there are none."""
+    """Read the journal from the broker's holds on, and create missing holds."""
     for topic in (topics.REQUESTS, topics.PROOF_QUESTIONS, topics.PROOFS):
         bus.create_topic(topic, 1)
     for topic in _TOPICS:
@@ -87,7 +87,7 @@ def replay(bus: Bus, at: float) -> Replay:
     history_from = _held_from(bus, topics.HISTORY)
     notifications = {partition: state.end for partition, state in enumerate(bus.state(topics.NOTIFICATIONS))}
     written = written_of(bus)
-    # An older history writer says it by what it holds.
+    # An older history writer shows its position only by its hold.
     for partition, offset in bus.holds(topics.HISTORY_OUTCOMES, topics.READER_HISTORY_WRITER).items():
         written[partition] = max(written.get(partition, 0), offset)
     found = _read_outcomes(bus, outcomes_from, written)
@@ -121,12 +121,12 @@ def replay(bus: Bus, at: float) -> Replay:
 
 
 def has_prover(bus: KeyedTables) -> bool:
-    """Whether a driver says that it answers `proof_questions`."""
+    """Whether a driver has announced that it answers `proof_questions`."""
     return bus.get(topics.TABLE_PROVER, [topics.PROVER_KEY])[0] is not None
 
 
 def written_of(bus: KeyedTables) -> dict[int, int]:
-    """How far the history writer is, by partition of `history_outcomes`."""
+    """The history writer's position, by partition of `history_outcomes`."""
     return {int(partition): int(end) for partition, end in bus.items(topics.TABLE_HISTORY_WRITTEN).items()}
 
 
@@ -135,7 +135,7 @@ def _held_from(bus: Bus, topic: str) -> dict[int, int]:
     positions = {}
     for partition, state in enumerate(bus.state(topic)):
         kept = held.get(partition, state.first)
-        # Behind the end only where the store has lost records, and a broker that had not noticed it held them.
+        # A hold is after the end only if the store lost records and a broker held them without noticing.
         positions[partition] = state.first if kept > state.end else max(state.first, kept)
     bus.hold(topic, topics.READER_BROKER, positions)
     return positions
@@ -149,7 +149,9 @@ def _read(bus: Log, topic: str, partition: int, offset: int) -> Iterator[StoredR
 
 @dataclass(slots=True)
 class _Outcomes:
-    """`pieces`: of unfinished requests, by the start of each; `unwritten`: pages that the history writer must read."""
+    """`pieces`: accepted pieces of unfinished requests, by start; `unwritten`: pages that the history writer must still
+    read.
+    """
 
     ends: dict[int, int]
     pieces: dict[str, dict[int, AcceptedPiece]] = field(default_factory=lambda: defaultdict(dict))
@@ -178,7 +180,9 @@ def _read_outcomes(bus: Bus, positions: dict[int, int], written: dict[int, int])
 
 
 def _outcome(record: StoredRecord) -> rec.HistoryOutcome | None:
-    """None for one that the history writer, whose topic this is, puts aside."""
+    """The outcome in a record; None if it cannot be read, since the history writer, which owns the topic, puts it
+    aside.
+    """
     try:
         outcome = rec.HistoryOutcome.FromString(record.value)
     except DecodeError:
@@ -210,8 +214,8 @@ def _requests(bus: Bus, stored: list[StoredRecord], found: _Outcomes) -> Iterato
 
 
 def decode(bus: Bus, record: StoredRecord) -> Event | None:
-    """The event of a record of `requests`. One that says nothing to the broker is put aside, and what waits for it ends
-    as an error: its key is the id of the request. Raises BusUnavailable.
+    """The event of a record of `requests`. A record that the broker cannot use is put aside, and the request named by
+    its key ends with an error. Raises BusUnavailable.
     """
     try:
         event, reason = records.event_of(record), "not a request that the broker knows"
@@ -228,7 +232,7 @@ def decode(bus: Bus, record: StoredRecord) -> Event | None:
 
 
 def _without_finished(bus: KeyedTables, events: list[Event]) -> list[Event]:
-    """Leave out snapshots and realtime requests that ended: their state says so."""
+    """The events without snapshots and realtime requests that have ended, according to their state."""
     names = [event.request_id for event in events if isinstance(event, SnapshotAccepted | RealtimeAccepted)]
     if not names:
         return events
@@ -251,20 +255,24 @@ def _is_done(state: bytes) -> bool:
 
 
 def _finals(bus: Registries, events: list[Event]) -> Iterator[Event]:
-    """Also of those that seem unfinished: the outcomes of what has its final are not all held."""
+    """The known finals of these requests. Requests that seem unfinished are checked too, since outcomes of a finished
+    request may be gone.
+    """
     names = [event.request_id for event in events if isinstance(event, HistoricalAccepted)]
     for at in range(0, len(names), _NAMES_AT_ONCE):
         yield from finals_known(bus, names[at : at + _NAMES_AT_ONCE])
 
 
 def finals_known(bus: Registries, names: list[str]) -> list[FinalSeen]:
-    """Those of `names` whose final notification is out."""
+    """The requests among `names` whose final notification is published."""
     found = bus.recall(topics.REGISTRY_FINALS, names) if names else []
     return [FinalSeen(name) for name, content in zip(names, found, strict=True) if content is not None]
 
 
 def proof_of(bus: Bus, record: StoredRecord) -> ProofFound | None:
-    """None for one that cannot be read, which is put aside: its request stops waiting by itself."""
+    """The event of a record of `proofs`; None for an unreadable one, which is put aside; its request stops waiting by
+    itself.
+    """
     try:
         return records.proof_event(record)
     except BadFrame as error:

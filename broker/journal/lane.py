@@ -1,8 +1,8 @@
-"""One of the two ways to the bus: the loop itself sends a batch and polls for the answer; a thread does what is left.
+"""One of the two lanes to the bus: the loop itself sends a batch and polls for the answer; a thread handles the rest.
 
-No other thread has to get the interpreter for it, and the loop reads frames meanwhile. Whatever is out of the ordinary
-(marks, tables, pages, a bus that has gone, a batch that does not fit into a socket at once) goes to the thread, which
-has patience.
+So no other thread has to acquire the interpreter lock for a usual batch, and the loop reads frames meanwhile. Anything
+unusual (marks, tables, pages, an unreachable bus, a batch too large for the socket's buffer) goes to the thread, which
+can wait.
 """
 
 import math
@@ -18,17 +18,17 @@ from bus.api import Pending
 from candlewright.wire.errors import BusUnavailable
 from core.log import get_logger
 
-#: An answer of a bus that is well is there within this time.
+#: A healthy bus answers within this time (s).
 SOON_SECONDS = 0.002
 
 log = get_logger()
 
 
 class Lane(Generic[Batch]):
-    """One batch at a time: `submit`, then `done` gives it back, as with `WriterThread`.
+    """Handles one batch at a time: after `submit`, `done` returns it, as with `WriterThread`.
 
-    `begin` sends a whole batch or gives None, `write` does it in the thread. `poller` is the loop's own, which returns
-    when `done` is worth a call.
+    `begin` sends a whole batch or returns None; `write` writes it in the thread. `poller` is the loop's poller, which
+    returns when `done` should be called.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class Lane(Generic[Batch]):
 
     @property
     def is_due_soon(self) -> bool:
-        """Whether the loop's poll is about to report the batch under way."""
+        """Whether the loop's poll will soon report the running batch."""
         return self._under_way is not None and time.monotonic() - self._begun_at < SOON_SECONDS
 
     @property
     def busy_since(self) -> float:
-        """When the batch under way was begun, or given to the thread; infinity when there is none."""
+        """When the running batch was begun or given to the thread; infinity if there is none."""
         if self._under_way is not None:
             return self._begun_at
         return self._thread.busy_since if self._thread.is_busy else math.inf
 
     def complaint(self) -> str:
-        """What keeps this lane from its work, or an empty string."""
+        """The problem that keeps this lane from writing, or an empty string."""
         return slowness(self._begun_at) if self._under_way is not None else self._thread.complaint()
 
     def submit(self, batch: Batch) -> None:
@@ -77,7 +77,7 @@ class Lane(Generic[Batch]):
     def done(self, ready: Sequence[object] | None = None) -> Batch | None:
         """The batch that was written, once.
 
-        `ready`: what the poll returned; without it the answer is looked for, which also notices one that does not come.
+        `ready`: the result of the poll; without it, checks for the answer itself, and notices if none arrives in time.
         """
         if self._under_way is None:
             return self._thread.done()

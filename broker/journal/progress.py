@@ -1,4 +1,4 @@
-"""Shows how far requests are."""
+"""Publishes the progress of requests."""
 
 from broker.board import Board
 from broker.commands import PutState
@@ -7,10 +7,10 @@ from candlewright.wire import grid
 
 
 def show(board: Board) -> None:
-    """The states of all requests that changed since this was last called."""
+    """Publish the states of all requests that changed since the last call."""
     for request_id in board.dirty:
         request = board.requests.get(request_id)
-        # That a request waits is known without us.
+        # A waiting request needs no state, since waiting is the default.
         if request is not None and request.was_dispatched:
             board.shown.add(request_id)
             board.say(_state_of(request_id, request, board.wall_ns))

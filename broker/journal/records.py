@@ -1,4 +1,4 @@
-"""The broker's journal on the bus: requests in, outcomes out, and the notes beside leases."""
+"""Records of the broker's journal on the bus: requests, outcomes, and the notes of leases."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -34,7 +34,7 @@ from protobuf import records_pb2 as rec
 from venues import sound
 
 ROWS_PER_PAGE = 1_000
-#: A request without a deadline of its own gets this one.
+#: The deadline of a request that has none.
 DEFAULT_DEADLINE_NS = 3_600 * 1_000_000_000
 
 _STATUS = {
@@ -50,9 +50,9 @@ def venue_of(ticker: str) -> str:
 
 
 def event_of(record: StoredRecord) -> Event | None:
-    """The event that a record of topic `requests` is; None for one that says nothing to the broker.
+    """The event of a record of the topic `requests`; None if it does not concern the broker.
 
-    Raises BadFrame for one that cannot be a request.
+    Raises BadFrame if it is not a valid request.
     """
     message = rec.Request()
     try:
@@ -65,7 +65,7 @@ def event_of(record: StoredRecord) -> Event | None:
     body = message.WhichOneof("body")
     if body == "historical":
         asked = message.historical
-        # Many requests name the same few tickers and clients: shared, they take less memory and time to reach.
+        # Many requests name the same few tickers and clients; sharing the strings saves memory and time.
         ticker = intern(asked.ticker)
         return HistoricalAccepted(
             request_id=asked.request_id,
@@ -92,7 +92,7 @@ def event_of(record: StoredRecord) -> Event | None:
 
 
 def unreadable(request_id: str, offset: int) -> HistoricalAccepted:
-    """A request that cannot be read, as one that is refused: nothing is asked of any range."""
+    """An unreadable request as an event that is refused, without any range."""
     return HistoricalAccepted(
         request_id=request_id,
         ticker="",
@@ -119,7 +119,7 @@ def _data_event(
             client_id=asked.client_id,
             include_ohlc=asked.realtime.include_ohlc,
             ohlc_period_seconds=tuple(asked.realtime.ohlc_period_seconds),
-            # A subscriber takes its ticks from the topic: only a client's own request fills the table.
+            # Subscribers read ticks from the topic; only a client's own request has them stored in the table.
             stores_ticks=asked.realtime.include_ticks and not asked.request_id.startswith(topics.SUBSCRIPTION_PREFIX),
         )
     if asked.type == ing.DataRequest.TICKER_SNAPSHOT:
@@ -151,7 +151,7 @@ def _data_event(
 
 
 def realtime_value(request: RealtimeAccepted) -> bytes:
-    """A realtime request as it is kept while it runs; `realtime_event` reads it."""
+    """A realtime request as it is stored while it runs; `realtime_event` reads it."""
     return ing.DataRequest(
         request_id=request.request_id,
         type=ing.DataRequest.REALTIME_TICKS,
@@ -170,7 +170,7 @@ def realtime_event(value: bytes) -> Event | None:
 
 
 def wanted_value(wants: Wants) -> bytes:
-    """Empty when nothing is wanted."""
+    """The needs of a ticker, serialised; empty if there are none."""
     return rec.Wanted(ticks=wants.ticks, period_seconds=wants.period_seconds).SerializeToString()
 
 
@@ -181,7 +181,7 @@ def mark_record(ticker: str, wanted: bytes) -> Record:
 
 
 def clock_record(ticker: str, exchange_time: int, sequence: int) -> Record:
-    """`sequence`: the number of the last trade before it."""
+    """A mark with the exchange's time (ns). `sequence`: the number of the last trade before it."""
     mark = rec.TickMark(ticker=ticker, clock=rec.Clock(exchange_time=exchange_time, sequence=sequence))
     key = ticker.encode()
     return Record(mark.SerializeToString(), key=key, partition_key=key)
@@ -192,7 +192,7 @@ def outcome_record(done: PublishPieceDone | PublishRequestDone) -> Record:
     return Record(body, done.ticker.encode())
 
 
-# These two run for every job: fields that are set one by one take a third of the time of keyword arguments.
+# These two run for every job; setting fields one by one takes a third of the time of keyword arguments.
 
 
 def _piece_done(done: PublishPieceDone) -> bytes:
@@ -266,7 +266,7 @@ def question_record(asked: AskProof) -> Record:
 
 
 def proof_event(record: StoredRecord) -> ProofFound:
-    """Raises BadFrame for what is not a proof."""
+    """The event of a record of `proofs`. Raises BadFrame if it is not a Proof."""
     try:
         proof = rec.Proof.FromString(record.value)
     except DecodeError as error:
@@ -303,7 +303,7 @@ def progress_of(value: bytes | None) -> list[AcceptedPiece]:
 
 
 def page_records(pages: PublishPages) -> Iterator[Record]:
-    """Pages of at most ROWS_PER_PAGE candles. An optional column is there for the whole page or not at all."""
+    """Pages of at most ROWS_PER_PAGE candles. An optional column is present for the whole page or not at all."""
     key = pages.ticker.encode()
     for _, group in groupby(pages.candles, key=_optional_columns):
         candles = list(group)
@@ -335,7 +335,7 @@ def _page(pages: PublishPages, candles: list[Candle]) -> rec.HistoryPage:
 
 
 def spans_of(positions: Iterable[Position]) -> tuple[tuple[int, int], ...]:
-    """Runs of offsets without a gap, both ends included."""
+    """The runs of consecutive offsets, both ends included."""
     spans: list[tuple[int, int]] = []
     for position in positions:
         if spans and spans[-1][1] + 1 == position.offset:
@@ -352,7 +352,7 @@ def note_value(note: LeaseNote) -> bytes:
 
 
 def note_of(value: bytes) -> LeaseNote | None:
-    """None where the note is not one of ours."""
+    """The note in a lease; None if the broker did not write it."""
     try:
         fields = orjson.loads(value)
         request_id, number, start, end, attempts, dispatched_id, ticker = fields

@@ -1,6 +1,6 @@
 """Releases old records of every topic, so that nothing on the bus grows without limit.
 
-What a hold or a consumer group still needs is never trimmed, whatever its age.
+Records that a hold or a consumer group still needs are never trimmed, whatever their age.
 """
 
 import threading
@@ -14,7 +14,7 @@ from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 
-#: These are worth nothing to anybody but those who hold them.
+#: Topics whose records are of no use once no reader holds them.
 _JOURNALS = frozenset(
     {
         topics.REQUESTS,
@@ -28,7 +28,7 @@ _JOURNALS = frozenset(
         topics.RELAY_ANSWERS,
     }
 )
-#: These are replayed to clients that come back, or read again by a pipeline that is built again.
+#: Topics whose records are replayed to returning clients, or read again by a rebuilt pipeline.
 _STREAMS = frozenset(
     {topics.TICKS, topics.TICK_MARKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS, topics.SNAPSHOTS}
 )
@@ -40,7 +40,7 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Topics of gateway clients are kept up to `max_bytes` each, without a limit of age."""
+    """How long topics are kept. Topics of gateway clients are kept up to `max_bytes` each, whatever the age."""
 
     journal_seconds: float = 600.0
     stream_seconds: float = 86_400.0
@@ -66,7 +66,7 @@ class Retention:
 
 
 class Trimmer:
-    """A thread of its own: a long trim, or a bus that is down, never keeps the broker waiting."""
+    """Trims in a separate thread, so that a long trim, or a bus that is down, never delays the broker."""
 
     def __init__(self, bus: Bus, retention: Retention) -> None:
         self._bus = bus
@@ -89,7 +89,7 @@ class Trimmer:
                 log.warning("topics_unknown", error=str(error))
 
     def _trim(self, topic: str) -> None:
-        """A topic that cannot be trimmed is left for the next round."""
+        """Trim one topic; if that fails, it is left for the next round."""
         if self._stopping.is_set():
             return
         keep_seconds = self._retention.keep_seconds(topic)

@@ -1,4 +1,4 @@
-"""Carries batches to the bus, one after the other, in a thread of its own: the loop stays alive while it waits."""
+"""Writes batches to the bus, one after the other, in a separate thread, so that the loop never waits."""
 
 import queue
 import secrets
@@ -23,15 +23,15 @@ from core.background import start_thread
 from core.log import get_logger
 from protobuf import records_pb2 as rec
 
-#: The part that dead letters name.
+#: The part named in dead letters.
 PART = "broker"
 TABLE_REALTIME = topics.TABLE_REALTIME
-#: What the pipeline was asked to make of each ticker: ticker -> Wanted. It names a ticker from before the first mark
-#: until after the one that says: nothing any more.
+#: The needs that the pipeline was last given for each ticker: ticker -> Wanted. A ticker is listed from before its
+#: first mark until after the mark that ends its needs.
 TABLE_WANTED = topics.TABLE_WANTED
-#: The record of a venue that only foreign ingestors know lasts so long without being put again.
+#: How long (s) the record of a venue known only to foreign ingestors lasts unless it is renewed.
 VENUE_KEEP_SECONDS = 90.0
-#: A write that takes longer is shown on the status page.
+#: A write that takes longer (s) is shown on the status page.
 SLOW_SECONDS = 2.0
 _STATE_SECONDS = 7 * 86_400.0
 _SNAPSHOT_SEQUENCE_TAG = bytes((cw.Snapshot.SEQUENCE_FIELD_NUMBER << 3,))
@@ -43,9 +43,9 @@ Batch = TypeVar("Batch", Leases, Results)
 
 
 class OutcomeLog:
-    """The topic `history_outcomes`, whose only writer this is.
+    """Writes the topic `history_outcomes`, which has no other writer.
 
-    Calls are numbered, so that one which is repeated after its answer was lost appends nothing twice.
+    Calls are numbered, so a call repeated after its answer was lost appends nothing twice.
     """
 
     def __init__(self, bus: Log, ends: dict[int, int]) -> None:
@@ -55,12 +55,12 @@ class OutcomeLog:
         self._number = 1
 
     def publish(self, outcomes: Sequence[Record]) -> None:
-        """A call that raised must be repeated with the same outcomes before there are others."""
+        """Append outcomes. A call that raised must be repeated with the same outcomes before any others."""
         positions = self._bus.publish_as(topics.HISTORY_OUTCOMES, outcomes, writer=self._writer, number=self._number)
         self._wrote({position.partition: position.offset + 1 for position in positions})
 
     def begin(self, outcomes: Sequence[Record]) -> "PendingOutcomes | None":
-        """`publish` without waiting, where that can be done; `publish` is also what repeats it."""
+        """`publish` without waiting; None if that is not possible. If it fails, repeat it with `publish`."""
         pending = self._bus.begin_publish_as(
             topics.HISTORY_OUTCOMES, outcomes, writer=self._writer, number=self._number
         )
@@ -72,7 +72,7 @@ class OutcomeLog:
 
 
 class PendingOutcomes:
-    """Outcomes on their way, noted in the log's ends once they are there."""
+    """Outcomes being written; once they are, the log's ends are updated."""
 
     def __init__(self, pending: PendingPublish, wrote: Callable[[Mapping[int, int]], None]) -> None:
         self._pending = pending
@@ -89,24 +89,26 @@ class PendingOutcomes:
 
 
 class BusWriter:
-    """Writes batches; every step is harmless when it is done twice."""
+    """Writes batches. Every step may be repeated."""
 
     def __init__(self, bus: Bus, outcomes: OutcomeLog) -> None:
         self._bus = bus
         self.outcomes = outcomes
 
     def begin_leases(self, batch: Leases) -> Pending | None:
-        """`write_leases` without waiting, for a batch that has no marks."""
+        """`write_leases` without waiting, for a batch without marks; None if that is not possible."""
         if batch.marks:
             return None
         return self._bus.begin_grant(batch.grant, revoking=[*batch.revoke, *batch.finished])
 
     def begin_results(self, batch: Results) -> Pending | None:
-        """`write_results` without waiting, for a batch that has outcomes alone."""
+        """`write_results` without waiting, for a batch with outcomes only; None if that is not possible."""
         return self.outcomes.begin(batch.outcomes) if batch.has_outcomes_alone else None
 
     def write_leases(self, batch: Leases) -> None:
-        """Raises BusUnavailable; another call continues where this one stopped, as with `write_results`."""
+        """Write the batch. Raises BusUnavailable; as with `write_results`, another call continues where this one
+        stopped.
+        """
         if batch.marks:
             self._publish_marks(batch)
         if batch.grant or batch.revoke or batch.finished:
@@ -114,7 +116,7 @@ class BusWriter:
             batch.grant, batch.revoke, batch.finished = {}, {}, []
 
     def _publish_marks(self, batch: Leases) -> None:
-        """A mark may be written twice, which says the same; a full topic must not keep other jobs from their leases."""
+        """Publish marks. A repeated mark has no effect, and a full topic must not delay the leases of other jobs."""
         self._bus.put(TABLE_WANTED, {ticker: wanted for ticker, wanted in batch.marks.items() if wanted})
         last = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in batch.marks])
         marks = [
@@ -132,7 +134,7 @@ class BusWriter:
         batch.marks = {}
 
     def write_results(self, batch: Results) -> None:
-        """Raises BusUnavailable and BusFull."""
+        """Write the batch. Raises BusUnavailable and BusFull."""
         bus = self._bus
         while batch.pages:
             self._publish_pages(batch)
@@ -156,7 +158,7 @@ class BusWriter:
 
     def _write_tables(self, batch: Results) -> None:
         bus = self._bus
-        # A request must be seen as done before it is forgotten, or a restart would begin it again.
+        # A request must be recorded as done before it is forgotten, or a restart would begin it again.
         if batch.put_states:
             bus.put(topics.TABLE_REQUEST_STATES, batch.put_states, keep_seconds=_STATE_SECONDS)
             batch.put_states = {}
@@ -185,7 +187,7 @@ class BusWriter:
             batch.served = None
 
     def _publish_questions(self, batch: Results) -> None:
-        """A question that finds no room is not repeated: what it is about is fetched."""
+        """Publish questions. One that finds no room is dropped, and its range is fetched."""
         try:
             self._bus.publish(topics.PROOF_QUESTIONS, batch.questions)
         except BusFull as error:
@@ -221,7 +223,7 @@ class BusWriter:
         del batch.snapshots[0]
 
     def _publish_ticks(self, batch: Results) -> None:
-        """All batches of the first job in one call, in order."""
+        """Publish all batches of the first job in one call, in order."""
         job_id = batch.ticks[0].job_id
         mine = [command.batch for command in batch.ticks if command.job_id == job_id]
         try:
@@ -231,7 +233,9 @@ class BusWriter:
         batch.ticks = [command for command in batch.ticks if command.job_id != job_id]
 
     def _publish_clocks(self, batch: Results) -> None:
-        """Behind the trades, so that each names the last of them; one that is lost comes again a second later."""
+        """Publish clock marks after the trades, so that each names the last one. A lost mark is replaced a second
+        later.
+        """
         last = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in batch.clocks])
         marks = [
             records.clock_record(ticker, exchange_time, sequence)
@@ -268,15 +272,15 @@ def _venue_learned(name: str, value: bytes | None) -> VenueLearned:
 
 
 def slowness(since: float) -> str:
-    """What is wrong with a write that is under way since then, or an empty string."""
+    """The problem of a write that has been running since `since`, or an empty string."""
     waited = time.monotonic() - since
     return f"the bus has not answered for {waited:.0f} seconds" if waited > SLOW_SECONDS else ""
 
 
 class WriterThread(Generic[Batch]):
-    """One batch at a time: `submit`, then `done` gives it back; `wake` is called when it is ready to be taken.
+    """Handles one batch at a time: after `submit`, `done` returns it, and `wake` is called when it is ready.
 
-    While the bus cannot be reached the batch is retried until `close`; `problem` says so meanwhile.
+    While the bus cannot be reached, the batch is retried until `close`, and `problem` says why.
     """
 
     def __init__(self, name: str, write: Callable[[Batch], None], wake: Callable[[], None]) -> None:
@@ -292,7 +296,7 @@ class WriterThread(Generic[Batch]):
         self._thread = start_thread(name, self._run, on_failure=self._ended)
 
     def complaint(self) -> str:
-        """What keeps this writer from its work, or an empty string."""
+        """The problem that keeps this thread from writing, or an empty string."""
         if self.problem:
             return self.problem
         return slowness(self.busy_since) if self.is_busy else ""
@@ -316,7 +320,7 @@ class WriterThread(Generic[Batch]):
         return batch
 
     def close(self, patience_seconds: float) -> None:
-        """Let the current batch end, if that works within `patience_seconds`."""
+        """Wait up to `patience_seconds` for the current batch to end."""
         self._inbox.put(None)
         self._thread.join(patience_seconds)
         self._stopping.set()
@@ -334,7 +338,9 @@ class WriterThread(Generic[Batch]):
             log.warning("bus_write_abandoned", reason="the broker stops while the bus is unreachable")
 
     def _ended(self, error: BaseException) -> None:
-        """Raised in the main loop, which ends the process: a broker that cannot write must not go on."""
+        """Have the main loop raise `error`, which ends the process, because a broker that cannot write must not
+        continue.
+        """
         self.failure = error
         self._wake()
 
@@ -368,6 +374,6 @@ class WriterThread(Generic[Batch]):
 
 
 def _after(mark: Record, sequence: int) -> Record:
-    """A serialised TickMark that holds from this trade on: the trades before it were wanted as it was said before."""
+    """A serialised TickMark that applies after this trade; earlier trades keep the previous needs."""
     value = mark.value + rec.TickMark(after_sequence=sequence).SerializeToString()
     return Record(value, key=mark.key, partition_key=mark.partition_key)

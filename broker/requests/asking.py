@@ -1,8 +1,8 @@
-"""Whose turn it is to ask what the tables prove, or to begin without a question. Pure.
+"""Decides which request may next ask what the tables prove, or begin without asking. Pure.
 
-The driver answers questions in their order and writes what comes of them in batches, so clients take turns only here.
-A client that is alone may have any number of requests under way, from the question to the final. While several clients
-are there, each has at most WINDOW, so that another client's request meets short batches and a driver with time.
+The driver answers questions in order and writes the results in batches, so clients can take turns only here. A single
+client may have any number of requests under way, from the question to the final. While several clients are active, each
+has at most WINDOW, so that another client's request meets short batches and a driver with time.
 """
 
 from collections import Counter, OrderedDict
@@ -12,12 +12,12 @@ from typing import TypeVar
 from broker.slots.fair_queue import FairQueue
 from broker.work import HistoricalRequest
 
-#: Requests of one sender to one venue that have asked and have not been dispatched. More would not be dispatched
-#: sooner, and the answers take the driver's time from other requests.
+#: Requests of one sender to one venue that have asked but are not yet dispatched. More would not be dispatched sooner,
+#: and their answers would take the driver's time from other requests.
 MAX_ASKED = 128
-#: Requests under way of one connection, or of one sender, while others are there.
+#: Requests of one connection, or of one sender, that may be under way while others are active.
 WINDOW = 64
-#: A client is there for this long after it last sent a request, or one of its own asked or ended.
+#: A client counts as active for this long (s) after it sent a request, or one of its requests asked or ended.
 THERE_SECONDS = 30.0
 #: A sender and a venue.
 _Asker = tuple[str, str]
@@ -27,7 +27,7 @@ _Key = TypeVar("_Key")
 
 
 class _Question:
-    """That a request is to ask, in the turn of its client."""
+    """A request that is to ask when its client's turn comes."""
 
     __slots__ = ("is_queued", "lane", "request")
 
@@ -38,19 +38,19 @@ class _Question:
 
 
 class Asking:
-    """`is_open`: whether a request has not ended. `at` is monotonic seconds."""
+    """`is_open` returns whether a request has not ended. `at` is monotonic seconds."""
 
     def __init__(self, is_open: Callable[[HistoricalRequest], bool]) -> None:
         self._is_open = is_open
-        #: Requests that are to ask, by asker and connection; both take turns.
+        #: Requests that are to ask, by asker and connection, which both take turns.
         self._waiting: dict[_Asker, dict[str, FairQueue[_Question]]] = {}
-        #: Those that have asked, and some that were dispatched since, by their ids.
+        #: Requests that have asked, by id; some may have been dispatched since.
         self._asked: dict[_Asker, dict[str, HistoricalRequest]] = {}
-        #: Who has asked for each, until its final.
+        #: The asker of each request, until its final.
         self._under_way: dict[str, tuple[_Asker, str]] = {}
         self._of_client: Counter[_Client] = Counter()
         self._of_sender: Counter[str] = Counter()
-        #: Who is there, by the last sign of it, and how many connections each sender has there.
+        #: Active connections by their last activity, and the number of active connections per sender.
         self._there: OrderedDict[_Client, float] = OrderedDict()
         self._connections: Counter[str] = Counter()
 
@@ -64,7 +64,7 @@ class Asking:
         queues.setdefault(connection, FairQueue[_Question]()).add(_Question(request))
 
     def next(self, at: float) -> HistoricalRequest | None:
-        """Take out the request that may ask now, if there is one; it is under way from here on."""
+        """Take the request that may ask now, if any; it is under way from here on."""
         self._forget_absent(at)
         while (turn := self._turn()) is not None:
             asker, connection = turn
@@ -80,7 +80,7 @@ class Asking:
         return None
 
     def take_all(self) -> Iterator[HistoricalRequest]:
-        """Those that were to ask, in the order of their turns; none waits after that."""
+        """Take all requests that were to ask, in the order of their turns."""
         while self._waiting:
             asker, queues = next(iter(self._waiting.items()))
             request = self._take(asker, next(iter(queues)))
@@ -103,7 +103,7 @@ class Asking:
         self._saw(client, at)
 
     def _take(self, asker: _Asker, connection: str) -> HistoricalRequest:
-        """Asker and connection go to the end of their turns."""
+        """Take the request whose turn it is; its asker and connection go to the end of the line."""
         queues = self._waiting.pop(asker)
         queue = queues.pop(connection)
         question = queue.head()
@@ -116,7 +116,7 @@ class Asking:
         return question.request
 
     def _turn(self) -> tuple[_Asker, str] | None:
-        """The connection that has waited longest of those that may ask."""
+        """Of the connections that may ask, the one that has waited longest."""
         for asker, queues in self._waiting.items():
             sender = asker[0]
             if len(self._connections) > 1 and self._of_sender[sender] >= WINDOW:

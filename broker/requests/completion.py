@@ -1,4 +1,4 @@
-"""What a historical job that its ingestor calls complete is worth."""
+"""Judges the result of a historical job that its ingestor reports as complete."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -12,21 +12,22 @@ from core.failures import Failure, FailureCode
 
 
 class Delivered(NamedTuple):
-    """Candles of a foreign ingestor, still to be published, and what they add up to."""
+    """Candles of a foreign ingestor, still to be published, with their totals."""
 
     candles: tuple[Candle, ...]
     counted: PieceResult
 
 
-#: Offsets of the bus; a larger one cannot have been given out.
+#: A bound on offsets of the bus; a larger one cannot have been assigned.
 MAX_OFFSET = 1 << 53
 
 
 def judge(job: Job, request: HistoricalRequest, partitions: int) -> PieceResult | Delivered | Failure:
-    """The result as a native ingestor states it, or as the rows of a foreign one give it, or why there is none.
+    """The result stated by a native ingestor, or computed from the rows of a foreign one, or the reason why there is
+    none.
 
-    A DataResponse does not say when its candles were read. It was after the dispatch, so only those that had closed by
-    then are certain. `partitions`: of the topic `history`.
+    A DataResponse does not say when its candles were read. That was after the dispatch, so only candles that had closed
+    by the dispatch are certain. `partitions`: the partitions of the topic `history`.
     """
     collected = job.collected
     if job.result is not None:
@@ -35,7 +36,7 @@ def judge(job: Job, request: HistoricalRequest, partitions: int) -> PieceResult 
         problem = problem_with(job.result, job.piece, request, partitions=partitions)
         return Failure(FailureCode.BAD_REPLY, problem) if problem else job.result
     if job.is_adopted:
-        # An earlier run of the broker may have got the rows: without them, silence is not emptiness.
+        # An earlier run of the broker may have received the rows, so a lack of rows does not mean an empty range.
         return Failure(FailureCode.SHUTDOWN, "its results went to a broker that stopped")
     if collected is not None:
         return _of_rows(collected, job, request)
@@ -45,7 +46,7 @@ def judge(job: Job, request: HistoricalRequest, partitions: int) -> PieceResult 
 
 
 def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, *, partitions: int) -> str:
-    """Why a stated result cannot be that of its piece, or an empty string."""
+    """The reason why a stated result cannot be correct for its piece, or an empty string."""
     if result.closed_until and not piece.start <= result.closed_until < piece.end:
         return "it ends outside of the range"
     opens = grid.count_opens(piece.start, result.closed_until or piece.end, request.period_seconds)
@@ -54,7 +55,7 @@ def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, 
     if piece.limit is not None and result.rows > piece.limit:
         return f"{result.rows} rows where {piece.limit} were asked for"
     if result.expected < opens and result.rows != piece.limit:
-        # What it does not count would be missing unseen: only a limit ends a range before its end.
+        # Only a limit ends a range early; otherwise, uncounted candles would be missing unnoticed.
         return f"{result.expected} candles were expected in a range of {opens}"
     latest = piece.end + request.period_seconds * grid.SECOND
     if any(start < piece.start or start >= piece.end or end > latest for start, end in result.holes):
@@ -66,7 +67,9 @@ def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, 
 
 
 def _problem_with_spans(result: PieceResult, ticker: str, partitions: int) -> str:
-    """The history writer, which reads these pages, checks that they exist."""
+    """The problem with the stated spans of pages, or an empty string. Whether the pages exist is checked by the history
+    writer, which reads them.
+    """
     if partitions and result.partition != (own := partition_of(ticker.encode(), partitions)):
         return f"pages in partition {result.partition} of history, where {ticker} has partition {own}"
     if result.spans[-1][1] >= MAX_OFFSET or any(left[1] >= right[0] for left, right in pairwise(result.spans)):

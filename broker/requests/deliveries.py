@@ -1,4 +1,4 @@
-"""What ingestors without the bus deliver over the socket: candles, a snapshot, ticks."""
+"""Handles what ingestors without the bus deliver over the socket: candles, a snapshot, ticks."""
 
 from broker.board import Board
 from broker.collected import Collected
@@ -11,7 +11,7 @@ from broker.slots.dispatching import Dispatching
 from broker.work import HistoricalRequest, Piece, SnapshotRequest
 from core.failures import Failure, FailureCode
 
-#: Candles of foreign ingestors held in memory, all jobs together.
+#: Candles of foreign ingestors held in memory, over all jobs.
 MAX_COLLECTED_ROWS = 3_000_000
 
 
@@ -54,7 +54,7 @@ class Deliveries:
             )
 
     def _named_piece(self, dispatched_id: str) -> Piece | None:
-        """The piece of a historical request that was dispatched under this id."""
+        """The piece of a historical request that was dispatched under this id, if any."""
         request_id, _, number = dispatched_id.partition("#")
         request = self._board.requests.get(request_id)
         if not isinstance(request, HistoricalRequest):

@@ -29,7 +29,7 @@ from broker.work import HistoricalRequest, Job, Piece, RealtimeRequest
 from candlewright.wire import grid
 from core.failures import Failure, FailureCode
 
-#: Between two questions for candles that should have closed.
+#: Time (s) between requests for candles that should have closed.
 REST_SECONDS = 1.0
 
 
@@ -42,7 +42,7 @@ class Endings:
         self._turn = count()
         self._delayed: list[tuple[float, int, Piece]] = []
 
-    # ---- well
+    # ---- success
 
     def on_completed(self, event: JobCompleted) -> None:
         job = self._holding.worker(event.connection, event.job_id, event.at, frame="WorkComplete")
@@ -110,7 +110,7 @@ class Endings:
         rest = request.accept(piece, result, exchange_ns)
         if rest is not None:
             seconds = (rest.end - exchange_ns) / grid.SECOND
-            # A venue whose clock is wrong may not have closed it yet, and must not be asked in a loop.
+            # A venue with a wrong clock may not have closed it yet, and must not be asked in a loop.
             self._requeue_after(rest, max(seconds, REST_SECONDS if piece.is_rest else 0.0))
         board.dirty[request.request_id] = None
         self._lifecycle.proceed(request)
@@ -122,7 +122,7 @@ class Endings:
             self._board.revoke_job(job, is_finished=True)
             self._lifecycle.finish(request, Final.OK, "")
 
-    # ---- badly
+    # ---- failure
 
     def on_failed(self, event: JobFailed) -> None:
         job = self._holding.worker(event.connection, event.job_id, event.at, frame="WorkComplete")
@@ -142,7 +142,9 @@ class Endings:
             self.fail(job, Failure(FailureCode.RATE_LIMITED, event.text), stop=True)
 
     def take_back(self, job_id: str) -> None:
-        """Its pages and other requests' pages wait for each other's room. A request that runs alone is too large."""
+        """Take a job back whose pages and other requests' pages wait for each other's room. If it runs alone, its
+        request is too large.
+        """
         job = self._board.jobs[job_id]
         request = job.piece.request
         if self._board.room.running == 1 and isinstance(request, HistoricalRequest):
@@ -162,12 +164,12 @@ class Endings:
 
     def expire_leases(self) -> None:
         for job in self._holding.expired():
-            # The end of one may have ended the request of another.
+            # Ending one job may have ended the request of another.
             if job.job_id in self._board.jobs:
                 self._lose(job)
 
     def _lose(self, job: Job) -> None:
-        """The lease ran out: fence the job, notify its holder, give the piece to another connection."""
+        """After its lease expired, fence the job, notify its holder, and give the piece to another connection."""
         board = self._board
         connection = job.connection
         piece = job.piece
@@ -180,7 +182,7 @@ class Endings:
         self.fail(job, Failure(FailureCode.UNAVAILABLE, "its ingestor fell silent"), is_rejected=True, stop=True)
 
     def fail(self, job: Job, failure: Failure, *, is_rejected: bool = False, stop: bool = False) -> None:
-        """The job is over without a result; its piece is retried, elsewhere or later, or given up."""
+        """End the job without a result; its piece is retried elsewhere or later, or given up."""
         board = self._board
         piece = job.piece
         request = piece.request
@@ -194,7 +196,7 @@ class Endings:
         else:
             piece.waits += 1
         if isinstance(request, RealtimeRequest):
-            # It continues until it is cancelled; what is wrong with it is shown meanwhile.
+            # A realtime request continues until it is cancelled; its problem is shown meanwhile.
             request.failure = str(failure)
             piece.avoided &= frozenset(board.slots.peers)
             board.show_later(request)

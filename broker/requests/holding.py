@@ -1,4 +1,4 @@
-"""Who may speak for a job: the connection that holds it, as long as its lease lasts."""
+"""Which connection may act for a job: the one that holds it, while its lease lasts."""
 
 from broker.board import Board
 from broker.commands import AskHolder, Refuse, Revoke, StopWork
@@ -16,7 +16,7 @@ from broker.requests.realtime import Realtime
 from broker.slots.dispatching import Dispatching
 from broker.work import HistoricalRequest, Job, Piece, RealtimeRequest, Request
 
-#: Candles that an ingestor may claim to have.
+#: The most candles that an ingestor may announce.
 MAX_PROGRESS = 1 << 40
 
 
@@ -27,7 +27,7 @@ class Holding:
         self._realtime = realtime
 
     def holder(self, connection: Connection, job_id: str, at: float, *, frame: str) -> Job | None:
-        """The job, if this connection holds it: proof of life renews its lease."""
+        """The job, if this connection holds it; the frame renews its lease."""
         board = self._board
         self._dispatching.hear(connection, at)
         job = board.jobs.get(job_id)
@@ -43,7 +43,7 @@ class Holding:
         return job
 
     def worker(self, connection: Connection, job_id: str, at: float, *, frame: str) -> Job | None:
-        """The job, if this connection holds it and has not called it complete before."""
+        """The job, if this connection holds it and has not reported it as complete."""
         job = self.holder(connection, job_id, at, frame=frame)
         if job is not None and job.is_publishing:
             self._board.note("late_frame", job_id=job_id, frame=frame)
@@ -51,16 +51,18 @@ class Holding:
         return job
 
     def release(self, connection: Connection) -> None:
-        """It is gone: its jobs are those of the connection that names them next, which their ingestor moved to."""
+        """Release the jobs of a lost connection; each belongs to the connection that names it next, since its ingestor
+        may have moved there.
+        """
         for job in self._board.jobs.values():
             if job.connection == connection and not job.is_publishing:
-                # Frames may have been lost with it.
+                # Frames may have been lost with the connection.
                 job.connection, job.is_adopted = None, True
 
     def on_heartbeat(self, event: HeartbeatHeard) -> None:
         held = self._board.jobs.get(event.job_id)
         if held is not None and held.connection not in (None, event.connection):
-            # Its ingestor may have moved: whether the connection before is gone shows when it is written to.
+            # Its ingestor may have moved; sending to the previous connection shows whether that is gone.
             self._board.say(AskHolder(held.connection, event.connection, event.job_id, event.at))
         else:
             self.on_holder_asked(event)
@@ -68,7 +70,7 @@ class Holding:
     def on_holder_asked(self, event: HeartbeatHeard | HolderAsked) -> None:
         job = self.holder(event.connection, event.job_id, event.at, frame="WorkHeartbeat")
         if job is None:
-            # Also after a mere cut of its connection: the ingestor must learn that its slots are gone with it.
+            # Even if only the connection broke, the ingestor must learn that its slots are gone.
             self._board.say(StopWork(event.connection, event.job_id))
         elif isinstance(job.piece.request, RealtimeRequest) and not job.is_proven:
             job.is_proven = True
@@ -83,7 +85,7 @@ class Holding:
             self._board.dirty[job.piece.request.request_id] = None
 
     def on_history_end(self, event: HistoryEnded) -> None:
-        """A result that cannot be is refused at once; the job fails with it when it is called complete."""
+        """Refuse an impossible result at once; the job fails with it when it is reported as complete."""
         job = self.holder(event.connection, event.job_id, event.at, frame="HistoryEnd")
         if job is None:
             return
@@ -97,7 +99,7 @@ class Holding:
     # ---- leases
 
     def on_lease_found(self, event: LeaseFound) -> None:
-        """A job of an earlier run: it lives on if its piece is still wanted, with a fresh grace period."""
+        """Continue a job of an earlier run, with a fresh grace period, if its piece is still wanted."""
         board = self._board
         piece = self._adopted(event.note) if event.note is not None else None
         if piece is None:
@@ -111,7 +113,7 @@ class Holding:
         board.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
 
     def _adopted(self, note: LeaseNote) -> Piece | None:
-        """The piece that a lease was for, or None when it is no longer wanted."""
+        """The piece that a lease was for; None if it is no longer wanted."""
         request: Request | None
         if note.realtime_ticker:
             request = self._realtime.by_ticker.get(note.realtime_ticker)
@@ -125,12 +127,12 @@ class Holding:
         return request.outstanding[0]
 
     def forgive_pause(self, seconds: float) -> None:
-        """We were stopped, not the ingestors: their heartbeats wait in our sockets."""
+        """Extend leases after a pause of this process, during which heartbeats waited in its sockets."""
         self._board.note("broker_paused", seconds=seconds)
         self.stand_still(seconds)
 
     def stand_still(self, seconds: float) -> None:
-        """Not counted against any lease, such as the time in which a job's own dispatch waits for the bus."""
+        """Extend leases by a time that must not count, such as while dispatches wait for the bus."""
         for job in self._board.jobs.values():
             job.lease_until += seconds
 
@@ -140,6 +142,6 @@ class Holding:
         late = [job for job in self._board.jobs.values() if job.lease_until <= at]
         for job in late:
             if job.is_publishing:
-                # Its ingestor is done and may be silent; the bus has its rows.
+                # Its ingestor is done and may be silent, since the bus has its rows.
                 job.lease_until = at + self._board.lease_seconds
         return [job for job in late if not job.is_publishing]

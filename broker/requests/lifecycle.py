@@ -1,4 +1,4 @@
-"""The life of a historical or snapshot request: admitted, settled piece by piece, ended exactly once."""
+"""The life of a historical or snapshot request: admission, settling piece by piece, and exactly one end."""
 
 import heapq
 from collections import deque
@@ -13,9 +13,9 @@ from broker.slots.venue_book import VenueBook
 from broker.work import HistoricalRequest, RealtimeRequest, Request, SnapshotRequest, joined
 from candlewright.wire import grid
 
-#: So many deadlines of ended requests are kept before they are cleared away.
+#: Deadlines of ended requests are removed once there are this many.
 _MANY_DEADLINES = 10_000
-#: Questions that may wait for the driver's answer; beyond, clients take turns.
+#: Questions that may wait for the driver's answer; beyond this, clients take turns.
 MAX_QUESTIONS = 256
 
 
@@ -24,22 +24,22 @@ class Lifecycle:
         self._board = board
         self._venues = venues
         self._dispatching = dispatching
-        #: Historical requests whose RequestDone is out and whose final notification was not seen yet -> offset.
+        #: Offsets of historical requests whose RequestDone is published but whose final notification was not seen yet.
         self.decided: dict[str, int] = {}
         self.deadlines: list[tuple[int, str]] = []
         #: Requests that are to ask what the table proves of them.
         self._to_ask = Asking(self._is_open)
-        #: Those of them that ask nothing.
+        #: Those of them that do not ask.
         self._refreshing: set[str] = set()
-        #: Those that have asked, and until when they wait for the answer.
+        #: Requests that have asked, and until when they wait for the answer.
         self._asking: deque[tuple[float, str]] = deque()
         self._unanswered: set[str] = set()
-        #: Requests that could not ask, and candles that were proven, since they were last counted.
+        #: Requests that could not ask, and proven candles, not yet counted in the metrics.
         self.unasked = self.proven_candles = 0
-        #: Of those whose range reached past what had closed: their last state, which says so and outlives them.
+        #: The last state of requests whose range extended beyond the closed candles; it says so and outlives them.
         self._cut_short: dict[str, PutState] = {}
 
-    # ---- in
+    # ---- admission
 
     def on_historical(self, event: HistoricalAccepted) -> None:
         if event.request_id in self._board.requests or event.request_id in self.decided:
@@ -49,7 +49,7 @@ class Lifecycle:
             self.decided[event.request_id] = event.offset
             return
         if event.period_seconds <= 0 or event.start >= event.end or event.limit == 0:
-            # The relay refuses these; a record that came past it must not stop the broker.
+            # The relay refuses these; a record that bypassed it must not stop the broker.
             self.decided[event.request_id] = event.offset
             self._board.say(_refusal(event))
             return
@@ -98,11 +98,11 @@ class Lifecycle:
             self._await_proof(request, refresh=event.refresh)
         self.proceed(request)
 
-    # ---- what is stored
+    # ---- proofs
 
     def _await_proof(self, request: HistoricalRequest, *, refresh: bool) -> None:
-        """Nothing of `request` is dispatched until it is known what the table proves, for a bounded time. A refresh
-        asks nothing, but waits for its turn too.
+        """Hold `request` back until it is known what the table proves, for a bounded time. A refresh does not ask, but
+        also waits for its turn.
         """
         board = self._board
         if not board.settings.proof_seconds or not request.has_more(board.wall_ns):
@@ -117,7 +117,7 @@ class Lifecycle:
         self._ask_next()
 
     def _ask_next(self) -> None:
-        """Few questions at a time: the driver answers them in their order, and clients take turns only here."""
+        """Ask a few questions at a time: the driver answers them in order, so clients can take turns only here."""
         at = self._board.at
         while len(self._unanswered) < MAX_QUESTIONS and (request := self._to_ask.next(at)) is not None:
             if request.request_id in self._refreshing:
@@ -126,7 +126,7 @@ class Lifecycle:
                 self._ask(request)
 
     def _begin(self, request: HistoricalRequest) -> None:
-        """Without a question."""
+        """Begin a request without asking."""
         self._refreshing.discard(request.request_id)
         request.awaits_proof = False
         self.proceed(request)
@@ -152,7 +152,7 @@ class Lifecycle:
 
     def _take_proof(self, event: ProofFound) -> None:
         request = self._board.requests.get(event.request_id)
-        # An answer that came too late, or a second one, finds no request that waits for it.
+        # No request waits for an answer that is late or repeated.
         if not isinstance(request, HistoricalRequest) or not request.awaits_proof:
             return
         request.awaits_proof = False
@@ -176,7 +176,7 @@ class Lifecycle:
         self.proceed(request)
 
     def stop_asking(self) -> None:
-        """Fetch what no answer came about in time."""
+        """Fetch the ranges for which no answer arrived in time."""
         board = self._board
         while self._asking and self._asking[0][0] <= board.at:
             _, request_id = self._asking.popleft()
@@ -192,7 +192,7 @@ class Lifecycle:
                 self._begin(request)
         self._ask_next()
 
-    # ---- on
+    # ---- progress
 
     def proceed(self, request: Request) -> None:
         """After anything that may have settled `request` or made a piece of it ready."""
@@ -203,12 +203,12 @@ class Lifecycle:
             self._dispatching.offer(request)
 
     def expire(self) -> None:
-        """End what was not finished in time."""
+        """End the requests that were not finished in time."""
         board = self._board
         while self.deadlines and self.deadlines[0][0] <= board.wall_ns:
             _, request_id = heapq.heappop(self.deadlines)
             request = board.requests.get(request_id)
-            # An id may have been given again since; a realtime request has no deadline.
+            # The id may have been reused since; a realtime request has no deadline.
             if request is None or not _has_deadline(request) or request.deadline_ns > board.wall_ns:
                 continue
             text = "not finished in time"
@@ -218,7 +218,7 @@ class Lifecycle:
                 text += f"; missing {describe_ranges(request.unfinished_ranges())}"
             self.finish(request, Final.TIMEOUT, text)
 
-    # ---- out
+    # ---- end
 
     def finish(self, request: Request, status: Final, message: str) -> None:
         """Publish the end of a historical or snapshot request, and stop what still runs for it."""
@@ -226,7 +226,7 @@ class Lifecycle:
         del board.requests[request.request_id]
         self._refreshing.discard(request.request_id)
         if isinstance(request, HistoricalRequest):
-            # What an unsettled request has not asked for says nothing of what has closed.
+            # Unfetched parts of an unsettled request do not show what had closed.
             closed_until = request.closed_until if status in (Final.OK, Final.NOT_FOUND) else 0
             board.out.append(
                 PublishRequestDone(
@@ -261,7 +261,7 @@ class Lifecycle:
             self._ask_next()
 
     def _expected(self, request: HistoricalRequest, status: Final) -> int:
-        """Candles that an ended request should have had: where it failed, those of what it never got as well."""
+        """The candles that an ended request should have had, including those that a failed request never got."""
         if status is Final.OK or status is Final.NOT_FOUND:
             return request.expected
         now = self._board.wall_ns + request.facts.ahead_ns
@@ -280,7 +280,7 @@ class Lifecycle:
         board = self._board
         request = board.requests.get(event.request_id)
         if isinstance(request, HistoricalRequest):
-            # Another run of the broker must have decided it; its final stands, so nothing here can matter any more.
+            # Another run of the broker decided it, and its final stands, so nothing is left to do.
             board.note("final_of_running", request_id=event.request_id)
             board.end(request)
             del board.requests[event.request_id]
@@ -298,7 +298,7 @@ class Lifecycle:
             board.say(DropState(event.request_id))
 
     def confirmed(self) -> dict[str, list[AcceptedPiece]]:
-        """What is accepted of unfinished requests, and on the bus."""
+        """The accepted pieces of unfinished requests whose outcomes are on the bus."""
         found = {}
         for name, request in self._board.requests.items():
             if isinstance(request, HistoricalRequest) and request.confirmed:
@@ -309,7 +309,7 @@ class Lifecycle:
         """Offset in `requests` of the oldest unfinished request, and of the oldest unfinished historical one."""
         oldest = min(self.decided.values(), default=None)
         oldest_of_all = oldest
-        # They are in the order of their offsets, so that the first ones are enough; realtime ones have none.
+        # Requests are in the order of their offsets, so the first ones suffice; realtime requests have no offset.
         for request in self._board.requests.values():
             if request.offset < 0:
                 continue

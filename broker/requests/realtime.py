@@ -1,4 +1,4 @@
-"""Realtime requests: one job a ticker, shared by all who ask, and what they want together."""
+"""Realtime requests: one job per ticker, shared by all its requests, and their combined needs."""
 
 from broker.board import Board
 from broker.commands import ForgetRealtime, PublishClock, PublishMark, SaveRealtime
@@ -8,7 +8,7 @@ from broker.slots.dispatching import Dispatching
 from broker.work import RealtimeRequest
 from candlewright.wire.grid import SECOND
 
-#: Trades over the socket that stay away for this long let time go on without them, so much behind.
+#: After this long (s) without trades over the socket, clock marks continue, this far behind.
 QUIET_SECONDS = 10.0
 
 
@@ -19,7 +19,7 @@ class Realtime:
         self._lifecycle = lifecycle
         self.by_ticker: dict[str, RealtimeRequest] = {}
         self._running = 0
-        #: What the pipeline knows of each ticker that a request wants; None where that is not certain.
+        #: The needs that the pipeline knows for each requested ticker; None if uncertain.
         self._told: dict[str, Wants | None] = {}
         self._untold: set[str] = set()
 
@@ -28,7 +28,8 @@ class Realtime:
         if event.request_id in board.requests:
             return
         if self._running >= board.settings.max_slots:
-            # They run until they are cancelled: without a bound they would fill the broker's memory and its table.
+            # Realtime requests run until they are cancelled, so without a bound they would fill the broker's memory and
+            # table.
             board.note("realtime_refused", request_id=event.request_id)
             text = f"REFUSED: {self._running} realtime requests run already, and broker.max_slots allows no more"
             self._lifecycle.close_state(event.request_id, event.ticker, text)
@@ -48,7 +49,7 @@ class Realtime:
             self._dispatching.offer(request)
 
     def cancel(self, request_id: str, request: RealtimeRequest) -> None:
-        """One who asked is gone; the job ends with the last of them."""
+        """Remove one request; the job ends with the last one."""
         board = self._board
         del request.subscribers[request_id]
         del board.requests[request_id]
@@ -60,10 +61,10 @@ class Realtime:
             del self.by_ticker[request.ticker]
         self._tell_wants(request.ticker)
 
-    # ---- what the pipeline learns
+    # ---- marks for the pipeline
 
     def _tell_wants(self, ticker: str) -> None:
-        """Let the pipeline know when what all requests of `ticker` want together has changed."""
+        """Notify the pipeline if the combined needs of all requests for `ticker` have changed."""
         request = self.by_ticker.get(ticker)
         wants = request.wants() if request is not None else Wants()
         if self._told.get(ticker, Wants()) == wants:
@@ -84,8 +85,8 @@ class Realtime:
         self._untold.update(event.tickers)
 
     def tell_time(self) -> None:
-        """Foreign ingestors do not say how late it is at their exchange: while one holds its job and sends nothing,
-        time continues from its newest trade, so that the bars of a market that fell silent end.
+        """Publish clock marks for foreign ingestors, which do not report their exchange's time. While one holds its job
+        and sends nothing, time continues from its newest trade, so that the bars of a silent market end.
         """
         for ticker, request in self.by_ticker.items():
             job = request.piece.job
@@ -96,7 +97,7 @@ class Realtime:
                 self._board.say(PublishClock(ticker, job.newest_trade + int(quiet * SECOND)))
 
     def tell_again(self) -> None:
-        """Publish what could not be published before."""
+        """Retry marks that could not be published."""
         for ticker in self._untold:
             self._tell_wants(ticker)
         self._untold.clear()

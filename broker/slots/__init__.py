@@ -1,1 +1,1 @@
-"""Free slots, who is served next, and room for what comes back."""
+"""Free slots, fair turns, and room for results."""

@@ -1,4 +1,4 @@
-"""Connections and their slots, and which piece goes to which of them.
+"""Connections and their slots, and which slot gets which piece.
 
 Invariant after every event: no free slot and no waiting piece fit each other.
 """
@@ -22,7 +22,7 @@ class Dispatching:
         self._turn = count()
 
     def hear(self, connection: Connection, at: float) -> Peer | None:
-        """Any frame is a sign of life. None when there are too many connections for another one."""
+        """Note that a connection is alive, as any frame shows; None if there are too many connections."""
         peer = self._slots.peers.get(connection)
         if peer is None:
             most = self._board.settings.max_connections
@@ -62,7 +62,7 @@ class Dispatching:
         for key in keys:
             matching.unpark(key, connection)
             if self._may_match(key):
-                # By the invariant no other free slot fits what waits, so that this one need not wait with them.
+                # By the invariant, no other free slot fits any waiting piece, so this slot need not queue behind them.
                 piece = matching.next_for(key, connection, board.wall_ns)
                 if piece is not None:
                     self._dispatch(connection, piece)
@@ -74,18 +74,18 @@ class Dispatching:
             self._match((event.venue, Kind.HISTORICAL))
 
     def offer(self, request: Request) -> None:
-        """`request` has a piece to hand out."""
+        """Note that `request` has a piece to hand out."""
         self._matching.offer(request)
         self._match(request.key)
 
     def requeue(self, piece: Piece) -> None:
-        """`piece` is to be retried, if it is wanted still."""
+        """Queue `piece` again, if it is still wanted."""
         if piece.is_live and piece.job is None:
             piece.request.ready.append(piece)
             self.offer(piece.request)
 
     def retry_waiting(self) -> None:
-        """There may be room on the bus for pieces that wait for it, and slots for background pieces."""
+        """Retry pieces that wait for room on the bus, and background pieces that wait for slots."""
         room = self._board.room
         waiting = room.waiting
         if waiting is None:
@@ -104,8 +104,8 @@ class Dispatching:
         self._board.note("connection_lost", slots=self._slots.drop(connection))
 
     def _may_match(self, key: QueueKey) -> bool:
-        """A range is cut only once its venue's page size is known. Others overtake a piece that waits for room, for a
-        while.
+        """Whether pieces of this key may be dispatched. A range is cut only once its venue's page size is known; other
+        pieces overtake one that waits for room, for a limited time.
         """
         if key[1] is not Kind.HISTORICAL:
             return True

@@ -1,7 +1,7 @@
-"""Who is served next: senders (a key, else an address) take turns, within one its connections, within one its clients,
-and each client's requests take turns.
+"""Fair turns: senders (a key, else an address) take turns, then a sender's connections, a connection's clients, and a
+client's requests.
 
-So a client with many requests delays no other, whatever client ids they name and whichever connections they use.
+So a client with many requests delays no other, whatever client ids and connections it uses.
 """
 
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, Union
 
 
 class Waiting(Protocol):
-    """What may wait in a queue. `lane`: who takes turns with whom; `is_queued` belongs to the queue."""
+    """An item that may wait in a queue. `lane`: sender, connection and client; `is_queued` belongs to the queue."""
 
     lane: tuple[str, ...]
     is_queued: bool
@@ -19,7 +19,7 @@ Item = TypeVar("Item", bound=Waiting)
 
 
 class _Turns:
-    """Names that take turns; each leads to further turns, or to a queue of requests. Never empty once it is filled."""
+    """Names that take turns; each leads to further turns, or to a queue of requests. Never empty once filled."""
 
     __slots__ = ("children", "names")
 
@@ -28,7 +28,7 @@ class _Turns:
         self.children: dict[str, _Child] = {}
 
     def child(self, name: str, *, is_last: bool) -> "_Child":
-        """Last in the line if it is new."""
+        """The child of this name, created at the end of the line if it is new."""
         found = self.children.get(name)
         if found is None:
             found = self.children[name] = deque() if is_last else _Turns()
@@ -80,7 +80,9 @@ class FairQueue(Generic[Item]):
         return head
 
     def advance(self, *, keep: bool) -> None:
-        """The head was served: it goes to the end of its client's turn (or out), as does the one that had the turn."""
+        """Move on after the head was served: with `keep`, it goes to the end of its client's requests, else it is
+        removed; the client goes to the end of its line.
+        """
         path, queue = self._path()
         request = queue.popleft()
         if keep:
@@ -97,7 +99,7 @@ class FairQueue(Generic[Item]):
             is_empty = not turns.names
 
     def drop_head(self) -> Item:
-        """Take the head out without costing anybody the turn."""
+        """Remove the head without using up a turn."""
         path, queue = self._path()
         request = queue.popleft()
         self._forget(request)
@@ -119,7 +121,7 @@ class FairQueue(Generic[Item]):
         self._prune(path, request.lane, is_empty=not child)
 
     def _path(self) -> "tuple[list[_Turns], deque[Item]]":
-        """Those whose turn it is, and their requests."""
+        """The levels whose turn it is, and the requests at the end of them."""
         path: list[_Turns] = []
         child: _Child = self._turns
         while isinstance(child, _Turns):

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from broker.events import Connection, Kind
 
 QueueKey = tuple[str, Kind]
-#: So many different wishes are kept without a slot for them before they are cleared away.
+#: Keys without a slot are removed once there are this many.
 _MANY_OFFERS = 256
 
 
 @dataclass(slots=True)
 class Peer:
-    """A connection that has offered slots. A suspect lost a lease in silence: nothing goes to it until it is heard."""
+    """A connection that has offered slots. A suspect let a lease expire, and gets nothing until it is heard again."""
 
     last_heard: float
     slots: int = 0
@@ -31,7 +31,7 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class Offer:
-    """All slots that take the same venues and kinds; they differ by connection and age alone."""
+    """All slots that take the same venues and kinds; they differ only in connection and age."""
 
     keys: tuple[QueueKey, ...]
     waiting: deque[Slot]
@@ -47,7 +47,7 @@ class SlotBook:
         self._sequence = 0
 
     def offer_of(self, peer: Peer, venues: tuple[str, ...], kinds: tuple[Kind, ...]) -> Offer:
-        """What a slot of `peer` takes; `add` lets it wait."""
+        """The offer of a slot of `peer`; `add` makes the slot wait."""
         offer = self._offers.get((venues, kinds))
         if offer is None:
             if len(self._offers) >= _MANY_OFFERS:
@@ -72,11 +72,11 @@ class SlotBook:
         offer.waiting.append(Slot(self._sequence, connection, offer))
 
     def free(self, key: QueueKey) -> int:
-        """How many slots take `key`, those of suspects included."""
+        """How many free slots take `key`, including those of suspects."""
         return self._free.get(key, 0)
 
     def take(self, key: QueueKey, banned: frozenset[Connection], avoided: frozenset[Connection]) -> Slot | None:
-        """Remove and return the longest-waiting slot for `key`; one of `avoided` only where there is no other."""
+        """Remove and return the longest-waiting slot for `key`; one of `avoided` only if there is no other."""
         slot = self._find(key, banned | avoided if avoided else banned)
         if slot is None and avoided:
             slot = self._find(key, banned)
@@ -126,7 +126,7 @@ class SlotBook:
                     del self._by_key[key], self._free[key]
 
     def served(self) -> set[QueueKey]:
-        """What the connections that are heard of have offered slots for, busy ones included."""
+        """The keys for which live connections have slots, including busy ones."""
         return set[QueueKey]().union(*(peer.keys for peer in self.peers.values() if not peer.is_suspect))
 
     def waiting(self) -> Iterator[Slot]:

@@ -1,6 +1,6 @@
-"""Brings free slots and waiting pieces together: the longest-waiting slot, the fairest turn.
+"""Matches free slots with waiting pieces: the longest-waiting slot gets the piece whose turn it is.
 
-Background pieces go after all others, and leave one slot free: only where none of them runs may one take the last slot.
+Background pieces come after all others and leave one slot free, unless none of them runs.
 """
 
 from collections import Counter
@@ -11,27 +11,27 @@ from broker.slots.fair_queue import FairQueue
 from broker.slots.free import QueueKey, Slot, SlotBook
 from broker.work import Piece, Request
 
-#: Requests whose next piece has no room, and which others overtake; the search ends after that many.
+#: The most requests without room for their next piece that others may overtake in one search.
 MAX_OVERTAKEN = 100
 
 
 class Matching:
-    """`fits`: whether a piece may be dispatched now, for which there is a slot."""
+    """`fits` returns whether a piece that has a slot may be dispatched now."""
 
     def __init__(self, fits: Callable[[Piece], bool] = lambda piece: True) -> None:
         self._fits = fits
         self.slots = SlotBook()
         self._queues: dict[QueueKey, FairQueue[Request]] = {}
         self._background: dict[QueueKey, FairQueue[Request]] = {}
-        #: Background pieces that run.
+        #: Running background pieces.
         self.in_background: Counter[QueueKey] = Counter()
-        #: Pieces that none of the free slots may have, by who is banned from them.
+        #: Pieces that no free slot may take, by the banned connections.
         self._parked: dict[QueueKey, dict[frozenset[Connection], list[Piece]]] = {}
-        #: Requests whose next piece does not fit now, in the order in which they were found.
+        #: Requests whose next piece does not fit now, in the order found.
         self._overtaken: dict[QueueKey, dict[Request, None]] = {}
 
     def offer(self, request: Request) -> None:
-        """`request` has a piece to hand out."""
+        """Note that `request` has a piece to hand out."""
         queues = self._queues_of(request)
         queue = queues.get(request.key)
         if queue is None:
@@ -45,7 +45,7 @@ class Matching:
         return self._background if request.is_background else self._queues
 
     def _next_queue(self, key: QueueKey, free: int) -> FairQueue[Request] | None:
-        """Where the next piece for one of `free` slots comes from; never an empty one."""
+        """The queue from which one of `free` slots gets its next piece; never an empty one."""
         queue = self._queues.get(key)
         if queue:
             return queue
@@ -53,13 +53,13 @@ class Matching:
         return queue if queue and (free > 1 or not self.in_background[key]) else None
 
     def end(self, request: Request) -> None:
-        """`request` is over."""
+        """Remove `request`, which has ended."""
         self._overtaken.get(request.key, {}).pop(request, None)
         if request.is_queued:
             self.withdraw(request)
 
     def restore_overtaken(self) -> list[QueueKey]:
-        """Give those that did not fit another chance; the queues that they are in."""
+        """Requeue the requests that did not fit; returns their keys."""
         keys = [key for key, requests in self._overtaken.items() if requests]
         for key in keys:
             for request in self._overtaken.pop(key):
@@ -67,7 +67,7 @@ class Matching:
         return keys
 
     def next_pair(self, key: QueueKey, wall_ns: int) -> tuple[Slot, Piece] | None:
-        """Take out a slot and a piece of `key` that fit each other, or None when none do."""
+        """Take a slot and a piece of `key` that fit each other; None if none do."""
         while (free := self.slots.free(key)) and (queue := self._next_queue(key, free)) is not None:
             request = queue.head()
             assert request is not None
@@ -88,7 +88,7 @@ class Matching:
         return None
 
     def pair_of(self, piece: Piece) -> Slot | None:
-        """Take `piece`, which waits, out of its turn, and a slot for it; None when it does not fit, or no slot does."""
+        """Take the waiting `piece` out of turn, and a slot for it; None if it does not fit, or no slot does."""
         key, ready = piece.request.key, piece.request.ready
         if piece not in ready or not self.slots.free(key) or not self._fits(piece):
             return None
@@ -99,9 +99,9 @@ class Matching:
         return slot
 
     def next_for(self, key: QueueKey, connection: Connection, wall_ns: int) -> Piece | None:
-        """Take out the piece that a new slot of `connection` gets, or None when none fits.
+        """Take the piece that a new slot of `connection` gets; None if none fits.
 
-        Only right while no slot that waits fits any piece that waits.
+        Correct only while no waiting slot fits any waiting piece.
         """
         free = 1 + self.slots.free(key)
         while (queue := self._next_queue(key, free)) is not None:
@@ -121,7 +121,7 @@ class Matching:
         return None
 
     def _overtake(self, key: QueueKey, piece: Piece) -> bool:
-        """The head's next piece does not fit: put the request aside for others; False when too many are there."""
+        """Put the head aside because its next piece does not fit; False if too many are aside."""
         piece.request.ready.insert(0, piece)
         overtaken = self._overtaken.setdefault(key, {})
         if len(overtaken) >= MAX_OVERTAKEN:
@@ -133,11 +133,11 @@ class Matching:
         self._parked.setdefault(key, {}).setdefault(piece.banned, []).append(piece)
 
     def background(self) -> list[QueueKey]:
-        """Of background pieces that wait."""
+        """The keys of waiting background pieces."""
         return [key for key, queue in self._background.items() if queue]
 
     def unpark(self, key: QueueKey, connection: Connection) -> None:
-        """Give the pieces that `connection` may have another chance: it has a slot to offer."""
+        """Requeue the parked pieces that `connection` may take, since it has a free slot."""
         groups = self._parked.get(key) if self._parked else None
         if not groups:
             return
@@ -150,7 +150,7 @@ class Matching:
             del self._parked[key]
 
     def keys(self) -> list[QueueKey]:
-        """Of what waits."""
+        """The keys of everything that waits."""
         return [key for queues in (self._queues, self._background) for key, queue in queues.items() if queue]
 
     def queued(self) -> int:
@@ -159,5 +159,5 @@ class Matching:
         return waiting + sum(map(len, list(self._overtaken.values())))
 
     def parked(self) -> int:
-        """Pieces that wait for another ingestor than those that are free."""
+        """Pieces that wait for an ingestor other than the free ones."""
         return sum(len(pieces) for groups in list(self._parked.values()) for pieces in groups.values())

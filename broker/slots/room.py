@@ -1,4 +1,4 @@
-"""Room on the topic `history`: which pieces may be dispatched, and from where on its pages are still needed.
+"""Room on the topic `history`: which pieces may be dispatched, and from which offset pages are still needed.
 
 A piece is dispatched only when its pages fit beside what lies there and what running pieces may still write, so every
 piece that runs can be finished. Smaller ones of other requests may go before one that does not fit, for a bounded time.
@@ -19,16 +19,16 @@ from broker.work import PAGES_PER_PIECE, HistoricalRequest, Job, Piece
 from bus.api import partition_of
 from candlewright.wire import grid
 
-#: What a candle of a page and a page itself weigh on the bus at most, as a rule.
+#: The usual maximum size in bytes of a candle in a page, and of a page's overhead.
 ROW_BYTES = 66
 PAGE_BYTES = 512
-#: A piece takes at most this part of the topic, if a page of its venue is not larger.
+#: A piece uses at most this share of the topic, unless one page of its venue is larger.
 PIECES_IN_ROOM = 4
-#: `at` of events is up to this much behind.
+#: `at` of events may lag by this much (s).
 _TICK_SECONDS = 0.2
-#: Others that fit overtake a piece that waits for room for this long; then room is kept for it.
+#: Pieces that fit overtake one that waits for room for this long (s); after that, room is reserved for it.
 OVERTAKING_SECONDS = 5.0
-#: The topic is found full for this long before a running job is taken back.
+#: The topic must be full for this long (s) before a running job is taken back.
 STUCK_SECONDS = 5.0
 
 
@@ -41,7 +41,7 @@ class _Reserved:
 
 @dataclass(slots=True)
 class _Unpublished:
-    """A piece that was accepted here. `first`: where its pages begin, None where it has none."""
+    """A piece that this run accepted. `first`: the offset of its first page, None without pages."""
 
     request: HistoricalRequest
     piece: AcceptedPiece
@@ -60,24 +60,24 @@ class Unwritten(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class HistoryRoom:
-    """`max_bytes`: of the topic; 0 = without bound."""
+    """`max_bytes`: the size of the topic; 0 = unlimited."""
 
     max_bytes: int = 0
     partitions: int = 0
     size: int = 0
-    #: The ends of the topic when it was last looked at, which is before any later dispatch.
+    #: The ends of the topic when it was last measured, which is before any later dispatch.
     ends: dict[int, int] = field(default_factory=dict)
-    #: How far the history writer is, by partition of `history_outcomes`.
+    #: The history writer's position, by partition of `history_outcomes`.
     written: dict[int, int] = field(default_factory=dict)
-    #: Before these all outcomes are of confirmed pieces or of ended requests.
+    #: All outcomes before these offsets are of confirmed pieces or of ended requests.
     outcome_ends: dict[int, int] = field(default_factory=dict)
-    #: Of what does not fit, the piece that was found first; it waits since `_waiting_since`.
+    #: The first piece found that does not fit; it has waited since `_waiting_since`.
     waiting: Piece | None = None
     _waiting_since: float = 0.0
     _at: float = 0.0
     _reserved: dict[str, _Reserved] = field(default_factory=dict)
     _reserved_bytes: int = 0
-    #: Of jobs that have ended since the topic was checked: (when, bytes).
+    #: (time, bytes) of jobs that have ended since the topic was measured.
     _unmeasured: deque[tuple[float, int]] = field(default_factory=deque)
     _unmeasured_bytes: int = 0
     _unpublished: deque[_Unpublished] = field(default_factory=deque)
@@ -93,8 +93,8 @@ class HistoryRoom:
     # ---- dispatch
 
     def fits(self, piece: Piece) -> bool:
-        """Whether `piece` may be dispatched now; the first that may not is what waits for room. No room is kept for a
-        background piece.
+        """Whether `piece` may be dispatched now. The first that may not waits for room, unless it is a background
+        piece.
         """
         if not self.max_bytes or not isinstance(piece.request, HistoricalRequest):
             return True
@@ -109,7 +109,7 @@ class HistoryRoom:
 
     @property
     def is_kept(self) -> bool:
-        """Whether all room that there will be is for the piece that waits."""
+        """Whether all future room is reserved for the waiting piece."""
         waiting = self.waiting
         return waiting is not None and waiting.is_live and self._at - self._waiting_since >= OVERTAKING_SECONDS
 
@@ -118,7 +118,7 @@ class HistoryRoom:
         return not (self._reserved or self._unmeasured or self._unpublished or self._unwritten)
 
     def reserve(self, job: Job) -> None:
-        """A job was dispatched, or taken over from an earlier run."""
+        """Reserve room for a job that was dispatched, or taken over from an earlier run."""
         if not isinstance(job.piece.request, HistoricalRequest):
             return
         partition = _partition_of(job.piece.request.ticker, self.partitions)
@@ -131,7 +131,7 @@ class HistoryRoom:
         self._unpublished.append(_Unpublished(request, piece, result.partition, first))
 
     def release(self, job: Job, at: float) -> None:
-        """A job ended. What it has written counts as long as the topic was not looked at since."""
+        """Release the room of an ended job; what it wrote still counts until the topic is measured again."""
         reserved = self._reserved.pop(job.job_id, None)
         if reserved is not None:
             self._reserved_bytes -= reserved.size
@@ -139,15 +139,15 @@ class HistoryRoom:
                 self._unmeasured.append((at + _TICK_SECONDS, reserved.size))
                 self._unmeasured_bytes += reserved.size
 
-    # ---- what happens to it
+    # ---- pages on the topic
 
     def restore(self, unwritten: Iterable[Unwritten], outcome_ends: Mapping[int, int]) -> None:
-        """Of pieces that earlier runs accepted."""
+        """Take over the unwritten pieces that earlier runs accepted."""
         self._unwritten.extend(unwritten)
         self.outcome_ends = dict(outcome_ends)
 
     def on_outcomes(self, event: OutcomesWritten) -> None:
-        """The outcomes of the oldest accepted pieces are on the bus."""
+        """Note that the outcomes of the oldest accepted pieces are on the bus."""
         self.outcome_ends = dict(event.ends)
         for _ in range(event.pieces):
             accepted = self._unpublished.popleft()
@@ -175,7 +175,7 @@ class HistoryRoom:
         return self.written.get(pages.outcomes, 0) >= pages.end
 
     def needed(self) -> dict[int, int]:
-        """By partition, from where on pages are needed."""
+        """By partition, the offset from which pages are needed."""
         first = dict(self.ends)
         held: list[_Reserved | _Unpublished | Unwritten] = [
             *self._reserved.values(),
@@ -187,7 +187,7 @@ class HistoryRoom:
                 first[each.partition] = min(first.get(each.partition, 0), each.first)
         return first
 
-    # ---- when it is too small
+    # ---- shortage
 
     @property
     def is_full(self) -> bool:
@@ -195,12 +195,12 @@ class HistoryRoom:
 
     @property
     def is_short(self) -> bool:
-        """Whether to release now what no reader needs any longer."""
+        """Whether to trim unneeded pages now."""
         return self.is_full or self.waiting is not None
 
     def stuck_job(self, at: float) -> str | None:
-        """The newest running job, once the topic has been full for long while nothing waits to be written: pages are
-        heavier than was reckoned, and jobs wait for each other's room.
+        """The newest running job, once the topic has been full for long although nothing waits to be written, because
+        pages are larger than estimated and jobs wait for each other's room.
         """
         if self._full_since is None or at - self._full_since < STUCK_SECONDS or self._unpublished or self._unwritten:
             return None

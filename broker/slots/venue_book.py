@@ -1,4 +1,4 @@
-"""What the broker knows of venues, and the records that it keeps alive for those that no ingestor describes."""
+"""What the broker knows about venues, and the records that it renews for venues that no ingestor describes."""
 
 import re
 
@@ -9,15 +9,15 @@ from broker.work import VenueFacts
 from candlewright.wire import grid
 from venues.catalogue import is_known
 
-#: A venue's record is checked again after this long.
+#: A venue's record is read again after this long (s).
 VENUE_SECONDS = 30.0
-#: Venues that slots and requests may name.
+#: The most venues that slots and requests may name.
 MAX_VENUES = 10_000
-#: Venues that only foreign ingestors know; others are served without a record.
+#: The most records kept for venues that only foreign ingestors know; further venues are served without a record.
 MAX_OWN_VENUES = 1_000
-#: How far an ingestor may claim that its venue's clock is ahead of ours.
+#: The most that an ingestor may report its venue's clock to be ahead of ours.
 MAX_AHEAD_NS = 3_660 * 86_400 * grid.SECOND
-#: How far behind ours a venue's clock is taken to be, whatever a slow job says.
+#: The most that a venue's clock is assumed to be behind ours, whatever a slow job reports.
 MAX_BEHIND_NS = 3_600 * grid.SECOND
 _NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 
@@ -26,10 +26,10 @@ class VenueBook:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._facts: dict[str, VenueFacts] = {}
-        #: Venues whose records on the bus are kept alive here.
+        #: Venues whose records on the bus the broker renews.
         self._own: set[str] = set()
         self._put_at = board.at
-        #: What the bus says of the venues with slots, and since when.
+        #: The published venues with slots, and when they were published.
         self._told: PutServed | None = None
         self._told_at = board.at
 
@@ -40,7 +40,9 @@ class VenueBook:
         return facts
 
     def offered(self, venue: str, at: float) -> bool:
-        """A slot was offered for `venue`, which is looked up now and then; False when there is no room for it."""
+        """Note a slot offer for `venue`, whose record is read again from time to time; False if there are too many
+        venues.
+        """
         facts = self._facts.get(venue)
         if facts is None:
             if len(self._facts) >= MAX_VENUES:
@@ -54,12 +56,12 @@ class VenueBook:
         return True
 
     def learn(self, event: VenueLearned) -> bool:
-        """Whether this is the first that is known of the venue."""
+        """Take over a venue's record; returns whether the venue was unknown before."""
         facts = self.facts(event.venue)
         page = facts.candles_per_page = max(1, event.candles_per_page)
         facts.candles_per_piece = page * self._board.room.pages_per_piece(page)
         facts.depth_candles = event.depth_candles
-        # ccxt's venues are described by their ingestors, whose records must not be overwritten.
+        # ccxt's venues are described by their ingestors; do not overwrite their records.
         facts.is_bare = event.is_bare and not is_known(event.venue) and _NAME.fullmatch(event.venue) is not None
         if facts.is_bare:
             self._keep(event.venue)
@@ -70,7 +72,7 @@ class VenueBook:
         return is_first
 
     def refresh(self) -> None:
-        """A venue is served as long as a connection that offered a slot for it is there."""
+        """Renew the records of venues that still have a connection with slots."""
         if self._board.at - self._put_at < VENUE_SECONDS:
             return
         self._put_at = self._board.at
@@ -81,8 +83,8 @@ class VenueBook:
                 self._board.say(PutVenue(venue))
 
     def tell_served(self) -> None:
-        """Let the relay know when the venues that slots are offered for have changed, and keep what it knows fresh."""
-        # A connection that came back with a running job may have no further slot to offer.
+        """Publish the venues with slots for the relay, if they have changed or the record is due for renewal."""
+        # A connection that returned with a running job may have no other slot to offer.
         keys = self._board.slots.served() | {job.piece.request.key for job in self._board.jobs.values()}
         served = PutServed(
             tuple(sorted(venue for venue, kind in keys if kind is Kind.HISTORICAL)),
@@ -99,8 +101,8 @@ class VenueBook:
 
 
 def saw_exchange_time(facts: VenueFacts, exchange_time: int, wall_ns: int) -> None:
-    """Learn from a result how far its venue's clock is from ours: the time was read before the result came, so that
-    the clock is at least as far ahead, and at most as far behind.
+    """Learn from a result how far its venue's clock is from ours. The time was read before the result arrived, so the
+    clock is at least this far ahead, or at most this far behind.
     """
     ahead_ns = exchange_time - wall_ns
     if facts.ahead_ns < ahead_ns < MAX_AHEAD_NS:
