@@ -21,7 +21,7 @@ from relay.requests.stored import stored_in_iceberg
 from relay.server import Registry, Relay
 from relay.settings import RelayConfig
 
-#: A client waits meanwhile: after this time it gets the answer that the bus cannot be reached.
+#: How long (s) a call looks for the bus. A client waits meanwhile, and then is answered that the bus cannot be reached.
 BUS_RETRY_SECONDS = 4.0
 
 

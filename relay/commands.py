@@ -18,7 +18,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Put `record` on the bus once for this request id; `Enqueued` says what was there."""
+    """Put `record` on the bus once for this request id; `Enqueued` reports the previous entry."""
 
     submission: Submission
     record: rec.Request
@@ -39,7 +39,7 @@ class PublishControl:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Publish a final (again) on these topics."""
+    """Publish a final, possibly again, on these topics."""
 
     topics: tuple[str, ...]
     final: ing.HistoryReadyNotification
@@ -73,7 +73,7 @@ class ReadStored:
 
 @dataclass(frozen=True, slots=True)
 class AskTriggers:
-    """Hand a valid message about triggers and their views to those who decide about them; they answer it."""
+    """Hand a valid message about triggers or views to the triggers desk, which answers it."""
 
     peer: Peer
     message: ing.CEPTriggerRequest | cw.TriggerRemove | cw.TriggerQuery | cw.ViewRequest | cw.ViewRemove | cw.ViewQuery

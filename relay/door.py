@@ -1,4 +1,4 @@
-"""From the parts that the requests socket received to an event, and from a message to the parts to send."""
+"""Turns the parts that the requests socket received into an event, and a message into the parts to send."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from candlewright.wire.errors import BadFrame
 from candlewright.wire.frames import CLIENT_TO_RELAY, decode, encode
 from relay.events import FrameRefused, MessageReceived, Peer
 
-#: Identity, delimiter, version, body; one more shows that there are too many.
+#: Identity, delimiter, version, body; one more reveals a message with too many.
 _KEPT_PARTS = 5
 _NOWAIT = int(zmq.NOBLOCK)
 
 
 def receive(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int, str]:
-    """The first parts of the next message, the number of all, and the address it came from; further parts are read and
-    forgotten.
+    """The first parts of the next message, the number of all its parts, and the sender's address; further parts are
+    discarded.
 
-    Raises zmq.Again when there is no message.
+    Raises zmq.Again if there is no message.
     """
     frame = router.recv(_NOWAIT, copy=False)
     parts, count = _with_the_rest(router, frame.bytes)
@@ -26,7 +26,7 @@ def receive(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int, str]:
 
 
 def address_of(frame: zmq.Frame) -> str:
-    """Of the connection; empty where libzmq does not know it."""
+    """The connection's address; empty if libzmq does not know it."""
     try:
         return str(frame.get("Peer-Address"))
     except zmq.ZMQError:
@@ -34,7 +34,7 @@ def address_of(frame: zmq.Frame) -> str:
 
 
 def receive_with_key(router: "zmq.Socket[bytes]") -> tuple[list[bytes], int, str, bool]:
-    """The same, with the public key of the connection, and whether it named itself (its routing id)."""
+    """As `receive`, with the connection's public key, and whether it chose its own routing id."""
     frame = router.recv(_NOWAIT, copy=False)
     parts, count = _with_the_rest(router, frame.bytes)
     try:
@@ -57,9 +57,10 @@ def _with_the_rest(router: "zmq.Socket[bytes]", first: bytes) -> tuple[list[byte
 def event_of(
     parts: Sequence[bytes], count: int, at_ns: int, *, name: str = "", refusal: str = "", address: str = ""
 ) -> MessageReceived | FrameRefused:
-    """`parts` begin with the connection's identity; behind an empty delimiter they are those of a REQ client.
+    """The event of a message. `parts` begin with the connection's identity; an empty delimiter after it marks a REQ
+    client.
 
-    `name`: of the connection's key. `refusal`: why nothing is taken from it.
+    `name`: the name of the connection's key. `refusal`: why nothing is accepted from it.
     """
     identity, *frames = parts
     is_req = len(frames) > 1 and not frames[0]

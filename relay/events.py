@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One client connection. `is_req`: an empty delimiter stood in front of its frames, and it gets one back.
+    """One client connection. `is_req`: its frames begin with an empty delimiter, and so do the answers.
 
     `name`: of its key; empty with keys off. `address`: where it connects from.
     """
@@ -41,7 +41,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A valid request on its way to the bus; `request` has a body and no times, which is what duplicates compare."""
+    """A valid request on its way to the bus. `request` has a body but no times; duplicates are compared in this
+    form.
+    """
 
     peer: Peer
     kind: Kind
@@ -74,7 +76,7 @@ class Repeated:
     submission: Submission
 
 
-#: Why a request is looked up.
+#: The reason for looking up a request.
 Purpose = StateAsked | CancelAsked | Repeated
 
 
@@ -95,7 +97,7 @@ class FrameRefused:
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """`known` is what the registry held before; it decides nothing when `is_first`."""
+    """`known` is the registry's previous entry; it has no meaning if `is_first`."""
 
     submission: Submission
     is_first: bool
@@ -109,7 +111,7 @@ class LookedUp:
     request: rec.Request | None
     progress: cw.RequestState | None
     final: ing.HistoryReadyNotification | None
-    #: None while no broker says it.
+    #: None until a broker publishes it.
     served: rec.ServedVenues | None = None
 
 
@@ -131,15 +133,15 @@ class FinalArrived:
     final: ing.HistoryReadyNotification
 
 
-#: The `text` of what failed because of the bus.
+#: The `text` of a failure caused by the bus.
 UNAVAILABLE = BUS_AWAY
 
 
 @dataclass(frozen=True, slots=True)
 class CommandFailed:
-    """The bus, the table or a full queue of ours stood in the way; `text` is a sentence for the client.
+    """A command failed because of the bus, the table or a full queue; `text` is a sentence for the client.
 
-    `newest_sequence`: of a topic whose replay began beyond it, at `at_ns`.
+    `newest_sequence`: if a replay began beyond the topic's newest number, that number at `at_ns`.
     """
 
     command: "Command"

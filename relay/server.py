@@ -74,7 +74,7 @@ _STALLED_POLL_MILLISECONDS = 10
 _STUCK_MILLISECONDS = 60_000
 _FAIL_FAST_SECONDS = 0.5
 _FROZEN_SECONDS = 30.0
-#: Requests that are written at the same time.
+#: Requests that are written concurrently.
 _WRITERS = 16
 #: Topics on which suspensions are published.
 _TOLD_PREFIXES = (b"TRIGGER:", b"RESPONSE:")
@@ -87,21 +87,21 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The role of one relay among several. `bus_of`: the bus to write over in a term."""
+    """The role that one of several relays holds. `bus_of` returns the bus to write with in a term."""
 
     keeper: Keeper
     bus_of: Callable[[Term], Bus]
 
     @property
     def name(self) -> str:
-        """Of this relay: the same when its supervisor starts it again."""
+        """The name of this relay, which stays the same when its supervisor restarts it."""
         return self.keeper.seat or self.keeper.holder
 
 
 class Relay:
-    """`start` binds and returns; `close` stops all threads. `failed` is set when a thread of it died.
+    """`start` binds and returns; `close` stops all threads. `failed` is set if a thread dies.
 
-    With keys on, making one raises ConfigurationError when the folder of keys cannot be read or written.
+    With keys on, the constructor raises ConfigurationError if the folder of keys cannot be read or written.
     """
 
     def __init__(
@@ -186,24 +186,25 @@ class Relay:
         self.requests_address = ""
         self.notifications_address = ""
 
-    # ---- life
+    # ---- start and stop
 
     def start(self) -> None:
-        """Bind both sockets; raises ZMQError when an address is taken.
+        """Bind both sockets; raises ZMQError if an address is taken.
 
         Subscriptions are taken only after the kept finals are indexed, so that none of them misses a replay.
         """
         limits = self._config.limits
         for option, value in (
             (zmq.ROUTER_MANDATORY, 1),
-            # With keys on no connection may take over what another one is owed.
+            # With keys on, no connection may take over another one's answers.
             (zmq.ROUTER_HANDOVER, int(self._keys is None)),
             (zmq.MAXMSGSIZE, MAX_FRAME_BYTES),
             (zmq.SNDHWM, limits.client_queue),
             (zmq.LINGER, 500),
             (zmq.HEARTBEAT_IVL, 5_000),
             (zmq.HEARTBEAT_TIMEOUT, 15_000),
-            # A client that takes nothing for this long loses its connection, and with it what the socket holds for it.
+            # A client that reads nothing for this long loses its connection, and the answers that the socket holds for
+            # it.
             (zmq.TCP_MAXRT, _STUCK_MILLISECONDS),
         ):
             self._router.setsockopt(option, value)
@@ -234,7 +235,7 @@ class Relay:
         log.info("relay_started", requests=self.requests_address, notifications=self.notifications_address)
 
     def close(self, grace_seconds: float = 2.0) -> None:
-        """Stop, once. Threads that wait for a bus that does not answer lose it after the grace."""
+        """Stop all threads. The bus connections of threads that still wait are closed after the grace time."""
         if self._stop.is_set():
             return
         self._stop.set()
@@ -299,7 +300,7 @@ class Relay:
         self._threads.append(start_thread(name, run, on_failure=lambda _: self._thread_failed(name)))
 
     def _thread_failed(self, name: str) -> None:
-        """`relay.__main__` then ends the process."""
+        """Report a dead thread; `relay.__main__` then ends the process."""
         metrics.FAILURES.labels(name).inc()
         self.failed.set()
 
@@ -312,12 +313,12 @@ class Relay:
         self._notifier.run(self._stop, self._on_subscribed, self._on_last_left)
 
     def _keep_live_requests(self) -> None:
-        # The grace for those who come back begins when they can.
+        # The grace time for returning subscribers begins once they can connect.
         self._await_finals()
         self._live_requests.run(self._stop)
 
     def _keep_registry(self) -> None:
-        """The registry of triggers: at once, or as soon as no other relay has it."""
+        """Take the role of the registry, at once or as soon as no other relay has it."""
         if self._registry is not None:
             self._registry.keeper.on_lost = lambda _: self._thread_failed("relay-registry")
             term = self._registry.keeper.wait(self._stop)
@@ -341,7 +342,7 @@ class Relay:
         return self._callbacks.of(trigger_id)
 
     def _notify_everywhere(self, batch: Batch, seconds: float) -> bool:
-        """Of the registry: to the subscribers of every relay."""
+        """Publish to the subscribers of every relay; called by the registry."""
         if self._registry is not None:
             self._door.notify(batch)
         return self._notifier.publish(batch, seconds)
@@ -353,7 +354,7 @@ class Relay:
             self._reply(do.Reply(peer, message))
 
     def _publish_trigger_events(self) -> None:
-        # Subscribers are accepted first, and callbacks are known.
+        # By now subscribers are accepted, and callbacks are known.
         self._await_finals()
         while not self._stop.is_set() and not self._knows_callbacks():
             self._trigger_feed.seen_at = time.monotonic()
@@ -364,7 +365,7 @@ class Relay:
         wanted = wanted_finals(topic)
         if wanted is not None:
             self._replays.ask(wanted)
-        # Its ticks are followed before the job that makes them is requested.
+        # Its ticks are followed before their job is requested.
         self._interest.add(topic)
         self._live_requests.subscribed(topic, subscriber)
         self._trigger_feed.subscribed(topic)
@@ -461,8 +462,8 @@ class Relay:
             venues.is_blind = True
 
     def _carry_out(self, events: Sequence[ev.Event]) -> None:
-        """New requests first, then questions about them, so that a cancellation finds what came just before it; the
-        answers leave in the order of the messages.
+        """Carry out new requests first, then queries about them, so that a cancellation finds a request sent just
+        before it. Answers are sent in the order of the messages.
         """
         replies: list[tuple[int, do.Reply]] = []
         todo = [(order, command) for order, event in enumerate(events) for command in self._state.handle(event)]
@@ -487,7 +488,9 @@ class Relay:
         return [(order, event) for order, command in entries for event in self._carry_out_one(command)]
 
     def _enqueue_together(self, entries: Sequence[tuple[int, do.Command]]) -> list[tuple[int, ev.Event]]:
-        """Calls that run at the same time share one flush of the store's disk; those of one id keep their order."""
+        """Write requests concurrently, so that they share one flush of the store's disk; those of one id stay in
+        order.
+        """
         lanes: list[list[tuple[int, do.Command]]] = [[] for _ in range(_WRITERS)]
         lane_of: dict[str, int] = {}
         for order, command in entries:
@@ -561,7 +564,7 @@ class Relay:
             return [ev.CommandFailed(command, "UNAVAILABLE", ev.UNAVAILABLE) for command in commands]
 
     def _ask_bus(self, call: Callable[[], Result]) -> Result:
-        """After a failed call the next ones fail at once for a moment, so that a full queue is answered in time."""
+        """Call the bus. After a failure, calls fail at once for a moment, so that a full queue is answered in time."""
         if time.monotonic() < self._bus_down_until:
             raise BusError("the bus was not reachable a moment ago")
         try:

@@ -1,7 +1,7 @@
 """The decisions behind the requests socket: events in, commands out. No socket, clock, thread or bus in here.
 
-A message of a client becomes either an answer at once or commands for the bus; what the bus said comes back as another
-event (relay.events).
+A client's message leads either to an immediate answer or to commands for the bus, whose result arrives as another event
+(relay.events).
 """
 
 from collections.abc import Callable, Sequence
@@ -55,11 +55,11 @@ from relay.triggers.views import refused_view
 from relay.venues.venue_book import VenueBook, list_venues
 from venues.served import waiting_for_slot
 
-#: The client that legacy requests belong to: they wait for their candles on the requests socket.
+#: The client id of legacy requests, which wait for their candles on the requests socket.
 LEGACY_CLIENT = "relay.ohlc"
-#: An id is echoed up to this size, so that an answer to an overlong one is still a small frame.
+#: An id is echoed up to this size, so that the answer to an overlong one is still small.
 MAX_ECHOED = 16_384
-#: Of a connection's routing id, which a client may choose, in a record.
+#: Characters of a connection's routing id, which a client may choose, in a record.
 _LANE_CHARACTERS = 64
 _LEGACY_GRACE_NS = 60 * SECOND_NS
 
@@ -75,10 +75,10 @@ class RelayState:
     def __init__(self, config: RelayConfig, venues: VenueBook | None = None) -> None:
         self.config = config
         self.venues = venues or VenueBook()
-        #: Legacy requests by id; the feed looks here for the finals that clients wait for.
+        #: Legacy requests by id; the feed checks here which finals clients wait for.
         self.waiting: dict[str, list[_Waiter]] = {}
         self._next_expiry_ns = 0
-        #: Of all clients, with keys on.
+        #: The names of all clients, with keys on.
         self.names: Sequence[str] = ()
         self._on_event: dict[type, Callable[[Any], list[Command]]] = {
             MessageReceived: self._on_message_received,
@@ -152,19 +152,20 @@ class RelayState:
             ownership.check_foreign(peer.name, "request_id", request.request_id, names=self.names)
         except InvalidRequest as error:
             return [_legacy_end(peer, message.request_id, ing.Response.ERROR, str(error))]
-        # Sent again by one who waits: answered once. Where we were restarted meanwhile, it is what makes it wait again.
+        # A repeated request of a client that waits is answered once. After a restart of the relay, it makes the client
+        # wait again.
         others = [w for w in self.waiting.get(request.request_id, ()) if w.peer != peer or w.request != request]
         self._keep_waiting(request.request_id, others)
         if sum(map(len, self.waiting.values())) >= limits.max_waiting_reads:
             busy = f"{limits.max_waiting_reads} OHLCRequests are waiting already; try again later."
             return [_legacy_end(peer, message.request_id, ing.Response.ERROR, busy)]
-        # It waits from before the request is on the bus, so that no final can slip through between.
+        # It waits before the request is on the bus, so that no final is missed.
         expires_ns = at_ns + self.config.timeout_ns + _LEGACY_GRACE_NS
         self.waiting.setdefault(request.request_id, []).append(_Waiter(peer, request, expires_ns))
         return [self._enqueue(Submission(peer, Kind.LEGACY, rec.Request(historical=request, owner=peer.name), at_ns))]
 
     def _claim(self, peer: Peer, request: ing.SubmitHistoricalRequest | ing.DataRequest) -> None:
-        """With keys on, what is asked is answered on a topic of the client's own. Raises InvalidRequest."""
+        """With keys on, check that the answer's topic belongs to the client. Raises InvalidRequest."""
         if peer.name:
             ownership.check_foreign(peer.name, "request_id", request.request_id, names=self.names)
             request.client_id = request.client_id or peer.name
@@ -230,7 +231,7 @@ class RelayState:
             return [Reply(peer, answer.message)]
         return [AskTriggers(peer, message, at_ns)]
 
-    # ---- what the bus said
+    # ---- results from the bus
 
     def _on_enqueued(self, event: Enqueued) -> list[Command]:
         submission = event.submission
@@ -253,7 +254,7 @@ class RelayState:
         if not isinstance(purpose, Repeated) and not ownership.owns_request(
             purpose.peer.name, event.request_id, event.request
         ):
-            # Another's is as good as none.
+            # Another client's request counts as unknown.
             event = LookedUp(purpose, event.request_id, None, None, None)
         if isinstance(purpose, StateAsked):
             return [Reply(purpose.peer, _request_state(event))]
@@ -274,7 +275,7 @@ class RelayState:
         if event.final is None:
             control = ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=event.request_id)
             return [PublishControl(asked.peer, asked.control, rec.Request(control=control, accepted_at=asked.at_ns))]
-        # It is over: the final that there is is the answer.
+        # The request has ended, so its final is the answer.
         client_id = ownership.client_of(event.request)
         echo = self._on_control_published(ControlPublished(asked.peer, asked.control))
         return [*echo, Announce(topics.final_topics(event.request_id, client_id), event.final)]
@@ -380,7 +381,7 @@ def _trigger_error(peer: Peer, trigger_id: str, text: str) -> Reply:
 def _submit_response(
     peer: Peer, request_id: str, status: ing.SubmitResponse.SubmitStatus, reason: InvalidRequest | str
 ) -> Reply:
-    """A refusal: it names no topic, since nothing will be published there."""
+    """A refusal, which names no topic, since nothing will be published."""
     message = ing.SubmitResponse(request_id=request_id[:MAX_ECHOED], status=status, error_message=str(reason))
     return Reply(peer, message)
 
@@ -400,7 +401,7 @@ def _request_state(event: LookedUp) -> cw.RequestState:
         state.expected_candles = event.progress.expected_candles
         state.closed_until = event.progress.closed_until
         if event.progress.HasField("notification"):
-            # Why a snapshot failed, or why a realtime job is not running.
+            # The reason why a snapshot failed, or why a realtime job is not running.
             state.notification.CopyFrom(event.progress.notification)
     elif event.request is not None:
         state.state = "queued"
@@ -421,7 +422,7 @@ def _request_state(event: LookedUp) -> cw.RequestState:
 
 
 def _reason(event: LookedUp, state: cw.RequestState) -> str:
-    """What a request that has not ended waits for; empty where its venue has slots."""
+    """What an unfinished request waits for; empty if its venue has slots."""
     if event.request is not None and event.served is not None and state.state != "done":
         is_live = event.request.data.type == ing.DataRequest.REALTIME_TICKS
         served = event.served.realtime if is_live else event.served.historical
@@ -431,6 +432,6 @@ def _reason(event: LookedUp, state: cw.RequestState) -> str:
 
 
 def _asked_candles(request: ing.SubmitHistoricalRequest) -> int:
-    """An upper bound until the broker has heard the exchange's time."""
+    """The candles in the requested range; an upper bound until the broker knows the exchange's time."""
     count = count_opens(request.start_time, request.end_time, request.period_seconds)
     return min(count, request.limit or count)

@@ -1,4 +1,4 @@
-"""What the relay reads and writes on the bus. All methods raise BusError."""
+"""The relay's reads and writes on the bus. All methods raise BusError."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,26 +20,27 @@ from relay.settings import RelayConfig
 from relay.venues.venue_book import ALL_VENUES
 
 FINAL_TYPE = bytes((type_id_of(ing.HistoryReadyNotification),))
-#: A realtime job runs until it is cancelled, and its id must be known then.
+#: How long (s) the id of a realtime request is remembered, since it must be known when the job is cancelled.
 _REALTIME_SECONDS = 365 * 86_400.0
-#: The id of a request of our own is remembered for those who ask for its state; the broker takes none twice.
+#: How long (s) the id of one of our own requests is remembered, so that its state can be queried; the broker accepts no
+#: id twice.
 _SUBSCRIPTION_SECONDS = 86_400.0
-#: Marks an id in the table from before its cancellation is on the bus: it must not be used again.
+#: Marks an id in the table before its cancellation is on the bus, so that it is not used again.
 _LEAVING = b"-"
-#: Between the name of a relay and a topic; neither holds it.
+#: Separates the name of a relay and a topic; neither contains it.
 _RELAY_END = "\t"
 Wire = TypeVar("Wire", bound=Message)
 
 
 def _row_parts(row: str) -> tuple[str, str]:
-    """The relay and the topic of a row of the table of subscriptions."""
+    """The relay and the topic of a row in the table of subscriptions."""
     relay, separator, topic = row.partition(_RELAY_END)
     return (relay, topic) if separator else ("", row)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFinal:
-    """A final as it is published: `body` is the type id and the message."""
+    """A final in published form; `body` is the type id and the message."""
 
     request_id: str
     client_id: str
@@ -49,7 +50,7 @@ class StoredFinal:
 
 
 class RelayStore:
-    """`relay` names this relay among several, which each have their own requests for subscribers."""
+    """`relay` is the name of this relay; each relay has its own requests for its subscribers."""
 
     def __init__(self, bus: Bus, config: RelayConfig, relay: str = "") -> None:
         self._bus = bus
@@ -58,7 +59,7 @@ class RelayStore:
         self._is_prepared = False
 
     def prepare(self) -> None:
-        """Make the topics whose number of partitions matters; cheap when done before."""
+        """Create the topics whose number of partitions matters; cheap if they exist."""
         if not self._is_prepared:
             for topic in (bus_topics.REQUESTS, bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
                 self._bus.create_topic(topic, 1)
@@ -68,13 +69,15 @@ class RelayStore:
             self._is_prepared = True
 
     def forget_preparation(self) -> None:
-        """After an outage the store may be a new one."""
+        """Prepare again at the next call, because after an outage the store may be a new one."""
         self._is_prepared = False
 
     # ---- requests
 
     def enqueue(self, command: Enqueue) -> Enqueued:
-        """One atomic step decides whether this request id is new; what stood there is what is compared."""
+        """Put the request on the bus; one atomic step decides whether its id is new, and returns the previous entry for
+        comparison.
+        """
         self.prepare()
         submission = command.submission
         request_id = submission.body.request_id
@@ -95,7 +98,7 @@ class RelayStore:
     # ---- realtime requests of our own, for subscribers
 
     def live_requests(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Request ids by topic: of those that run, and of those whose cancellation was begun."""
+        """Request ids by topic: the running ones, and those whose cancellation was begun."""
         running: dict[str, str] = {}
         leaving: dict[str, str] = {}
         for row, value in self._bus.items(bus_topics.TABLE_SUBSCRIPTIONS).items():
@@ -106,11 +109,11 @@ class RelayStore:
         return running, leaving
 
     def say_alive(self, keep_seconds: float) -> None:
-        """This relay runs: no other cancels its requests meanwhile."""
+        """Report that this relay runs, so that no other relay cancels its requests."""
         self._bus.put(bus_topics.TABLE_RELAYS, {self._relay: b""}, keep_seconds=keep_seconds)
 
     def cancel_orphans(self, at_ns: int) -> int:
-        """Cancel the requests of relays that have stopped; for the registry. How many there were."""
+        """Cancel the requests of relays that have stopped, and return their number; called by the registry."""
         alive = self._bus.items(bus_topics.TABLE_RELAYS).keys() | {self._relay}
         orphans = {
             row: value.removeprefix(_LEAVING).decode(errors="replace")
@@ -125,7 +128,7 @@ class RelayStore:
         return f"{self._relay}{_RELAY_END}{topic}" if self._relay else topic
 
     def start_live(self, requests: Mapping[str, ing.DataRequest], at_ns: int) -> None:
-        """Ask for these topics; harmless when it is done again. A reader that finds a topic in the table asks again."""
+        """Request these topics; may be repeated. A reader that finds a topic in the table requests it again."""
         self.prepare()
         ids = {self._row(topic): request.request_id.encode() for topic, request in requests.items()}
         self._bus.put(bus_topics.TABLE_SUBSCRIPTIONS, ids)
@@ -142,7 +145,7 @@ class RelayStore:
             )
 
     def cancel_live(self, request_ids: Mapping[str, str], at_ns: int) -> None:
-        """Cancel the requests of these topics; harmless when it is done again."""
+        """Cancel the requests of these topics; may be repeated."""
         self._cancel_rows({self._row(topic): request_id for topic, request_id in request_ids.items()}, at_ns)
 
     def _cancel_rows(self, request_ids: Mapping[str, str], at_ns: int) -> None:
@@ -163,7 +166,7 @@ class RelayStore:
         self._bus.publish(bus_topics.REQUESTS, [Record(command.record.SerializeToString(), key=key)])
 
     def look_up(self, commands: Sequence[LookUp]) -> list[LookedUp]:
-        """Four calls for any number of requests."""
+        """Look up requests, with four calls to the bus for any number of them."""
         ids = [command.request_id for command in commands]
         requests = self._bus.recall(bus_topics.REGISTRY_REQUESTS, ids)
         finals = self._bus.recall(bus_topics.REGISTRY_FINALS, ids)
@@ -182,11 +185,11 @@ class RelayStore:
         ]
 
     def client_ids(self, request_ids: Sequence[str]) -> list[str]:
-        """The client of each request; empty without one, and for a request that is unknown (or forgotten)."""
+        """The client of each request; empty if it has none, or if the request is unknown or forgotten."""
         return [client_of(request) for request in self._requests(request_ids)]
 
     def _requests(self, request_ids: Sequence[str]) -> list[rec.Request]:
-        """Empty ones for those that are unknown (or forgotten)."""
+        """The stored requests; empty messages for unknown or forgotten ones."""
         found = self._bus.recall(bus_topics.REGISTRY_REQUESTS, request_ids)
         return [_read(rec.Request, content, bus_topics.REGISTRY_REQUESTS) or rec.Request() for content in found]
 
@@ -207,7 +210,7 @@ class RelayStore:
         ]
 
     def recall_finals(self, request_ids: Sequence[str]) -> dict[str, bytes]:
-        """Bodies of the finals that there are, and may be published on the topics of these ids."""
+        """By request id, the bodies of the known finals that may be published on the topic of that id."""
         if self._config.keys_in is not None:
             requests = zip(request_ids, self._requests(request_ids), strict=True)
             request_ids = [name for name, request in requests if may_publish(request.owner, name)]
@@ -227,16 +230,16 @@ class RelayStore:
         }
 
     def served(self) -> rec.ServedVenues | None:
-        """The venues that ingestors offer slots for; None while no broker says it."""
+        """The venues for which ingestors offer slots; None until a broker publishes them."""
         (found,) = self._bus.get(bus_topics.TABLE_SERVED, [bus_topics.SERVED_KEY])
         return _read(rec.ServedVenues, found, bus_topics.TABLE_SERVED)
 
     def newest_numbers(self, topics: Sequence[str]) -> list[int]:
-        """Of each numbered public topic; 0 where nothing was published."""
+        """The newest number of each public topic; 0 if nothing was published."""
         return self._bus.last_sequences(topics)
 
     def venues_for(self, wanted: str) -> Mapping[str, cw.Venue]:
-        """The record of one venue, or of all when `wanted` is empty."""
+        """The record of one venue, or of all if `wanted` is empty."""
         if wanted:
             found = self.venues([wanted])
         else:
@@ -246,7 +249,9 @@ class RelayStore:
 
 
 def _read(message: type[Wire], content: bytes | None, place: str) -> Wire | None:
-    """None for what is not there and for what cannot be read (counted): one bad value must not stop the rest."""
+    """The message in `content`; None if it is missing, or unreadable (counted), since one bad value must not stop the
+    rest.
+    """
     if content is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Public topics: their names, and which numbered ones are on which topic of the bus."""
+"""Public topics: their names, and the bus topics of the numbered ones."""
 
 import re
 from collections.abc import Callable, Collection
@@ -21,7 +21,7 @@ OHLC = b"OHLC:"
 RESPONSE = "RESPONSE:"
 HISTORY_READY = "HISTORY_READY:"
 _PRIVATE = (RESPONSE, HISTORY_READY)
-#: As the topics of bars are written, so that no other text names one.
+#: The canonical form of a period in a topic, so that each topic has only one name.
 _PERIOD = re.compile(r"[1-9][0-9]{0,5}")
 
 
@@ -42,7 +42,7 @@ def bars(ticker: str, period_seconds: int) -> str:
 
 
 def live_name(ticker: str, period_seconds: int) -> str:
-    """Of the topic of a ticker's bars, or of its ticks for period 0."""
+    """The name of the topic of a ticker's bars, or of its ticks for period 0."""
     return bars(ticker, period_seconds) if period_seconds else ticks(ticker)
 
 
@@ -51,20 +51,22 @@ def trigger(trigger_id: str) -> str:
 
 
 def request_topic(request_id: str, client_id: str) -> str:
-    """Where the answer to a request is announced: the client's topic, or the request's own for a client without id."""
+    """The topic on which a request's answer is announced: the client's, or without a client id the request's own."""
     return response(client_id) if client_id else history_ready(request_id)
 
 
 def final_topics(request_id: str, client_id: str, owner: str = "") -> tuple[str, ...]:
-    """A final notification goes to both topics; not to that of an id which is another client's than its owner's."""
+    """The topics of a final notification: both, except that of an id that belongs to another client than the request's
+    owner.
+    """
     own = (history_ready(request_id),) if ownership.may_publish(owner, request_id) else ()
     return (*own, response(client_id)) if client_id else own
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One kind of numbered topic. `name_of` gives the whole public topic of a message, which is also the name of its
-    sequence on the bus; `count_of` how many numbers it carries.
+    """One kind of numbered topic. `name_of` returns the complete public topic of a message, which is also the name of
+    its sequence on the bus; `count_of` how many numbers the message carries.
     """
 
     prefix: str
@@ -112,9 +114,9 @@ class LiveTopic:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a topic of ticks or bars names, right or wrong. `period` is the text of one of bars, empty for ticks.
+    """The parts of a topic of ticks or bars, valid or not. `period` is the text of one of bars, empty for ticks.
 
-    `ticker` and `period_seconds` are None where the text is not one.
+    `ticker` and `period_seconds` are None if their text is invalid.
     """
 
     name: str
@@ -129,7 +131,7 @@ class Named:
 
 
 def named_topic(subscription: bytes) -> Named | None:
-    """None for a bare prefix and for other kinds of topics."""
+    """The parts of a subscribed topic; None for a bare prefix and for other kinds of topics."""
     try:
         name = subscription.decode()
     except UnicodeDecodeError:
@@ -150,7 +152,9 @@ def named_topic(subscription: bytes) -> Named | None:
 
 
 def live_topic(subscription: bytes) -> LiveTopic | None:
-    """None for a bare prefix, a malformed ticker, a period that bars do not have, and other kinds of topics."""
+    """The live topic of a subscription; None for a bare prefix, a malformed ticker, an invalid period, and other kinds
+    of topics.
+    """
     named = named_topic(subscription)
     if named is None or named.ticker is None or (named.period and named.period_seconds is None):
         return None
@@ -182,7 +186,9 @@ Wanted = RequestFinal | ClientFinals | AllFinals
 
 
 def served_by(subscription: bytes, known: Collection[bytes]) -> list[bytes]:
-    """Which of these topics a new subscription is owed: the complete one that it names, or all under a bare prefix."""
+    """The topics in `known` that a new subscription covers: the complete one that it names, or all under a bare
+    prefix.
+    """
     if subscription in known:
         return [subscription]
     if b":" in subscription.rstrip(b":"):
@@ -191,10 +197,10 @@ def served_by(subscription: bytes, known: Collection[bytes]) -> list[bytes]:
 
 
 def wanted_finals(subscription: bytes) -> Wanted | None:
-    """Which kept finals a new subscription is owed.
+    """The kept finals to replay for a new subscription.
 
-    A subscription that names an id is served as the complete topic that it looks like: one for `RESPONSE:a` is not
-    owed what was kept for `RESPONSE:ab`.
+    A subscription that names an id counts as a complete topic: `RESPONSE:a` does not get the finals kept for
+    `RESPONSE:ab`.
     """
     try:
         topic = subscription.decode()

@@ -1,1 +1,1 @@
-"""Which keys are accepted, and what passes the sockets."""
+"""The sockets: accepted keys, incoming frames, and outgoing messages."""

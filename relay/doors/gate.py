@@ -1,9 +1,9 @@
-"""Which subscriptions are taken when keys are on.
+"""Decides which subscriptions are accepted when keys are on.
 
-XPUB_MANUAL leaves it to us to install each one. libzmq ties an installation to the connection of the message that was
-read last, and gets that wrong while another kind of message waits to be read: the messages after one are
-then another connection's. So nothing is installed until everything that waits has been read, and its sender is shut
-out: no client library does that. All connections are then recreated, and subscribe again.
+With XPUB_MANUAL, the application installs each subscription. libzmq assigns an installation to the connection of the
+last message read, but picks the wrong connection while a message of another kind is waiting. No client library sends
+such a message. If one arrives, nothing is installed until everything waiting has been read, its sender is shut out, and
+all connections are recreated and subscribe again.
 """
 
 import os
@@ -20,18 +20,18 @@ from relay.doors.shares import Holder as Subscriber
 
 OnTopic = Callable[[bytes], None]
 OnSubscribed = Callable[[bytes, Subscriber], None]
-#: A file descriptor, and the inode of the socket that it was then.
+#: A file descriptor, and the inode of its socket at that time.
 Holder = tuple[int, int]
 
 _SUBSCRIBE = 1
-#: A connection that ended is looked for this often, and for this long.
+#: How often, and for how long (s), to look for a connection that ended.
 _SWEEP_SECONDS, _SWEEPING_SECONDS = 0.25, 5.0
 _LOOK_SECONDS = 0.5
 log = get_logger()
 
 
 def inode_of(descriptor: int) -> int:
-    """0 for one that is closed."""
+    """The inode of a descriptor's socket; 0 if it is closed."""
     try:
         return os.fstat(descriptor).st_ino
     except OSError:
@@ -39,8 +39,8 @@ def inode_of(descriptor: int) -> int:
 
 
 class Holders:
-    """The connections that hold each topic. libzmq reports that some connection with a topic has ended, not which one:
-    the descriptors of this process do.
+    """The connections that hold each topic. libzmq reports that some connection with a topic has ended, but not which
+    one; the descriptors of this process show that.
     """
 
     def __init__(self, inode: Callable[[int], int] = inode_of) -> None:
@@ -54,7 +54,7 @@ class Holders:
         self._by_topic.setdefault(topic, set()).add((descriptor, self._inode(descriptor)))
 
     def remove(self, topic: bytes, descriptor: int) -> bool:
-        """Whether it was the last one."""
+        """Remove the connection from the topic; returns whether it was the last one."""
         holders = self._by_topic.get(topic, set())
         holder = (descriptor, self._inode(descriptor))
         if holder not in holders:
@@ -65,7 +65,7 @@ class Holders:
         return not holders
 
     def sweep(self) -> list[bytes]:
-        """Forget the connections that have ended; the topics that no connection holds any more."""
+        """Forget connections that have ended; returns the topics that no connection holds any more."""
         inodes: dict[int, int] = {}
         left = []
         for topic, holders in list(self._by_topic.items()):
@@ -103,7 +103,7 @@ class Gate:
         return len(self._holders)
 
     def prepare(self, socket: "zmq.Socket[bytes]") -> None:
-        """Before it is bound."""
+        """Configure the socket; call before it is bound."""
         self._guard(socket)
         socket.setsockopt(zmq.XPUB_MANUAL, 1)
 
@@ -116,7 +116,7 @@ class Gate:
             except zmq.Again:
                 self._is_misaligned = False
                 return
-            # Nothing may be asked of the socket between the receipt and the installation.
+            # Do not call the socket between receipt and installation.
             body, public = frame.bytes, _user_id(frame)
             if not body or body[0] > _SUBSCRIBE:
                 self._shut_out(public)
@@ -130,7 +130,9 @@ class Gate:
                     on_last_left(body[1:])
 
     def look(self, on_last_left: OnTopic) -> bool:
-        """Now and then. False when a key was taken away: all connections have to be recreated."""
+        """Check keys and ended connections; call regularly. False if a key was removed, so that all connections must be
+        recreated.
+        """
         now = time.monotonic()
         if self._sweep_at <= now < self._sweep_until:
             self._sweep_at = now + _SWEEP_SECONDS
@@ -142,7 +144,7 @@ class Gate:
         return self._revocations == self._keys.revocations
 
     def start_anew(self, on_last_left: OnTopic) -> None:
-        """The socket was closed: no connection holds any topic."""
+        """Forget all topics after the socket was closed."""
         self._revocations = self._keys.revocations
         self._is_misaligned = False
         for topic in self._holders.clear():
@@ -175,7 +177,7 @@ def subscriber_of(sender: str, frame: zmq.Frame) -> Subscriber:
 
 
 def _user_id(frame: zmq.Frame) -> str:
-    """Empty for what libzmq itself says about a connection that has ended."""
+    """The client's public key; empty for libzmq's own message about a connection that has ended."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:

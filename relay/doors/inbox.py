@@ -1,4 +1,4 @@
-"""A bounded hand-over from any thread to one thread that polls ZeroMQ sockets."""
+"""A bounded queue from any thread to one thread that polls ZeroMQ sockets."""
 
 import socket
 import threading
@@ -40,7 +40,7 @@ class Wakeup:
 
 
 class Inbox(Generic[Item]):
-    """When it is full `put` waits: the writer is slowed down, nothing is lost."""
+    """When it is full, `put` waits, so the writer is slowed down and nothing is lost."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -49,7 +49,7 @@ class Inbox(Generic[Item]):
         self.wakeup = Wakeup()
 
     def put(self, item: Item, timeout_seconds: float) -> bool:
-        """False when there was no room in time."""
+        """Add an item; False if there was no room in time."""
         until = time.monotonic() + timeout_seconds
         with self._space:
             while len(self._items) >= self._size:
@@ -61,7 +61,7 @@ class Inbox(Generic[Item]):
         return True
 
     def take(self) -> list[Item]:
-        """Everything that is there, perhaps nothing."""
+        """All queued items; may be empty."""
         with self._space:
             self.wakeup.clear()
             items = list(self._items)

@@ -1,4 +1,4 @@
-"""Which live topics have subscribers: the notifications thread writes it, the one that reads the bus asks."""
+"""Which live topics have subscribers; written by the notifications thread, read by the thread that reads the bus."""
 
 import threading
 from collections import Counter
@@ -9,17 +9,17 @@ _MAX_REMEMBERED = 100_000
 
 
 class Interest:
-    """Subscriptions are prefixes. Only those that may meet a live topic are kept."""
+    """Subscriptions are prefixes. Only those that may match a live topic are kept."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._subscriptions: set[bytes] = set()
         self._lengths: Counter[int] = Counter()
-        #: How many subscriptions reach into each kind of topic, and into the bars of each ticker.
+        #: How many subscriptions may match each kind of topic, and the bars of each ticker.
         self._kinds: Counter[bytes] = Counter()
         self._bar_heads: Counter[bytes] = Counter()
         self._remembered: dict[bytes, bool] = {}
-        #: Set with each change.
+        #: Set on every change.
         self.changed = threading.Event()
 
     def add(self, subscription: bytes) -> None:
@@ -46,11 +46,11 @@ class Interest:
         self.changed.set()
 
     def follows(self, kind: bytes) -> bool:
-        """Whether anybody wants any topic of this kind."""
+        """Whether any topic of this kind has a subscriber."""
         return kind in self._kinds
 
     def wants(self, topic: bytes) -> bool:
-        """Whether anybody wants this whole topic."""
+        """Whether this complete topic has a subscriber."""
         found = self._remembered.get(topic)
         if found is None:
             with self._lock:
@@ -61,7 +61,7 @@ class Interest:
         return found
 
     def wants_bars_of(self, ticker: bytes) -> bool:
-        """Whether anybody may want bars of this ticker, of whatever period."""
+        """Whether bars of this ticker, of any period, may have a subscriber."""
         head = OHLC + ticker + b":"
         return head in self._bar_heads or self.wants(head)
 

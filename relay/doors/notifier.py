@@ -1,10 +1,10 @@
-"""The notifications socket: one thread that owns the XPUB, takes subscriptions and sends what the others hand over.
+"""The notifications socket: one thread owns the XPUB, takes subscriptions, and sends what other threads hand over.
 
-XPUB_VERBOSE shows every subscription, and the unsubscription or disconnect of the last subscriber of a topic: libzmq
-itself keeps the set of connections for each topic, so that no counting here can go wrong. A subscription holds before
-it is shown, so that a kept final is either sent live after it or found by the replay. (In XPUB_MANUAL mode a frame that
-is not a subscription makes libzmq take the next ones for those of another connection, and one that subscribes twice
-cannot be distinguished from two.) With keys on it is XPUB_MANUAL anyway, and `relay.doors.gate` guards it.
+XPUB_VERBOSE reports every subscription, and when the last subscriber of a topic unsubscribes or disconnects. libzmq
+itself keeps the set of connections per topic, so nothing needs to be counted here. A subscription is active before it
+is reported, so a kept final is either sent live after it or found by the replay. (In XPUB_MANUAL mode, a frame that is
+not a subscription makes libzmq assign the next ones to another connection, and one connection that subscribes twice
+looks like two.) With keys on, XPUB_MANUAL is used anyway, guarded by `relay.doors.gate`.
 """
 
 import threading
@@ -21,24 +21,24 @@ from relay.doors.gate import Gate, OnSubscribed, OnTopic, subscriber_of
 from relay.doors.inbox import Inbox
 from relay.settings import RelayLimits
 
-#: (topic, body) pairs that are sent in order.
+#: (topic, body) pairs to send in order.
 Batch = Sequence[tuple[bytes, bytes]]
 
 _MAX_SUBSCRIPTION_FRAME = 4_096
 _SUBSCRIBE, _UNSUBSCRIBE = 1, 0
 _PER_ROUND = 1_000
-#: With keys on, the folder of keys and connections that have ended are examined in between.
+#: How often, with keys on, the folder of keys and ended connections are checked.
 _GATE_MILLISECONDS = 250
 _REBIND_SECONDS = 0.02
-#: A small hand-over keeps reader and sender in step, so that subscribers work while the rest is read.
+#: Handing over small batches keeps reader and sender in step, so subscribers work while the rest is read.
 _BATCHES = 4
-#: Plain numbers and single sends: pyzmq's send_multipart takes three times as long for small frames.
+#: Plain integers and single sends, because pyzmq's send_multipart takes three times as long for small frames.
 _MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 log = get_logger()
 
 
 class Notifier:
-    """`gate`: with keys on, who may subscribe to what."""
+    """`gate`: with keys on, decides who may subscribe to what."""
 
     def __init__(
         self, context: "zmq.Context[zmq.Socket[bytes]]", limits: RelayLimits, gate: Gate | None = None
@@ -57,7 +57,7 @@ class Notifier:
             self._gate.prepare(socket)
         else:
             socket.setsockopt(zmq.XPUB_VERBOSE, 1)
-        # Not dropping makes a full queue visible: the send is then repeated with dropping, and counted.
+        # Without dropping, a full queue becomes visible; the send is then repeated with dropping, and counted.
         socket.setsockopt(zmq.XPUB_NODROP, 1)
         socket.setsockopt(zmq.SNDHWM, self._limits.subscriber_queue)
         socket.setsockopt(zmq.MAXMSGSIZE, _MAX_SUBSCRIPTION_FRAME)
@@ -67,17 +67,21 @@ class Notifier:
         return socket
 
     def bind(self, address: str) -> str:
-        """Raises ZMQError; returns the address with the port that was chosen."""
+        """Bind the socket; returns the address with the actual port. Raises ZMQError."""
         self._socket.bind(address)
         self._address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         return self._address
 
     def publish(self, batch: Batch, timeout_seconds: float) -> bool:
-        """From any thread. False when the socket's thread did not keep up in time: nothing was taken over then."""
+        """Queue a batch, from any thread. False, with nothing queued, if the socket's thread did not keep up in
+        time.
+        """
         return self._inbox.put(batch, timeout_seconds)
 
     def run(self, stop: threading.Event, on_subscribed: OnSubscribed, on_last_left: OnTopic) -> None:
-        """Both are called with a topic or prefix, in the order of events; neither may block."""
+        """Serve until `stop`. Both callbacks are called with a topic or prefix, in the order of events; neither may
+        block.
+        """
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._inbox.wakeup.fileno(), zmq.POLLIN)
@@ -97,7 +101,7 @@ class Notifier:
                 self._send(batch)
 
     def _start_anew(self, stop: threading.Event) -> None:
-        """End all connections; those who may come back do so by themselves, and subscribe again."""
+        """End all connections; permitted clients reconnect by themselves and subscribe again."""
         log.warning("subscribers_disconnected", reason="a key was taken away")
         self._socket.close()
         self._socket = self._open()
@@ -106,13 +110,13 @@ class Notifier:
                 self._socket.bind(self._address)
                 return
             except zmq.ZMQError as error:
-                # The old socket is closed by libzmq's own thread.
+                # libzmq's own thread closes the old socket.
                 if error.errno != zmq.EADDRINUSE:
                     raise
                 time.sleep(_REBIND_SECONDS)
 
     def wake(self) -> None:
-        """Let `run` look at its stop event."""
+        """Have `run` check its stop event."""
         self._inbox.wakeup.set()
 
     def close(self) -> None:
@@ -147,7 +151,7 @@ class Notifier:
             except zmq.Again:
                 self._send_to_those_with_room(topic, body)
                 continue
-            # Room is counted in whole messages: what the first part found is still there.
+            # Room is counted in whole messages, so room found for the first part is still there.
             send(VERSION, _MORE)
             send(body, _LAST)
 

@@ -1,4 +1,4 @@
-"""Answers on their way to clients: in order for each client, bounded, and no slow client in the way of another."""
+"""Queues answers to clients: in order per client, bounded, and without a slow client delaying another."""
 
 import threading
 import time
@@ -14,9 +14,9 @@ from relay import metrics
 from relay.doors.inbox import Wakeup
 from relay.events import Peer
 
-#: Pages of one answer that wait for a client before the thread that makes them waits as well.
+#: Pages of one answer that may wait for a client; beyond this, the thread that makes them waits too.
 _STREAM_AHEAD = 8
-#: Answers up to this size are copied by libzmq; their number bounds their bytes.
+#: libzmq copies answers up to this size; its limit on their number also bounds their bytes.
 SMALL_BYTES = 64 << 10
 _MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 
@@ -28,11 +28,11 @@ class Sent(Enum):
 
 
 class PeerStalled(Exception):
-    """A client did not take a page of a long answer in time."""
+    """A client did not read a page of a long answer in time."""
 
 
 class Tracker(Protocol):
-    """Of an answer that the socket has taken over without copying it."""
+    """Tracks an answer that the socket has taken over without copying it."""
 
     @property
     def done(self) -> bool: ...
@@ -40,7 +40,7 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bytes of answers: that wait for one client and for all, and those that the socket has in hand of large ones."""
+    """Limits in bytes: answers that wait for one client, and for all, and large answers held by the socket."""
 
     client: int = 64 << 20
     total: int = 256 << 20
@@ -50,7 +50,7 @@ class Bounds:
 
 @dataclass(slots=True)
 class _Backlog:
-    """What waits for one client, and what the socket has in hand for it."""
+    """The answers that wait for one client, and those that the socket holds for it."""
 
     queue: deque[list[bytes]] = field(default_factory=deque)
     size: int = 0
@@ -59,7 +59,7 @@ class _Backlog:
 
 
 class Outbox:
-    """`post` and `stream` may be called by any thread; `flush` only by the one that owns the socket."""
+    """Any thread may call `post` and `stream`; only the socket's owner may call `flush`."""
 
     def __init__(
         self, send: Callable[[list[bytes]], Sent | Tracker], max_backlog: int, bounds: Bounds = Bounds()
@@ -68,7 +68,7 @@ class Outbox:
         self._max_backlog = max_backlog
         self._bounds = bounds
         self._clients: dict[bytes, _Backlog] = {}
-        #: Of all clients, in bytes.
+        #: Bytes that wait for all clients.
         self._size = 0
         self._in_hand_size = 0
         self._moved = threading.Condition()
@@ -76,7 +76,7 @@ class Outbox:
         self.wakeup = Wakeup()
 
     def post(self, peer: Peer, frames: list[bytes]) -> None:
-        """Queue one answer; a client that reads nothing loses what exceeds its bound (counted)."""
+        """Queue one answer; for a client that reads nothing, answers beyond its bound are dropped and counted."""
         size = _size_of(frames)
         with self._moved:
             client = self._clients.setdefault(peer.identity, _Backlog())
@@ -89,7 +89,7 @@ class Outbox:
         self.wakeup.set()
 
     def stream(self, peer: Peer, frames: list[bytes], timeout_seconds: float) -> None:
-        """Queue one part of a long answer at the client's own speed; raises PeerStalled."""
+        """Queue one part of a long answer, at the client's own speed; raises PeerStalled."""
         until = time.monotonic() + timeout_seconds
         size = _size_of(frames)
         with self._moved:
@@ -103,7 +103,7 @@ class Outbox:
         self.wakeup.set()
 
     def flush(self) -> bool:
-        """Send what clients take; True when some have more to come."""
+        """Send what clients accept; True if answers remain."""
         self.wakeup.clear()
         with self._moved:
             for identity in list(self._clients):
@@ -139,7 +139,7 @@ class Outbox:
                 self._in_hand_size += size
 
     def _let_go(self, client: _Backlog) -> None:
-        """Forget what has left the socket."""
+        """Forget the answers that the socket has sent."""
         while client.in_hand and client.in_hand[0][0].done:
             _, size = client.in_hand.popleft()
             client.in_hand_size -= size
@@ -159,7 +159,9 @@ class Outbox:
         self._size += size
 
     def _make_room(self, newest: _Backlog) -> None:
-        """Past the bound of all, the client with most waiting loses it: no other pays for one that never reads."""
+        """Beyond the bound for all, drop the answers of the client with the most bytes waiting, so that no other pays
+        for it.
+        """
         while self._size > self._bounds.total:
             largest = max(self._clients.values(), key=lambda client: client.size)
             if largest is newest and len(largest.queue) == 1:
@@ -173,7 +175,7 @@ class Outbox:
         client.queue.clear()
 
     def abandon(self) -> None:
-        """Release all waiting callers: the socket's thread is about to end."""
+        """Release all waiting callers, because the socket's thread is about to end."""
         with self._moved:
             self._is_abandoned = True
             self._moved.notify_all()
@@ -184,9 +186,10 @@ class Outbox:
 
 
 def send_nowait(router: "zmq.Socket[bytes]", frames: list[bytes]) -> Sent | Tracker:
-    """All frames or none: the first one, the identity, finds out whether the client can take them.
+    """Send all frames or none; sending the first one, the identity, shows whether the client has room.
 
-    A large answer is not copied, and its tracker says when it has left: libzmq bounds its queues by messages alone.
+    A large answer is not copied, and its tracker reports when it was sent, because libzmq limits its queues only by
+    messages.
     """
     try:
         for frame in frames[:-1]:

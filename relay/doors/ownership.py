@@ -1,8 +1,8 @@
-"""Who may see what when keys are on: an id belongs to the client whose name it begins with. Pure.
+"""Decides who may see what when keys are on: an id belongs to the client whose name it begins with. Pure.
 
-No name is a prefix of another, so an id has one owner at most, and every topic that begins with an owned one is owned
-by the same client: matching by prefix, which is ZeroMQ's, leads to nothing else. An empty name means that keys are off:
-then everything belongs to everybody.
+No name is a prefix of another, so an id has at most one owner, and every topic that begins with an owned topic belongs
+to the same client, which makes ZeroMQ's prefix matching safe. An empty name means that keys are off; then every client
+may see everything.
 """
 
 from collections.abc import Iterable
@@ -35,24 +35,26 @@ def may_subscribe(name: str, subscription: bytes) -> bool:
 
 
 def may_publish(owner: str, identity: str) -> bool:
-    """Whether news about what `owner` asked for may go to the topic of this id: the id's owner hears it."""
+    """Whether news about a request of `owner` may go to the topic of this id, which the id's owner reads."""
     return identity.startswith(owner)
 
 
 def owns_request(name: str, request_id: str, request: rec.Request | None) -> bool:
-    """A request is its sender's, whatever its id; one that was sent before keys were on is the owner's of its id."""
+    """Whether a request belongs to client `name`. It belongs to its sender, whatever its id; if it was sent before keys
+    were on, to the owner of its id.
+    """
     owner = request.owner if request is not None else ""
     return not name or (owner == name if owner else is_own(name, request_id))
 
 
 def check_own(name: str, field: str, identity: str) -> None:
-    """Raises InvalidRequest."""
+    """Raises InvalidRequest for an id that is not the client's own."""
     if not is_own(name, identity):
         raise InvalidRequest(f"With keys on, the {field} begins with the name of its client's key, {name!r}.")
 
 
 def check_foreign(name: str, field: str, identity: str, *, names: Iterable[str]) -> None:
-    """Raises InvalidRequest for an id that is another client's, or the platform's."""
+    """Raises InvalidRequest for an id that belongs to another client or the platform."""
     if name and not is_own(name, identity):
         for other in (*RESERVED, *names):
             if identity.startswith(other):

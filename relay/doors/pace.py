@@ -1,18 +1,18 @@
-"""How long the relay rests after a round, so that one client's flood of requests leaves time for others. Pure.
+"""Decides how long the relay rests after a round, so that one client's flood of requests leaves time for others. Pure.
 
-Every accepted request costs the broker and the bus work as well. On a machine with few cores a flood that is accepted
-at full speed slows down the parts that finish other clients' requests. Where no other client waits, it runs freely.
+Every accepted request also causes work for the broker and the bus. On a machine with few cores, a flood accepted at
+full speed slows down the parts that finish other clients' requests. If no other client waits, it is not slowed.
 """
 
 from collections import OrderedDict
 from collections.abc import Iterable
 
-#: Messages that follow each other without a pause of a second, after which they are a flood.
+#: After this many messages without a pause of a second, a client's messages count as a flood.
 FLOOD_MESSAGES = 2_000
 _PAUSE_SECONDS = 1.0
-#: A client counts as waiting for this long after its last message, as its request may take on a busy machine.
+#: A client counts as waiting for this long (s) after its last message, which its request may take on a busy machine.
 _WAITING_SECONDS = 30.0
-#: Of the time that the round took, up to a bound that no client notices.
+#: The rest as a multiple of the round's duration, and its upper bound (s), which no client notices.
 _SHARE, MAX_REST_SECONDS = 2.0, 0.2
 
 
@@ -25,7 +25,7 @@ class Pace:
         self._at = float("-inf")
 
     def rest(self, senders: Iterable[bytes], seconds: float, now: float) -> float:
-        """After a round that took `seconds`, with a message from each of `senders` (connections)."""
+        """Seconds to rest after a round that took `seconds`, with a message from each of `senders` (connections)."""
         if now - self._at > _PAUSE_SECONDS:
             self._messages = 0
         for sender in senders:

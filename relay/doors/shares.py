@@ -1,7 +1,7 @@
-"""How many live topics each subscriber has: no connection, and no sender with all its connections, takes all. Pure.
+"""Limits the live topics of each connection, and of each sender over all its connections. Pure.
 
-A sender is a key where keys are on, else an address. libzmq shows an unsubscription only when the last subscriber of a
-topic leaves, so that a connection counts as a subscriber of what others still read until it ends.
+A sender is a key if keys are on, else an address. libzmq reports an unsubscription only when the last subscriber of a
+topic leaves, so a connection counts as a subscriber of topics that others still read until it ends.
 """
 
 from collections import Counter
@@ -13,14 +13,14 @@ from relay.settings import RelayLimits
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A connection that subscribes: its file descriptor, with the inode of the socket that it was then."""
+    """A subscribed connection: its file descriptor, with the inode of its socket at that time."""
 
     sender: str
     descriptor: int = -1
     inode: int = 0
 
 
-#: All registered triggers together.
+#: The holder that represents all registered triggers.
 TRIGGERS = Holder("(triggers)")
 
 
@@ -32,7 +32,7 @@ class Shares:
         self._of_sender: Counter[str] = Counter()
 
     def take(self, topic: str, holder: Holder) -> str:
-        """Count the topic as the holder's; why it may not have one more, otherwise."""
+        """Count the topic for the holder; returns an empty string, or the reason why it may not have another topic."""
         topics = self._topics.get(holder, set())
         if topic in topics:
             return ""
@@ -49,19 +49,19 @@ class Shares:
         return topic in self._holders
 
     def give_back(self, topic: str, holders: Iterable[Holder] | None = None) -> None:
-        """None of these (of all) has the topic any more."""
+        """Remove the topic from these holders (None: from all)."""
         for holder in list(self._holders.get(topic, ()) if holders is None else holders):
             self._remove(topic, holder)
 
     def others(self, topic: str) -> list[Holder]:
-        """Those who have it, without the triggers."""
+        """The holders of the topic, without the triggers."""
         return [holder for holder in self._holders.get(topic, ()) if holder is not TRIGGERS]
 
     def connections(self) -> list[Holder]:
         return [holder for holder in self._topics if holder is not TRIGGERS]
 
     def ended(self, holder: Holder) -> list[str]:
-        """Its connection has ended; the topics that no other connection has."""
+        """Remove a holder whose connection has ended; returns the topics that no other connection has."""
         topics = list(self._topics.get(holder, ()))
         for topic in topics:
             self._remove(topic, holder)

@@ -1,1 +1,1 @@
-"""Final notifications, for subscribers now and later."""
+"""Final notifications, for current and later subscribers."""

@@ -1,4 +1,4 @@
-"""The thread that reads the bus and hands what it finds to the notifications socket."""
+"""The thread that reads finals and snapshots from the bus and hands them to the notifications socket."""
 
 import threading
 import time
@@ -26,7 +26,7 @@ log = get_logger()
 
 
 class Feed(Follower):
-    """Finals are indexed before they are handed over, so that a client that subscribes in between finds them kept."""
+    """Finals are indexed before they are handed over, so a client that subscribes in between gets them by replay."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Feed(Follower):
     # ---- start and resume
 
     def _catch_up(self, stop: threading.Event) -> None:
-        """Index the finals that are kept; snapshots are news only while they are new."""
+        """Index the kept finals; old snapshots are skipped."""
         for partition, state in enumerate(self._bus.state(bus_topics.NOTIFICATIONS)):
             first = max(state.first, self._indexed.get(partition, 0))
             offset = self._index_until(partition, first, state.end, stop)
@@ -64,7 +64,7 @@ class Feed(Follower):
         log.info("finals_indexed", finals=len(self._index))
 
     def _index_until(self, partition: int, offset: int, end: int, stop: threading.Event) -> int:
-        """The offset of the first final that is not indexed."""
+        """Index up to `end`; returns the offset of the first final that is not indexed."""
         while offset < end and not stop.is_set():
             records = self._read(bus_topics.NOTIFICATIONS, partition, offset, min(_READ_RECORDS, end - offset))
             self._add_to_index(self._finals([record for record in records if record.offset < end]))
@@ -84,7 +84,7 @@ class Feed(Follower):
             self._next.update({(topic, partition): offset for partition, offset in kept.items()})
         notifications = bus_topics.NOTIFICATIONS
         if any(self._next[place] < offset for place, offset in before.items() if place[0] == notifications):
-            # The places of the lost ones are given to other finals.
+            # The offsets of lost finals are assigned again to others.
             self._index.forget_all()
             for (topic, partition), end in self._next.items():
                 if topic == notifications:
@@ -140,7 +140,7 @@ class Feed(Follower):
         metrics.INDEXED.set(len(self._index))
 
     def _trim(self) -> None:
-        """These two topics have no other owner."""
+        """Trim both topics, since the relay owns them."""
         for topic in (bus_topics.NOTIFICATIONS, bus_topics.SNAPSHOTS):
             self._bus.trim(topic, keep_seconds=self._config.keep_seconds)
         states = self._bus.state(bus_topics.NOTIFICATIONS)

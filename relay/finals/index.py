@@ -1,4 +1,4 @@
-"""Where the finals of each client are on the bus, so that a late subscriber gets them: 8 bytes a final."""
+"""The positions of each client's finals on the bus, for replay to late subscribers; 8 bytes per final."""
 
 import threading
 from array import array
@@ -15,7 +15,7 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 class FinalIndex:
     """Shared by the thread that reads finals and the one that replays them.
 
-    When it is full the oldest entries go; their subscribers can still ask for the state of the request.
+    When it is full, the oldest entries are dropped; their subscribers can still ask for the state of the request.
     """
 
     def __init__(self, max_entries: int) -> None:
@@ -38,13 +38,13 @@ class FinalIndex:
                 metrics.FORGOTTEN_FINALS.inc()
 
     def newest(self, client_id: str, count: int) -> list[Position]:
-        """At most `count` positions, ordered by partition and offset."""
+        """The positions of up to `count` newest finals, ordered by partition and offset."""
         with self._lock:
             places = sorted(self._places.get(client_id, array("Q"))[-count:])
         return [Position(place >> _OFFSET_BITS, place & _OFFSET_MASK) for place in places]
 
     def forget_before(self, first: Mapping[int, int]) -> None:
-        """Forget what was trimmed: `first` holds the first kept offset of each partition."""
+        """Forget trimmed finals; `first` holds the first kept offset of each partition."""
         with self._lock:
             while self._order:
                 oldest = self._places[self._order[0]][0]
@@ -66,7 +66,7 @@ class FinalIndex:
 
 
 def runs(positions: list[Position], max_gap: int, max_length: int) -> list[tuple[int, int, int]]:
-    """Cut ordered positions into (partition, first, last) stretches that are worth one read each."""
+    """Group ordered positions into (partition, first, last) ranges, each worth one read."""
     stretches: list[tuple[int, int, int]] = []
     for position in positions:
         if stretches:

@@ -1,4 +1,4 @@
-"""The thread that reads kept finals again for those who subscribed late."""
+"""The thread that reads kept finals again for late subscribers."""
 
 import threading
 import time
@@ -23,7 +23,9 @@ _BATCH = 500
 
 
 class Replays:
-    """What many ask for at the same time is read and sent once. Past its bound the newest wishes are dropped."""
+    """Finals wanted by several subscribers at once are read and sent once. Beyond its bound, new requests are
+    dropped.
+    """
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class Replays:
             self._changed.notify()
 
     def wake(self) -> None:
-        """Let `run` look at its stop event."""
+        """Have `run` check its stop event."""
         with self._changed:
             self._changed.notify()
 
@@ -104,7 +106,7 @@ class Replays:
                             yield topic, final.body
 
     def _read(self, partition: int, first: int, last: int) -> list[StoredRecord]:
-        """What is still kept of the records first to last, without those past their time."""
+        """The kept records from `first` to `last`, without expired ones."""
         records: list[StoredRecord] = []
         oldest_ms = (time.time() - self._config.keep_seconds) * 1_000
         while first <= last:

@@ -1,1 +1,1 @@
-"""Candles that are kept fresh: rules, how far each series is, and the requests that follow."""
+"""Keeps candles fresh: rules, the progress of each series, and the requests that follow."""

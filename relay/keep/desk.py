@@ -16,17 +16,17 @@ from relay.keep.rules import settings_rules
 from relay.keep.state import MAX_SERIES, KeepState, Restored, RulesRead, TimePassed
 from relay.keep.store import KeepStore
 
-#: Without a rule only the table of rules is checked, this often.
+#: Without any rule, only the table of rules is checked, this often (s).
 _IDLE_SECONDS = 5.0
 _ROUND_SECONDS = 1.0
-#: Rules, and the markets of their venues.
+#: How often (s) rules and the markets of their venues are read.
 _RULES_SECONDS = 5.0
 _SHOW_SECONDS = 5.0
 log = get_logger()
 
 
 class KeepDesk:
-    """`registry_seconds`: how long the id of a request is remembered."""
+    """`registry_seconds`: how long request ids are remembered."""
 
     def __init__(self, rules: Sequence[KeepSettings], timeout_ns: int, registry_seconds: float) -> None:
         self._rules = settings_rules(rules)
@@ -39,14 +39,14 @@ class KeepDesk:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """For the status page."""
+        """Warnings for the status page."""
         state, found = self._state, [self._problem] if self._problem else []
         if state is not None and state.left_out:
             found.append(f"{state.left_out} series of the keep rules are left out: {MAX_SERIES} are kept at most")
         return tuple(found)
 
     def run(self, bus: Bus, stop: threading.Event) -> None:
-        """`bus`: the one that names the registry's term."""
+        """`bus`: the connection that carries the registry's term."""
         store = KeepStore(bus, self._timeout_ns, self._registry_seconds)
         pause = 0.0
         while not stop.wait(pause):
@@ -56,7 +56,7 @@ class KeepDesk:
             except RoleLost:
                 raise
             except BusError as error:
-                # What was written of this round is not known: the table has it.
+                # It is unknown how much of this round was written; the table shows it.
                 self._state = None
                 self._problem = f"candles are not kept fresh: {error}"
                 metrics.BUS_FAILURES.labels("keep").inc()

@@ -1,4 +1,6 @@
-"""Rules of what is kept fresh, from the settings and from `candlewright keep add`, and the series they name. Pure."""
+"""Rules for keeping candles fresh, from the settings and `candlewright keep add`, and the series that they name.
+Pure.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ SECOND_NS = 1_000_000_000
 
 
 class Key(NamedTuple):
-    """Of a series."""
+    """The key of a series."""
 
     ticker: str
     period_seconds: int
@@ -28,7 +30,7 @@ class Key(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A series is kept from `since` (ns) on, and asked for every `every` ns."""
+    """A series is kept from `since` (ns) on, and requested every `every` ns."""
 
     since: int
     every: int
@@ -36,8 +38,8 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What an ingestor says of its venue: the symbols that trade, how many candles are kept there (0 = all), and the
-    periods that it has (none = unknown).
+    """An ingestor's description of its venue: the trading symbols, how many candles it keeps (0 = all), and its periods
+    (empty = unknown).
     """
 
     symbols: frozenset[str]
@@ -52,7 +54,7 @@ class Rule:
     periods: tuple[int, ...]
     since: int
     every: int
-    #: Added by a command; else it is in the settings.
+    #: True for a rule added by a command, False for one from the settings.
     is_added: bool
 
     @classmethod
@@ -71,7 +73,7 @@ class Rule:
         return {pattern.venue for pattern in self.patterns}
 
     def keys(self, venues: Mapping[str, Listed]) -> Iterable[Key]:
-        """The series of markets that trade."""
+        """The series of the markets that trade."""
         for pattern in self.patterns:
             listed = venues.get(pattern.venue)
             for symbol in _symbols(pattern, listed.symbols) if listed else ():
@@ -86,7 +88,7 @@ class Rule:
 
 
 def wanted_series(rules: Iterable[Rule], venues: Mapping[str, Listed]) -> dict[Key, Wanted]:
-    """Where several rules name a series, from the earliest time on and as often as any of them says."""
+    """The series that the rules name. If several rules name one, the earliest start and the shortest interval apply."""
     found: dict[Key, Wanted] = {}
     for rule in rules:
         for key in rule.keys(venues):

@@ -1,4 +1,4 @@
-"""One series that is kept fresh: how far it is, and what to ask for next. Pure."""
+"""One series that is kept fresh: its progress, and its next request. Pure."""
 
 from dataclasses import dataclass, field
 
@@ -7,20 +7,23 @@ import orjson
 from candlewright.wire.grid import SECOND, first_open_from, open_containing
 from relay.keep.rules import Key, Wanted
 
-#: Candles of one request; the next one follows when it has ended. Where a venue has nothing, each is twice as long.
+#: Candles of one request; the next one follows when it has ended. Where a venue has no candles, each request is twice
+#: as long as the last.
 REQUEST_CANDLES = 50_000
 MAX_DOUBLINGS = 5
-#: Candles of one request that looks for gaps in what was fetched: what is proven costs the exchange nothing.
+#: Candles of one request that checks fetched candles for gaps; proven ones cost no calls.
 CHECK_CANDLES = 500_000
 CHECK_EVERY = 86_400 * SECOND
-#: A candle is requested this long after its close.
+#: A candle is requested this long (ns) after its close.
 SETTLE_NS = 15 * SECOND
 FIRST_RETRY, LAST_RETRY = 60 * SECOND, 3_600 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An open request for candles with start <= open < end (ns). `is_check`: of what was fetched before."""
+    """An open request for candles with start <= open time < end (ns). `is_check`: it checks candles that were fetched
+    before.
+    """
 
     request_id: str
     start: int
@@ -31,12 +34,12 @@ class Asked:
 
 @dataclass(kw_only=True, slots=True)
 class Series:
-    """Times are in ns. All candles of [since, until) were requested, and the venue gave what it has of them; of what is
-    before `begins` it keeps nothing.
+    """Times are in ns. All candles of [since, until) were requested, and the venue returned those that it has; it keeps
+    none from before `begins`.
 
-    `fresh_at`: when it last came as far as was possible. `checked_until`, `checked_at`: how far the last look for gaps
-    is, and when it began. `ended_at`: when its market stopped trading, or 0; what is before that is still fetched, then
-    the series `is_over`.
+    `fresh_at`: when the series was last completely up to date. `checked_until`, `checked_at`: how far the last check
+    for gaps has come, and when it began. `ended_at`: when the market stopped trading, or 0; earlier candles are still
+    fetched, then the series `is_over`.
     """
 
     ticker: str
@@ -54,7 +57,7 @@ class Series:
     error: str = ""
     ended_at: int = 0
     is_over: bool = False
-    #: Not kept: it follows from the rules.
+    #: Not stored, since it follows from the rules.
     every: int = field(default=0, compare=False)
 
     @classmethod
@@ -73,7 +76,7 @@ class Series:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> "Series":
-        """Raises ValueError or TypeError for what is none."""
+        """Raises ValueError or TypeError for bytes that are not a series."""
         fields = orjson.loads(value)
         asked = fields.pop("asked")
         return cls(**fields, asked=None if asked is None else Asked(**asked))
@@ -86,22 +89,22 @@ class Series:
         return Key(self.ticker, self.period_seconds)
 
     def want(self, wanted: Wanted) -> bool:
-        """Its market trades, and this is what the rules say; whether that is new."""
+        """Note that the market trades and what the rules want; returns whether that is new."""
         since = first_open_from(wanted.since, self.period_seconds)
         is_new = since < self.since or bool(self.ended_at)
         if since < self.since:
-            # What is stored already is proven, and costs nothing when it is requested again.
+            # Stored candles are proven, so requesting them again costs nothing.
             self.since = self.begins = self.until = self.checked_until = since
             self.asked = None
         self.every, self.ended_at, self.is_over = wanted.every, 0, False
         return is_new
 
     def end(self, at: int) -> int:
-        """Where the candles that can be asked for end."""
+        """The end (ns) of the candles that can be requested now."""
         return open_containing((min(at, self.ended_at) if self.ended_at else at) - SETTLE_NS, self.period_seconds)
 
     def behind(self, at: int) -> int:
-        """Candles that are missing, apart from those that the next regular request brings."""
+        """The number of missing candles, without those that the next regular request will fetch."""
         length = self.end(at) - self.until
         return length // self._period if not self.is_over and length > 2 * self.every else 0
 
@@ -109,7 +112,7 @@ class Series:
         return self.end(at) - self.until > 2 * self.every
 
     def next_range(self, at: int) -> tuple[int, int, bool] | None:
-        """What to ask for now, and whether that only looks for gaps; None where there is nothing to do."""
+        """The range to request now, and whether it only checks for gaps; None if there is nothing to do."""
         if self.asked is not None or self.is_over or at < self.retry_at:
             return None
         end = self.end(at)
@@ -130,7 +133,9 @@ class Series:
     # ---- how a request ended
 
     def succeeded(self, at: int, *, is_empty: bool, closed_until: int) -> int:
-        """Candles by which it is further. `closed_until`: where those begin that had not closed, or 0."""
+        """Note a success; returns by how many candles the series advanced. `closed_until`: the open time of the first
+        candle that had not closed, or 0.
+        """
         asked, self.asked = self.asked, None
         assert asked is not None
         self.failures, self.error, self.retry_at = 0, "", 0
@@ -148,7 +153,7 @@ class Series:
         return further
 
     def failed(self, at: int, error: str, *, is_final: bool = False) -> None:
-        """`is_final`: trying again soon changes nothing."""
+        """Note a failure. `is_final`: retrying soon would not help."""
         self.asked, self.error = None, error
         self.failures += 1
         pause = LAST_RETRY if is_final else min(FIRST_RETRY << min(self.failures - 1, 10), LAST_RETRY)
@@ -157,7 +162,7 @@ class Series:
             self.is_over = True
 
     def skip_to(self, start: int, error: str) -> None:
-        """The venue keeps no candle from before `start`."""
+        """Skip to `start`, because the venue keeps no earlier candle."""
         assert self.asked is not None
         self.until = max(self.asked.end, first_open_from(start, self.period_seconds))
         self.checked_until = self.begins = self.until

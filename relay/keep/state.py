@@ -1,7 +1,7 @@
-"""All decisions about what is kept fresh: events in, commands out. No clock, no bus.
+"""All decisions about keeping candles fresh: events in, commands out. No clock, no bus.
 
-A venue has a few requests open at a time; series that are nearly fresh, those with history to fetch, and looks for gaps
-take turns. The broker hands out a page of them only where no client's request waits, and asks for nothing that the
+A venue has a few requests open at a time; updates of nearly fresh series, history to fetch, and checks for gaps take
+turns. The broker hands out pages of these requests only while no client's request waits, and fetches nothing that the
 tables prove.
 """
 
@@ -17,13 +17,14 @@ from core.failures import Failure, FailureCode
 from relay.keep.rules import Key, Listed, Rule, wanted_series
 from relay.keep.series import Asked, Series
 
-#: Requests of one venue that are open at a time.
+#: Requests of one venue that may be open at a time.
 MAX_OPEN = 8
-#: Series that are kept; further ones are left out, and reported.
+#: The most series kept; further ones are omitted and reported.
 MAX_SERIES = 50_000
-#: A request that has not ended this long after its deadline is lost: its store was lost, or the broker is down.
+#: A request that has not ended this long after its deadline counts as lost, because its store was lost or the broker is
+#: down.
 LOST_NS = 300 * SECOND
-#: How fast it goes is measured over this time, and over this time at least.
+#: The longest and the shortest time over which the speed is measured.
 _MEASURED_NS, _LEAST_MEASURED_NS = 3_600 * SECOND, 60 * SECOND
 _MEASURE_STEP_NS = 10 * SECOND
 
@@ -32,7 +33,7 @@ _MEASURE_STEP_NS = 10 * SECOND
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What an earlier process has saved."""
+    """The state that an earlier process saved."""
 
     series: Sequence[Series]
     at: int
@@ -40,7 +41,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class RulesRead:
-    """The rules, and what the ingestors say of their venues; a venue without an ingestor is missing."""
+    """The rules, and the ingestors' descriptions of their venues; a venue without an ingestor is missing."""
 
     rules: Sequence[Rule]
     venues: Mapping[str, Listed]
@@ -49,7 +50,9 @@ class RulesRead:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A request has its final notification. `closed_until`: where candles begin that had not closed, or 0."""
+    """A request has its final notification. `closed_until`: the open time of the first candle that had not closed, or
+    0.
+    """
 
     request_id: str
     is_ok: bool
@@ -76,7 +79,7 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """After all `Save`s; harmless when it is done again."""
+    """Send requests, after all `Save`s; may be repeated."""
 
     key: Key
     asked: Asked
@@ -97,7 +100,7 @@ Command = Save | Submit | Cancel | Forget
 
 @dataclass(slots=True)
 class _Speed:
-    """Candles of one venue that were fetched lately, a number every ten seconds."""
+    """The recently fetched candles of one venue, counted every ten seconds."""
 
     began_at: int
     steps: deque[tuple[int, int]] = field(default_factory=deque)
@@ -110,7 +113,7 @@ class _Speed:
             self.steps.append((at, candles))
 
     def per_second(self, at: int) -> float | None:
-        """None before anything was measured."""
+        """Candles per second; None before anything was measured."""
         while self.steps and self.steps[0][0] < at - _MEASURED_NS:
             self.steps.popleft()
         length = min(at - self.began_at, _MEASURED_NS)
@@ -120,7 +123,7 @@ class _Speed:
 
 
 class KeepState:
-    """`new_id` gives ids that never repeat; a request that has no final `timeout_ns` after it was made has failed."""
+    """`new_id` returns ids that never repeat; a request without a final after `timeout_ns` has failed."""
 
     def __init__(self, new_id: Callable[[], str], timeout_ns: int) -> None:
         self._new_id = new_id
@@ -130,9 +133,9 @@ class KeepState:
         self._open: Counter[str] = Counter()
         self._venues: Mapping[str, Listed] = {}
         self._speeds: dict[str, _Speed] = {}
-        #: Venues that rules name and no ingestor serves.
+        #: Venues named in rules that no ingestor serves.
         self._unserved: set[str] = set()
-        #: Series beyond the bound.
+        #: The number of series beyond the bound.
         self.left_out = 0
 
     def handle(self, event: Event) -> list[Command]:
@@ -221,12 +224,12 @@ class KeepState:
         return saves + [Submit(series.key, request) for series, request in asked]
 
     def _rooms(self) -> dict[str, int]:
-        """How many more requests each venue may have open."""
+        """By venue, how many more requests may be open."""
         found = {venue: MAX_OPEN - self._open[venue] for venue in self._venues}
         return {venue: room for venue, room in found.items() if room > 0}
 
     def _due(self, venue: str, at: int, room: int) -> Iterable[tuple[Series, tuple[int, int, bool]]]:
-        """The longest waiting first; updates, history and looks for gaps take turns."""
+        """Series with a request due, longest-waiting first; updates, history and checks for gaps take turns."""
         kinds: tuple[list[tuple[int, Series, tuple[int, int, bool]]], ...] = ([], [], [])
         for series in self._series.values():
             if series.key.venue == venue and (found := series.next_range(at)) is not None:
@@ -264,7 +267,7 @@ class KeepState:
         self._open[key.venue] += 1
 
     def _closed(self, key: Key, asked: Asked) -> Cancel:
-        """The command, where the request has not ended."""
+        """The command that cancels a request that has not ended."""
         del self._by_request[asked.request_id]
         self._open[key.venue] -= 1
         return Cancel(asked.request_id)
@@ -272,9 +275,9 @@ class KeepState:
     def _speed(self, venue: str, at: int) -> _Speed:
         return self._speeds.setdefault(venue, _Speed(at))
 
-    # ---- how it goes
+    # ---- progress
     def summary(self, at: int) -> list[dict[str, Any]]:
-        """By venue. `done_at`: at today's speed, in ns; None while that is not known."""
+        """The progress by venue. `done_at`: the estimated end (ns) at the current speed; None if unknown."""
         groups: defaultdict[str, list[Series]] = defaultdict(list)
         for key, series in self._series.items():
             groups[key.venue].append(series)

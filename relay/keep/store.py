@@ -1,4 +1,4 @@
-"""What is kept fresh, on the bus: rules, series, requests and how they ended. All methods raise BusError."""
+"""Reads and writes rules, series, requests and their results on the bus. All methods raise BusError."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,14 +22,14 @@ from relay.keep.state import Cancel, Command, Ended, Forget, Save, Submit
 log = get_logger()
 
 MAX_RULES = 1_000
-#: The lane of these requests among others.
+#: The sender name of these requests, for fair turns.
 _SENDER = "keep"
 _SUMMARY = "summary"
 _SUMMARY_SECONDS = 60.0
 
 
 class KeepStore:
-    """`timeout_ns`, `registry_seconds`: of requests."""
+    """`timeout_ns`, `registry_seconds`: the deadline of requests, and how long their ids are remembered."""
 
     def __init__(self, bus: Bus, timeout_ns: int, registry_seconds: float) -> None:
         self._bus = bus
@@ -46,7 +46,7 @@ class KeepStore:
         return listed_venues(self._bus, sorted(set(names)))
 
     def ends(self, request_ids: Sequence[str], at: int) -> list[Ended]:
-        """Of those that have their final."""
+        """The ends of those requests that have their final."""
         finals = self._bus.recall(topics.REGISTRY_FINALS, request_ids)
         ended = [(name, final) for name, final in zip(request_ids, finals, strict=True) if final is not None]
         if not ended:
@@ -55,7 +55,7 @@ class KeepStore:
         return [_ended(name, final, state, at) for (name, final), state in zip(ended, states, strict=True)]
 
     def carry_out(self, commands: Sequence[Command]) -> None:
-        """What is saved comes before the requests that it names, so that a restart knows of them."""
+        """Carry out commands. State is saved before the requests that it names, so that a restart knows them."""
         if saved := {each.series.key.name: each.series.to_bytes() for each in commands if isinstance(each, Save)}:
             self._bus.put(topics.TABLE_KEEP_SERIES, saved)
         for each in commands:
@@ -99,7 +99,7 @@ class KeepStore:
 
 
 def added_rules(bus: Bus) -> list[Rule]:
-    """Those of `candlewright keep add`, by name."""
+    """The rules of `candlewright keep add`, by name."""
     found = []
     for name, value in sorted(bus.items(topics.TABLE_KEEP_RULES).items()):
         try:
@@ -120,13 +120,13 @@ def read_series(bus: Bus) -> list[Series]:
 
 
 def read_summary(bus: Bus) -> list[dict[str, Any]] | None:
-    """By venue; None while no relay keeps anything fresh."""
+    """The summary by venue; None while no relay keeps candles fresh."""
     (value,) = bus.get(topics.TABLE_KEEP, [_SUMMARY])
     return None if value is None else orjson.loads(value)
 
 
 def listed_venues(bus: Bus, names: Sequence[str]) -> dict[str, Listed]:
-    """Of those that an ingestor describes."""
+    """The venues among `names` that an ingestor describes."""
     found = {}
     for name, value in zip(names, bus.get(topics.TABLE_VENUES, names) if names else (), strict=True):
         if value is not None:
@@ -138,7 +138,7 @@ def listed_venues(bus: Bus, names: Sequence[str]) -> dict[str, Listed]:
 
 
 def series_of(rules: Iterable[Rule], series: Iterable[Series]) -> dict[str, list[Series]]:
-    """By name of the rule; a series may be of several."""
+    """Series by name of the rule; a series may belong to several."""
     known = [(each.key, each) for each in series]
     return {rule.name: [each for key, each in known if rule.matches(key)] for rule in rules}
 
@@ -147,7 +147,7 @@ def _ended(name: str, final: bytes, state: bytes | None, at: int) -> Ended:
     note = ing.HistoryReadyNotification.FromString(final)
     closed_until = 0 if state is None else cw.RequestState.FromString(state).closed_until
     is_empty = note.status == ing.HistoryReadyNotification.NOT_FOUND
-    # Where the venue does not know the market, the end says why.
+    # If the venue does not know the market, the request's end says why.
     is_ok = note.status == ing.HistoryReadyNotification.OK or (is_empty and not note.error_message)
     return Ended(name, is_ok=is_ok, is_empty=is_empty, message=note.error_message, closed_until=closed_until, at=at)
 

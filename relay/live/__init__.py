@@ -1,1 +1,1 @@
-"""Live topics: who wants them, the jobs they need, and their records."""
+"""Live topics: their subscribers, the jobs that they need, and their records."""

@@ -1,7 +1,7 @@
-"""The thread that reads ticks and bars from the bus for those who subscribe to them.
+"""The thread that reads ticks and bars from the bus for subscribers.
 
-Only new records are streamed: after a restart it continues at the end of the bus, and subscribers see a gap in the
-numbers, which TopicReplay fills. So no number is ever sent twice by this thread.
+Only new records are streamed. After a restart it continues at the end of the bus, and subscribers see a gap in the
+numbers, which they can fill by TopicReplay. So this thread never sends a number twice.
 """
 
 import threading
@@ -19,18 +19,18 @@ from relay.store import RelayStore
 from relay.topics import LIVE_BARS, LIVE_TICKS, OHLC, TICKS, Stream
 
 _WAIT_SECONDS = 0.25
-#: Without any subscriber, until one comes.
+#: How long (s) to wait while there is no subscriber.
 _IDLE_SECONDS = 0.25
-#: How often the end of a topic without subscribers is looked up.
+#: How often (s) the end of a topic without subscribers is looked up.
 _PARKED_SECONDS = 1.0
 _KINDS = ((TICKS, LIVE_TICKS), (OHLC, LIVE_BARS))
 
 
 class LiveFeed(Follower):
-    """A topic of the bus is not even read while it has no subscribers.
+    """A topic of the bus is not read while it has no subscribers.
 
-    It is then followed from a place that was its end at most about a second ago, so that a subscriber misses
-    nothing of what is published from then on.
+    Its first subscriber starts it from a position that was its end about a second ago at most, so the subscriber misses
+    nothing published after subscribing.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class LiveFeed(Follower):
         self._parked_at: dict[str, float] = {}
 
     def wake(self) -> None:
-        """Look at once whether to stop."""
+        """Have `run` check its stop event."""
         self._interest.changed.set()
 
     def _resume(self, stop: threading.Event) -> None:
-        """At the start: begin at the end."""
+        """Begin at the end of the topics."""
         for topic in self._streams:
             self._next[topic] = self._kept(topic, self._next.get(topic, {}), lambda state: state.end)
 
     def _park(self, kind: bytes, topic: str) -> None:
-        """Move on to the end of a topic without subscribers."""
+        """Advance to the end of a topic without subscribers."""
         states = self._bus.state(topic)
-        # Who subscribed while the bus was asked is owed what was published meanwhile.
+        # A client that subscribed during this call must still get what was published meanwhile.
         if not self._interest.follows(kind):
             self._lives.start(topic, states)
             self._next[topic] = {partition: state.end for partition, state in enumerate(states)}
@@ -81,7 +81,9 @@ class LiveFeed(Follower):
                 self._next[topic][partition] = records[-1].offset + 1
 
     def _wanted(self, stream: Stream, records: Iterable[StoredRecord]) -> Iterable[tuple[bytes, bytes]]:
-        """The key is the ticker: what has no subscriber is skipped unparsed."""
+        """The (topic, body) pairs that have subscribers. A record's key is its ticker, so records without a subscriber
+        are skipped unparsed.
+        """
         interest = self._interest
         passed_over = 0
         wanted = []

@@ -1,4 +1,4 @@
-"""What the threads have in common that read the bus and hand what they find to the notifications socket."""
+"""The common base of the threads that read the bus and hand messages to the notifications socket."""
 
 import threading
 import time
@@ -22,17 +22,17 @@ _RETRY_SECONDS = 0.2
 _HAND_OVER_SECONDS = 0.1
 _TELL_SECONDS = 60.0
 RECORDS_LOST = "RECORDS_LOST"
-#: The part that dead letters name.
+#: The part named in dead letters.
 PART = "relay"
 log = get_logger()
 Read = TypeVar("Read")
 
 
 class Follower(ABC):
-    """Rounds for as long as the bus answers; at the start, and after each outage, a `_resume` before them.
+    """Runs `_resume` at the start and after each outage, then rounds while the bus answers.
 
-    `problem`: why nothing is read now, empty when all is well. `seen_at`: when the last round began; a round takes as
-    long as the notifications socket lets it.
+    `problem`: why nothing is read now; empty if all is well. `seen_at`: when the last round began; a round may take as
+    long as the notifications socket needs.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class Follower(ABC):
         self._publish = publish
         self.problem = "the bus has not been read yet"
         self.seen_at = time.monotonic()
-        #: Of all positions that this thread has.
+        #: How far this thread is.
         self._lives = Lives()
-        #: Since the store lost records: the topics whose subscribers were notified, and until when others are.
+        #: After the store lost records: the topics whose subscribers were notified, and until when others will be.
         self._told: set[str] = set()
         self._tell_until = 0.0
 
     @abstractmethod
     def _resume(self, stop: threading.Event) -> None:
-        """After an outage the store may have lost records: `_kept` says from where on to read."""
+        """Find the positions to read from. The store may have lost records in an outage; see `_kept`."""
 
     @abstractmethod
     def _round(self, stop: threading.Event) -> None:
-        """Read what is new, waiting for it a moment."""
+        """Read new records, waiting briefly for them."""
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -76,8 +76,8 @@ class Follower(ABC):
                 stop.wait(_RETRY_SECONDS)
 
     def _kept(self, topic: str, known: Mapping[int, int], default: Callable[[PartitionState], int]) -> dict[int, int]:
-        """Of each partition the position in `known`, or that of the first record which is not the one that was read;
-        `default` where no position is known.
+        """For each partition the position in `known`, or, if the store lost records, that of the first record that
+        replaced a read one; `default` if no position is known.
         """
         found = {}
         for partition, state in enumerate(self._bus.state(topic)):
@@ -88,28 +88,28 @@ class Follower(ABC):
         return found
 
     def _lost_before(self, topic: str, first: int) -> Batch:
-        """Ahead of number `first` of `topic`, the first one after records were lost: that numbers from it on are given
-        again. Subscribers of quieter topics learn it when they ask for news.
+        """A notice sent before number `first` of `topic`, the first one after records were lost, which says that
+        numbers from there on are assigned again. Subscribers of quiet topics learn this when they next ask.
         """
         if time.monotonic() >= self._tell_until or topic in self._told:
             return []
         self._told.add(topic)
-        text = f"The platform has lost records; numbers from {first} on are given again."
+        text = f"The platform has lost records; numbers from {first} on are assigned again."
         error = cw.Error(code=RECORDS_LOST, text=text, topic=topic, newest_sequence=first - 1)
         return [(topic.encode(), encode_body(error))]
 
     def _wait(self, after: Mapping[TopicPartition, int], seconds: float) -> set[TopicPartition]:
-        """As the bus does. Raises RecordsLost when the store has lost what was read of it: what took its place would
-        not be seen.
+        """Wait as `Bus.wait` does. Raises RecordsLost if the store has lost records that were read, because the records
+        that replaced them would be skipped.
         """
         return self._bus.wait(after, self._patience(seconds), lives=self._lives)
 
     def _patience(self, seconds: float) -> float:
-        """How long a round may wait: the first one says that all is well, and waits for nothing."""
+        """How long a round may wait; the first one does not wait, so that it clears `problem` at once."""
         return 0.0 if self.problem else seconds
 
     def _read(self, topic: str, partition: int, offset: int, max_records: int = _READ_RECORDS) -> list[StoredRecord]:
-        """From the first record that is kept where this one is not: subscribers see a gap."""
+        """Records from `offset`, or from the first kept one if that was trimmed; subscribers then see a gap."""
         try:
             return self._bus.read(topic, partition, offset, max_records=max_records, lives=self._lives)
         except OffsetOutOfRange as error:
@@ -120,7 +120,7 @@ class Follower(ABC):
     def _readable(
         self, records: Iterable[StoredRecord], read: Callable[[StoredRecord], Read | None], reason: str
     ) -> list[Read]:
-        """What `read` makes of each record. Those that it makes nothing of are put aside, and the others go on."""
+        """The results of `read` for each record. Records without a result are put aside, and the others continue."""
         found: list[Read] = []
         letters: list[Letter] = []
         for record in records:
@@ -138,7 +138,7 @@ class Follower(ABC):
         return found
 
     def _hand_over(self, batch: Batch, kind: str, stop: threading.Event) -> bool:
-        """Wait until the notifications socket has taken it; False when it is to stop before."""
+        """Wait until the notifications socket has taken the batch; False if the thread must stop first."""
         while batch and not self._publish(batch, _HAND_OVER_SECONDS):
             if stop.is_set():
                 return False

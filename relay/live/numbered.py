@@ -1,4 +1,4 @@
-"""Records of numbered topics as they are published: live, and again on TopicReplay."""
+"""Converts records of numbered topics to published messages, live and for TopicReplay."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,9 @@ from relay.topics import Stream
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Numbers `first` to `last` of `topic`; `body` is the type id and the message. `at_ms`: the bus's clock."""
+    """A message with the numbers `first` to `last` of `topic`. `body`: type id and message; `at_ms`: when the bus took
+    it, by its clock.
+    """
 
     topic: str
     first: int
@@ -23,7 +25,9 @@ class Numbered:
 
 
 def numbered(stream: Stream, record: StoredRecord) -> Numbered | None:
-    """None (counted) for a record that has no number or cannot be read: it must not stop those after it."""
+    """The message of a record; None (counted) if it has no number or cannot be read, since it must not stop later
+    records.
+    """
     message: Message | None
     try:
         message = stream.message.FromString(record.value)
@@ -41,12 +45,12 @@ def numbered(stream: Stream, record: StoredRecord) -> Numbered | None:
 
 
 def unreadable(stream: Stream) -> str:
-    """Why `numbered` gives None."""
+    """The reason why `numbered` returned None."""
     return f"not a message {stream.message.DESCRIPTOR.name} with a number that subscribers can take"
 
 
 def _batch_of_one(value: bytes) -> cw.TickBatch | None:
-    """A gateway's single Tick as clients get it; the topic carries batches alone."""
+    """A gateway's single Tick as a TickBatch, since the public topic carries only batches."""
     tick = cw.Tick.FromString(value)
     if not tick.timestamp:
         return None
@@ -62,7 +66,7 @@ def _batch_of_one(value: bytes) -> cw.TickBatch | None:
 
 
 def _value(message: Message, record: StoredRecord, first: int) -> bytes:
-    """The record as it is, but for a batch that does not name its number itself."""
+    """The record's value; a batch that lacks its own number gets it."""
     if not isinstance(message, cw.TickBatch) or message.first_sequence == first:
         return record.value
     message.first_sequence = first

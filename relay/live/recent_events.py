@@ -1,4 +1,4 @@
-"""Messages that were published a moment ago, for subscribers that come back after a start. One thread."""
+"""Recently published messages, for subscribers that return after a start. For one thread."""
 
 from collections import deque
 
@@ -7,7 +7,7 @@ from relay.topics import served_by
 
 
 class RecentEvents:
-    """Bounded by number and bytes: the oldest go."""
+    """Bounded by number and bytes; the oldest are dropped."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self._max_messages = max_messages

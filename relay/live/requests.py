@@ -1,5 +1,5 @@
-"""The thread that asks for realtime jobs for subscribers and triggers, and cancels them when none is left. It also
-says on topics that their ticker is wrong.
+"""The thread that requests realtime jobs for subscribers and triggers, and cancels them when none is left. It also
+publishes errors on topics whose ticker is wrong.
 """
 
 import threading
@@ -22,24 +22,24 @@ from relay.topics import LiveTopic, live_topic, named_topic
 from relay.venues.ticker_judge import TickerJudge
 from relay.venues.topic_checks import TopicChecks
 
-#: The state is checked this often without news, for what has become due.
+#: How often (s) the state is checked for due work when nothing happens.
 _IDLE_SECONDS = 0.25
 _RETRY_SECONDS = 0.5
 _TOGETHER = 500
 _PUBLISH_SECONDS = 0.25
-#: Of the Error on a topic whose ticker no venue lists.
+#: The code of the Error on a topic whose ticker no venue lists.
 WRONG_TICKER = "UNKNOWN_TICKER"
-#: Of the Error on a topic that its subscribers may not have in addition to those that they have.
+#: The code of the Error on a topic that exceeds its subscribers' limits.
 TOO_MANY = "TOO_MANY_TOPICS"
 _SWEEP_SECONDS = 1.0
-#: A relay that has not said so for this long has stopped; its subscribers have asked others meanwhile.
+#: A relay that has not reported for this long (s) has stopped; its subscribers have moved to other relays.
 ALIVE_SECONDS = 15.0
 _SUBSCRIBERS = Holder("")
 log = get_logger()
 
 
 class LiveRequests:
-    """`subscribed`, `last_left` and `follow` never block; they are carried out in their order."""
+    """`subscribed`, `last_left` and `follow` never block, and are carried out in order."""
 
     """`is_registry`: whether this relay looks after the requests of relays that have stopped."""
 
@@ -60,7 +60,7 @@ class LiveRequests:
         self._checks = TopicChecks(config.limits)
         self._shares = Shares(config.limits)
         self._max_refused = config.limits.max_live_topics
-        #: Who would have a topic, and may not have one more: retried when there is room.
+        #: Holders that were refused a topic; retried when there is room.
         self._refused: dict[str, set[Holder]] = {}
         self._sweep_at = 0.0
         self._news: deque[tuple[bool, bytes, Holder]] = deque()
@@ -75,7 +75,7 @@ class LiveRequests:
         self._note(topic, _SUBSCRIBERS, is_wanted=False)
 
     def follow(self, topic: str, *, is_wanted: bool) -> None:
-        """Registered triggers read this topic, or no longer do."""
+        """Note that registered triggers read this topic, or no longer do."""
         self._note(topic.encode(), TRIGGERS, is_wanted=is_wanted)
 
     def _note(self, topic: bytes, holder: Holder, *, is_wanted: bool) -> None:
@@ -84,7 +84,7 @@ class LiveRequests:
             self._changed.set()
 
     def wake(self) -> None:
-        """Let `run` look at its stop event."""
+        """Have `run` check its stop event."""
         self._changed.set()
 
     def run(self, stop: threading.Event) -> None:
@@ -105,7 +105,7 @@ class LiveRequests:
                 log.warning("live_requests_delayed", error=str(error))
                 metrics.BUS_FAILURES.labels("live_requests").inc()
                 self._relay_store.forget_preparation()
-                # How far it came is not known: the table tells.
+                # It is unknown how far this came; the table shows it.
                 self._is_adopted = False
                 stop.wait(_RETRY_SECONDS)
                 self._changed.set()
@@ -147,7 +147,9 @@ class LiveRequests:
             self._tell_of_refusals(refusals)
 
     def _take(self, topic: LiveTopic, holder: Holder) -> str:
-        """Why the holder may not have the topic; it is remembered then, and retried when there is room."""
+        """Take the topic for the holder; returns an empty string, or the reason for a refusal, which is retried when
+        there is room.
+        """
         refusal = self._shares.take(topic.name, holder)
         if not refusal and not self._state.subscribed(topic, _reader(holder)):
             self._shares.give_back(topic.name, [holder])
@@ -156,11 +158,11 @@ class LiveRequests:
             self._withdraw(topic.name, holder)
         elif len(self._refused) < self._max_refused:
             self._refused.setdefault(topic.name, set()).add(holder)
-        # What others have already comes anyway.
+        # A topic that others already have is delivered anyway.
         return "" if self._shares.is_held(topic.name) else refusal
 
     def _give_back(self, name: str, holder: Holder) -> None:
-        """The last one of this kind has left: the triggers, or the subscribers."""
+        """Give a topic back when the last of its subscribers, or of the triggers, has left."""
         is_trigger = holder is TRIGGERS
         self._shares.give_back(name, [TRIGGERS] if is_trigger else self._shares.others(name))
         for each in [each for each in self._refused.get(name, ()) if (each is TRIGGERS) == is_trigger]:
@@ -174,7 +176,7 @@ class LiveRequests:
             self._refused.pop(name, None)
 
     def _sweep(self) -> bool:
-        """Now and then, give back what connections that have ended had. Whether there is more room."""
+        """Give back the topics of ended connections, from time to time; returns whether there is more room."""
         if time.monotonic() < self._sweep_at:
             return False
         self._sweep_at = time.monotonic() + _SWEEP_SECONDS
@@ -208,7 +210,7 @@ class LiveRequests:
             metrics.UNSERVED_TOPICS.labels("unchecked").inc()
 
     def _tell_of_wrong_tickers(self) -> None:
-        """On the very topics, which stay subscribed: a market may be listed later."""
+        """Publish errors on topics with wrong tickers. The subscriptions stay, since a market may be listed later."""
         due = self._checks.due(time.monotonic(), _TOGETHER)
         if not due:
             return
@@ -263,7 +265,7 @@ def _reader(holder: Holder) -> Reader:
 
 
 def wrong_ticker(topic: str, reason: str) -> bytes:
-    """Type id and message of the Error that the subscribers of a topic get; no client takes it for data."""
+    """The type id and message of the Error for a topic's subscribers, which no client mistakes for data."""
     end = "" if reason.endswith("?") else "."
     text = f"{reason}{end} The subscription stays, in case the ticker is listed later."
     return encode_body(cw.Error(code=WRONG_TICKER, text=text, topic=topic))

@@ -1,5 +1,5 @@
-"""Which realtime requests the subscribers of live topics and the registered triggers need. Pure: no bus, no clock, no
-thread.
+"""Decides which realtime requests the subscribers of live topics and the registered triggers need. Pure: no bus, clock
+or thread.
 
 `at` is monotonic seconds.
 """
@@ -16,7 +16,7 @@ from relay.topics import LiveTopic
 
 
 class Reader(Enum):
-    """Who wants a topic; each kind says so once, and once that it does no more."""
+    """The kinds of readers of a topic; each kind begins and ends once."""
 
     SUBSCRIBERS = auto()
     TRIGGERS = auto()
@@ -24,7 +24,7 @@ class Reader(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Ask for the topic under this id; an id that was requested before may be requested again."""
+    """Request the topic under this id; the request may be repeated."""
 
     topic: LiveTopic
     request_id: str
@@ -42,19 +42,19 @@ class Start:
 
 
 class Subscriptions:
-    """One request a topic: from its first reader until a while after the last one left."""
+    """One request per topic, from its first reader until some time after the last one left."""
 
     def __init__(self, limits: RelayLimits, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> None:
         self._limits = limits
         self._new_id = new_id
         self._wanted: dict[str, LiveTopic] = {}
         self._readers: dict[str, set[Reader]] = {}
-        #: Request id by topic, as the table on the bus has it, and when those without subscribers are to be cancelled.
+        #: Request ids by topic, as in the table on the bus, and when those without subscribers are to be cancelled.
         self._requests: dict[str, str] = {}
         self._cancel_at: dict[str, float] = {}
-        #: Those whose cancellation was begun; they end first, and their ids are not used again.
+        #: Requests whose cancellation was begun; it is completed first, and their ids are not used again.
         self._leaving: set[str] = set()
-        #: Wanted topics whose request is not on the bus for sure, and when to try those that could not be served.
+        #: Wanted topics whose request may not be on the bus, and when to retry those that could not be served.
         self._to_start: dict[str, None] = {}
         self._retry_at: dict[str, float] = {}
 
@@ -62,8 +62,8 @@ class Subscriptions:
         return len(self._requests)
 
     def adopt(self, tables: tuple[Mapping[str, str], Mapping[str, str]], at: float) -> None:
-        """Take over what the table says of running and of leaving requests, at the start or after an outage: an
-        earlier run may have died between writing there and asking.
+        """Take over the running and leaving requests in the table, at the start or after an outage; an earlier run may
+        have died between writing the table and sending the request.
         """
         running, leaving = tables
         self._requests = {**running, **leaving}
@@ -74,7 +74,7 @@ class Subscriptions:
         self._cancel_at.update(dict.fromkeys(leaving, at))
 
     def subscribed(self, topic: LiveTopic, reader: Reader = Reader.SUBSCRIBERS) -> bool:
-        """A reader wants the topic; False when there are too many."""
+        """Note that a reader wants the topic; False if there are too many."""
         if topic.name not in self._wanted and len(self._wanted) >= self._limits.max_live_topics:
             return False
         self._readers.setdefault(topic.name, set()).add(reader)
@@ -82,12 +82,12 @@ class Subscriptions:
             self._wanted[topic.name] = topic
             if topic.name not in self._leaving:
                 self._cancel_at.pop(topic.name, None)
-            # One that runs is requested again, in case an earlier run came only half way.
+            # A running request is repeated, in case an earlier run was interrupted.
             self._to_start[topic.name] = None
         return True
 
     def last_left(self, name: str, at: float, reader: Reader = Reader.SUBSCRIBERS) -> None:
-        """The last one of this kind."""
+        """Note that the last reader of this kind has left."""
         readers = self._readers.get(name, set())
         if reader not in readers:
             return
@@ -105,7 +105,7 @@ class Subscriptions:
         return [Start(self._wanted[name], self._requests.get(name) or self._fresh(name)) for name in due]
 
     def to_cancel(self, at: float) -> dict[str, str]:
-        """Request ids by topic."""
+        """The requests that are due for cancellation: ids by topic."""
         return {name: self._requests[name] for name, due in self._cancel_at.items() if due <= at}
 
     def started(self, starts: list[Start]) -> None:
@@ -116,7 +116,9 @@ class Subscriptions:
             self._retry_at.pop(name, None)
 
     def refused(self, topic: LiveTopic, at: float) -> bool:
-        """It cannot be served now; perhaps an ingestor for it comes. True the first time."""
+        """Note that the topic cannot be served now; it is retried, since an ingestor may appear. True the first
+        time.
+        """
         is_first = topic.name not in self._retry_at
         self._retry_at[topic.name] = at + self._limits.unserved_retry_seconds
         return is_first

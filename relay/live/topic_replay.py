@@ -13,7 +13,7 @@ _MILLISECOND = 1_000_000
 
 
 class NotKept(InvalidRequest):
-    """A number that was trimmed, or not given out yet (`newest_sequence` says which one is the newest then)."""
+    """A number was trimmed or is not assigned yet; then `newest_sequence` is the newest."""
 
     def __init__(self, text: str, newest_sequence: int | None = None) -> None:
         super().__init__(text)
@@ -21,9 +21,9 @@ class NotKept(InvalidRequest):
 
 
 def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.TopicRecord]:
-    """The messages that hold the numbers asked for, in order; the last is marked.
+    """The messages with the requested numbers, in order; the last one is marked.
 
-    Raises InvalidRequest (NotKept where the numbers are the reason) with a sentence for the client, and BusError.
+    Raises InvalidRequest (NotKept if the numbers are the reason) with a sentence for the client, and BusError.
     """
     stream = stream_of(query.topic)
     if stream is None:
@@ -45,7 +45,7 @@ def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.Topi
 
 
 def _read(bus: Log, stream: Stream, topic: str, first: int, last: int, limits: RelayLimits) -> list[cw.TopicRecord]:
-    """The numbers of one topic may be in several partitions, as do those of a trigger on several tickers."""
+    """Read the records of the numbers. They may be in several partitions, as for a trigger on several tickers."""
     search = _Search(bus, stream, topic, last=last)
     found: list[cw.TopicRecord] = []
     expected, size = first, 0
@@ -62,7 +62,7 @@ def _read(bus: Log, stream: Stream, topic: str, first: int, last: int, limits: R
 
 
 class _Search:
-    """Reads each place of the bus once: what comes by on the way to one number is kept for the next ones."""
+    """Reads each record at most once: records read while searching for one number are kept for the next ones."""
 
     def __init__(self, bus: Log, stream: Stream, topic: str, *, last: int) -> None:
         self._bus = bus
@@ -73,7 +73,7 @@ class _Search:
         self._read_to: dict[int, int] = {}
 
     def record_of(self, number: int) -> Numbered | None:
-        """Numbers are requested in their order; None for one that is not kept."""
+        """The record of a number; None if it is not kept. Call with ascending numbers."""
         place = None if number in self._met else self._bus.locate(self._stream.bus_topic, self._topic, number)
         while place is not None and number not in self._met:
             offset = max(place.offset, self._read_to.get(place.partition, 0))
@@ -87,7 +87,7 @@ class _Search:
         return self._met.pop(number, None)
 
     def _goes_on_without(self, number: int, records: Sequence[StoredRecord]) -> bool:
-        """Take what is of the topic; True when that begins behind `number`."""
+        """Keep the records of the topic; True if they begin after `number`."""
         parts = (numbered(self._stream, record) for record in records)
         own = [part for part in parts if part is not None and part.topic == self._topic and part.last >= number]
         self._met.update({max(part.first, number): part for part in own if part.first <= self._last})

@@ -1,4 +1,4 @@
-"""Answers that may be long, made in threads of their own: TopicReplay, and reads of the tables."""
+"""Makes answers that may be long in separate threads: TopicReplay, and reads of the tables."""
 
 import threading
 import time
@@ -21,14 +21,14 @@ from relay.requests.pages import ReadRows, pages
 from relay.requests.stored import ReadStored
 from relay.settings import RelayLimits
 
-#: How long a thread waits for a client that does not read.
+#: How long (s) a thread waits for a client that does not read.
 _STREAM_SECONDS = 30.0
 log = get_logger()
 LongCommand = do.ReplayTopic | do.ReadRows | do.ReadStored
 
 
 class LongAnswers:
-    """`fail` and `reply` are called from these threads; `limits.max_running_tasks` at most are under way or wait."""
+    """`fail` and `reply` are called from these threads; at most `limits.max_running_tasks` tasks run or wait."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class LongAnswers:
         self._running = threading.BoundedSemaphore(limits.max_running_tasks)
 
     def start(self, command: LongCommand) -> list[ev.Event]:
-        """Nothing where it has begun; its failure where too many are under way."""
+        """Begin a task; returns its failure if too many are under way, else nothing."""
         if not self._running.acquire(blocking=False):
             return [ev.CommandFailed(command, "BUSY", "Too many long answers are under way; try again later.")]
         self._threads.submit(self._run, command)
         return []
 
     def close(self) -> None:
-        """Wait for those that have begun; the others are forgotten."""
+        """Wait for running tasks, and drop the others."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, command: LongCommand) -> None:

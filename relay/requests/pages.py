@@ -1,4 +1,4 @@
-"""Legacy answers: rows of `lake.market.ohlc` as pages of serialised OHLCV messages."""
+"""Answers to legacy requests: rows of `lake.market.ohlc` as pages of serialised OHLCV messages."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ _NUMBERS = ("open", "high", "low", "close", "volume")
 
 
 def read_from_iceberg(settings: Settings) -> ReadRows:
-    """A reader whose libraries are loaded when it is first used: most platforms never see a legacy request."""
+    """A reader that loads its libraries on first use, since most platforms never get a legacy request."""
 
     def read(ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int | None) -> "pa.Table":
         from iceberg import read_ohlc
@@ -29,7 +29,7 @@ def read_from_iceberg(settings: Settings) -> ReadRows:
 
 
 def candles(table: "pa.Table") -> list[bytes]:
-    """One serialised OHLCV a row."""
+    """One serialised OHLCV per row."""
     factor = _NANOSECONDS[table.column("open_time").type.unit]
     opens = table.column("open_time").cast("int64").to_pylist()
     rows: list[dict[str, Any]] = table.drop_columns(["open_time"]).to_pylist()
@@ -53,7 +53,7 @@ def _candle(open_time_ns: int, row: dict[str, Any]) -> bytes:
 
 
 def pages(request_id: str, table: "pa.Table", page_rows: int) -> Iterator[ing.Response]:
-    """At least one page, the last one marked; `total_records` on each is the number of candles on all."""
+    """At least one page, the last one marked; `total_records` of each is the number of candles on all pages."""
     total = table.num_rows
     for first in range(0, max(total, 1), page_rows):
         yield ing.Response(

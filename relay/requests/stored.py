@@ -9,12 +9,12 @@ from core.settings import Settings
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The answer to a query, with at most so many rows.
+#: Returns the answer to a query, with at most this many rows.
 ReadStored = Callable[[cw.StoredQuery, int], cw.StoredRows]
 
 
 def stored_in_iceberg(settings: Settings) -> ReadStored:
-    """A reader whose libraries are loaded when it is first used."""
+    """A reader that loads its libraries on first use."""
 
     def read(query: cw.StoredQuery, most: int) -> cw.StoredRows:
         from iceberg import read_as_of, read_ohlc
@@ -23,7 +23,7 @@ def stored_in_iceberg(settings: Settings) -> ReadStored:
         what = (settings, query.ticker, query.period_seconds)
         wanted = min(query.limit, most) if query.HasField("limit") else most
         if query.HasField("as_of"):
-            # One row more says whether there are more.
+            # One extra row shows whether more follow.
             return _answer(
                 query,
                 read_as_of(
@@ -35,7 +35,7 @@ def stored_in_iceberg(settings: Settings) -> ReadStored:
             query, read_ohlc(*what, start_ns=query.start_time, end_ns=query.end_time, limit=wanted + 1), wanted
         )
         if answer.next_start:
-            # The last answer says what is not there.
+            # The last answer also has the holes.
             return answer
         if query.covered_by:
             covered = read_request(settings, query.covered_by)

@@ -1,4 +1,6 @@
-"""What makes a request invalid, in sentences for people. Raises InvalidRequest; returns what is put on the bus."""
+"""Validates requests. Raises InvalidRequest with a sentence for the user, and returns the form that is put on the
+bus.
+"""
 
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
@@ -47,7 +49,7 @@ def check_range(start: int, end: int) -> None:
 
 
 def historical(message: ing.SubmitHistoricalRequest, venues: VenueBook) -> ing.SubmitHistoricalRequest:
-    """The request as it is compared and stored: without unknown fields, and without an empty client id."""
+    """The request in the form in which it is compared and stored: without unknown fields or an empty client id."""
     check_id("request_id", message.request_id)
     if message.client_id:
         check_id("client_id", message.client_id)
@@ -67,7 +69,7 @@ def historical(message: ing.SubmitHistoricalRequest, venues: VenueBook) -> ing.S
 
 
 def check_stored(query: cw.StoredQuery) -> None:
-    """Stored candles can be read although their venue is not served now."""
+    """Check a query of stored candles, which can be read even if their venue is not served now."""
     check_id("request_id", query.request_id)
     try:
         Ticker.parse(query.ticker)
@@ -83,7 +85,9 @@ def check_stored(query: cw.StoredQuery) -> None:
 
 
 def data_request(message: ing.DataRequest, venues: VenueBook) -> ing.DataRequest:
-    """A realtime or snapshot request as it is stored: without what only the broker sets."""
+    """A realtime or snapshot request in the form in which it is stored: without the fields that only the broker
+    sets.
+    """
     check_id("request_id", message.request_id)
     if message.client_id:
         check_id("client_id", message.client_id)
@@ -108,7 +112,7 @@ def data_request(message: ing.DataRequest, venues: VenueBook) -> ing.DataRequest
 def legacy(
     message: ing.OHLCRequest, client_id: str, venues: VenueBook, *, max_rows: int
 ) -> ing.SubmitHistoricalRequest:
-    """An OHLCRequest as the historical request that answers it."""
+    """The historical request that answers an OHLCRequest."""
     request = ing.SubmitHistoricalRequest(
         request_id=message.request_id,
         ticker=message.ticker,

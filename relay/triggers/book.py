@@ -1,4 +1,4 @@
-"""Which triggers are registered, as their table has them, and where their events go. Pure."""
+"""The registered triggers, as in their table, and where their events go. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,21 +9,23 @@ from protobuf import records_pb2 as rec
 from relay.doors.ownership import is_own
 from relay.triggers.suspensions import Suspensions
 
-#: What a list says of a trigger beside its entry.
+#: The fields of a list that are not in a trigger's entry.
 _LISTED_BYTES = 200
 
 
 @dataclass(slots=True)
 class Registered:
-    """`change`: number of the newest one. `in_joint`: the joint partition may run it, now or in its form before."""
+    """`change`: the number of the newest change. `in_joint`: the joint partition may run the trigger, in its current or
+    previous form.
+    """
 
     entry: rec.TriggerEntry
     is_joint: bool
     in_joint: bool
     change: int
-    #: Of the entry, in bytes.
+    #: The size of the entry in bytes.
     size: int
-    #: Every partition has passed its newest change.
+    #: Whether every partition has passed its newest change.
     is_passed: bool = False
 
     @property
@@ -36,7 +38,7 @@ class Registered:
 
     @property
     def is_starting(self) -> bool:
-        """Stored, and not registered yet: some partition has not passed it."""
+        """Whether it is stored but not registered yet, because some partition has not passed it."""
         return not self.is_passed and not self.entry.suspended_reason
 
     @property
@@ -54,12 +56,12 @@ class TriggerBook:
     def __init__(self) -> None:
         self._by_name: dict[str, Registered] = {}
         self._by_change: dict[int, Registered] = {}
-        #: Of all entries.
+        #: The size of all entries in bytes.
         self.size_bytes = 0
-        #: Where events go beside their own topic; read by the thread that publishes them.
+        #: The topics that events go to besides their own; read by the thread that publishes them.
         self.callbacks: dict[str, str] = {}
         self.suspensions = Suspensions()
-        #: Name of a view, in small letters -> ids of those that read it.
+        #: Name of a view in lower case -> ids of the triggers that read it.
         self._by_view: dict[str, set[str]] = {}
 
     def __len__(self) -> int:
@@ -72,15 +74,15 @@ class TriggerBook:
         return self._by_name.get(name)
 
     def newest(self, number: int) -> Registered:
-        """The trigger of its newest change."""
+        """The trigger whose newest change has this number."""
         return self._by_change[number]
 
     def of_change(self, number: int) -> Registered | None:
-        """None for a change that another one has followed."""
+        """The trigger whose newest change has this number; None if a later change followed."""
         return self._by_change.get(number)
 
     def put(self, trigger: Registered) -> None:
-        """The newest form of a trigger."""
+        """Add or replace a trigger."""
         name = trigger.name
         known = self._by_name.get(name)
         self.size_bytes += trigger.size
@@ -92,14 +94,14 @@ class TriggerBook:
             self._by_view.setdefault(view.lower(), set()).add(name)
         self._by_name[name] = self._by_change[trigger.change] = trigger
         self.suspensions.put(trigger.entry)
-        # What fired before a removal still goes to its callback.
+        # Events from before a removal still go to the callback.
         if trigger.entry.registration.callback_id:
             self.callbacks[name] = trigger.entry.registration.callback_id
         else:
             self.callbacks.pop(name, None)
 
     def drop(self, change: int) -> str | None:
-        """Take away the trigger whose newest change this is; its name, None where there is none."""
+        """Remove the trigger whose newest change has this number; returns its id, or None if there is none."""
         trigger = self._by_change.pop(change, None)
         if trigger is None:
             return None
@@ -111,12 +113,16 @@ class TriggerBook:
         return trigger.name
 
     def clear(self) -> None:
-        """Before it is read again. Callbacks stay until `drop_callbacks`: events are being published meanwhile."""
+        """Forget all triggers before the table is read again. Callbacks stay until `drop_callbacks`, since events are
+        published meanwhile.
+        """
         self._by_name, self._by_change, self.size_bytes, self._by_view = {}, {}, 0, {}
         self.suspensions.clear()
 
     def circle(self, trigger_id: str, sources: Iterable[str]) -> list[str]:
-        """How the events of this trigger come back to it where it reads those of `sources`; empty where they do not."""
+        """The ids through which the trigger would read its own events if it read those of `sources`; empty if it would
+        not.
+        """
         ways = [[trigger_id, name] for name in sources]
         seen: set[str] = set()
         while ways:
@@ -140,18 +146,18 @@ class TriggerBook:
                 self._by_view.pop(view.lower(), None)
 
     def drop_callbacks(self) -> None:
-        """Those of triggers that are not registered."""
+        """Drop the callbacks of triggers that are not registered."""
         for name in [name for name in self.callbacks if name not in self._by_name]:
             del self.callbacks[name]
 
     def counts(self) -> dict[str, int]:
-        """How many are in which state; those that leave are in none."""
+        """The number of triggers by state, without those being removed."""
         found = Counter({"active": 0, "starting": 0, "suspended": 0})
         found.update(trigger.state for trigger in self._by_name.values() if not trigger.is_leaving)
         return dict(found)
 
     def page(self, query: cw.TriggerQuery, owner: str, max_bytes: int) -> cw.TriggerList:
-        """What `query` asks for of the triggers that are `owner`'s, by name, as far as it fits."""
+        """The answer to `query` over the triggers of `owner`, ordered by id, as far as it fits `max_bytes`."""
         if query.trigger_id:
             names: Iterable[str] = [query.trigger_id]
         else:

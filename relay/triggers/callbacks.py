@@ -14,14 +14,14 @@ _FRESH_SECONDS = 1.0
 
 
 class Callbacks:
-    """For one thread. `of` raises BusError."""
+    """For use by one thread. `of` raises BusError."""
 
     def __init__(self, bus: KeyedTables) -> None:
         self._bus = bus
         self._known: LRUCache[str, tuple[str, float]] = LRUCache(_KEPT)
 
     def of(self, trigger_id: str) -> str:
-        """Empty without one. After a removal the last one known, for events that fired before."""
+        """The trigger's callback; empty if it has none. After a removal, the last known one, for earlier events."""
         known, fresh_until = self._known.get(trigger_id, ("", 0.0))
         if time.monotonic() < fresh_until:
             return known

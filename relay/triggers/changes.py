@@ -1,6 +1,6 @@
-"""Changes of triggers on their way through the pipeline, and who waits for them. Pure.
+"""Changes of triggers on their way through the pipeline, and the clients that wait for them. Pure.
 
-A change has an offset once its control is published, and is done when every partition that has to has read past it.
+A change has an offset once its control is published, and is done once every partition concerned has read past it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from relay.events import Peer
 
-#: Who waits too long is looked for this often.
+#: How often (s) to look for clients that have waited too long.
 _EXPIRY_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """`version`: of the registration that it waits for; 0 = for a removal."""
+    """`version`: the version of the registration that it waits for; 0 = a removal."""
 
     peer: Peer
     trigger_id: str
@@ -24,7 +24,7 @@ class Waiter:
 
 @dataclass(slots=True)
 class _Change:
-    """`offset` None until it is published. Those who wait do so until their time, which begins with the publish."""
+    """`offset`: None until published. The time limit of waiting clients begins with the publish."""
 
     needs_joint: bool
     offset: int | None = None
@@ -32,7 +32,9 @@ class _Change:
 
 
 class Changes:
-    """By number, from 1. `timeout_seconds`: how long a client waits after the publish. Times are monotonic seconds."""
+    """Changes by number, from 1. `timeout_seconds`: how long a client waits after the publish. Times are monotonic
+    seconds.
+    """
 
     def __init__(self, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
@@ -40,17 +42,18 @@ class Changes:
         self._next_number = 1
         self._now = 0.0
         self._next_expiry = 0.0
-        #: End of the controls that each partition has carried out; the joint one's number is that of the others.
+        #: The end of the controls that each partition has carried out; the joint partition's number is the count of the
+        #: others.
         self._progress: dict[int, int] = {}
         self._partitions = 0
-        #: How many wait.
+        #: The number of waiting clients.
         self.waiting = 0
 
     def __len__(self) -> int:
         return len(self._changes)
 
     def begin(self, *, needs_joint: bool, offset: int | None = None) -> int:
-        """A new one; `needs_joint`: the joint partition has to pass it, too."""
+        """Begin a change; returns its number. `needs_joint`: the joint partition must pass it, too."""
         number = self._next_number
         self._next_number += 1
         self._changes[number] = _Change(needs_joint, offset)
@@ -70,7 +73,7 @@ class Changes:
         self.waiting += 1
 
     def dismiss(self, number: int) -> list[Waiter]:
-        """Those who waited for a change that continues without them; empty if it is done."""
+        """Remove and return the clients that wait for a change, which continues; empty if it is done."""
         change = self._changes.get(number)
         if change is None:
             return []
@@ -79,13 +82,13 @@ class Changes:
         return [waiter for waiter, _ in told]
 
     def end(self, number: int) -> list[Waiter]:
-        """Forget it; those who waited for it."""
+        """Forget the change; returns the clients that waited for it."""
         told = self.dismiss(number)
         del self._changes[number]
         return told
 
     def end_late(self, at: float) -> list[Waiter]:
-        """Those who have waited too long for what is published."""
+        """Remove and return the clients that have waited too long for a published change."""
         self._now = at
         if at < self._next_expiry:
             return []
@@ -99,19 +102,21 @@ class Changes:
         self.waiting -= len(found)
         return found
 
-    # ---- what the pipeline has carried out
+    # ---- progress of the pipeline
 
     def load_progress(self, progress: Mapping[int, int], partitions: int) -> None:
         self._progress, self._partitions = dict(progress), partitions
 
     def note_progress(self, partition: int, controls_end: int) -> bool:
-        """Whether that is new."""
+        """Note a partition's progress; returns whether it is new."""
         is_news = self._progress.get(partition) != controls_end
         self._progress[partition] = controls_end
         return is_news
 
     def end_passed(self, numbers: Iterable[int] | None = None) -> list[tuple[int, list[Waiter]]]:
-        """Forget those of `numbers` (all) that every partition has passed, with those who waited for them."""
+        """Forget the changes in `numbers` (None: all) that every partition has passed; returns them with the clients
+        that waited.
+        """
         ordinary = min((self._progress.get(partition, 0) for partition in range(self._partitions)), default=0)
         joint = min(ordinary, self._progress.get(self._partitions, 0))
         passed = []
@@ -123,7 +128,7 @@ class Changes:
 
     @property
     def oldest_needed(self) -> int:
-        """The first control that a partition of the pipeline has not carried out yet."""
+        """The offset of the first control that a partition has not carried out yet."""
         ends = [self._progress.get(partition, 0) for partition in range(self._partitions)]
         joint = self._progress.get(self._partitions)
         return min([*ends, *([] if joint is None else [joint])], default=0)

@@ -1,4 +1,4 @@
-"""The thread that checks the texts of triggers, so that nothing else waits for a long one."""
+"""The thread that checks the texts of triggers, so that a long text delays nothing else."""
 
 import threading
 import time
@@ -25,15 +25,15 @@ from triggers.udf.use import UdfFailed
 from triggers.views import check_view
 
 _IDLE_SECONDS = 1.0
-#: Of a trigger on bars that does not say which.
+#: The period of a trigger on bars that names none.
 _DEFAULT_BAR_SECONDS = 60
 _FAILED = "The text of this trigger cannot be checked; the platform's log says why."
 log = get_logger()
 
 
 class TriggerChecks:
-    """Clients take turns: one that sends thousands of texts does not keep another one waiting. The submitter bounds
-    the number of texts that wait.
+    """Clients take turns, so one that sends thousands of texts does not delay others. The submitter bounds the number
+    of waiting texts.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TriggerChecks:
         self.seen_at = time.monotonic()
 
     def set_partitions(self, partitions: int) -> None:
-        """How many the topics `ticks` and `ohlc` have; said before the first text comes."""
+        """Set the number of partitions of the topics `ticks` and `ohlc`; call before the first text."""
         self._rules = TriggerRules.of(self._settings, partitions, self._destinations)
 
     def submit(self, asked: Check | CheckView) -> None:
@@ -66,7 +66,7 @@ class TriggerChecks:
             self._changed.notify()
 
     def wake(self) -> None:
-        """Let `run` look at its stop event."""
+        """Have `run` check its stop event."""
         with self._changed:
             self._changed.notify()
 
@@ -101,7 +101,7 @@ class TriggerChecks:
                 self._changed.wait(_IDLE_SECONDS)
             for client, queue in self._queues.items():
                 asked = queue.popleft()
-                # To the end of the line, or out of it.
+                # The client goes to the end of the line, or leaves it.
                 del self._queues[client]
                 if queue:
                     self._queues[client] = queue
@@ -132,7 +132,7 @@ def check(
         text = str(error)
         return Refused(Ack.ERROR, text[:1].upper() + text[1:].removesuffix(".") + ".")
     except Exception:
-        # A text that the language fails on must not end the thread that all others need.
+        # An internal error of the language must not end the thread, which all clients share.
         log.exception("trigger_check_failed", trigger_id=request.trigger_id)
         metrics.FAILURES.labels("trigger_check").inc()
         return Refused(Ack.ERROR, _FAILED)
@@ -141,14 +141,14 @@ def check(
 
 
 def check_change(wanted: CheckView, rules: TriggerRules, functions: KnownFunctions) -> SoundView | RefusedView:
-    """A view that is new or another one, and every text that reads it."""
+    """Check a new or changed view, and every text that reads it."""
     name, views = wanted.asked.request.name, wanted.views
     try:
         found = {name: check_view(name, views)}
     except TriggerRejected as error:
         return RefusedView(cw.ViewAck.INVALID_SQL, _placed(error))
     except Exception:
-        # As for triggers, the thread must not end.
+        # As for triggers, an internal error must not end the thread.
         log.exception("view_check_failed", view=name)
         metrics.FAILURES.labels("trigger_check").inc()
         return RefusedView(cw.ViewAck.ERROR, _FAILED)

@@ -18,7 +18,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AnswerList:
-    """Fill in how many events each trigger gave, and send it."""
+    """Fill in the number of each trigger's events, and send the list."""
 
     peer: Peer
     found: cw.TriggerList
@@ -26,7 +26,7 @@ class AnswerList:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`views`: texts that the trigger may read, by name."""
+    """Check a trigger's text. `views`: texts that it may read, by name."""
 
     asked: RegisterAsked
     views: Mapping[str, str] = field(default_factory=dict)
@@ -38,8 +38,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckView:
-    """`views`: texts by name, the new one among them. `readers`: names of the views that read it, `triggers`: those
-    triggers that do."""
+    """Check a view. `views`: texts by name, including the new one. `readers`: the names of the views that read it;
+    `triggers`: the triggers that do.
+    """
 
     asked: ViewAsked
     views: Mapping[str, str]
@@ -67,7 +68,7 @@ class SaveViews:
 
 @dataclass(frozen=True, slots=True)
 class DropView:
-    """Take the entry out of its table, then answer."""
+    """Remove the entry from its table, then answer."""
 
     name: str
     answer: AnswerView
@@ -76,7 +77,7 @@ class DropView:
 @dataclass(frozen=True, slots=True)
 class Change:
     """Put the entry into the table (and the id among the joint ones), then publish the control; in the order of the
-    numbers. May be done again.
+    numbers. May be repeated.
     """
 
     number: int
@@ -91,21 +92,21 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Put the entry as it is now into the table."""
+    """Put the current entry into the table."""
 
     entry: rec.TriggerEntry
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveJoint:
-    """The joint partition has nothing of this trigger any more."""
+    """Note that the joint partition no longer runs this trigger."""
 
     trigger_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitEvents:
-    """The trigger of this change runs nowhere any more; its last events may still be on their way."""
+    """Wait for the last events of a trigger that no partition runs any more."""
 
     change: int
 
@@ -117,7 +118,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Registered triggers read this live topic from now on, or no longer do."""
+    """Start or stop following a live topic for registered triggers."""
 
     topic: str
     is_wanted: bool
@@ -125,7 +126,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Publish that triggers are suspended; that is stored by now."""
+    """Publish suspensions that are already stored."""
 
     notices: Sequence[Notice]
 

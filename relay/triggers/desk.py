@@ -1,7 +1,7 @@
-"""The thread that registers and removes triggers: it owns their state, and is the only one that writes for them.
+"""The thread that registers and removes triggers; it owns their state, and is the only one that writes them.
 
-It takes what is there, lets the state decide, and writes all of it together: tables, controls, offsets. Then it looks
-at what the pipeline says.
+In each round it takes the queued events, has the state decide, and writes the results together: tables, controls,
+offsets. Then it reads the pipeline's progress.
 """
 
 import queue
@@ -61,24 +61,24 @@ from relay.triggers.store import TriggerStore
 from relay.triggers.suspensions import Notice
 from relay.venues.ticker_judge import TickerJudge
 
-#: The pipeline's progress is checked this often while a client waits for it, and otherwise.
+#: How often (s) the pipeline's progress is checked while a client waits for it, and otherwise.
 _WATCH_SECONDS = 0.02
 _IDLE_SECONDS = 0.25
 _COUNT_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
-#: Suspensions are published together; many who subscribe to one topic at the same time hear it once.
+#: Suspensions are published together, so that many simultaneous subscribers of a topic cause one notice.
 _TELL_SECONDS = 0.1
-#: Events that are decided about together.
+#: Events handled in one round.
 _PER_ROUND = 1_000
 _FULL = "The platform has more work than it can store; try again later."
 log = get_logger()
 
-#: (ends by partition) -> whether all events before them have been handed to the notifications socket.
+#: Given ends by partition, returns whether all events before them have been handed to the notifications socket.
 HavePassed = Callable[[dict[int, int]], bool]
 
 
 class FollowTopic(Protocol):
-    """Begins or ends the live data of a topic that triggers read."""
+    """Starts or stops the live data of a topic that triggers read."""
 
     def __call__(self, topic: str, *, is_wanted: bool) -> None: ...
 
@@ -108,7 +108,7 @@ class TriggerDesk:
         self.checks = TriggerChecks(
             settings, self.ask, config.functions, warnings=judge.warnings, destinations=config.destinations
         )
-        #: Removals that wait for the last events of their triggers: where these end.
+        #: Removals that wait for their triggers' last events, with the ends of these events.
         self._awaited: dict[int, dict[int, int] | None] = {}
         self._to_tell: dict[Notice, None] = {}
         self._tell_at = 0.0
@@ -122,7 +122,7 @@ class TriggerDesk:
         self.is_loaded = threading.Event()
 
     def ask(self, event: Event) -> bool:
-        """From any thread. False for a client's request where too many wait already."""
+        """Queue an event, from any thread. False for a client's request if too many wait."""
         if isinstance(event, RegisterAsked | RemoveAsked | ListAsked | ViewAsked | ViewRemoveAsked | ViewsAsked):
             waiting = self._inbox.qsize() + self._state.backlog
             if waiting >= self._limits.max_trigger_backlog:
@@ -133,9 +133,9 @@ class TriggerDesk:
         return True
 
     def subscribed(self, topic: bytes) -> None:
-        """From the notifications thread; what is sent goes to all subscribers of the topic, who know it then.
+        """Handle a new subscription; called by the notifications thread. A notice goes to all subscribers of the topic.
 
-        A client that subscribes while nothing is suspended hears what is sent from then on.
+        A client that subscribes while nothing is suspended gets the notices sent later.
         """
         if not self._state.suspensions:
             return
@@ -145,7 +145,7 @@ class TriggerDesk:
             metrics.DROPPED_REPLAYS.inc()
 
     def callback_of(self, trigger_id: str) -> str:
-        """Empty without one."""
+        """The trigger's callback; empty if it has none."""
         return self._state.callbacks.get(trigger_id, "")
 
     def wake(self) -> None:
@@ -159,7 +159,7 @@ class TriggerDesk:
     # ---- the loop
 
     def write_over(self, bus: Bus) -> None:
-        """Before `run`: over the bus that names the registry's term."""
+        """Write with this connection, which carries the registry's term; call before `run`."""
         self._store.write_over(bus)
 
     def run(self, stop: threading.Event) -> None:
@@ -178,7 +178,7 @@ class TriggerDesk:
                 self.problem = f"the triggers cannot be read or written: {error}"
                 metrics.BUS_FAILURES.labels("triggers").inc()
                 self._store.forget()
-                # How far it came is not known: the table tells.
+                # It is unknown how far this came; the table shows it.
                 self._state.handle(WriteFailed((), UNAVAILABLE))
                 self._refuse_what_waits()
                 stop.wait(_RETRY_SECONDS)
@@ -242,13 +242,15 @@ class TriggerDesk:
         return events
 
     def _refuse_what_waits(self) -> None:
-        """Without its table the state refuses what it is asked. Who waits for the pipeline does so until its time."""
+        """Refuse waiting requests, since the state cannot answer without its table. Clients that wait for the pipeline
+        keep waiting until their time limit.
+        """
         for event in [TimePassed(time.monotonic()), *self._take(0.0)]:
             for command in self._state.handle(event):
                 self._carry_out_one(command)
 
     def _carry_out(self, events: Sequence[Event]) -> None:
-        """Writes come together after all decisions, then what follows from them."""
+        """Carry out events: after all decisions, write together, then carry out what follows."""
         todo = [command for event in events for command in self._state.handle(event)]
         while todo:
             for command in todo:

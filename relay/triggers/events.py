@@ -21,7 +21,7 @@ Ack = ing.CEPTriggerAck
 
 @dataclass(frozen=True, slots=True)
 class RegisterAsked:
-    """`request` is what `relay.triggers.requests.clean` returned."""
+    """`request` has the form that `relay.triggers.requests.clean` returns."""
 
     peer: Peer
     request: ing.CEPTriggerRequest
@@ -46,7 +46,7 @@ class ListAsked:
 
 @dataclass(frozen=True, slots=True)
 class ViewAsked:
-    """`request` is what `relay.triggers.requests.clean_view` let through."""
+    """`request` was accepted by `relay.triggers.requests.check_view`."""
 
     peer: Peer
     request: cw.ViewRequest
@@ -67,9 +67,10 @@ class ViewsAsked:
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The text may run. `bar_seconds`: period of the bars that it reads, 0 = it reads ticks. `joined_seconds`: of the
-    further inputs of a text that joins. `views`: texts of the views that it reads, by name. `sources`: triggers that it
-    names, whose events it reads."""
+    """The text may run. `bar_seconds`: the period of the bars that it reads, 0 = ticks; `joined_seconds`: the same of
+    further inputs of a text that joins. `views`: texts of the views that it reads, by name. `sources`: the triggers
+    whose events it reads.
+    """
 
     warnings: tuple[str, ...]
     is_joint: bool
@@ -81,8 +82,9 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class SoundView:
-    """The view may be registered. `views`: it and those that read it, as they are then; `triggers`: those that read it,
-    by id."""
+    """The view may be registered. `views`: the new entries of it and of the views that read it; `triggers`: the
+    triggers that read it, by id.
+    """
 
     warnings: tuple[str, ...]
     views: Mapping[str, CheckedView]
@@ -123,7 +125,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """It is not known how far these changes came: `Loaded` has to follow."""
+    """It is unknown how far these changes came, so `Loaded` must follow."""
 
     changes: tuple["Change", ...]
     text: str
@@ -131,8 +133,8 @@ class WriteFailed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the bus holds, at the start and after an outage: the tables, how far each partition of the pipeline has
-    come, of how many ordinary partitions it has, and where the controls end.
+    """The content of the bus, at the start and after an outage: the tables, the progress and number of the pipeline's
+    partitions, and the end of the controls.
     """
 
     entries: Mapping[str, rec.TriggerEntry]
@@ -150,14 +152,14 @@ class ProgressMade:
 
 @dataclass(frozen=True, slots=True)
 class EventsDelivered:
-    """All events that there were when these removals became effective have been published."""
+    """All events from before these removals took effect have been published."""
 
     changes: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """To a topic or prefix, by a client that may have missed what was sent there."""
+    """A client subscribed to a topic or prefix, and may have missed earlier messages there."""
 
     topic: bytes
 

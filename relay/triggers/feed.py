@@ -1,8 +1,8 @@
 """The thread that reads trigger events from the bus and publishes each on its topic, and on that of its callback.
 
-An event is an alert: after a restart this thread continues where it stopped. Its place is a hold on the bus that
-follows a second behind, so that what was on its way to subscribers when the relay died is sent again, under the same
-number and id. Subscribers need a moment to return: what is published soon after a start is kept for them.
+Events are alerts, so after a restart this thread continues where it stopped. Its position is a hold on the bus that
+lags by a second, so events that were in transit when the relay died are sent again, under the same number and id.
+Subscribers need a moment to return, so events published soon after a start are kept for them.
 """
 
 import threading
@@ -24,10 +24,10 @@ from relay.triggers.store import READER
 
 _TOPIC = bus_topics.TRIGGER_EVENTS
 _READ_RECORDS = 1_000
-#: Records of one partition that are examined together with those of the others.
+#: Records of each partition in one round.
 _PER_PARTITION = 5_000
 _WAIT_SECONDS = 0.5
-#: While subscribers return, who are sent again what they missed.
+#: How long (s) after a start returning subscribers get missed events again.
 _RETURNING_SECONDS = 0.05
 _SAVE_SECONDS = 1.0
 _AGAIN_SECONDS = 0.25
@@ -54,13 +54,15 @@ class TriggerFeed(Follower):
         self._returning: deque[bytes] = deque(maxlen=_MAX_RETURNING)
         self._again_at = 0.0
         self._next: dict[int, int] = {}
-        #: Where it stood at the last save, which is what is saved next.
+        #: The positions at the last save, which are saved next.
         self._sent: dict[int, int] = {}
         self._saved: dict[int, int] = {}
         self._save_at = 0.0
 
     def subscribed(self, topic: bytes) -> None:
-        """From the notifications thread; a repetition goes to all subscribers of the topic, who drop it."""
+        """Handle a new subscription; called by the notifications thread. A repetition goes to all subscribers of the
+        topic, which drop duplicates.
+        """
         if self._recent_until is None or time.monotonic() < self._recent_until:
             self._returning.append(topic)
 
@@ -87,7 +89,7 @@ class TriggerFeed(Follower):
         if any(state.end > self._next[partition] for partition, state in enumerate(states)):
             records = self._gather(states)
             events = self._readable(records, partial(numbered, topics.TRIGGERS), unreadable(topics.TRIGGERS))
-            # The tickers of one trigger are in several partitions.
+            # The tickers of one trigger may be in several partitions.
             events.sort(key=lambda event: (event.topic, event.first))
             batch = [message for event in events for message in self._messages(event)]
             if not self._hand_over(batch, _TOPIC, stop):
@@ -101,7 +103,7 @@ class TriggerFeed(Follower):
             self._save()
 
     def _gather(self, states: Sequence[PartitionState]) -> list[StoredRecord]:
-        """What is new in all partitions, up to one moment: so that of each topic no number is missing in between."""
+        """New records of all partitions up to the same moment, so that no topic has a hole in its numbers."""
         found: list[StoredRecord] = []
         cut_ms: int | None = None
         for partition, state in enumerate(states):
@@ -117,7 +119,7 @@ class TriggerFeed(Follower):
                 cut_ms = last_ms if cut_ms is None else min(cut_ms, last_ms)
         if cut_ms is None:
             return found
-        # More than one round takes: everything before the earliest of the places reached is complete.
+        # There are more records than one round takes; everything before the earliest position reached is complete.
         return [record for record in found if record.timestamp_ms < cut_ms] or found
 
     def _messages(self, event: Numbered) -> list[tuple[bytes, bytes]]:
@@ -130,7 +132,7 @@ class TriggerFeed(Follower):
     def _send_again(self, stop: threading.Event) -> None:
         if self._returning and time.monotonic() >= self._again_at:
             self._again_at = time.monotonic() + _AGAIN_SECONDS
-            # Many that come back for the same are served together, however often they say so.
+            # Subscribers that return to the same topic are served together.
             topics_again = {self._returning.popleft(): None for _ in range(len(self._returning))}
             for topic in topics_again:
                 batch = self._recent.under(topic)

@@ -1,4 +1,4 @@
-"""Live topics that triggers read: each is followed from the first trigger that names it to the last. Pure."""
+"""Live topics that triggers read. Each is followed while at least one trigger names it. Pure."""
 
 from collections import Counter
 from collections.abc import Container
@@ -12,7 +12,7 @@ class FollowedTopics:
         self._triggers_of: Counter[str] = Counter()
 
     def follow(self, name: str, wanted: tuple[str, ...]) -> list[Follow]:
-        """The trigger `name` reads these from now on, and no others."""
+        """From now on, the trigger `name` reads exactly these topics."""
         before = self._by_trigger.get(name, ())
         if before == wanted:
             return []
@@ -29,6 +29,6 @@ class FollowedTopics:
         return [Follow(topic, True) for topic in started] + [Follow(topic, False) for topic in ended]
 
     def drop_others(self, names: Container[str]) -> list[Follow]:
-        """What triggers read that are not among `names`."""
+        """Drop the topics of triggers that are not among `names`."""
         gone = [name for name in self._by_trigger if name not in names]
         return [command for name in gone for command in self.follow(name, ())]

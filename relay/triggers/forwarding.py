@@ -1,8 +1,8 @@
-"""Requests about triggers reach the relay that has the registry from every relay, over the bus.
+"""Forwards requests about triggers over the bus, from every relay to the one that has the registry.
 
-A relay without the registry puts what its clients ask on the topic `registry_asks`. The registry reads it from where
-its predecessor stopped, and puts answers on `registry_answers`, for the relay that asked, and notices of suspensions,
-for every relay. A request that is asked again, because its answer was lost, has the same effect once.
+A relay without the registry publishes its clients' requests on the topic `registry_asks`. The registry reads it from
+where its predecessor stopped, and publishes answers for the asking relay, and notices of suspensions for every relay,
+on `registry_answers`. A request repeated because its answer was lost has an effect only once.
 """
 
 import itertools
@@ -34,9 +34,9 @@ from relay.triggers.events import (
     ViewsAsked,
 )
 
-#: Reader of the asks, whose hold is where a registry begins.
+#: The reader of `registry_asks`, whose hold is where a registry begins.
 READER = "registry"
-#: Clients that wait for an answer; the oldest are forgotten past that, and ask again.
+#: Clients that may wait for an answer; beyond this, the oldest are forgotten, and ask again.
 MAX_WAITING = 20_000
 _WAIT_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
@@ -47,14 +47,16 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class DistantPeer(Peer):
-    """A client of another relay, by the number that this relay has given to its request."""
+    """A client of another relay, identified by the number that that relay assigned to its request."""
 
     relay: str = ""
     number: int = 0
 
 
 class Forwarding:
-    """The end of a relay without the registry: `ask` and `subscribed` from any thread, `run` passes answers on."""
+    """The side of a relay without the registry. `ask` and `subscribed` may be called from any thread; `run` passes
+    answers on.
+    """
 
     def __init__(
         self, bus: Bus, relay: str, reply: Callable[[Peer, Message], None], *, publish: Callable[[Batch, float], bool]
@@ -68,7 +70,7 @@ class Forwarding:
         self._lock = threading.Lock()
 
     def ask(self, peer: Peer, message: Message, at_ns: int) -> None:
-        """Raises BusError."""
+        """Forward a client's message. Raises BusError."""
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = peer
@@ -77,7 +79,7 @@ class Forwarding:
         self._put(encode_body(message), {"number": str(number), "at": str(at_ns), "name": peer.name})
 
     def subscribed(self, topic: bytes) -> None:
-        """Notices of this topic are wanted, if there are any."""
+        """Ask for the notices of this topic, if any."""
         try:
             self._put(b"", {"topic": topic.decode()})
         except BusError:
@@ -103,7 +105,7 @@ class Forwarding:
 
 
 class RegistryDoor:
-    """The registry's end: `run` hands the desk what is asked, `answer` and `notify` are what comes back."""
+    """The registry's side: `run` hands requests to the desk, and `answer` and `notify` publish the results."""
 
     def __init__(self, bus: Bus, relay: str, ask: Callable[[Event], bool]) -> None:
         self._bus = bus
@@ -129,7 +131,7 @@ class RegistryDoor:
             self.answer(peer, cw.Error(code="BUSY", text="Too many requests about triggers wait; try again later."))
 
     def answer(self, peer: DistantPeer, message: Message) -> None:
-        """An answer that finds no room is lost: its client asks again."""
+        """Publish an answer. If it finds no room it is lost, and the client asks again."""
         self._put(encode_body(message), {"relay": peer.relay, "number": str(peer.number)})
 
     def notify(self, batch: Batch) -> None:
@@ -165,7 +167,9 @@ def asked_of(peer: Peer, message: Message, at_ns: int) -> Event | None:
 def _follow(
     bus: Bus, topic: str, reader: str | None, take: Callable[[StoredRecord], None], stop: threading.Event
 ) -> None:
-    """Hand every record of a topic with one partition to `take`: from the hold of `reader` on, else only new ones."""
+    """Hand every record of a topic with one partition to `take`, from the hold of `reader` on, or without a reader only
+    new ones.
+    """
     offset: int | None = None
     while not stop.is_set():
         try:

@@ -1,4 +1,4 @@
-"""What makes a trigger's request invalid before its text is checked. Pure."""
+"""Validates requests about triggers before their text is checked. Pure."""
 
 import re
 
@@ -14,9 +14,10 @@ _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
 def clean(message: ing.CEPTriggerRequest) -> ing.CEPTriggerRequest:
-    """The request as it is compared and kept: each ticker once, no empty callback, no unknown fields.
+    """The request in the form in which it is compared and stored: each ticker once, no empty callback, no unknown
+    fields.
 
-    Raises InvalidRequest with a sentence. An unknown venue is fine: its job is a state, not a refusal.
+    Raises InvalidRequest with a sentence. An unknown venue is accepted, since a trigger may wait for its data.
     """
     check_id("trigger_id", message.trigger_id)
     if message.callback_id:
@@ -50,7 +51,7 @@ def check_view(message: cw.ViewRequest | cw.ViewRemove) -> None:
 
 
 def content(request: ing.CEPTriggerRequest) -> tuple[object, ...]:
-    """Two requests of the same content ask for the same trigger."""
+    """The content of a request; requests with equal content ask for the same trigger."""
     return (
         request.sql_pattern,
         frozenset(request.tickers),

@@ -1,9 +1,9 @@
-"""The decisions about triggers: events in, commands out. No socket, clock, thread or bus in here.
+"""All decisions about triggers: events in, commands out. No socket, clock, thread or bus.
 
 A trigger goes from checked to stored (in the table), published (its control has an offset) and active (every partition
-of the pipeline has passed that offset); one that is taken away goes the same way, and then out of the table. What a
-restart needs is in the table: an entry without offset is published again under its version, which partitions ignore
-when they know it.
+of the pipeline has passed that offset). A removal takes the same path, and then the entry leaves the table. The table
+has everything that a restart needs: an entry without an offset is published again under its version, which partitions
+ignore if they know it.
 """
 
 from collections import deque
@@ -77,9 +77,9 @@ class TriggerState:
         self._changes = Changes(timeout_seconds)
         self._followed = FollowedTopics()
         self._views = ViewState(limits, self._book, self._restart, circle=self._circle)
-        #: Ids whose text is being checked, with what was asked about them meanwhile.
+        #: Ids whose text is being checked, with the requests about them that arrived meanwhile.
         self._in_check: dict[str, deque[RegisterAsked | RemoveAsked]] = {}
-        #: Requests that wait for a check, and their bytes.
+        #: The number of requests that wait for a check, and their bytes.
         self.backlog = 0
         self.backlog_bytes = 0
         self._last_version = 0
@@ -105,16 +105,16 @@ class TriggerState:
     def handle(self, event: Event) -> list[Command]:
         return self._on_event[type(event)](event)
 
-    # ---- what others look at
+    # ---- for other threads
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for the pipeline."""
+        """The number of requests that wait for the pipeline."""
         return self._changes.waiting
 
     @property
     def callbacks(self) -> Mapping[str, str]:
-        """Where events go beside their own topic; read by the thread that publishes them."""
+        """The topics that events go to besides their own; read by the thread that publishes them."""
         return self._book.callbacks
 
     @property
@@ -123,7 +123,7 @@ class TriggerState:
 
     @property
     def is_settled(self) -> bool:
-        """The pipeline has carried out everything."""
+        """Whether the pipeline has carried out every change."""
         return not self._changes
 
     def counts(self) -> dict[str, int]:
@@ -131,10 +131,10 @@ class TriggerState:
 
     @property
     def oldest_needed(self) -> int:
-        """The first control that a partition of the pipeline has not carried out yet."""
+        """The offset of the first control that a partition has not carried out yet."""
         return self._changes.oldest_needed
 
-    # ---- what clients ask
+    # ---- requests of clients
 
     def _on_asked(self, event: RegisterAsked | RemoveAsked) -> list[Command]:
         if not self.is_loaded:
@@ -215,7 +215,7 @@ class TriggerState:
         return [change, *self._wait(change.number, waiter)]
 
     def _begin(self, registration: rec.TriggerRegistration, sound: Sound, at_ns: int) -> Change:
-        """A registration that starts afresh, over the views as they were checked."""
+        """A registration that starts afresh, with its views as they were checked."""
         self._last_version = max(at_ns, self._last_version + 1)
         registration.registered_at, registration.version = at_ns, self._last_version
         registration.ClearField("views")
@@ -230,18 +230,18 @@ class TriggerState:
         return self._change(entry, is_joint=sound.is_joint)
 
     def _restart(self, trigger: Registered, sound: Sound, at_ns: int) -> list[Command]:
-        """A view that it reads has changed."""
+        """Register a trigger again after a view that it reads has changed."""
         registration = rec.TriggerRegistration()
         registration.CopyFrom(trigger.entry.registration)
         return [self._begin(registration, sound, at_ns)]
 
     def _circle(self, trigger_id: str, sound: Sound) -> str:
-        """Why it may not read the events that it reads; empty where it may."""
+        """The reason if the trigger would read its own events; else empty."""
         way = self._book.circle(trigger_id, sound.sources)
         return f"The trigger would read its own events: {' reads '.join(way)}." if way else ""
 
     def _refusal(self, event: RegisterAsked) -> str:
-        """Why there is no room for this trigger; empty when there is."""
+        """The reason if there is no room for this trigger; else empty."""
         known = self._book.get(event.trigger_id)
         registered = len(self._book) - (known is not None)
         if registered >= self._max_triggers:
@@ -252,7 +252,9 @@ class TriggerState:
         return BUSY if self.waiting >= self._limits.max_waiting_triggers else ""
 
     def _is_same(self, trigger: Registered, request: ing.CEPTriggerRequest) -> bool:
-        """A suspended trigger is not: requested again, it starts afresh."""
+        """Whether the request equals the registered trigger. A suspended trigger never does, so requesting it again
+        starts it afresh.
+        """
         entry = trigger.entry
         if entry.is_leaving or entry.suspended_reason:
             return False
@@ -268,9 +270,9 @@ class TriggerState:
     # ---- changes
 
     def _change(self, entry: rec.TriggerEntry, *, is_joint: bool, joins_anew: bool = False) -> Change:
-        """The next form of a trigger, to be written; `entry` gets its offset when that is done.
+        """The command that writes the next form of a trigger; `entry` gets its offset once that is done.
 
-        A suspended trigger is taken away from the pipeline: it fails in one partition, and runs in none.
+        A suspended trigger is removed from the pipeline; it failed in one partition, but must stop in all.
         """
         entry.ClearField("control_offset")
         registration = entry.registration
@@ -306,7 +308,9 @@ class TriggerState:
         return [_error(waiter.peer, waiter.trigger_id, event.text) for waiter in waiters]
 
     def _on_loaded(self, event: Loaded) -> list[Command]:
-        """Those who wait for what was published before go on waiting: their offsets stand."""
+        """Take over the loaded state. Clients that wait for published changes keep waiting, since the offsets are still
+        valid.
+        """
         self.is_loaded = True
         self._changes.load_progress(event.progress, event.partitions)
         self._book.clear()
@@ -325,7 +329,7 @@ class TriggerState:
                 number = self._changes.begin(needs_joint=is_joint, offset=entry.control_offset)
                 trigger = Registered(entry, is_joint, is_joint, number, entry.ByteSize())
                 self._book.put(trigger)
-                # An earlier run may have stored a suspension and not reported it.
+                # An earlier run may have stored a suspension without reporting it.
                 commands += self._tell(trigger)
             commands += self._follow(self._book.newest(number))
         commands += self._followed.drop_others(self._book)
@@ -333,7 +337,7 @@ class TriggerState:
         return commands + self._pass()
 
     def _renew(self, entry: rec.TriggerEntry) -> bool:
-        """Whether an earlier run changed one of its views and died before it registered the trigger again."""
+        """Whether an earlier run changed one of the trigger's views and died before it registered the trigger again."""
         registration = entry.registration
         if entry.is_leaving or entry.suspended_reason or self._views.are_current(registration.views):
             return False
@@ -342,7 +346,7 @@ class TriggerState:
         self._last_version = registration.version = self._last_version + 1
         return True
 
-    # ---- what the pipeline says
+    # ---- results from the pipeline
 
     def _on_progress_made(self, event: ProgressMade) -> list[Command]:
         progress = event.progress
@@ -371,7 +375,7 @@ class TriggerState:
         return [Tell(notices)] if notices else []
 
     def _refuse_waiters(self, trigger: Registered, reason: str) -> list[Command]:
-        """A trigger that was stopped before it ran everywhere does not count as registered."""
+        """Refuse the clients that wait for a trigger that was stopped before it ran everywhere."""
         is_text = reason.startswith(_INVALID)
         ack = Ack(
             trigger_id=trigger.name,
@@ -381,7 +385,7 @@ class TriggerState:
         return [Answer(waiter.peer, ack) for waiter in self._changes.dismiss(trigger.change)]
 
     def _pass(self, numbers: Iterable[int] | None = None) -> list[Command]:
-        """Answer for those of these changes (all) that every partition has passed by now."""
+        """Answer the clients of the changes in `numbers` (None: all) that every partition has passed."""
         commands: list[Command] = []
         for number, waiters in self._changes.end_passed(numbers):
             commands += [_done(waiter) for waiter in waiters]
@@ -410,7 +414,7 @@ class TriggerState:
     # ---- live data
 
     def _follow(self, trigger: Registered) -> list[Command]:
-        """Each named ticker of a trigger that may run is like a subscriber of the topic that it reads."""
+        """Follow the topic of each ticker that an active trigger names, as for a subscriber."""
         registration, periods = trigger.entry.registration, (trigger.entry.bar_seconds, *trigger.entry.joined_seconds)
         wanted: tuple[str, ...] = ()
         if not trigger.is_leaving and not trigger.entry.suspended_reason:

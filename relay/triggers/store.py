@@ -1,4 +1,4 @@
-"""What the relay reads and writes on the bus for triggers. All methods raise BusError."""
+"""The relay's reads and writes for triggers on the bus. All methods raise BusError."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,16 +17,16 @@ from relay.store import RelayStore
 from relay.triggers.commands import Change, Delete, DropView, LeaveJoint, Save, SaveViews
 from relay.triggers.events import Loaded
 
-#: Reader of the controls that not all partitions have carried out, of their progress, and of trigger events.
+#: The reader that holds controls that not all partitions have carried out, their progress, and trigger events.
 READER = "relay"
-#: Partition of the pipeline -> the end of the controls that it has carried out: its newest progress.
+#: Partition of the pipeline -> its newest progress: the end of the controls that it has carried out.
 TABLE_PROGRESS = "relay_trigger_progress"
 _READ_RECORDS = 1_000
 log = get_logger()
 
 
 class TriggerStore:
-    """Used by one thread. The progress topic is read behind a hold, which moves only after what was read is saved."""
+    """For use by one thread. The hold on the progress topic moves only after the effects of what was read are saved."""
 
     def __init__(self, bus: Bus, relay_store: RelayStore) -> None:
         self._bus = bus
@@ -36,7 +36,7 @@ class TriggerStore:
         self._held_controls = -1
 
     def write_over(self, bus: Bus) -> None:
-        """Before the first call: over the bus that names the registry's term."""
+        """Write with this connection, which carries the registry's term; call first."""
         self._bus = bus
 
     def load(self) -> Loaded:
@@ -74,18 +74,20 @@ class TriggerStore:
         if held is None:
             self._bus.hold(bus_topics.TRIGGER_PROGRESS, READER, {0: state.first})
             held = state.first
-        # A store that lost its newest records gives their offsets out again.
+        # A store that lost its newest records assigns their offsets again.
         place = bus_topics.TRIGGER_PROGRESS, 0
         return self._lives.rewound(place, max(held, state.first), state.lives, end=state.end)
 
     def forget(self) -> None:
-        """After an outage the store may be a new one."""
+        """Forget cached state, because after an outage the store may be a new one."""
         self._relay_store.forget_preparation()
 
     # ---- changes
 
     def write(self, changes: Sequence[Change]) -> dict[int, int]:
-        """The tables first, so that nothing runs that they do not name; returns the offset of each control."""
+        """Write changes: the tables first, so that nothing runs that they do not name; returns the offset of each
+        control.
+        """
         joining = {change.trigger_id: b"" for change in changes if change.joins}
         if joining:
             self._bus.put(bus_topics.TABLE_JOINT_TRIGGERS, joining)
@@ -95,7 +97,7 @@ class TriggerStore:
         return {change.number: position.offset for change, position in zip(changes, positions, strict=True)}
 
     def update(self, commands: Sequence[Save | LeaveJoint | Delete]) -> None:
-        """In their order, as far as they are about the same trigger."""
+        """Carry out updates; those of one trigger stay in order."""
         self._put(command.entry for command in commands if isinstance(command, Save))
         leaving = [command.trigger_id for command in commands if not isinstance(command, Save)]
         if leaving:
@@ -105,7 +107,7 @@ class TriggerStore:
             self._bus.delete(bus_topics.TABLE_TRIGGERS, gone)
 
     def change_views(self, command: SaveViews | DropView) -> None:
-        """By their names in small letters."""
+        """Write changes of views, keyed by name in lower case."""
         if isinstance(command, DropView):
             self._bus.delete(bus_topics.TABLE_VIEWS, [command.name.lower()])
         else:
@@ -120,7 +122,7 @@ class TriggerStore:
     # ---- progress of the pipeline
 
     def read_progress(self) -> list[rec.TriggerProgress]:
-        """What is new; the same again until `commit_progress`."""
+        """New progress of the pipeline; returns it again until `commit_progress`."""
         try:
             records = self._read(self._progress_at)
         except OffsetOutOfRange as error:
@@ -138,7 +140,7 @@ class TriggerStore:
             except DecodeError:
                 letters.append(Letter.of(record, "not a TriggerProgress"))
                 continue
-            # After the last partition come the joint one, and the functions in the driver.
+            # The numbers after the last partition are the joint one, and the functions in the driver.
             if progress.partition > partitions + 1 or progress.controls_end > controls_end:
                 reason = f"partition {progress.partition} at control {progress.controls_end} of {controls_end}"
                 letters.append(Letter.of(record, reason))
@@ -151,18 +153,18 @@ class TriggerStore:
         return found
 
     def _read(self, offset: int) -> list[StoredRecord]:
-        """Raises RecordsLost, after which `load` says where to go on."""
+        """Raises RecordsLost, after which `load` finds where to continue."""
         topic = bus_topics.TRIGGER_PROGRESS
         return self._bus.read(topic, 0, offset, max_records=_READ_RECORDS, lives=self._lives)
 
     def commit_progress(self, progress: Sequence[rec.TriggerProgress]) -> None:
-        """Its effects are saved: what was read need not be read again."""
+        """Note that the effects of this progress are saved, so it need not be read again."""
         ends = {str(each.partition): str(each.controls_end).encode() for each in progress}
         self._bus.put(TABLE_PROGRESS, ends)
         self._bus.hold(bus_topics.TRIGGER_PROGRESS, READER, {0: self._progress_at})
 
     def hold_controls(self, offset: int) -> None:
-        """Controls from here on are still to be carried out by a partition."""
+        """Hold the controls from this offset on, which a partition has not carried out."""
         if offset != self._held_controls:
             self._bus.hold(bus_topics.TRIGGER_CONTROLS, READER, {0: offset})
             self._held_controls = offset
@@ -178,7 +180,7 @@ class TriggerStore:
             info.events = number
 
     def add_costs(self, info: cw.TriggerInfo) -> None:
-        """What each partition of the pipeline has noted of this trigger, in sum."""
+        """Add the trigger's costs, summed over the partitions of the pipeline."""
         for value in self._bus.items(bus_topics.TABLE_TRIGGER_COSTS).values():
             try:
                 noted = rec.TriggerCosts.FromString(value)
@@ -195,12 +197,12 @@ class TriggerStore:
                     info.row_ns = max(info.row_ns, cost.row_ns)
 
     def newest_numbers(self, trigger_ids: Sequence[str]) -> list[int]:
-        """The number of the newest event of each, which is how many it gave."""
+        """The number of each trigger's newest event, which equals the count of its events."""
         return self._bus.last_sequences([topics.trigger(trigger_id) for trigger_id in trigger_ids])
 
 
 def _read(name: str, value: bytes) -> rec.TriggerEntry | None:
-    """None (counted) for what cannot be read: one bad entry must not stop the rest."""
+    """A stored entry; None (counted) if it cannot be read, since one bad entry must not stop the rest."""
     try:
         entry = rec.TriggerEntry.FromString(value)
     except DecodeError:

@@ -1,7 +1,7 @@
-"""Which triggers are suspended, and how their owners hear of it: an Error on the trigger's topic and on its callback's.
+"""The suspended triggers, and the notices to their owners: an Error on the trigger's topic and on its callback's.
 
-No client takes an Error for an event. It is sent when the suspension is stored, and again to later subscribers,
-for as long as the trigger is registered and suspended. Pure.
+No client mistakes an Error for an event. It is sent once the suspension is stored, and again to later subscribers while
+the trigger stays suspended. Pure.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _MAX_REASON = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """That `trigger_id` is suspended, for one of its topics."""
+    """The notice that `trigger_id` is suspended, for one of its topics."""
 
     topic: bytes
     trigger_id: str
@@ -35,7 +35,7 @@ class Suspensions:
         return len(self._entries)
 
     def put(self, entry: rec.TriggerEntry) -> None:
-        """The newest form of a trigger, suspended or not."""
+        """Add or replace a trigger, suspended or not."""
         name = entry.registration.trigger_id
         self.remove(name)
         if entry.suspended_reason and not entry.is_leaving:
@@ -55,17 +55,17 @@ class Suspensions:
         self._by_topic.clear()
 
     def of(self, trigger_id: str) -> list[Notice]:
-        """Empty for a trigger that is not suspended."""
+        """The notices of a trigger; empty if it is not suspended."""
         entry = self._entries.get(trigger_id)
         return [Notice(topic, trigger_id) for topic in _topics_of(entry)] if entry is not None else []
 
     def under(self, subscription: bytes) -> list[Notice]:
-        """What a new subscription is owed."""
+        """The notices to send for a new subscription."""
         found = topics.served_by(subscription, self._by_topic)
         return [Notice(topic, name) for topic in found for name in self._by_topic[topic]]
 
     def body(self, notice: Notice, newest_sequence: int) -> bytes | None:
-        """Type id and message; None when the trigger was removed or registered again since."""
+        """The type id and message of a notice; None if the trigger was removed or registered again since."""
         entry = self._entries.get(notice.trigger_id)
         if entry is None:
             return None

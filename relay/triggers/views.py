@@ -1,7 +1,7 @@
-"""Registered views: which there are, who reads them, and what happens to those when one changes. Pure.
+"""Registered views: their texts, their readers, and the effect of a change on the readers. Pure.
 
-One change is checked after another. A trigger is registered with the texts of its views, so a view that changes
-registers those that read it again: they start afresh.
+Changes are checked one after another. A trigger is registered with the texts of its views, so a changed view registers
+its readers again, and they start afresh.
 """
 
 from collections import deque
@@ -27,10 +27,10 @@ from relay.triggers.events import (
 )
 
 ViewAck = cw.ViewAck
-#: Of those that read a view, in a sentence.
+#: The most readers of a view named in a message.
 _NAMED = 5
 
-#: (trigger, what its check found, time in ns) -> the commands that register it again.
+#: Given a trigger, the result of its check, and the time (ns), returns the commands that register it again.
 Restart = Callable[[Registered, Sound, int], list[Command]]
 
 
@@ -43,7 +43,7 @@ class ViewState:
         *,
         circle: Callable[[str, Sound], str],
     ) -> None:
-        """`circle`: why a trigger may not read what its check found; empty where it may."""
+        """`circle` returns the reason if a trigger would read its own events, else an empty string."""
         self._limits = limits
         self._triggers = triggers
         self._restart = restart
@@ -64,7 +64,7 @@ class ViewState:
     # ---- for triggers
 
     def texts(self, owner: str) -> dict[str, str]:
-        """Of the views that are this client's, by name."""
+        """The texts of this client's views, by name."""
         return {entry.name: entry.sql for entry in self._entries.values() if is_own(owner, entry.name)}
 
     def are_current(self, views: Mapping[str, str]) -> bool:
@@ -73,11 +73,11 @@ class ViewState:
         )
 
     def renewed(self, views: Iterable[str]) -> dict[str, str]:
-        """The texts of these as they are now."""
+        """The current texts of these views."""
         found = (self._entries.get(name.lower()) for name in views)
         return {entry.name: entry.sql for entry in found if entry is not None}
 
-    # ---- what clients ask
+    # ---- requests of clients
 
     def asked(self, event: ViewAsked | ViewRemoveAsked) -> list[Command]:
         if not self.is_loaded:
@@ -131,7 +131,7 @@ class ViewState:
         return [self._check(asked)]
 
     def _refusal(self, request: cw.ViewRequest, known: rec.ViewEntry | None) -> str:
-        """Why it is not even looked at; empty where it is."""
+        """The reason for refusing a view without a check; else empty."""
         limits = self._limits
         if known is not None and not request.replace:
             return f"Another view is registered as {known.name!r}; ask for it to be replaced."
@@ -176,7 +176,7 @@ class ViewState:
         elif isinstance(outcome, RefusedView):
             commands = [_refused(asked, outcome.status, outcome.text)]
         elif (again := self._check(asked)) != event.check:
-            # Something that it reads, or that reads it, has changed meanwhile.
+            # A view that it reads, or a reader of it, has changed meanwhile.
             return [again]
         elif circle := next(filter(None, starmap(self._circle, outcome.triggers.items())), ""):
             commands = [_refused(asked, ViewAck.ERROR, circle)]
@@ -219,10 +219,10 @@ class ViewState:
             commands += self._restart(trigger, sound.triggers[trigger.name], asked.at_ns)
         return commands
 
-    # ---- who reads what
+    # ---- readers
 
     def _readers(self, name: str) -> list[str]:
-        """Names of the views that read this one, directly or through others."""
+        """The names of views that read this one, directly or through others."""
         return self._all_readers().get(name.lower(), [])
 
     def _all_readers(self) -> dict[str, list[str]]:
@@ -233,7 +233,7 @@ class ViewState:
         return found
 
     def _read_by(self, name: str) -> list[Registered]:
-        """Triggers that read this view, suspended ones too, by id."""
+        """The triggers that read this view, including suspended ones, by id."""
         return [trigger for trigger in self._triggers.readers_of(name) if not trigger.is_leaving]
 
     def _running(self, name: str) -> list[Registered]:

@@ -1,1 +1,1 @@
-"""Which venues and tickers exist, as far as the relay knows."""
+"""The venues and tickers that the relay knows."""

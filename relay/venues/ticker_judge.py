@@ -1,4 +1,4 @@
-"""Whether the topics that clients want can have data: what their venues list, and what gateways have published."""
+"""Judges whether topics that clients want can have data, by what venues list and what gateways have published."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -17,26 +17,26 @@ from relay.topics import Named, ticks
 from relay.venues.venue_book import ALL_VENUES, VenueBook
 from venues.served import waiting_for_slot
 
-#: Sentences for one trigger.
+#: The most sentences for one trigger.
 _MAX_WARNINGS = 10
-#: Other work of the thread waits this long for judgements.
+#: How long (s) other work of the thread waits for judgements.
 _TURN_SECONDS = 0.05
 log = get_logger()
 
 
 class Verdict(Enum):
     FINE = auto()
-    #: There can be no such topic, or its venue does not list the ticker.
+    #: The topic cannot exist, or its venue does not list the ticker.
     WRONG = auto()
     #: Neither ccxt nor an ingestor has the venue; a gateway may be about to publish the ticker.
     UNKNOWN_VENUE = auto()
-    #: It is not known yet what the venue lists.
+    #: What the venue lists is not known yet.
     OPEN = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`text` is a sentence without its full stop; empty where nothing is wrong."""
+    """`text` is a sentence without its full stop; empty if nothing is wrong."""
 
     verdict: Verdict
     text: str = ""
@@ -46,7 +46,7 @@ _FINE = Judgement(Verdict.FINE)
 
 
 class TickerJudge:
-    """Used by one thread. What it reads raises BusError."""
+    """For use by one thread. Methods that read the bus raise BusError."""
 
     def __init__(self, relay_store: RelayStore, refresh_seconds: float) -> None:
         self.book = VenueBook()
@@ -54,14 +54,16 @@ class TickerJudge:
         self._refresh_seconds = refresh_seconds
 
     def refresh(self, venues: Iterable[str]) -> None:
-        """Read what is known of these venues, unless that was done a moment ago."""
+        """Read the records of these venues, unless that was done a moment ago."""
         now = time.monotonic()
         stale = sorted(venue for venue in set(venues) if self.book.is_stale(venue, now, self._refresh_seconds))
         if stale:
             self.book.learn(self._relay_store.venues([*stale, ALL_VENUES]), now)
 
     def judge(self, topics: Sequence[Named], seconds: float = _TURN_SECONDS) -> dict[str, Judgement]:
-        """By name, as far as `seconds` reach and at least one: a near name takes some 20 ms to find."""
+        """Judgements by name, at least one and as many as fit in `seconds`; finding a similar name takes about 20
+        ms.
+        """
         doubtful = self._doubtful(topics)
         found = {topic.name: _FINE for topic in set(topics).difference(doubtful)}
         until = time.monotonic() + seconds
@@ -72,7 +74,7 @@ class TickerJudge:
         return found
 
     def warnings(self, topics: Sequence[Named]) -> list[str]:
-        """What is to be said of the topics that a trigger reads; nothing when the bus cannot be asked."""
+        """Warnings about the topics that a trigger reads; empty if the bus cannot be reached."""
         try:
             return self._warnings(topics)
         except BusError as error:
@@ -87,7 +89,7 @@ class TickerJudge:
         return [*filter(None, (each.text for each in found)), *sorted(filter(None, waiting))[:_MAX_WARNINGS]]
 
     def _doubtful(self, topics: Sequence[Named]) -> list[Named]:
-        """Those that no venue lists, and that no gateway has published to."""
+        """The topics that no venue lists and no gateway has published to."""
         self.refresh(topic.venue for topic in topics)
         unlisted = [topic for topic in topics if not self._is_listed(topic)]
         names = [name for topic in unlisted for name in (topic.name, ticks(topic.text))]
@@ -101,9 +103,9 @@ class TickerJudge:
 
 
 def judgement(topic: Named, book: VenueBook) -> Judgement:
-    """From what is known of venues alone."""
+    """The judgement of a topic by the venues' records only."""
     if topic.ticker is None:
-        # With an unknown venue it is a prefix, or what only a gateway can have.
+        # With an unknown venue, it is a prefix, or a topic that only a gateway can have.
         return Judgement(Verdict.WRONG, _malformed(topic, book)) if book.knows(topic.venue) else _FINE
     if topic.period and topic.period_seconds is None:
         return Judgement(Verdict.WRONG, _wrong_period(topic))

@@ -1,4 +1,4 @@
-"""What the relay knows of venues: the records that ingestors keep on the bus, and the catalogue where there is none."""
+"""What the relay knows about venues: the ingestors' records on the bus, or else the catalogue."""
 
 from collections.abc import Mapping
 
@@ -14,23 +14,24 @@ ALL_VENUES = "*"
 
 
 class VenueBook:
-    """Grows by one small entry a venue that is known; unknown names are not remembered."""
+    """Grows by one small entry per known venue; unknown names are not remembered."""
 
     def __init__(self) -> None:
         self._periods: dict[str, frozenset[int]] = {}
         self._records: dict[str, cw.Venue] = {}
-        #: What each venue lists, since its markets were last reported.
+        #: The symbols that each venue lists, as last reported.
         self._symbols: dict[str, tuple[int, frozenset[str]]] = {}
         self._names: frozenset[str] = frozenset()
         self._read_at: dict[str, float] = {}
-        #: The bus could not be read: nothing is refused for what we do not know, since it cannot be accepted either.
+        #: True if the bus could not be read. Then no request is refused because of unknown venues, since none can be
+        #: accepted either.
         self.is_blind = False
 
     def is_stale(self, venue: str, now: float, refresh_seconds: float) -> bool:
         return now - self._read_at.get(venue, -refresh_seconds) >= refresh_seconds
 
     def learn(self, records: Mapping[str, cw.Venue | None], now: float) -> None:
-        """Take the records just read from the bus; None: the venue has none."""
+        """Take over records just read from the bus; None means that the venue has none."""
         self.is_blind = False
         for name, record in records.items():
             if name == ALL_VENUES:
@@ -50,22 +51,22 @@ class VenueBook:
         return venue in self._periods or is_known(venue) or ccxt_id(venue) in self._names
 
     def check_venue(self, venue: str) -> None:
-        """Raises InvalidRequest for a venue known neither to ccxt nor to a live slot."""
+        """Raises InvalidRequest if neither ccxt nor a live slot has the venue."""
         if not self.knows(venue) and not self.is_blind:
             raise InvalidRequest(self.unknown_venue(venue))
 
     def unknown_venue(self, venue: str) -> str:
-        """A sentence, with the names that are close to it."""
+        """A sentence that names similar venues."""
         text = f"The venue {venue[:100]!r} is not known: no ingestor serves it and ccxt does not have it"
         return text + (did_you_mean(self.near(venue)) or ".")
 
     def near(self, venue: str) -> list[str]:
         known = {*(name.upper() for name in CCXT_EXCHANGES | self._names), *CCXT_IDS, *self._periods}
-        # Of a whole ticker its venue.
+        # If a complete ticker was given, use its venue.
         return near_venues(venue[:100].rpartition(".")[2], known)
 
     def symbols(self, venue: str) -> frozenset[str]:
-        """What the venue lists; empty until that is known."""
+        """The symbols that the venue lists; empty until they are known."""
         record = self._records.get(venue)
         if record is None:
             return frozenset()
@@ -76,9 +77,9 @@ class VenueBook:
         return symbols
 
     def check_period(self, venue: str, period_seconds: int) -> None:
-        """Raises InvalidRequest where the venue is known not to offer the period.
+        """Raises InvalidRequest if the venue is known not to offer the period.
 
-        A venue of which no periods are known gets the benefit of the doubt: its ingestor decides.
+        If its periods are unknown, the request is accepted, and the ingestor decides.
         """
         offered = self._periods.get(venue) or native_periods(venue)
         if offered is not None and period_seconds not in offered:
@@ -95,14 +96,14 @@ def without_markets(record: cw.Venue) -> cw.Venue:
 
 
 def from_catalogue(venue: str) -> cw.Venue | None:
-    """A record for a venue that ccxt has and no ingestor has described."""
+    """A record for a venue that ccxt has but no ingestor has described."""
     if not is_known(venue):
         return None
     return cw.Venue(venue=venue, period_seconds=sorted(native_periods(venue) or ()))
 
 
 def list_venues(wanted: str, records: Mapping[str, cw.Venue]) -> list[cw.Venue]:
-    """All venues without their markets, or the one that is wanted with them; empty when it is not known."""
+    """All venues without their markets, or the wanted one with its markets; empty if it is unknown."""
     if wanted:
         found = records.get(wanted) or from_catalogue(wanted)
         return [found] if found is not None and wanted != ALL_VENUES else []
