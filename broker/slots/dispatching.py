@@ -62,7 +62,7 @@ class Dispatching:
         for key in keys:
             matching.unpark(key, connection)
             if self._may_match(key):
-                # By the invariant, no other free slot fits any waiting piece, so this slot need not queue behind them.
+                # By the invariant, no other free slot fits any waiting piece, so this slot need not join their queue.
                 piece = matching.next_for(key, connection, board.wall_ns)
                 if piece is not None:
                     self._dispatch(connection, piece)
