@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -66,8 +67,17 @@ def settings(tmp_path_factory: pytest.TempPathFactory, bars: Sequence[bytes]) ->
     return settings
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", [name for name in TEXTS if not name.endswith("2")])
+def pairs() -> list[Any]:
+    """Each text once, with the kinds in turn; with `--long` every one with every kind."""
+    names = [name for name in TEXTS if not name.endswith("2")]
+    return [
+        pytest.param(name, kind, marks=() if place % len(KINDS) == turn else pytest.mark.long)
+        for place, name in enumerate(names)
+        for turn, kind in enumerate(KINDS)
+    ]
+
+
+@pytest.mark.parametrize(("name", "kind"), pairs())
 def test_the_rows_are_those_of_the_events_of_then(settings: Settings, bars: list[bytes], name: str, kind: str) -> None:
     """The events came in batches, with a restart after each."""
     live = TriggerPartition()
