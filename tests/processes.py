@@ -62,6 +62,9 @@ LAST = (
     "tests/system/test_many_tickers.py",
 )
 _LINE = (*FIRST, "tests/", *LAST)
+#: In the middle these come first. They mostly wait, for sockets and timers, while the second process computes; the
+#: longest files are among them, and none of those is left to one process at the end.
+WAITING = ("tests/ingestor/realtime/", "tests/relay/", "tests/broker/")
 
 
 def processes_for(config: pytest.Config) -> int:
@@ -80,8 +83,9 @@ def _place(path: str) -> int:
     return _LINE.index(max((name for name in _LINE if path.startswith(name)), key=len))
 
 
-def place_in_line(item: pytest.Item) -> int:
-    return _place(item.nodeid.partition("::")[0])
+def place_in_line(item: pytest.Item) -> tuple[int, bool]:
+    path = item.nodeid.partition("::")[0]
+    return _place(path), not path.startswith(WAITING)
 
 
 def starts_no_spark(path: str) -> bool:
