@@ -19,7 +19,8 @@ pytest_plugins = ("tests.timeouts",)
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# As hypothesis does where CI is set: how long an example takes tells how busy the machine is. Each test has a timeout.
+# As hypothesis does if CI is set: how long an example takes depends on how busy the machine is. Each test has a
+# timeout.
 _SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("long", _SETTINGS)
 settings.register_profile("suite", _SETTINGS, max_examples=rounds(_SETTINGS.max_examples))
@@ -42,7 +43,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `--quick`, files that it leaves out are not imported either."""
+    """With `--quick`, excluded files are not even imported."""
     if not config.option.quick:
         return None
     path = collection_path.relative_to(ROOT).as_posix()
@@ -51,7 +52,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays until the end: looking through it for garbage took a third of the time."""
+    """Imported and collected objects stay until the end: scanning them for garbage took a third of the time."""
     gc.disable()
     try:
         return (yield)
@@ -102,7 +103,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _only_redis(request: pytest.FixtureRequest) -> Generator[None]:
-    """Holds `--quick` to its word."""
+    """Enforces the promise of `--quick`."""
     start = subprocess.Popen.__init__
 
     def checked(self: "subprocess.Popen[Any]", args: Any, *rest: Any, **named: Any) -> None:
@@ -119,7 +120,7 @@ def _only_redis(request: pytest.FixtureRequest) -> Generator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Around all else, so that no test's timeout counts the wait for its turn."""
+    """Outermost, so that a test's timeout does not include the wait for its turn."""
     turns = item.config.stash.get(_TURNS, None)
     if turns is None:
         return (yield)
@@ -128,7 +129,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Bytes are named by their number: those of a message with a map differ between processes, names may not."""
+    """Bytes are named by their number: those of a message with a map differ between processes, but names must not."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
 
 

@@ -1,7 +1,7 @@
-"""Hypothesis strategies for what a hostile or broken sender puts on the bus: any bytes, and messages with any fields.
+"""Hypothesis strategies for a hostile or broken sender on the bus: any bytes, and messages with any fields.
 
-`hostile(kind)` gives messages whose fields are extreme, `corrupted(sound)` a sound message in which one field was
-replaced, `records_like(sound)` both as bytes, and bytes that cannot be decoded.
+`hostile(kind)` generates messages with extreme fields, `corrupted(sound)` a sound message with one field replaced,
+`records_like(sound)` both as bytes, and undecodable bytes.
 """
 
 from collections.abc import Callable

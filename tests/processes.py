@@ -1,12 +1,12 @@
-"""How three processes share the whole suite: `-n auto` where all tests are run, which is what `./run test` says.
+"""How three processes share the whole suite with `-n auto`, which `./run test` uses.
 
-Tests with a platform of their own mostly wait for it, and many platforms at once need much memory. So one process takes
-these from the front of a line of files, one after the other, while another begins at its end, with the folder whose
-files share one driver. In the middle are the files that need neither, and mostly take a second: the third process
-takes those, and ends when none is left; the first two then meet where they are. A file is never divided: what its tests
-share starts once.
+Tests with their own platform mostly wait for it, and many platforms at once need much memory. So one process takes
+these from the front of a line of files, one after another, while another begins at its end, with the folder whose files
+share one driver. In the middle are the files that need neither and mostly take a second: the third process takes those,
+and ends when none is left; the first two then meet there. A file is never divided, because its shared fixtures start
+once.
 
-A test marked `alone` is run while the other processes run none: it compares times to some milliseconds.
+A test marked `alone` runs while the other processes run none: it measures times of a few milliseconds.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 #: The line begins with files of these, in this order: first those that share a platform, of one folder and then of the
-#: other. A file belongs to the longest of all names that it begins with.
+#: other. A file belongs to the longest name that it begins with.
 FIRST = (
     "tests/faults/test_bad_requests.py",
     "tests/faults/test_frozen.py",
@@ -36,8 +36,8 @@ FIRST = (
     "tests/system/test_latency_benchmark.py",
     "tests/system/test_triggers_benchmark.py",
 )
-#: And ends with these: some smaller processes each, those with one driver, one with drivers of its own, and the longest
-#: test at the very end: who wants to be alone would wait for it.
+#: And it ends with these: files with some smaller processes each, those with one driver, one with several drivers, and
+#: the longest test at the very end, because a test that wants to be alone would wait for it.
 LAST = (
     "tests/faults/test_bus.py",
     "tests/faults/test_kafka_pixy.py",
@@ -70,7 +70,7 @@ WAITING = ("tests/ingestor/realtime/", "tests/relay/", "tests/broker/")
 def processes_for(config: pytest.Config) -> int:
     """Three for the whole suite, four for its quick tests, many of which mostly wait.
 
-    None but pytest's own for a choice of tests, or where output is to be seen at once.
+    None but pytest's own for a selection of tests, or if output must appear immediately.
     """
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     chosen = config.option.keyword or config.option.markexpr
@@ -100,12 +100,12 @@ def is_in_the_middle(path: str) -> bool:
 class FromBothEnds(LoadFileScheduling):
     """Gives files to the first process from the front and to the second from the end.
 
-    Further ones begin in the middle and take what starts no Spark: two platforms at once are enough.
+    Further ones begin in the middle and take files that start no Spark: two platforms at once are enough.
     """
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
-        # The line is as it was collected, whatever the number of a file's tests.
+        # The line is as collected, regardless of the number of tests in a file.
         config.option.loadscopereorder = False
 
     def _assign_work_unit(self, node: WorkerController) -> None:
@@ -126,7 +126,7 @@ class FromBothEnds(LoadFileScheduling):
 
 
 class Turns:
-    """What the processes of one run ask before each test. Files in the temporary folder, which `close` removes."""
+    """Asked by the processes of one run before each test. Uses files in the temporary folder, which `close` removes."""
 
     def __init__(self, run_id: str) -> None:
         self._paths = [Path(tempfile.gettempdir()) / f"candlewright-tests-{run_id}-{name}" for name in ("gate", "room")]
@@ -134,7 +134,7 @@ class Turns:
 
     @contextmanager
     def taken(self, *, alone: bool) -> Iterator[None]:
-        """Who waits to be alone keeps the gate closed, so that no other goes in before."""
+        """A test that waits to be alone keeps the gate closed, so that no other test enters before it."""
         fcntl.flock(self._gate, fcntl.LOCK_EX)
         try:
             fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)

@@ -1,6 +1,6 @@
 """How many random cases a test takes: some of them in the suite, all of them with `--long`.
 
-Tests ask when they are imported, which is after `take_all`.
+Tests read this when they are imported, which is after `take_all`.
 """
 
 _takes_all = False
@@ -12,7 +12,7 @@ def take_all() -> None:
 
 
 def rounds(count: int) -> int:
-    """Of cases that Hypothesis chooses: different ones each time."""
+    """The number of cases that Hypothesis chooses, different ones each time."""
     return count if _takes_all else max(count // 4, min(count, 10))
 
 

@@ -1,4 +1,4 @@
-"""Calls that read by themselves: few arguments by position, and a bool never."""
+"""Calls are readable: few positional arguments, and never a positional bool."""
 
 import ast
 import gc
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-#: Rooms that are held to it.
+#: The packages that are checked.
 ROOMS = (
     "alerts",
     "bars",
@@ -39,7 +39,7 @@ MOST = 3
 MOST_FIELDS = 6
 #: Of Redis', ccxt's, jinja's and pyiceberg's classes; `evaluate` and the client's `load` are the contract's.
 NAMED_BY_OTHERS = {"read_response", "handle_errors", "call_binop", "fetch_manifest_entry", "evaluate", "load"}
-#: Whose one argument is the answer itself.
+#: Methods whose only argument is the answer itself.
 OF_AN_ANSWER = {"give_back", "yes_or_no"}
 #: Of the trigger language's aggregates: one call for every aggregate, which names only what they share.
 KERNELS = {"framed", "most_frequent", "reduced"}
@@ -53,7 +53,7 @@ class Declared:
     name: str
     #: Name and annotation of those that may be given by position.
     positional: tuple[tuple[str, str], ...]
-    #: A function in a function: what it is given to calls it by position.
+    #: A nested function is called by position by whatever it is passed to.
     is_inner: bool
 
     @property
@@ -122,7 +122,7 @@ def _functions(path: str, parent: ast.AST, *, is_inner: bool = False) -> Iterato
 
 
 def _is_command(node: Function) -> bool:
-    """Called by typer alone: its parameters are a command line's."""
+    """Called only by typer: its parameters are those of a command line."""
     return any(".command(" in ast.unparse(each) for each in node.decorator_list)
 
 
@@ -144,7 +144,7 @@ def test_dataclasses_of_many_fields_are_made_by_name() -> None:
 
 
 def _fields(node: ast.ClassDef) -> int:
-    """Of a dataclass, those that its maker takes."""
+    """The fields of a dataclass that its constructor takes."""
     if not any("dataclass" in ast.unparse(each) for each in node.decorator_list):
         return 0
     own = [each for each in node.body if isinstance(each, ast.AnnAssign)]

@@ -1,4 +1,4 @@
-"""What a test that reached its timeout comes to."""
+"""The outcome of a test that reached its timeout."""
 
 import os
 import subprocess

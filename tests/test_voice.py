@@ -67,6 +67,10 @@ PHRASES = {
     r"what bec(?:ame|omes) of\b": "the outcome of, what happens to",
     r"runs? no more\b": "has stopped",
     r"(?:for|after) so long\b": "for this long",
+    r"inside of\b": "inside",
+    r"(?:bring|brings|brought) about\b": "cause, lead to",
+    r"whatever bec(?:ame|omes) of\b": "whatever happens to",
+    r"not to be (?:had|reached)\b": "is not available, cannot be reached",
 }
 #: The same in the names of tests, which say what holds, in the field's words.
 NAME_PHRASES = {

@@ -1,7 +1,7 @@
-"""A test that reached its timeout has failed, whatever became of the exception that was to end it.
+"""A test that reached its timeout has failed, whatever happened to the exception that was to end it.
 
-pytest-timeout raises where the test stands. Where that is a finalizer, which Python runs whenever the collector comes
-by, the exception is dropped there and the test continues.
+pytest-timeout raises wherever the test is. In a finalizer, which Python may run at any time, the exception is dropped
+and the test continues.
 """
 
 import signal
@@ -22,7 +22,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None
     if settings.method == "signal" and callable(raising):
 
         def noting(number: int, frame: FrameType | None) -> None:
-            # What continues may stand still again.
+            # The continuing test may hang again.
             signal.setitimer(signal.ITIMER_REAL, settings.timeout)
             try:
                 raising(number, frame)

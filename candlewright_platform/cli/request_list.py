@@ -18,7 +18,7 @@ def all_requests(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _unfinished(settings: Settings) -> list[dict[str, Any]]:
-    """Nothing, and a line on stderr, when the bus is not to be reached."""
+    """Nothing, and a line on stderr, if the bus cannot be reached."""
 
     url = bus_url_of(settings)
     if not url:

@@ -171,7 +171,7 @@ def _problem_of(found: Sequence[history_pages.Page], piece: records.PieceDone) -
 
 @contextmanager
 def faults_of(piece: records.PieceDone) -> Iterator[None]:
-    """What the records of a piece bring about is its fault; a bad environment is not."""
+    """Errors that the records of a piece cause are its fault; a bad environment is not."""
     try:
         yield
     except OffsetOutOfRange as error:

@@ -121,7 +121,7 @@ def run_step(
     checked = CheckedRecords(max_ahead_ns, partitions)
     try:
         output = _output(live, url, ranges, checked)
-    except Exception as error:  # Whatever a record brings about must not stop the others.
+    except Exception as error:  # No error caused by one record may stop the others.
         if not is_poison(error):
             raise
         stored = state().save()

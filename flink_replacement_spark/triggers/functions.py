@@ -217,7 +217,7 @@ class TriggerFunctions:
                     raise UdfFailed(f"its state and outputs of one micro-batch have {size} bytes")
                 counts["points"] += len(requests)
                 counts["outputs"] += len(outcome.outputs)
-        except Exception as error:  # Whatever one trigger's function brings about must not stop the others.
+        except Exception as error:  # No error caused by one trigger's function may stop the others.
             if not isinstance(error, UdfFailed | UdfRefused):
                 log.exception("trigger_function_failed", trigger_id=trigger_id)
             reason = f"the function {parameters['udf']}: {str(error) or type(error).__name__}"

@@ -139,7 +139,7 @@ def run_step(
     read = _records(bus, spans if was_active else [plan.controls])
     try:
         output = _process(live, read, checked, plan.now_ns)
-    except Exception as error:  # Whatever a record brings about must not stop the others.
+    except Exception as error:  # No error caused by one record may stop the others.
         if not is_poison(error):
             raise
         checked.exclude(culprits(read, lambda some: _process(state()[1], some, checked, plan.now_ns)))

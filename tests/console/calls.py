@@ -1,4 +1,4 @@
-"""The application without a socket: what it answers to a call, and a process for what needs one."""
+"""The application without a socket, and a separate process for tests that need one."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

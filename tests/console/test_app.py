@@ -1,4 +1,4 @@
-"""What every call meets: places, tokens, rates, headers, problems, and the files of the console."""
+"""The handling of every call: places, tokens, rates, headers, problems, and the files of the console."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -238,7 +238,7 @@ async def test_check_and_plan_read_registered_views(tmp_path: Path, monkeypatch:
         bad = await http.post("/api/v1/triggers/check", json={"sql": "SELECT q FROM rising"})
         assert is_problem(bad, 400, "invalid_sql") and "unknown column 'q'" in bad.json()["detail"]
         assert len(asked) == 3
-        # The relay is not asked for a text without a name that may be a view's.
+        # For a text without a name that may be a view's, the relay is not queried.
         for sql in ("price > 1", "SELECT nosuch FROM ticks", "close >"):
             await http.post("/api/v1/triggers/check", json={"sql": sql})
         assert len(asked) == 3

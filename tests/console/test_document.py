@@ -1,4 +1,4 @@
-"""The document is true: whatever it allows is answered as it says, and nothing fails here. By schemathesis."""
+"""The document is accurate: every call that it allows is answered as it says, and nothing fails. By schemathesis."""
 
 import asyncio
 import os
@@ -59,7 +59,7 @@ positive_data_acceptance.expected-statuses = ["2xx", "304", "400", "401", "403",
         said = (await process.communicate())[0].decode()
         assert process.returncode == 0, said
         tested = re.search(r"Tested: (\d+)", said)
-        # The document itself is not counted. On a busy machine the short form does not come to every call.
+        # The document itself is not counted. On a busy machine the short form does not reach every call.
         every = len(OPERATIONS) - len(EXCLUDED) - 1
         assert tested is not None and int(tested[1]) >= (1 if seconds == SECONDS else every), said
 

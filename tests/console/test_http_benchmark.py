@@ -1,4 +1,4 @@
-"""The benchmark of stored candles over HTTP: all rows come in each form."""
+"""The benchmark of stored candles over HTTP returns all rows in each format."""
 
 import pytest
 

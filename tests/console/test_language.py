@@ -1,4 +1,4 @@
-"""What an editor completes."""
+"""The completions of an editor."""
 
 import json
 

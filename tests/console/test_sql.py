@@ -1,4 +1,4 @@
-"""Queries of clients: what they may read, what is refused and where, and that nothing else is in reach."""
+"""Clients' queries: what they may read, what is refused and where, and that nothing else is accessible."""
 
 import asyncio
 import time

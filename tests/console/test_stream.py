@@ -28,7 +28,7 @@ TICKS, BARS, OTHER = f"TICKS:{BTC}", f"OHLC:{BTC}:60", f"OHLC:{ETH}:60"
 
 @dataclass
 class Server:
-    """The console in this loop, on a port of its own, which is kept over restarts."""
+    """The console in this loop, on a separate port, which is kept over restarts."""
 
     settings: Settings
     _console: Console | None = None
@@ -85,7 +85,7 @@ async def test_a_stopping_server_accepts_no_client_while_its_streams_end(
 
 @dataclass
 class Sse:
-    """A reader as a browser's EventSource: fields, and the last id even of a block without data."""
+    """A reader that behaves like a browser's EventSource: fields, and the last id even of a block without data."""
 
     lines: AsyncIterator[str]
     last_id: str = ""

@@ -1,4 +1,4 @@
-"""Background work that fails: restarted, handed to its owner, or the end of the process, and never silent."""
+"""Background work that fails: restarted, reported to its owner, or the end of the process, and never silent."""
 
 import ast
 import asyncio
@@ -30,7 +30,7 @@ def _failures(name: str) -> float:
 
 
 class _Locked(Exception):
-    """No class that anything in the platform knows."""
+    """A class that nothing in the platform knows."""
 
 
 def test_a_thread_that_fails_is_started_again_and_warned_about() -> None:

@@ -1,4 +1,4 @@
-"""Which records are the ones that pure work fails on, and which failures are not theirs."""
+"""Finds the records on which pure work fails, and recognises failures that are not the records' fault."""
 
 import pytest
 from hypothesis import given

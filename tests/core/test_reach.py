@@ -1,4 +1,4 @@
-"""Which services do not answer."""
+"""Finds services that do not answer."""
 
 import socket
 from collections.abc import Iterator

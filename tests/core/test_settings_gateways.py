@@ -1,4 +1,4 @@
-"""What the gateways' settings accept, from the environment above all."""
+"""The values that the gateways' settings accept, mainly from the environment."""
 
 import pytest
 

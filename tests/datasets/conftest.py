@@ -1,4 +1,4 @@
-"""A data directory with stored candles: two venues, a hole that the venue has, one candle that is incomplete."""
+"""A data directory with stored candles: two venues, a hole of the venue, one incomplete candle."""
 
 from datetime import UTC, datetime
 
@@ -11,10 +11,10 @@ from iceberg import create_tables, open_catalog
 from iceberg.tables import COVERAGE, OHLC
 
 MINUTE_US = 60_000_000
-#: 2024-01-01 23:50 UTC: the minutes go over midnight.
+#: 2024-01-01 23:50 UTC, so that the minutes cross midnight.
 START_US = 1_704_153_000_000_000
 COUNT = 30
-#: Minutes without a candle: the venue has none of the first two, the others are not stored.
+#: Minutes without a candle: the venue has none for the first two, the others are not stored.
 HOLES, UNKNOWN, INCOMPLETE = (5, 6), (20,), 25
 
 

@@ -1,4 +1,4 @@
-"""Files for other tools hold the stored candles, byte by byte where the layout is one of text."""
+"""Files for other tools contain the stored candles, compared byte by byte for text layouts."""
 
 from decimal import Decimal
 from pathlib import Path

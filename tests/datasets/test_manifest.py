@@ -1,4 +1,4 @@
-"""A signed data set: what is proven of it, and that nothing about it can change unseen."""
+"""A signed data set: what its manifest proves, and that no change goes unnoticed."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ Change = Callable[[Path], object]
 
 
 def trades() -> pa.Table:
-    """Every 20 s for 25 minutes, which go over midnight."""
+    """Every 20 s for 25 minutes, across midnight."""
     random = np.random.default_rng(4)
     times = START_US + np.arange(75) * 20_000_000
     columns = {
@@ -56,7 +56,7 @@ def trades() -> pa.Table:
 
 
 def candles_of(rows: pa.Table) -> pa.Table:
-    """The exchange's, of which one has another close."""
+    """The exchange's candles, one of which has a different close."""
     made = bars_of(rows, 60)
     count = len(made.open_time)
     close = made.close.copy()
@@ -114,7 +114,7 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def signed_again(settings: Settings, folder: Path, *files: File) -> None:
-    """A manifest with true hashes and signature that says something else of the files."""
+    """A manifest with true hashes and a valid signature that describes the files differently."""
     known = manifest_of(folder).body
     body = known.model_copy(update={"files": list(files), "root": root_of(files)})
     key, signature = sign(settings.data_dir, body.encoded())
@@ -252,7 +252,7 @@ def test_the_root_is_that_of_the_rfc(original: Path, count: int) -> None:
     files = [file.model_copy(update={"path": str(number), "partitions": []}) for number in range(count)]
 
     def tree(leaves: list[File]) -> bytes:
-        """As RFC 6962, 2.1 defines it."""
+        """As defined in RFC 6962, section 2.1."""
         if len(leaves) == 1:
             entry = [leaves[0].path, leaves[0].bytes, leaves[0].sha256]
             return hashlib.sha256(b"\0" + json.dumps(entry, separators=(",", ":")).encode()).digest()

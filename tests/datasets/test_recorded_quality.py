@@ -13,7 +13,7 @@ from core.settings import Settings
 from iceberg import OHLC, TICKS, append, create_tables, load_table, open_catalog
 
 TICKER = "BTC/USDT.KRAKEN"
-#: Candles of the one reply whose trades are in the other.
+#: Candles of one reply whose trades are in the other.
 COMPARED = 126
 
 

@@ -1,4 +1,4 @@
-"""What is stored, and what of a range is not."""
+"""What is stored, and which parts of a range are not."""
 
 from pathlib import Path
 

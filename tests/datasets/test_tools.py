@@ -1,4 +1,4 @@
-"""The real freqtrade, nautilus_trader and backtrader load what `export` writes, each in an environment of its own."""
+"""The real freqtrade, nautilus_trader and backtrader load the output of `export`, each in a separate environment."""
 
 import subprocess
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def test_the_tool_loads_every_whole_candle_and_no_other(tool: str, settings: Set
     if tool == "nautilus":
         found = [(int(row[1]) / 1e9 - 60, *map(float, row[2:])) for row in rows]
     elif tool == "backtrader":
-        # Its times are days as doubles: exact to some microseconds.
+        # Its times are days as doubles, exact to some microseconds.
         times = [datetime.fromisoformat(row[0]).replace(tzinfo=UTC).timestamp() for row in rows]
         found = [(float(round(time)), *map(float, row[1:])) for time, row in zip(times, rows, strict=True)]
     else:

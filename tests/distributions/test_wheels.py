@@ -1,4 +1,4 @@
-"""The wheels as a user meets them: in an empty environment, outside the tree."""
+"""The wheels as a user gets them: in an empty environment, outside the tree."""
 
 import base64
 import hashlib
@@ -78,7 +78,7 @@ def index() -> dict[str, str]:
 
 
 def environment(folder: Path, dist: Path, *wanted: str) -> Path:
-    """The interpreter of an environment that has nothing but these and what they depend on."""
+    """The interpreter of an environment that contains only these packages and their dependencies."""
     subprocess.run([uv(), "venv", "-q", "--python", sys.executable, str(folder)], check=True, timeout=60)
     python = folder / "bin" / "python"
     install = [uv(), "pip", "install", "-q", "--python", str(python), "--find-links", str(dist), *wanted]
@@ -272,7 +272,7 @@ def test_row_patterns_run_on_every_spark(dist: Path, tmp_path: Path, spark: str,
 
 @pytest.fixture
 def platform(dist: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A platform that uvx starts from its wheel; gives the variables with which a client finds it."""
+    """A platform that uvx starts from its wheel; returns the variables with which a client finds it."""
     from candlewright_platform.supervisor.ports import free_port
 
     binds = {

@@ -1,7 +1,7 @@
-"""For each recipe of the cookbook a market in which its pattern occurs, and one like it in which it does not.
+"""For each recipe of the cookbook, a market in which its pattern occurs, and a similar one in which it does not.
 
-A market is made by a function of the recipe's name. `occurs` says whether what makes the pattern is there; the rest of
-the market, and its noise, are the same.
+A market is made by a function with the recipe's name. `occurs` says whether it contains the pattern; the rest of the
+market, and its noise, are the same.
 """
 
 import random
@@ -27,7 +27,7 @@ def market(make: Market) -> Market:
 
 
 def legs(*parts: tuple[int, float], start: float = 100.0) -> list[float]:
-    """Closes on straight lines: (bars, price at their end) each."""
+    """Closes on straight lines, each given as (bars, price at their end)."""
     found = [start]
     for count, end in parts:
         first = found[-1]
@@ -52,7 +52,9 @@ def bars(
     period: int = _MINUTE,
     ticker: str = TICKER,
 ) -> list[Row]:
-    """A bar opens at the close before it; wicks and volumes are noise. `changed`: values by number, -1 the last."""
+    """Each bar opens at the previous close; wicks and volumes are noise. `changed`: values by index, -1 for the
+    last.
+    """
     found: list[Row] = []
     start = round((MIDNIGHT.timestamp() + hour * 3600) * SECOND)
     for number, close in enumerate(closes):
@@ -141,7 +143,7 @@ def golden_cross_confirmed(chance: random.Random, occurs: bool) -> list[Row]:
 
 @market
 def volatility_squeeze(chance: random.Random, occurs: bool) -> list[Row]:
-    """Closes that hardly differ within wide bars, and then a close far outside."""
+    """Closes that hardly differ within wide bars, followed by a close far outside."""
     wide = {number: {"high": 101.0, "low": 99.0} for number in range(60)}
     return bars(chance, [*swinging(60), 103.0 if occurs else 100.0, *swinging(5)], wide)
 
@@ -257,7 +259,7 @@ def top_movers(chance: random.Random, occurs: bool) -> list[Row]:
 
 @market
 def dollar_bar_imbalance(chance: random.Random, occurs: bool) -> list[Row]:
-    """Bars of about 25 trades of 40,000: rising all along, or up and down within each."""
+    """Bars of about 25 trades of 40,000: rising throughout, or up and down within each."""
     prices = [40_000 + (number if occurs else 50 * (number % 12)) for number in range(120)]
     return trades(chance, range(120), prices)
 
@@ -279,7 +281,7 @@ def order_flow_imbalance(chance: random.Random, occurs: bool) -> list[Row]:
 
 @market
 def alert_of_alerts(chance: random.Random, occurs: bool) -> list[Row]:
-    """Events of three triggers within minutes, of two of them, and of three an hour apart."""
+    """Events of three triggers within minutes, of only two of them, and of three an hour apart."""
     start = round(MIDNIGHT.timestamp() * SECOND)
     names = ("mean-reversion", "volume-climax", "liquidity-sweep" if occurs else "volume-climax")
     fired = [(minute * 3 + chance.random(), name) for minute, name in enumerate(names)]

@@ -1,4 +1,6 @@
-"""Every recipe of the cookbook finds its pattern, stored and streamed alike; its figures are those of the recording."""
+"""Every recipe of the cookbook finds its pattern over stored rows and on a stream; its figures are those of the
+recording.
+"""
 
 import random
 import shlex
@@ -43,12 +45,12 @@ def found_in(name: str, own: list[Row]) -> list[dict[str, Any]]:
 
 
 def decided_in(name: str, own: list[Row]) -> list[dict[str, Any]]:
-    """Without what only the end of the rows decides: a window or a silence that would end later."""
+    """Without rows that only the end of the input decides: a window or a silence that would end later."""
     return [row for row in found_in(name, own) if row["at"] <= own[-1]["time"]]
 
 
 def streamed_events(name: str, own: list[Row]) -> list[dict[str, Any]]:
-    """A trigger over triggers, an event at a time, with a restart after each."""
+    """A trigger over triggers, one event at a time, with a restart after each."""
     text = RECIPES[name].text
     partition = TriggerPartition()
     partition.process([], controls=[register(name, text.sql, **text.parameters)])
@@ -63,7 +65,7 @@ def streamed_events(name: str, own: list[Row]) -> list[dict[str, Any]]:
 
 
 def streamed(names: list[str], own: list[Row], seed: int, *, restarts: bool = True) -> dict[str, list[dict[str, Any]]]:
-    """The events' rows of each text, in random micro-batches."""
+    """The event rows of each text, in random micro-batches."""
     texts = {name: RECIPES[name].text for name in names}
     live, end = market.streamed(texts, market.records_of(own), random.Random(seed), restarts, (1, 7, 60))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
@@ -124,7 +126,7 @@ def test_recipes_give_the_same_over_rough_markets_stored_and_streamed(input_name
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_commands_of_a_page_run_as_pasted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the data: a table of the platform is a file here, and a trigger is checked instead of added."""
+    """With other data: a table of the platform is a file here, and a trigger is checked instead of added."""
     monkeypatch.chdir(tmp_path)
     recipe = RECIPES[name]
     Path(f"{name}.sql").write_text(recipe.text.sql)

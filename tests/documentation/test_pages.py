@@ -1,4 +1,4 @@
-"""Pages made from the code are whole: each function, column, error and code has its entry."""
+"""Pages generated from the code are complete: each function, column, error and code has its entry."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The site builds strictly, loads nothing from other hosts, and its links lead to pages."""
+"""The site builds strictly, loads nothing from other hosts, and its links lead to existing pages."""
 
 import re
 import shutil

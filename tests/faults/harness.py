@@ -1,6 +1,6 @@
-"""What the fault tests share: the parts of a running platform, a client of the wire alone, and the tables.
+"""Shared by the fault tests: the parts of a running platform, a wire-level client, and the tables.
 
-The client knows pyzmq, the generated message classes and the frames as they are published, and nothing else.
+The client uses only pyzmq, the generated message classes and the published frame format.
 """
 
 import json
@@ -39,10 +39,10 @@ MINUTE_MS = 60_000
 MS = 1_000_000
 VERSION = b"\x01"
 SUBMIT, SUBMITTED, HISTORY_READY = 0x10, 0x11, 0x12
-#: A row as it is compared: open time in ms, open, high, low, close, volume, quote volume, trades.
+#: A row in comparable form: open time in ms, open, high, low, close, volume, quote volume, trades.
 Row = tuple[Any, ...]
 _COLUMNS = ("open", "high", "low", "close", "volume", "quote_volume", "trade_count")
-#: Of ten victims each part is at least one, and one is Spark, which takes longest to come back.
+#: Of ten victims each part is at least one; one is Spark, which takes longest to return.
 _VICTIMS = ("flink_replacement_spark", *("relay", "broker", "redis") * 2, "ingestor-1", "ingestor-2", "ingestor-3")
 
 
@@ -54,7 +54,7 @@ def victims_of(choice: random.Random, rounds: int) -> list[str]:
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """The first truth that `condition` gives; fails with `what` when there is none in time."""
+    """The first true value that `condition` returns; fails with `what` if there is none in time."""
     give_up = time.monotonic() + seconds
     while not (found := condition()):
         if time.monotonic() >= give_up:
@@ -101,13 +101,13 @@ class Platform:
 
     # ---- its processes
     def signal(self, part: str, number: signal.Signals) -> int:
-        """Sends it to the process of a part; returns its pid."""
+        """Send it to the process of a part; returns its pid."""
         pid = until(lambda: self.part(part)["pid"], 60, f"{part} runs")
         os.kill(pid, number)
         return int(pid)
 
     def kill(self, part: str) -> None:
-        """kill -9; returns when the supervisor has another process of this part."""
+        """kill -9; returns once the supervisor has started another process of this part."""
         old = self.signal(part, signal.SIGKILL)
         until(lambda: self.part(part)["pid"] not in (None, old), 60, f"{part} is started again")
 
@@ -121,7 +121,7 @@ class Platform:
 
     # ---- what is right, and what there is
     def exchange_rows(self, symbol: str, start_ms: int, end_ms: int, interval: str = "1m") -> list[Row]:
-        """What the exchange's own REST interface says of [start, end)."""
+        """The exchange's own REST answer for [start, end)."""
         rows: list[Row] = []
         while start_ms < end_ms:
             query = urllib.parse.urlencode(
@@ -136,7 +136,7 @@ class Platform:
         return rows
 
     def table(self, name: str, **equal: Any) -> pa.Table:
-        """All rows of a table whose columns equal these values, by pyiceberg alone."""
+        """All rows of a table whose columns equal these values, read with pyiceberg."""
         catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{self.data_dir / 'catalog.db'}")
         table = catalog.load_table(("market", name))
         scan = table.scan()
@@ -145,7 +145,7 @@ class Platform:
         return scan.to_arrow()
 
     def rows(self, ticker: str, start_ms: int, end_ms: int, period_seconds: int = 60) -> list[Row]:
-        """Rows of [start, end) by open time; a key that is there twice comes twice."""
+        """Rows of [start, end) by open time, including any duplicates."""
         return [row for row in self.all_rows(ticker, period_seconds) if start_ms <= row[0] < end_ms]
 
     def all_rows(self, ticker: str, period_seconds: int = 60) -> list[Row]:
@@ -169,7 +169,7 @@ class Platform:
 def platform(
     data_dir: Path, *, ingestors: int = 3, environment: dict[str, str] | None = None, **sandbox: Any
 ) -> Iterator[Platform]:
-    """One of its own on free ports; its end must be clean."""
+    """A separate platform on free ports; it must end cleanly."""
     told: list[str] = []
     with SandboxThread(**{"seed": 11, "rate_limit": False, **sandbox}) as exchange:
         up = PrivatePlatform(
@@ -205,7 +205,7 @@ def submit_message(
 
 @dataclass
 class Deliveries:
-    """Bodies of notifications by request id, with the topics that they came on."""
+    """Bodies of notifications by request id, with the topics on which they arrived."""
 
     bodies: dict[str, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     topics: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -248,7 +248,7 @@ class WireClient:
         return socket
 
     def submit(self, message: ing.SubmitHistoricalRequest, patience_seconds: float = 90.0) -> ing.SubmitResponse:
-        """QUEUED, DUPLICATE or INVALID; asked again after silence and after ERROR."""
+        """QUEUED, DUPLICATE or INVALID; repeated after silence and after ERROR."""
         give_up = time.monotonic() + patience_seconds
         while time.monotonic() < give_up:
             self._socket.send_multipart([VERSION, bytes((SUBMIT,)) + message.SerializeToString()])
@@ -276,13 +276,13 @@ class WireClient:
         return None
 
     def final(self, request_id: str, seconds: float = 90.0) -> ing.HistoryReadyNotification:
-        """The one content of its final; fails when there are two, or none in time."""
+        """The single content of its final; fails if there are two, or none in time."""
         until(lambda: request_id in self.deliveries.bodies, seconds, f"a final for {request_id}")
         (body,) = set(self.deliveries.bodies[request_id])
         return Final.FromString(body[1:])
 
     def finals(self, request_ids: Iterable[str], seconds: float) -> None:
-        """Waits until each has one."""
+        """Wait until each request has a final."""
         wanted = set(request_ids)
         until(
             lambda: wanted <= set(self.deliveries.bodies),
@@ -317,7 +317,7 @@ class WireClient:
         topic, _, body = frames
         final = Final.FromString(body[1:])
         if topic.decode() not in (f"RESPONSE:{self.client_id}", f"HISTORY_READY:{final.request_id}"):
-            # Subscriptions go by prefix: what is another's is not ours.
+            # Subscriptions match by prefix, so skip other clients' topics.
             return
         self.deliveries.topics[final.request_id].add(topic.decode())
         self.deliveries.bodies[final.request_id].append(body)

@@ -1,4 +1,4 @@
-"""One process's way to Redis, which a test can cut and mend."""
+"""A connection of one process to Redis, which a test can cut and restore."""
 
 import contextlib
 import socket

@@ -1,6 +1,6 @@
-"""`python -m tests.faults.numbering`: publishes numbers while it has the role, as the smallest part with a standby.
+"""`python -m tests.faults.numbering`: publishes numbers while it has the role, as a minimal part with a standby.
 
-Each number is one more than the topic holds, which two of a kind at once would give twice.
+Each number is one more than the topic holds, so that two holders at once would publish duplicates.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A part as a process of its own, without a supervisor."""
+"""A part as a separate process, without a supervisor."""
 
 import json
 import os
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Process:
-    """A part on its own, with its own way to Redis."""
+    """A separate part with its own connection to Redis."""
 
     def __init__(self, part: str, folder: Path, link: Link, **environment: str) -> None:
         self.link = link
@@ -55,7 +55,7 @@ class Process:
         return bool(self.status().get("ready"))
 
     def is_standby(self) -> bool:
-        """Also warm, where a standby has to be."""
+        """Whether it stands by, and is warm if its role requires that."""
         status = self.status()
         return bool(status.get("standby") and status.get("role", {}).get("warm", True))
 

@@ -1,4 +1,4 @@
-"""Recorded trades played to a running platform, no faster than it follows, and what must come out of them.
+"""Plays recorded trades to a running platform, at its own pace, and checks the results.
 
 Bars are computed here from the recorded texts with exact decimals, by a plain loop that shares nothing with the
 product.
@@ -25,8 +25,8 @@ from sandbox.files import Trade, read_trades
 from sandbox.server import Sandbox
 from tests.faults.harness import MINUTE_MS, Platform, Row, until
 
-#: An exchange shows its newest 1,000 trades, and up to 735 share a millisecond: beyond this many trades that are not on
-#: the bus yet, the market waits for the platform.
+#: An exchange shows its newest 1,000 trades, and up to 735 share a millisecond: if more trades than this are not on the
+#: bus yet, the market waits for the platform.
 MOST_BEHIND = 200
 STEP = 60
 PERIODS = (1, 60, 300)
@@ -47,7 +47,7 @@ def moved(trades: Sequence[Trade], *, ids: int = 0, milliseconds: int = 0) -> li
 
 
 def gaining_a_digit(trades: Sequence[Trade]) -> list[Trade]:
-    """With ids that grow from five digits to six in the middle of the fullest millisecond."""
+    """With ids that grow from five to six digits in the middle of the fullest millisecond."""
     counts: dict[int, int] = defaultdict(int)
     for trade in trades:
         counts[trade[3]] += 1
@@ -77,7 +77,7 @@ def bars_of(trades: Iterable[tuple[int, str, str, int, Any]], period_seconds: in
 
 @dataclass
 class Tape:
-    """One market's times (ms, ascending), and how its clock is moved on by so many ms."""
+    """One market's times (ms, ascending), and a function that advances its clock by milliseconds."""
 
     ticker: str
     times: Sequence[int]
@@ -96,7 +96,7 @@ class Tape:
 
 @dataclass
 class Replay:
-    """Plays tapes that share one clock. `behind` is how many trades were shown and are not on the bus."""
+    """Plays tapes that share one clock. `behind`: how many shown trades are not on the bus."""
 
     bus: Bus
     tapes: list[Tape]
@@ -110,7 +110,7 @@ class Replay:
             return None
 
     def play(self, count: int, patience: float = 120.0, step: int = STEP) -> None:
-        """Show trades up to the `count`-th of the first tape; returns without waiting for the last of them."""
+        """Show trades up to the `count`-th of the first tape, without waiting for the last of them to reach the bus."""
         give_up = time.monotonic() + patience
         lead = self.tapes[0]
         while lead.shown < min(count, len(lead.times)):
@@ -124,18 +124,18 @@ class Replay:
             self.pass_time(to - lead.now)
 
     def pass_time(self, milliseconds: int) -> None:
-        """The clocks of all tapes."""
+        """Advance the clocks of all tapes."""
         self.tapes[0].advance(milliseconds)
         for tape in self.tapes:
             tape.now += milliseconds
 
     def finish(self, patience: float = 120.0) -> None:
-        """Wait until the bus has all trades that were shown."""
+        """Wait until the bus has all shown trades."""
         until(lambda: self.behind() == 0, patience, f"all trades on the bus, {self.behind()} missing")
 
 
 def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack, periods: Sequence[int]) -> Replay:
-    """Markets are listed, the clock is ahead of their first trade, and a client has asked for all of them."""
+    """The markets are listed, the clock is ahead of their first trades, and a client has requested all of them."""
     start = min(trades[0][3] for trades in markets.values()) - 1
 
     def list_markets(sandbox: Sandbox) -> None:
@@ -144,7 +144,7 @@ def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack, per
         sandbox.clock.set(start, 0.0)
 
     platform.exchange.call(list_markets)
-    # A job starts by a clock that was read up to a second ago, and real ones do not go by days.
+    # A job starts by a clock that was read up to a second ago, and real clocks do not jump by days.
     time.sleep(1.1)
     client = stack.enter_context(cw.connect(settings=platform.up.settings, timeout=60.0))
     for pair in markets:
@@ -166,9 +166,9 @@ def streamed(platform: Platform) -> set[str]:
 
 
 def published_bars(bus: Bus, ticker: str) -> dict[tuple[int, int], Row]:
-    """The newest revision of each (period, open time in ms) on the topic, with `complete` at the row's end.
+    """The newest revision of each (period, open time in ms) on the topic; the last value is `complete`.
 
-    Fails where a revision was said with two contents, a revision was left out, or a sequence number is missing.
+    Fails if a revision has two contents, or if a revision or a sequence number is missing.
     """
     contents: dict[tuple[int, int, int], Row] = {}
     sequences: dict[int, list[int]] = defaultdict(list)
@@ -214,7 +214,7 @@ def expected_ticks(trades: Iterable[Trade]) -> list[tuple[Any, ...]]:
 
 
 def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade], *, patience: float = 180.0) -> None:
-    """The outcome for a market's trades, all of which were shown: bars on the topic and in the table, and ticks."""
+    """Check the results for a market whose trades were all shown: bars on the topic and in the table, and ticks."""
     ticker = f"{pair}.BINANCE"
     expected = {period: bars_of(trades, period) for period in PERIODS}
     count = sum(map(len, expected.values()))
@@ -232,9 +232,9 @@ def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade], *, p
     def stored() -> bool:
         return all(platform.all_rows(ticker, period) == rows for period, rows in expected.items())
 
-    # A bar that was closed by the clock may still be revised by a trade that came late.
+    # A bar that was closed by the clock may still be revised by a late trade.
     until(stored, patience / 3, f"the right bars of {ticker} in the table")
-    # What the exchange, which starts with the recording, had before the minute in which it was asked is not known.
+    # The exchange starts with the recording, so it cannot know the earlier part of the first minute.
     since = trades[0][3] - trades[0][3] % MINUTE_MS
     said = published_bars(bus, ticker)
     for period, rows in expected.items():

@@ -1,6 +1,6 @@
 """The faults after which a standby takes over, and how many rounds of each a long run has.
 
-`FAILOVER_ROUNDS` in the environment divides a long run into shorter ones, and `FAILOVER_SEED` gives them other prices.
+`FAILOVER_ROUNDS` in the environment splits a long run into shorter ones, and `FAILOVER_SEED` gives them other prices.
 """
 # ruff: noqa: T201
 
@@ -15,7 +15,7 @@ from tests.faults.process import Process
 
 ROUNDS = int(os.environ.get("FAILOVER_ROUNDS", "20"))
 SEED = int(os.environ.get("FAILOVER_SEED", "3"))
-#: A part that wakes, or reaches the bus again, ends within this long; Spark's JVM takes most of it.
+#: A part that resumes, or reaches the bus again, ends within this time; Spark's JVM takes most of it.
 END_SECONDS = 120.0
 
 Fault = Callable[[Process], AbstractContextManager[None]]
@@ -30,7 +30,7 @@ def killed(process: Process) -> Iterator[None]:
 
 @contextmanager
 def stopped(process: Process) -> Iterator[None]:
-    """It wakes while the other one serves, and finds its term over."""
+    """The stopped process resumes while the other one serves, and finds that its term is over."""
     process.process.send_signal(signal.SIGSTOP)
     yield
     process.process.send_signal(signal.SIGCONT)
@@ -39,7 +39,7 @@ def stopped(process: Process) -> Iterator[None]:
 
 @contextmanager
 def cut_off(process: Process) -> Iterator[None]:
-    """From Redis; everybody else reaches it."""
+    """Cut off from Redis, which all other processes can reach."""
     process.link.cut()
     yield
     process.link.mend()
@@ -50,7 +50,7 @@ FAULTS: tuple[Fault, ...] = (killed, stopped, cut_off)
 
 
 def lease_of(config: pytest.Config) -> dict[str, str]:
-    """A role's lease, as environment: shorter in the suite than the default one, with which a long run is timed."""
+    """A role's lease, as environment: shorter in the suite than the default, with which a long run is timed."""
     return {} if config.option.long else {"CANDLEWRIGHT_ROLES__LEASE_SECONDS": "2"}
 
 

@@ -1,4 +1,4 @@
-"""What triggers over bars did live is repeated by `trigger try --as-seen`: late trades, repaired gaps, killed parts.
+"""`trigger try --as-seen` repeats what triggers over bars did live, with late trades, repaired gaps and killed parts.
 
 `AS_SEEN_SEED` in the environment repeats the long rounds.
 """
@@ -28,7 +28,7 @@ from tests.triggers.trigger_records import rows
 
 SEED = int(os.environ.get("AS_SEEN_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 WEEK_MS, MINUTE_MS = 7 * 86_400_000, 60_000
-#: The recording's busiest minute; how much of it is played, and how long no gap can be repaired by REST.
+#: The recording's busiest minute; how much of it is played, and for how long REST cannot repair gaps.
 BUSY_MS = 28_719_358 * MINUTE_MS
 TAPE_SECONDS, UNREPAIRED_SECONDS = 60, 20.0
 PERIODS = (1, 60)
@@ -58,7 +58,7 @@ TEXTS = {
 
 @dataclass(slots=True)
 class Period:
-    """One market of its own, what is asked of it, and what was published."""
+    """A separate market, the triggers on it, and what was published."""
 
     platform: Platform
     bus: Bus
@@ -130,7 +130,7 @@ class Period:
         return str(until(found, 60, f"an ingestor has {self.ticker}"))
 
     def disturb(self, *, without_rest: bool) -> None:
-        """Trades come late by seconds and in another order; without REST they are missing meanwhile."""
+        """Trades are late by seconds and out of order; without REST they are missing meanwhile."""
         late = (100, 300, 500, 700) if without_rest else (100, 400, 800)
         faults = [Fault(kind="late", symbol=self.symbol, seconds=6.0, after=after, count=2) for after in late]
         faults.append(Fault(kind="swap", symbol=self.symbol, count=500, probability=0.3))
@@ -151,7 +151,9 @@ def published(bus: Bus, topic: str) -> list[bytes]:
 
 
 def live_through(platform: Platform, bus: Bus, shared_data: Path, number: int, victims: list[str]) -> None:
-    """The exchange's clock runs as ours does: which trades are from after a registration is known by its lead."""
+    """The exchange's clock runs like this machine's; how far it is ahead tells which trades are from after a
+    registration.
+    """
     platform.wait_until_well()
     period = Period(platform, bus, number, time.time_ns())
     trades = recorded_minute(shared_data, number)
@@ -180,7 +182,7 @@ def live_through(platform: Platform, bus: Bus, shared_data: Path, number: int, v
             return bool(stored == sum(period.revisions().values()))
 
         until(is_stored, 120, "every revision in the table")
-        # It is registered once every partition has evaluated what was published before.
+        # It is registered once every partition has evaluated everything published before.
         client.triggers.add("price < 0", tickers=[period.ticker], trigger_id=period.trigger("last"))
         live = period.events()
     revisions = period.revisions()
@@ -195,7 +197,7 @@ def live_through(platform: Platform, bus: Bus, shared_data: Path, number: int, v
 
 
 def recorded_minute(shared_data: Path, number: int) -> list[Trade]:
-    """Its busiest minute and a little more, of another day each time."""
+    """Its busiest minute and a little more, on a different day each time."""
     trades = recorded_trades(shared_data)
     first = BUSY_MS - 5_000
     busy = [trade for trade in trades if first <= trade[3] < first + TAPE_SECONDS * 1_000]

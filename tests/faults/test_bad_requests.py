@@ -1,4 +1,6 @@
-"""Nonsense on every socket: a message gets its answer or costs its sender the connection; no other client notices."""
+"""Invalid input on every socket: each message is answered or costs its sender the connection, unnoticed by other
+clients.
+"""
 
 import random
 import socket
@@ -12,7 +14,7 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from tests.faults.harness import MINUTE_MS, VERSION, Platform, Status, Submitted, WireClient, submit_message
 
-#: With the start of the platform, which the first test waits for.
+#: Includes the start of the platform, for which the first test waits.
 pytestmark = pytest.mark.timeout(400)
 
 #: 2023-03-01 00:00 UTC
@@ -47,7 +49,7 @@ def _everything_still_works(platform: Platform, client: WireClient, request: pyt
     assert after == before, "a part had to be started again"
 
 
-#: Requests, and a word of the sentence that answers each.
+#: Requests, and a word of the sentence in the answer to each.
 IMPOSSIBLE = (
     (changed(ticker="BTC/USDT.ATLANTIS"), "ATLANTIS"),
     (changed(ticker="BTCUSDT"), "ticker"),
@@ -139,12 +141,12 @@ def test_bad_frames_are_answered_with_an_error(platform: Platform, server: str) 
     settings = platform.up.settings
     address = settings.relay.requests_bind if server == "relay" else settings.broker.bind
     for name, frames in BAD_FRAMES.items():
-        # A peer for each, as an answer does not say which frames it is for.
+        # One peer for each, because an answer does not say which frames it answers.
         with dealer(address) as peer:
             peer.send_multipart(frames)
             while True:
                 answer = [frame for frame in peer.recv_multipart() if frame]
-                # The broker's own heartbeats come on this socket, too.
+                # The broker's own heartbeats arrive on this socket too.
                 if not (server == "broker" and answer[1][0] == 0x02):
                     break
         version, body = answer

@@ -1,4 +1,4 @@
-"""Two brokers over one Redis: one serves, the other takes over, and what the first one still does changes nothing."""
+"""Two brokers over one Redis: one serves, the other takes over, and late actions of the first have no effect."""
 
 import json
 import threading
@@ -26,11 +26,11 @@ from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast, lease_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKER = "BTC/USDT.BINANCE"
-#: The exchange's clock runs this much faster, so that trades need not be waited for.
+#: The exchange's clock runs faster by this factor, so that the test need not wait for trades.
 SPEED = 4.0
-#: What the contract allows from the fault to the next broker's open door.
+#: The contract's limit from the fault to the next broker's open door.
 TAKE_OVER_SECONDS = 6.0
-#: Of our machines, where other work may hold a process up.
+#: The limit on our machines, where other work may delay a process.
 SLACK_SECONDS = 4.0
 pytestmark = pytest.mark.timeout(240)
 
@@ -102,7 +102,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 
 def take_over(stage: Stage, fault: Fault) -> float:
-    """One round under load; seconds from the fault to the open door of the standby."""
+    """One round under load; returns the seconds from the fault until the standby's door is open."""
     holder = next(broker for broker in stage.brokers if broker.is_ready())
     (standby,) = (broker for broker in stage.brokers if broker is not holder)
     eventually(standby.is_standby, 60)
@@ -138,7 +138,7 @@ def take_over(stage: Stage, fault: Fault) -> float:
 
 
 def test_two_brokers_do_no_harm_and_the_standby_says_that_it_is_one(stage: Stage) -> None:
-    """Without roles each revoked the leases of the other, and a client got half of its trades twice."""
+    """Without roles, each broker revoked the leases of the other, and a client got half of its trades twice."""
     holder, standby = stage.brokers
     assert standby.said() == b"standby\n"
     role = stage.roles.all()[BROKER]

@@ -31,7 +31,7 @@ def bus(server: EmbeddedRedis) -> Iterator[RedisBus]:
 
 
 class Cut:
-    """A proxy that passes requests on and can drop the connection instead of passing an answer back."""
+    """A proxy that forwards requests and can drop the connection instead of returning an answer."""
 
     def __init__(self, server: EmbeddedRedis) -> None:
         self._server = server
@@ -180,7 +180,7 @@ def test_a_call_that_was_held_up_and_given_up_changes_nothing_later(server: Embe
     bus.create_topic("t", 1)
     for value in (b"a", b"b", b"c"):
         bus.publish("t", [Record(value)])
-    bus._writer.number -= 2  # The next call bears the number of the previous one the last.
+    bus._writer.number -= 2  # The next call has the number that the previous call had last.
     with pytest.raises(BusError, match="later one"):
         bus.publish("t", [Record(b"late")])
     bus._writer.number += 1
@@ -297,7 +297,7 @@ def test_a_forked_child_uses_connections_of_its_own(server: EmbeddedRedis, bus: 
 
 
 def test_two_processes_and_their_group_share_one_log(server: EmbeddedRedis, bus: RedisBus) -> None:
-    """Another bus object with another default keeps the number of partitions that the topic has."""
+    """Another bus object with a different default keeps the topic's number of partitions."""
     other = RedisBus(server.url, partitions=7)
     assert bus.publish("t", [Record(b"x", key=b"BTC/USDT")])[0].offset == 0
     assert other.publish("t", [Record(b"y", key=b"BTC/USDT")])[0].offset == 1

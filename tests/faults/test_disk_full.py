@@ -1,4 +1,4 @@
-"""A full disk under the tables: the platform says so, loses nothing, and finishes when there is room again."""
+"""A full disk under the tables: the platform reports it, loses nothing, and finishes once there is room again."""
 
 import errno
 import json

@@ -34,9 +34,9 @@ from tests.faults.take_overs import FAULTS, ROUNDS, SEED, Fault, assert_fast
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.harness import Feed, final_of, wait_for
 
-#: What the contract allows from the fault to an event of a trade that came after it.
+#: The contract's limit from the fault to an event of a later trade.
 TAKE_OVER_SECONDS = 10.0
-#: Of a machine with two processors, on which the test itself takes its share.
+#: The limit on a machine with two processors, of which the test itself uses a share.
 SLACK_SECONDS = 5.0
 pytestmark = pytest.mark.timeout(1_200)
 
@@ -147,7 +147,7 @@ def take_over(stage: Stage, fault: Fault) -> TakeOver:
 
 
 def check(stage: Stage) -> None:
-    """Nothing lost, nothing doubled, no holes in any sequence, and tables equal to topics."""
+    """Nothing lost or duplicated, no holes in any sequence, and tables equal to topics."""
     ids = stage.live.check()
     catalog = open_catalog(stage.settings)
 
@@ -188,7 +188,7 @@ def check(stage: Stage) -> None:
 
 
 def test_a_standby_takes_over_from_a_driver_that_was_killed_stopped_or_cut_off(stage: Stage) -> None:
-    """Two drivers at once sent matches again under other event ids and bars twice."""
+    """Two drivers at once sent matches again under other event ids, and bars twice."""
     for fault in FAULTS:
         take_over(stage, fault)
     check(stage)

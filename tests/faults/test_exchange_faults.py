@@ -1,4 +1,4 @@
-"""An exchange that misbehaves: the final is right, or it says why there are no rows, and is never a wrong OK."""
+"""An exchange that misbehaves: the final is right or says why there are no rows, and is never a wrong OK."""
 
 import time
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 30
 HOPELESS_END_MS = SEPTEMBER_MS + 100 * MINUTE_MS
 TICKER = "BTC/USDT.BINANCE"
 
-#: Of the klines of one market each; `status` strikes only this market, and stops the requests for all.
+#: Faults of one market's klines; `status` affects only this market, but stops the requests for all.
 FAULTS = {
     "HTML": Fault(kind="html", count=3),
     "EMPTYBODY": Fault(kind="empty", count=2),
@@ -60,7 +60,7 @@ def listener(impatient: Platform) -> Iterator[WireClient]:
 
 @contextmanager
 def struck_by(platform: Platform, faults: dict[str, Fault]) -> Iterator[None]:
-    """Each fault at the candles of its coin."""
+    """Each fault, on the candles of its coin."""
     own = [
         platform.exchange.add_fault(replace(fault, path="*/klines", symbol=f"{base}USDT"))
         for base, fault in faults.items()
@@ -71,7 +71,7 @@ def struck_by(platform: Platform, faults: dict[str, Fault]) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def hopeless(impatient: Platform, listener: WireClient) -> Iterator[float]:
-    """Requests that last until their timeout, while other tests run; when they were sent."""
+    """Requests that last until their timeout while other tests run, and when they were sent."""
     with struck_by(impatient, {base: Fault(kind=kind) for base, kind in HOPELESS.items()}):
         started = time.monotonic()
         for base in HOPELESS:
@@ -137,7 +137,7 @@ def test_what_never_answers_rightly_is_never_ok(impatient: Platform, listener: W
     assert listener.final(f"never-{hanging}").status == Status.TIMEOUT
     impatient.exchange.clear_faults()
     for base in HOPELESS:
-        # The next request for the same range does not suffer from the previous one.
+        # The next request for the same range is not affected by the previous one.
         listener.submit(submit_message(f"again-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS))
     for base in HOPELESS:
         again = listener.final(f"again-{base}", 90)
@@ -165,7 +165,7 @@ def test_an_exchange_that_asks_for_a_pause_is_left_alone(
             assert time.monotonic() < give_up, "the exchange was never asked"
             time.sleep(0.01)
         struck_at = time.monotonic()
-        # What was on its way to the exchange may still arrive.
+        # Requests in transit may still reach the exchange.
         time.sleep(0.3)
         asked = requests()
         time.sleep(seconds - 0.5 - (time.monotonic() - struck_at))

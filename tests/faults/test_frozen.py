@@ -1,4 +1,4 @@
-"""Parts that hang instead of dying: another ingestor takes the piece; what the first still writes counts nowhere."""
+"""Parts that hang instead of dying: another ingestor takes the piece, and late writes of the first have no effect."""
 
 import contextlib
 import os
@@ -40,7 +40,7 @@ def test_a_frozen_ingestors_piece_goes_to_another_and_its_late_rows_change_nothi
         assert (final.status, final.row_count) == (Status.OK, 30_000), final
         assert platform.all_rows(ticker) == expected
         written = when_written(platform, ticker)
-    # It continues with the page that it was about to publish, learns that its lease is gone, and offers slots again.
+    # It continues with the page that it was about to publish, finds that its lease is gone, and offers slots again.
     until(lambda: not working_on(platform, ticker), 30, f"{victim} gave its piece up")
     platform.wait_until_well()
     with contextlib.ExitStack() as others:
@@ -70,7 +70,7 @@ def test_a_server_that_stalls_for_seconds_loses_nothing(platform: Platform, clie
     symbol, ticker = "ADAUSDT", "ADA/USDT.BINANCE"
     start_ms = JUNE_MS + {"relay": 0, "broker": 200_000}[part] * MINUTE_MS
     asked = {}
-    # So that there is work while it stands still.
+    # So that there is work while it is frozen.
     slow = platform.exchange.add_fault(Fault(kind="delay", path="*/klines", symbol=symbol, seconds=0.2))
     for number in range(6):
         first = start_ms + number * MINUTES * MINUTE_MS

@@ -1,4 +1,4 @@
-"""Two Kafka-Pixy gateways, killed under producers and consumers that use both: in turn, and one together with Redis."""
+"""Two Kafka-Pixy gateways, killed while producers and consumers use both: in turn, and one together with Redis."""
 
 import itertools
 import os
@@ -26,7 +26,7 @@ TOPIC, GROUP = "orders", "own"
 MESSAGES = 400
 PATIENCE_SECONDS = 90.0
 Code = grpc.StatusCode
-#: Channels to one address share their pauses between attempts, which else grow to two minutes.
+#: Channels to one address share their pauses between attempts, which would otherwise grow to two minutes.
 CHANNEL_OPTIONS = [("grpc.max_reconnect_backoff_ms", 500)]
 
 
@@ -72,7 +72,7 @@ def bus(redis: EmbeddedRedis) -> Iterator[RedisBus]:
 
 
 class Users:
-    """Producers and consumers. A call that fails is made again with the other gateway."""
+    """Producers and consumers. A failed call is repeated with the other gateway."""
 
     def __init__(self, addresses: list[str]) -> None:
         self._channels = [grpc.insecure_channel(address, CHANNEL_OPTIONS) for address in addresses]
@@ -87,7 +87,7 @@ class Users:
         return len(self.confirmed) >= messages
 
     def _call(self, turn: "itertools.count[int]", method: str, request: Any, answer: Any) -> Any:
-        """None for a call that failed, or found no message."""
+        """None for a call that failed or found no message."""
         channel = self._channels[next(turn) % len(self._channels)]
         stub = channel.unary_unary(f"/KafkaPixy/{method}", lambda m: m.SerializeToString(), answer.FromString)
         try:
@@ -148,7 +148,7 @@ def test_gateways_and_a_bus_that_are_killed_lose_and_invent_nothing(redis: Embed
                 redis.kill()
                 redis.start()
             gateway.start()
-        # The time for acknowledgements is five minutes: what the killed ones held must not wait for it.
+        # The acknowledgement timeout is five minutes: records that the killed ones held must not wait for it.
         wait_until(lambda: users.have_confirmed(MESSAGES) and users.acknowledged >= users.confirmed.keys())
         wait_until(lambda: not any(bus.pending(TOPIC, GROUP).values()))
     finally:

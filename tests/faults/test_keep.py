@@ -1,4 +1,4 @@
-"""`keep` under kill -9 of every part, and beside a person's requests, on an exchange whose rate bounds both."""
+"""`keep` under kill -9 of every part, and beside a person's requests, on an exchange whose rate limits both."""
 # ruff: noqa: T201
 
 import itertools
@@ -21,16 +21,17 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 TICKERS = [f"{base}/USDT.BINANCE" for base in ("BTC", "ETH", "SOL", "DOGE")]
 DAYS = 20
 ASKED = 8
-#: Five calls for candles a second, of which a rule may have half.
+#: Five calls for candles a second, half of which a rule may use.
 SLOW = {"INGESTOR__RATE_LIMIT": "true", "INGESTOR__BUDGET_SHARE": "0.1", "BROKER__LEASE_SECONDS": "2"}
-#: A person who waits longer than this for a day of candles beside a rule, in waits without one, has no fair share.
+#: A person who waits longer than this for a day of candles, relative to waits without a rule, does not get a fair
+#: share.
 MOST_RATIO = 4.0
 
 _numbers = itertools.count()
 
 
 def waits(client: WireClient, first_ms: int) -> list[float]:
-    """Seconds until the rows of a day are there, each time of another day."""
+    """Seconds until the rows of a day are there, for a different day each time."""
     found = []
     for _ in range(ASKED):
         number = next(_numbers)

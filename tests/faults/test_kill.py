@@ -27,7 +27,7 @@ from tests.faults.harness import (
 )
 
 IN_FLIGHT = 12
-#: 2024-03-01 00:00 UTC, and how far from it requests go.
+#: 2024-03-01 00:00 UTC, and how far from it requests reach.
 FIRST_MS, SPAN_MINUTES = 1_709_251_200_000, 30 * 1_440
 SYMBOLS = ("BTC", "ETH", "SOL", "DOGE")
 INTERVALS = {60: "1m", 300: "5m", 3_600: "1h"}
@@ -35,7 +35,7 @@ INTERVALS = {60: "1m", 300: "5m", 3_600: "1h"}
 
 @dataclass(kw_only=True)
 class Load:
-    """Submits one request after the other, with a bounded number unfinished."""
+    """Submits one request after another, with a bounded number unfinished."""
 
     client: WireClient
     choice: random.Random
@@ -62,7 +62,7 @@ class Load:
             self.problem = str(error)
 
     def _ask_again(self) -> None:
-        """A queued request stays known, whatever was killed since, and its final notification is repeated unchanged."""
+        """A queued request stays known whatever was killed since, and its final notification is repeated unchanged."""
         time.sleep(0.05)
         message = self.asked[self.choice.choice(list(self.asked))]
         answer = self.client.submit(message)
@@ -70,7 +70,7 @@ class Load:
         self.repeated += 1
 
     def wait_for_finals(self, number: int) -> None:
-        """Until so many more requests are finished."""
+        """Wait until this many more requests are finished."""
         enough = len(self.client.deliveries.bodies) + number
         until(lambda: self.problem or len(self.client.deliveries.bodies) >= enough, 240, "work continues")
 
@@ -110,7 +110,7 @@ def test_every_queued_request_ends_once_with_the_right_rows(
                 load.is_over.wait(pause)
                 platform.kill(victim)
                 if choice.random() < 0.7:
-                    # Else the next part dies while this one is still coming back.
+                    # Otherwise the next part dies while this one is still restarting.
                     load.wait_for_finals(3)
                 assert not load.problem, load.problem
         finally:
@@ -138,7 +138,7 @@ def _check(platform: Platform, load: Load) -> None:
             truth[key] = {row[0]: row for row in platform.exchange_rows(f"{symbol}USDT", FIRST_MS, end_ms, interval)}
             rows = platform.all_rows(*key)
             assert len({row[0] for row in rows}) == len(rows), f"{key}: some rows are there twice"
-            # Other tests on this platform ask for other months.
+            # Other tests on this platform request other months.
             stored[key] = {row[0]: row for row in rows if FIRST_MS <= row[0] < end_ms}
     for request_id, message in load.asked.items():
         final = load.client.final(request_id)

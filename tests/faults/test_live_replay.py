@@ -1,5 +1,5 @@
-"""Recorded trades through every process, with the faults of real connections and with parts that are killed: bars equal
-those of the file, and each trade is once on the bus and in the table.
+"""Recorded trades through every process, with the faults of real connections and with killed parts: bars equal those of
+the file, and each trade is once on the bus and once in the table.
 
 `KILL_ROUNDS` and `KILL_SEED` in the environment make longer or repeated runs.
 """
@@ -34,9 +34,10 @@ def recorded(shared_data: Path) -> list[Trade]:
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("past")
 def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bus, recorded: list[Trade]) -> None:
-    """Each market has a fault of its own; closed and frozen connections strike all of them."""
+    """Each market has a separate fault; closed and frozen connections affect all of them."""
     markets = {"LATE/USDT": gaining_a_digit(recorded), "TWICE/USDT": recorded, "SWAP/USDT": moved(recorded, ids=7)}
-    # Of the faults that strike a trade the first one counts: what ends a connection goes before what disturbs order.
+    # Of several faults for one trade, the first applies: those that end a connection come before those that disturb
+    # order.
     closes = [
         Fault(kind="close", code=code, symbol="LATEUSDT", after=3_000 * place + 2_000)
         for place, code in enumerate((1000, 1001, 1006))
@@ -73,7 +74,7 @@ def test_killed_parts_cost_no_trade_and_no_bar(
 ) -> None:
     victims = victims_of(choice, rounds)
     recorded = recorded[KILLED]
-    # A day later than what was played before: the clock goes forwards only.
+    # A day later than what was played before, because the clock only advances.
     markets = {f"KILL{number}/USDT": moved(recorded, ids=number, milliseconds=DAY_MS) for number in range(3)}
     platform.wait_until_well()
     with ExitStack() as stack:
@@ -98,7 +99,7 @@ def test_killed_parts_cost_no_trade_and_no_bar(
                 time.sleep(pause)
                 platform.kill(victim)
                 if choice.random() < 0.7:
-                    # Else the next part dies while this one is still coming back.
+                    # Otherwise the next part dies while this one is still restarting.
                     platform.wait_until_well()
             finally:
                 thread.join()

@@ -22,7 +22,7 @@ from tests.gateways.numaflow_sources.source_server import SourceServer, result
 pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: Reads, says so, and waits to be killed.
+#: Reads, reports it, and waits to be killed.
 CLIENT = """
 import asyncio, sys
 from pathlib import Path
@@ -60,7 +60,7 @@ class Gateways:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        """What a killed one left behind is still there: the file is the new one's once the process is another."""
+        """Files of a killed process are still there: the info file is the new one's once its process has changed."""
         old = self.info.stat().st_mtime_ns if self.info.exists() else None
         self._process = subprocess.Popen([sys.executable, "-m", "gateways"], cwd=ROOT, env=self._environment)
         await until(lambda: self.info.exists() and self.info.stat().st_mtime_ns != old)
@@ -133,7 +133,7 @@ async def test_a_killed_client_and_a_killed_gateway_lose_and_acknowledge_nothing
     after = {bytes(each.offset.offset): each.payload for each in await all_of(peer)}
     assert after == {offset: payload for offset, payload in before.items() if offset not in (*done, held)}
     await peer.ack(*(source.Offset(offset=offset) for offset in after))
-    # What was given back for later is still to come.
+    # Records that were given back for later are still to come.
     assert await peer.pending() == 1
     await peer.close()
     assert gateways.end(signal.SIGTERM) == 0
@@ -144,7 +144,7 @@ async def test_a_killed_client_and_a_killed_gateway_lose_and_acknowledge_nothing
 async def test_kills_of_gateway_and_redis_between_a_source_and_its_reader_lose_and_invent_nothing(
     tmp_path: Path,
 ) -> None:
-    """What the platform reads from one source it serves as another."""
+    """What the platform reads from one source, it serves as another."""
     total = 1_200
     payloads = sorted(b"%d" % n for n in range(total))
     other = SourceServer(tmp_path)
@@ -182,7 +182,7 @@ async def test_kills_of_gateway_and_redis_between_a_source_and_its_reader_lose_a
 
 
 async def read_and_acknowledge(socket: Path, seen: dict[bytes, bytes], total: int) -> None:
-    """`seen`: payloads by offset, before they are acknowledged: whether they are is unknown when the answer is lost."""
+    """`seen`: payloads by offset, before they are acknowledged: if the answer is lost, the outcome is unknown."""
     waiting = total
     while waiting:
         peer = Peer(socket)

@@ -1,4 +1,4 @@
-"""Two relays over one Redis: both serve, and the standby of their single duties takes them over, under load."""
+"""Two relays over one Redis: both serve, and the standby takes over the single duties, under load."""
 
 import threading
 import time
@@ -25,9 +25,9 @@ from tests.relay.harness import Subscriber, finish
 from tests.relay.test_live import cancels, eventually, list_markets, put_ticks, requests
 from tests.relay.test_triggers import BTC
 
-#: What the contract allows from the fault to the first registration by the next holder.
+#: The contract's limit from the fault to the first registration by the next holder.
 TAKE_OVER_SECONDS = 6.0
-#: Of our machines, where other work may hold a process up.
+#: The limit on our machines, where other work may delay a process.
 SLACK_SECONDS = 4.0
 PATIENCE_SECONDS = 60.0
 TRIGGERS = 50
@@ -54,7 +54,7 @@ class Market:
 
 
 class Stage:
-    """Two relays, and for each a client that prefers it. Ingestors and pipeline are played."""
+    """Two relays, and for each a client that prefers it. The test plays ingestors and pipeline."""
 
     def __init__(self, folder: Path, stack: ExitStack, lease: dict[str, str]) -> None:
         self._folder, self._stack, self._lease = folder, stack, lease
@@ -124,7 +124,7 @@ class Stage:
         return subscriber
 
     def holder(self) -> int:
-        """The place of the relay that has the registry."""
+        """The index of the relay that has the registry."""
         (place,) = (place for place, relay in enumerate(self.relays) if _has_registry(relay))
         return place
 
@@ -140,7 +140,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
 
 def take_over(stage: Stage, fault: Fault) -> float:
-    """One round under load; seconds from the fault until the next holder has registered a trigger."""
+    """One round under load; returns the seconds from the fault until the next holder has registered a trigger."""
     place = stage.holder()
     holder, other = stage.relays[place], stage.relays[1 - place]
     eventually(lambda: len(stage.roles.all()[REGISTRY].standbys) == 1, PATIENCE_SECONDS)
@@ -172,7 +172,7 @@ def take_over(stage: Stage, fault: Fault) -> float:
 
 
 def check(stage: Stage) -> None:
-    """Nothing lost, nothing doubled, nothing overwritten, no holes, and live requests as many as subscribers need."""
+    """Nothing lost, duplicated or overwritten, no holes, and as many live requests as subscribers need."""
     wanted = stage.market.trades
     eventually(lambda: all(len(seen) >= wanted for seen in stage.seen), PATIENCE_SECONDS)
     for seen in stage.seen:

@@ -51,7 +51,7 @@ def table(folder: Path, name: str = OHLC.name) -> Table:
 
 
 def contents(folder: Path) -> dict[str, list[str]]:
-    """Rows of each table, as of each snapshot that it keeps."""
+    """Rows of each table at each snapshot that it keeps."""
     found = {}
     for definition in TABLES:
         own = table(folder, definition.name)

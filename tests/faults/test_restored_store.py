@@ -1,6 +1,6 @@
-"""A store that lost its newest records gives their offsets to others: no reader may take those for the ones it read.
+"""A store that lost its newest records assigns their offsets again: no reader may take the new records for the old.
 
-A real Redis is set back to a copy of its folder, and then filled beyond its old end before any reader looks again.
+A real Redis is restored from a copy of its folder, and then filled beyond its former end before any reader looks again.
 """
 
 import shutil
@@ -38,12 +38,12 @@ from tests.relay import pipeline
 from tests.relay.harness import config
 
 TOPIC = "t"
-#: Before the copy; after it, lost; in their place.
+#: Before the copy; after it and lost; in their place.
 KEPT, LOST, NEW = 5, 4, 12
 
 
 class PausingBus(RedisBus):
-    """Of a reader that is held up for as long as `is_held` is taken."""
+    """The bus of a reader that blocks while `is_held` is held."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, retry_seconds=60)
@@ -79,7 +79,7 @@ class Store:
         self.server.start()
 
     def go_back_and_be_filled(self, publish: Callable[[Sequence[str]], object], seen: Callable[[], int]) -> None:
-        """`publish` so many records; `seen`: how many of them the reader has read."""
+        """`publish` this many records; `seen`: how many of them the reader has read."""
         publish(names("kept", KEPT))
         eventually(lambda: seen() == KEPT)
         self.copy()
@@ -149,7 +149,7 @@ def test_the_relay_continues_where_the_store_differs_from_what_was_read(store: S
         eventually(lambda: len(reader.values) >= len(EXPECTED))
         assert reader.values == EXPECTED
         assert lost(TOPIC) - before == LOST
-        # A restart that loses nothing is none of this.
+        # A restart that loses nothing is not a loss.
         store.server.kill()
         store.server.start()
         store.publish(["last"])
@@ -287,7 +287,7 @@ def test_a_spark_source_goes_no_further_from_what_was_lost(store: Store) -> None
     with pytest.raises(RecordsLost, match=f"read to {KEPT + LOST} and is the same to {KEPT} only"):
         reader.latestOffset()
     reader.stop()
-    # Nothing is lost by a restart: the same offsets are gone on from.
+    # A restart loses nothing: the same offsets continue.
     again = BusStreamReader(options | {"reader": "other"})
     again.initialOffset()
     planned = again.latestOffset()
@@ -331,7 +331,7 @@ def test_a_table_gets_every_record_that_took_the_place_of_a_lost_one(store: Stor
 
 
 def test_restarts_that_lose_nothing_are_not_a_loss(store: Store) -> None:
-    """Only those in which something was appended count, and a reader follows them."""
+    """Only restarts followed by an append count, and a reader follows them."""
     lives = Lives()
     for number in range(8):
         store.publish([f"{number}"])

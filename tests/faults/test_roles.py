@@ -1,6 +1,6 @@
-"""Three take-overs after each fault, of the smallest part that has a role: what broker, driver and relay rely on.
+"""Three take-overs after each fault, with a minimal part that has a role: the basis of broker, driver and relay.
 
-Parts that take seconds to start make one of each in the suite, and twenty in its long form.
+Parts that take seconds to start do one of each in the suite, and twenty in its long form.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ class Stage:
             until(self.numbers, PATIENCE_SECONDS, "the first has the role")
 
     def numbers(self) -> list[tuple[int, int]]:
-        """Each with the epoch of who gave it."""
+        """The numbers, each with the epoch of its publisher."""
         records = self.bus.read(TOPIC, 0, 0, max_records=1_000_000, max_bytes=1 << 30)
         return [(int(record.value), int(record.key)) for record in records]
 

@@ -9,7 +9,7 @@ from tests.faults.harness import platform as running_platform
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 JULY_MS = 1_719_792_000_000
-#: Ten times what the topic may hold.
+#: Ten times the limit of the topic.
 MINUTES = 120_000
 MAX_BYTES = 1 << 20
 
@@ -27,7 +27,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
 
 def test_what_waits_for_room_ends_whole_though_broker_and_driver_are_killed(small: Platform) -> None:
     def is_at_bound() -> bool:
-        """Accepted pieces are not written, and the topic holds more than half of what it may."""
+        """Accepted pieces are not written, and the topic holds more than half of its limit."""
         sizes = small.part("broker")["status"]
         return bool(sizes.get("history_unwritten_pieces")) and sizes["history_bytes"] > MAX_BYTES // 2
 

@@ -1,4 +1,4 @@
-"""Redis refuses writes, stands still or dies in the middle of everything; and what it holds is what the guide lists."""
+"""Redis refuses writes, freezes or dies at any moment; and it contains what the guide lists."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def store(platform: Platform) -> Iterator[redis.Redis]:
 
 @contextmanager
 def maxmemory(platform: Platform, store: redis.Redis) -> Iterator[str]:
-    """Far below what is in use, so that nothing fits into what others free."""
+    """Far below current use, so that nothing fits into the room that others free."""
     store.config_set("maxmemory", 1 << 20)
     try:
         yield "OOM"
@@ -61,7 +61,7 @@ def a_replica(platform: Platform, store: redis.Redis) -> Iterator[str]:
 
 @contextmanager
 def frozen(platform: Platform, store: redis.Redis, seconds: float = 5.0) -> Iterator[str]:
-    """Longer than a lease, and than every heartbeat of this platform."""
+    """Longer than a lease and every heartbeat of this platform."""
     pid = platform.signal("redis", signal.SIGSTOP)
     try:
         time.sleep(seconds)
@@ -79,7 +79,7 @@ def frozen_long(platform: Platform, store: redis.Redis) -> Iterator[str]:
 
 @contextmanager
 def loading(platform: Platform, store: redis.Redis) -> Iterator[str]:
-    """As after a start with a large file: the server answers, but every call is refused."""
+    """As after a start with a large file: the server answers, but refuses every call."""
     # Between a thousand commands the server answers others; each takes half a millisecond.
     with store.pipeline(transaction=False) as ballast:
         for number in range(5_000):
@@ -112,7 +112,7 @@ def loading(platform: Platform, store: redis.Redis) -> Iterator[str]:
 
 @contextmanager
 def killed(platform: Platform, store: redis.Redis, times: int = 2) -> Iterator[str]:
-    """As often as not within a script."""
+    """Often within a script."""
     for _ in range(times):
         platform.kill("redis")
     yield ""
@@ -157,7 +157,7 @@ def test_live_data_waits_for_a_store_that_takes_no_writes_and_loses_no_trade(
 ) -> None:
     """The exchange shows further trades meanwhile, and `doctor` names what keeps them from the bus."""
     pair, recorded = f"{fault.__name__.upper()}/USDT", recorded_trades(shared_data)
-    # Days after what was played before: the clock goes forwards only.
+    # Days after what was played before, because the clock only advances.
     trades = moved(recorded, milliseconds=(2 + FAULTS.index(fault)) * DAY_MS)
     platform.wait_until_well()
     with ExitStack() as stack:

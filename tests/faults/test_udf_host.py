@@ -1,4 +1,4 @@
-"""External functions that misbehave: what brings a Kapacitor daemon down costs us one restart."""
+"""External functions that misbehave: faults that bring down a Kapacitor daemon cost the platform one restart."""
 
 import os
 import socket
@@ -97,7 +97,7 @@ def test_misbehaviour_costs_one_restart_and_no_output(mode: str, tmp_path: Path)
         assert _sums(hosted.run(2, requests[:2] + requests[-1:] if is_batch else requests[:1], outcome.state)) == [17]
 
 
-#: Its first answer has to come as soon: a busy machine takes a second or two to start Python.
+#: Its first answer must arrive within this time: a busy machine takes a second or two to start Python.
 _HANGS_SECONDS = 4.0
 
 
@@ -112,7 +112,7 @@ def test_a_function_that_hangs_is_killed_after_its_timeout_and_tried_no_more(
             hosted.run(2, [_point(13)], state)
         assert time.monotonic() - began < 2 * _HANGS_SECONDS + 4.0
         assert hosted.counts.failures == 1
-        # Another batch may do.
+        # Another batch may succeed.
         assert _sums(hosted.run(2, [_point(13)], state)) == [14]
 
 
@@ -137,7 +137,7 @@ def test_what_fails_each_time_is_given_up_with_its_reason() -> None:
         with pytest.raises(UdfFailed, match=r"closed its output|does not take its input|output broke"):
             hosted.run(2, [_point(13)], state)
         assert hosted.counts.failures == 3
-        # Another batch may do.
+        # Another batch may succeed.
         assert _sums(hosted.run(2, [_point(4)], state)) == [5]
 
 
@@ -201,7 +201,7 @@ def test_options_that_fit_are_accepted() -> None:
 
 
 def test_both_directions_flow_at_once() -> None:
-    # Far more than what both pipes hold, in both directions.
+    # Far more than both pipes hold, in both directions.
     with _hosted(_settings("flood")) as hosted:
         outcome = hosted.run(1, [_point(1) for _ in range(100)], b"")
         assert len(outcome.outputs) == 100 * 51
@@ -247,7 +247,7 @@ def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
 
 
 def _runs(stat: Path) -> bool:
-    """A process that has ended, but whose parent has not asked how yet, does not run."""
+    """A process that has ended does not run, even if its parent has not reaped it yet."""
     with suppress(OSError):
         return stat.read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     return False

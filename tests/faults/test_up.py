@@ -26,7 +26,7 @@ TICKER = "BTC/USDT.BINANCE"
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Iterator[Platform]:
-    """Not started yet; stopped at the end, should it run."""
+    """Not started yet; stopped at the end if it is running."""
     told: list[str] = []
     with SandboxThread(seed=11, rate_limit=False) as exchange:
         up = PrivatePlatform(
@@ -83,7 +83,7 @@ def assert_nothing_is_left(platform: Platform, family: dict[int, str], seconds: 
 
 
 def family_of(platform: Platform) -> dict[int, str]:
-    """Redis hides its environment behind its title, so that its pid comes from the status page."""
+    """Redis hides its environment behind its title, so its pid comes from the status page."""
     return processes_of(platform.data_dir) | {pid: name for name, pid in pids_of_parts(platform).items()}
 
 
@@ -92,7 +92,7 @@ def pids_of_parts(platform: Platform) -> dict[str, int]:
 
 
 def is_below(pid: int, ancestor: int) -> bool:
-    """Whether it descends from that process; of one that has ended meanwhile, true."""
+    """Whether it descends from that process; True for one that has ended meanwhile."""
     while pid not in (ancestor, 0):
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -102,7 +102,7 @@ def is_below(pid: int, ancestor: int) -> bool:
 
 
 def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
-    """One data directory through three lives: killed, interrupted, told to stop."""
+    """One data directory through three lives: killed, interrupted, stopped."""
     end_ms = START_MS + 30_000 * MINUTE_MS
     up, ran = stopped.up, stopped
     up.start(START_SECONDS)
@@ -112,7 +112,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
         assert first.status == Status.OK
         first_body = client.deliveries.bodies["first"][0]
 
-        # Another one on the same data is refused at once, and the first does not notice.
+        # A second platform on the same data is refused immediately, and the first does not notice.
         other = subprocess.run(
             [sys.executable, "-m", "candlewright", "up", "--data-dir", str(ran.data_dir), "--sandbox"],
             cwd=ran.data_dir,
@@ -126,7 +126,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
         assert str(up.pid) in other.stderr
         assert other.stdout == ""
         before, family = family, family_of(ran)
-        # Spark's JVM starts and ends helpers as it likes: new ones descend from the first platform.
+        # Spark's JVM starts and ends helpers freely: new ones descend from the first platform.
         assert pids_of_parts(ran) == parts
         assert [family[pid] for pid in family.keys() - before.keys() if not is_below(pid, up.pid)] == []
         assert ran.is_well()

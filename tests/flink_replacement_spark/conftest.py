@@ -14,7 +14,7 @@ from core.settings import Settings
 from flink_replacement_spark.server import Driver
 from tests.flink_replacement_spark.driver import Platform
 
-#: Py4J and Spark Connect leave their sockets to the collector, which may come in any test that follows.
+#: Py4J and Spark Connect leave their sockets to the collector, which may run in any later test.
 _LEFT_SOCKETS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -38,7 +38,7 @@ _running = ExitStack()
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """The driver ends with the last test of this folder: its queries go on for as long as it lives."""
+    """The driver ends with the last test of this folder, because its queries run for as long as it lives."""
     if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
         _running.close()
 

@@ -1,4 +1,4 @@
-"""A relay with real sockets over a bus, clients for it, and the history writer's part."""
+"""A relay with real sockets over a bus, clients for it, and a stand-in for the history writer."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -89,7 +89,7 @@ class Subscriber:
         return topic.decode(), decode(frames, ON_TOPIC)
 
     def drain(self) -> list[str]:
-        """Topics of everything that comes until a short quiet moment."""
+        """Topics of everything that arrives until a short quiet moment."""
         topics = []
         while self.socket.poll(200):
             topics.append(self.next()[0])
@@ -115,7 +115,7 @@ class Platform:
         return Subscriber(self._socket(zmq.SUB), self.relay.notifications_address, *subscriptions)
 
     def ready_subscriber(self, *subscriptions: str) -> Subscriber:
-        """Returns when the relay has taken the subscriptions: a kept final, replayed on one more, says so."""
+        """Returns once the relay has taken the subscriptions, shown by a kept final that is replayed on one more."""
         marker = f"HISTORY_READY:marker-{id(object())}"
         finish(self.bus, marker.removeprefix("HISTORY_READY:"))
         subscriber = self.subscriber(*subscriptions, marker)

@@ -1,4 +1,4 @@
-"""The pipeline's part in the life of a trigger, for tests: it reads controls and says how far it has come."""
+"""A stand-in for the pipeline in the life of a trigger: it reads controls and reports its progress."""
 
 import threading
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def fired(trigger_id: str, number: int, ticker: str = "") -> Record:
 
 @contextmanager
 def running(bus: Bus) -> Iterator[None]:
-    """Carries every control out at once."""
+    """Carries out every control immediately."""
     stop = threading.Event()
     # As the relay does; the first one makes them.
     bus.create_topic(bus_topics.TRIGGER_CONTROLS, 1)

@@ -1,4 +1,4 @@
-"""Whatever a client sends and whatever the bus does, each message gets its one answer."""
+"""Each message gets exactly one answer, whatever a client sends and whatever the bus does."""
 
 from collections import Counter
 from typing import Any

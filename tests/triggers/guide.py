@@ -19,7 +19,7 @@ _TIMES = ("time", "open_time", "window_start", "at", "since", "last_time")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`rows` as the document shows them, times in ns; `event`: its one row by name."""
+    """`rows` as the document shows them, times in ns; `event`: its single row by name."""
 
     name: str
     text: Text

@@ -1,4 +1,4 @@
-"""Market rows for triggers, written down or generated: as records of the bus, as tables, and their events."""
+"""Market rows for triggers, written out or generated: as records of the bus, as tables, and their events."""
 
 import random
 from collections import Counter
@@ -17,13 +17,13 @@ from triggers.partition import TriggerPartition
 
 Row = dict[str, Any]
 PERIOD = 60
-#: Tickers close a second after their last row, by a clock that stands still until then.
+#: Tickers close one second after their last row, by a clock that does not move until then.
 RULES = TriggerRules(idle_ns=SECOND)
 _NOW = 1
 
 
 def completed(rows: Sequence[Row], input_name: str, ticker: str) -> list[Row]:
-    """Rows with the columns that they leave out."""
+    """Rows completed with the columns that they omit."""
     return [_bar(row, ticker) if input_name == "ohlc" else _trade(row, ticker) for row in rows]
 
 
@@ -39,7 +39,7 @@ def _bar(row: Row, ticker: str) -> Row:
 
 
 def trades(seed: int, tickers: Sequence[str], count: int, start_ns: int) -> list[Row]:
-    """Random walks on one clock: steps of a percent or two, many trades of one time, sizes with a long tail."""
+    """Random walks on one clock: steps of a percent or two, many trades at the same time, sizes with a long tail."""
     chance = random.Random(seed)
     price = dict.fromkeys(tickers, 100.0)
     now, found = start_ns, []
@@ -76,7 +76,7 @@ def bars(seed: int, tickers: Sequence[str], count: int, start_ns: int) -> list[R
 
 
 def records_of(rows: Sequence[Row]) -> list[tuple[str, bytes]]:
-    """(input, record) of each row, a record a row."""
+    """(input, record) of each row, one record per row."""
     numbers: Counter[str] = Counter()
     found = []
     for row in rows:
@@ -124,7 +124,9 @@ def streamed(
     restarts: bool = False,
     sizes: Sequence[int] = (1, 2, 5, 50, 400),
 ) -> tuple[list[CEPTriggerEvent], list[CEPTriggerEvent]]:
-    """The events of all texts while the records come in random micro-batches, and those of the end of all tickers."""
+    """The events of all texts while the records arrive in random micro-batches, including those of the end of all
+    tickers.
+    """
     partition = TriggerPartition(RULES)
     controls = [register(name, text.sql, *text.tickers, **text.parameters) for name, text in texts.items()]
     output = partition.process([], controls=controls, now_ns=_NOW)

@@ -1,4 +1,4 @@
-"""Destinations and words of a trigger's alerts."""
+"""Destinations and texts of a trigger's alerts."""
 
 import pytest
 from hypothesis import given

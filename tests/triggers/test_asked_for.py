@@ -1,4 +1,6 @@
-"""Trades that an ingestor had to ask for come late: a trigger sees those since its registration, and none before."""
+"""Trades that an ingestor fetched over REST arrive late: a trigger sees those since its registration, and none
+before.
+"""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +33,7 @@ SUM = "SELECT ts_ns, SUM(price) OVER (PARTITION BY ticker ORDER BY ts) AS total 
 def asked(
     first: int, *trades: tuple[float, str, float], until: float, ticker: str = TICKER, ahead: int = AHEAD
 ) -> bytes:
-    """As `batch`, of trades that were asked for `until` seconds from T0."""
+    """Like `batch`, for trades that were fetched `until` seconds from T0."""
     found = TickBatch.FromString(batch(first, *trades, ticker=ticker))
     found.clock_ahead = ahead
     found.received_at[:] = [T0 + round(until * SECOND) - ahead] * len(trades)
@@ -39,7 +41,7 @@ def asked(
 
 
 def seconds(first: int, last: int) -> list[tuple[float, str, float]]:
-    """A trade a second; its id and price are the second."""
+    """One trade a second; its id and price are the second."""
     return [(float(s), str(s), float(s)) for s in range(first, last + 1)]
 
 
@@ -71,7 +73,7 @@ def test_trades_that_came_as_they_happened_are_seen_whatever_their_time() -> Non
     partition = TriggerPartition()
     run(partition, controls=[register("t", ANY, TICKER, at=1_000)])
     assert told(run(partition, batch(1, *seconds(1, 3)))) == [1.0, 2.0, 3.0]
-    # A clock that does not fit to the times of trades costs what was requested, and nothing more.
+    # A clock that does not match the times of trades affects only fetched trades.
     assert told(run(partition, asked(4, *seconds(4, 5), until=2_000), batch(6, *seconds(6, 7)))) == [6.0, 7.0]
 
 
@@ -121,7 +123,7 @@ def test_a_trigger_that_looks_back_has_them_as_its_past() -> None:
     output = partition.process([], controls=[register("t", SUM, TICKER, at=30.5, lookback_seconds="20")], now_ns=WALL)
     (request,) = output.lookbacks
     partition.look_back(request, ticks_of(batch(1, (15.0, "15", 100.0))), output)
-    # Those of more than 20 seconds before, and the one that is stored already, count once or not at all.
+    # Trades from more than 20 seconds before, and the one that is already stored, count once or not at all.
     missed = asked(1, *seconds(5, 9), (15.0, "15", 100.0), *seconds(16, 31), until=31)
     assert run(partition, missed) == []
     partition = TriggerPartition.load(partition.save())
@@ -156,7 +158,7 @@ def test_bars_that_ended_before_the_registration_are_not_seen_when_their_trades_
     run(partition, asked(1, *seconds(10, 155), until=155))
     partition = TriggerPartition.load(partition.save())
     assert told(run(partition, bars=[bar(0, 1.0), bar(1, 2.0)]), "close") == []
-    # The one in progress, whole.
+    # The bar in progress, complete.
     assert told(run(partition, bars=[bar(2, 3.0), bar(3, 4.0)]), "close") == [3.0, 4.0]
     assert told(run(begun(), bars=[bar(0, 1.0), bar(1, 2.0)]), "close") == [1.0, 2.0]
 
@@ -166,7 +168,7 @@ def test_bars_of_trades_that_were_requested_just_before_the_registration_are_not
     run(partition, controls=[register("other", ANY, TICKER, at=0)])
     run(partition, asked(1, *seconds(10, 155), until=155))
     run(partition, controls=[register("t", "close > 0", TICKER, at=181, period_seconds="60")])
-    # The third ended before the registration too, but its end was waited for.
+    # The third bar also ended before the registration, but its end was waited for.
     assert told(run(partition, bars=[bar(0, 1.0), bar(1, 2.0), bar(2, 3.0)]), "close") == [3.0]
 
 
@@ -216,8 +218,8 @@ def test_states_of_older_versions_are_read() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, Any]]:
-    """Registrations at the time where the exchange is, and records of trades up to it, live or asked for. A ticker's
-    come in their order; those that do not are late.
+    """Registrations at the exchange's current time, and records of trades up to it, live or fetched. A ticker's records
+    come in order; others are late.
     """
     found: list[tuple[str, Any]] = []
     now = number = 1

@@ -1,5 +1,6 @@
-"""However the records of a partition are cut into micro-batches, and wherever it starts again, the events are those
-of one evaluation over all rows, under the same ids, each once."""
+"""However the records of a partition are cut into micro-batches, and wherever it restarts, the events are those of one
+evaluation over all rows, under the same ids, each once.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -88,7 +89,7 @@ class Trade:
     price: int
 
 
-#: Trades in order of arrival: time does not go back inside a ticker.
+#: Trades in order of arrival: time does not go backwards within a ticker.
 trades = st.lists(
     st.tuples(st.sampled_from(_TICKERS), st.sampled_from([0, 0, 1, 1, 2, 7]), st.integers(1, 5)), max_size=30
 )
@@ -134,7 +135,7 @@ def _streamed(
     assert [report.state for report in output.reports] == ["active"] * len(TEXTS), output.reports
     events: list[CEPTriggerEvent] = []
     for start, end in zip([0, *cuts], [*cuts, len(arrived)], strict=True):
-        # Records that come again are left out; a clock that is true moves no event.
+        # Repeated records are left out; a valid clock changes no event.
         first = max(0, start - 3) if repeats else start
         counts = Counter(trade.ticker for trade in arrived[:end])
         marks = [clock(t.second, counts[t.ticker], t.ticker) for t in arrived[:end][-1:]] if repeats else []
@@ -183,7 +184,7 @@ def test_any_batching_and_restart_gives_the_same_events_once(
 def test_triggers_that_fall_behind_give_the_same_events_later(
     steps: list[tuple[str, int, int]], cuts: list[int], restarts: bool
 ) -> None:
-    """Each that keeps state falls behind at once, and then takes its rows one by one."""
+    """Each trigger that keeps state falls behind immediately, and then takes its rows one by one."""
     arrived = _arrivals(steps)
     whole = _streamed(arrived, [], restarts=False, repeats=False)
     with pytest.MonkeyPatch.context() as patched:

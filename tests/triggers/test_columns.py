@@ -1,4 +1,4 @@
-"""Columns that no trigger reads are not made, which no event shows."""
+"""Columns that no trigger reads are not built, without affecting any event."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ TEXTS = {
     "row": "SELECT size * 2 AS twice FROM ticks WHERE price > 3",
     "mean": "SELECT trade_id, AVG(size) OVER (PARTITION BY ticker ORDER BY ts ROWS 2 PRECEDING) AS m FROM ticks",
 }
-#: Run beside all others, so that rows are read and numbered. Their events are left out.
+#: Run beside all others, so that rows are read and numbered. Its events are left out.
 LITTLE, WHOLE = TEXTS["price"], "SELECT * FROM ticks WHERE price > 0"
 
 
@@ -48,7 +48,7 @@ STEPS = st.lists(st.tuples(_BATCHES, st.sampled_from([*TEXTS, ""]), st.booleans(
 
 
 def events(steps: list[Step], *, with_whole: bool) -> list[tuple[Any, ...]]:
-    """Each step registers a text, or removes it where it runs; `True`: the state is saved and loaded."""
+    """Each step registers a text, or removes it if it runs; `True`: the state is saved and loaded."""
     partition = TriggerPartition()
     partition.process([], controls=[register("beside", WHOLE if with_whole else LITTLE)])
     found: list[tuple[Any, ...]] = []

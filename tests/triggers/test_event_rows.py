@@ -1,4 +1,4 @@
-"""Events as rows of their table: columns at a time give what one value after another gives."""
+"""Events as rows of their table: reading whole columns gives the same as reading one value after another."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""docs/triggers.md tells the truth: its examples are taken out of it and run."""
+"""docs/triggers.md is accurate: its examples are extracted and run."""
 
 import random
 
@@ -16,7 +16,7 @@ from triggers.partition import TriggerPartition
 pytestmark = pytest.mark.timeout(60)
 
 EXAMPLES = guide.examples()
-#: What a silence is, no row can tell.
+#: No row can show a silence.
 BY_ROWS = {name: example for name, example in EXAMPLES.items() if name != "Dead-man"}
 _TICKERS = ("BTC/USDT.BINANCE", "BTC/USDT.KRAKEN", "ETH/USDT.BINANCE")
 
@@ -102,7 +102,7 @@ def test_joins_of_the_guide_give_the_same_events_on_a_stream_as_over_tables(*, r
     # Those with events are in test_joined_events.py.
     texts = {name: text for name, text in joins.items() if name not in others and "trigger_events" not in text.sql}
     assert len(texts) == 5
-    # All bars come after all trades: event time decides.
+    # All bars arrive after all trades: event time decides.
     live, end = market.streamed(texts, market.records_of([*trades, *bars]), random.Random(5), restarts=restarts)
     fired = 0
     for name, text in texts.items():

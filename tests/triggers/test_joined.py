@@ -32,13 +32,13 @@ def trades(first: int, *trades_of: tuple[float, float], ticker: str = TICKER) ->
 def test_a_trade_meets_the_last_bar_that_has_closed() -> None:
     partition = TriggerPartition()
     partition.process([], controls=[register("up", LAST_BAR, TICKER, period_seconds="60")])
-    # The first trades wait: no bar has come, and the one that opened at 0 closes at 60.
+    # The first trades wait: no bar has arrived, and the one that opened at 0 closes at 60.
     assert partition.process([trades(1, (10, 5), (61, 7), (119, 4))]).events == []
     output = partition.process([], bars=[bar(0, 6)])
     assert told(output, "close") == [6]
     (event,) = output.events
     assert event.context["ticker"] == TICKER
-    # What comes before the next bar closes is decided at once; bars of other periods are none of its inputs.
+    # Trades before the next bar's close are decided immediately; bars of other periods are not among its inputs.
     assert told(partition.process([trades(4, (119.5, 8))], bars=[bar(0, 1, period=300)]), "price") == [8]
     assert told(partition.process([trades(5, (121, 8))]), "price") == []
     assert told(partition.process([], bars=[bar(1, 7)]), "close") == [7]
@@ -69,14 +69,14 @@ def test_a_spread_of_two_tickers_runs_where_both_are_seen() -> None:
         partition.process([], controls=[register("s", SPREAD, TICKER, OTHER)])
         both = [trades(1, (1, 50), (5, 51), (30, 52)), trades(1, (2, 40), (4, 41), (31, 42), ticker=OTHER)]
         output = partition.process(both)
-        # At 1 nothing of the other has come, at 30 it is too old.
+        # At 1 the other input has no row yet, at 30 its row is too old.
         assert told(output, "spread") == ([10] if partition is joint else [])
 
 
 @settings(max_examples=rounds(30), deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=4), st.booleans())
 def test_events_are_the_same_however_records_are_cut(cuts: list[int], restarts: bool) -> None:
-    """Also their ids."""
+    """Including their ids."""
     records: list[tuple[str, bytes]] = []
     for minute in range(4):
         records.append(("ticks", trades(3 * minute + 1, (60 * minute + 5, 2), (60 * minute + 30, 1 + minute % 2))))

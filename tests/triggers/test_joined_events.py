@@ -62,7 +62,7 @@ VIEWS = {
     "jumps": "SELECT ticker, fired_at, event_id FROM trigger_events WHERE trigger_id = 'jump'",
     "dear": "SELECT ticker, ts, price FROM ticks WHERE price > 4",
 }
-#: When a record comes by the wall clock, in seconds; the argument of `process` that it belongs to.
+#: When a record arrives by the wall clock, in seconds; the argument of `process` to which it belongs.
 Arrival = tuple[float, str, bytes]
 
 
@@ -100,7 +100,7 @@ class Market:
         self.arrivals.sort(key=lambda arrival: arrival[0])
 
     def tables(self) -> dict[str, pa.Table]:
-        """What a batch reads."""
+        """The tables that a batch reads."""
         trades, bars = [], []
         for _, kind, value in self.arrivals:
             if kind == "ticks":
@@ -199,7 +199,7 @@ def test_an_event_that_comes_too_late_is_taken_at_the_time_reached_and_counted()
     assert step(4, [batch(2, (4, "2", 2.0))]) == ([], {})
     assert step(5) == ([], {})
     assert step(9, [batch(3, (9, "3", 3.0))]) == ([], {})
-    # The trade at 4 is decided without an alert; one of 3 is taken from just after it.
+    # The trade at 4 is decided without an alert; an event from 3 is taken as just after it.
     assert step(9, [], [jump(TICKER, 3)]) == ([], {TICKER: 1})
     assert step(14) == ([3.0], {})
 
@@ -214,7 +214,7 @@ def test_a_join_with_events_keeps_what_may_still_meet_and_no_more() -> None:
         )
     (shard,) = partition._registry.shards.values()
     (stream,) = shard.streams.values()
-    # Both sides of the interval, and the time that events may take.
+    # Both sides of the interval, and the time that events may be in transit.
     assert stream.retained_rows < 50
 
 

@@ -66,7 +66,7 @@ def begin(partition: TriggerPartition, sql: str, past: pa.Table, *tickers: str, 
 
 
 def values(events: Sequence[CEPTriggerEvent]) -> list[dict[str, Any]]:
-    """Of patterns the measures only."""
+    """Only the measures of patterns."""
     return [{n: v for n, v in row.items() if n != "ticker"} for event in events for row in rows(event)]
 
 
@@ -201,7 +201,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=2, ma
 def test_any_cut_between_past_and_live_gives_what_one_evaluation_gives_behind_it(
     steps: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Rows at the boundary once, in order, and the same ids when the state is saved and loaded between."""
+    """Rows at the boundary occur once, in order, and ids do not change if the state is saved and loaded in between."""
     second, trades = 0, []
     for number, (step, price) in enumerate(steps, start=1):
         second += step

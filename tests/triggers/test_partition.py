@@ -59,7 +59,7 @@ SELECT * FROM ticks MATCH_RECOGNIZE (
 
 
 def test_a_trigger_with_too_many_partitions_is_suspended_alone() -> None:
-    """Also where it shares its stream with others."""
+    """Even if it shares its stream with others."""
     partition = TriggerPartition(TriggerRules(kept_partitions=100))
     greedy, modest = register("greedy", BY_TRADE, TICKER, limit="0"), register("modest", BY_TRADE, OTHER, limit="0")
     partition.process([], controls=[greedy, modest, register("other", "price > 89", TICKER)])
@@ -160,7 +160,7 @@ def test_peers_of_a_range_wait_for_the_exchanges_clock(partition: TriggerPartiti
     sql = "SELECT price, COUNT(*) OVER (PARTITION BY ticker ORDER BY ts) AS n FROM ticks"
     partition.process([], controls=[register("a", sql)])
     assert partition.process([batch(1, (1, "1", 5)), batch(2, (1, "2", 6))]).events == []
-    assert partition.process([], marks=[clock(2, 3)]).events == []  # of a trade that has not come
+    assert partition.process([], marks=[clock(2, 3)]).events == []  # of a trade that has not arrived
     assert fired(partition.process([], marks=[clock(2, 2)]), "n") == [("a", 2), ("a", 2)]
 
 
@@ -520,7 +520,7 @@ def test_a_deadline_over_bars_passes_by_the_exchanges_clock(partition: TriggerPa
 
 
 def test_a_window_over_bars_waits_for_the_bars_of_trades_that_came(partition: TriggerPartition) -> None:
-    """However long the pipeline was down: the exchange's clock closes no window before them."""
+    """However long the pipeline was down, the exchange's clock closes no window before them."""
     sql = """SELECT ticker, COUNT(*) AS n FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"""
     partition.process([], controls=[register("w", sql, period_seconds="60")])
     first = T0 // (60 * SECOND) % 2
@@ -547,7 +547,7 @@ def test_ids_of_any_kind_and_width_come_once(partition: TriggerPartition) -> Non
     together = batch(1, *((place, text, 1.0) for place, text in enumerate(ids)), ticker=TICKER)
     output = partition.process([*records, together, prices(1, 5, ticker=TICKER)], marks=[clock(50, len(ids), OTHER)])
     found = [text for _, text in fired(output, "trade_id")]
-    # A zero byte is not a digit; an id that was there as text and as number is one of each kind.
+    # A zero byte is not a digit; an id that occurs as text and as number is one of each kind.
     assert found == ["7", "8", "9", "10", "12", "11", "a1", "", "9" * 18, "9" * 19, "1\x002"]
 
 

@@ -1,4 +1,4 @@
-"""A slow trigger falls behind alone."""
+"""Only a slow trigger falls behind."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from triggers.partition import TriggerOutput, TriggerPartition
 
 pytestmark = pytest.mark.timeout(30)
 
-#: What no text with state can keep to, so that each is slow.
+#: A limit that no text with state can meet, so that each is slow.
 RULES = TriggerRules(share_ns=1, waiting_rows=10)
 ALERT = "price > 0"
 
@@ -137,7 +137,7 @@ def test_rows_that_wait_for_a_removed_trigger_go_with_it() -> None:
 
 
 def test_without_shares_what_waits_is_taken_at_once() -> None:
-    """As where another mode wrote the state."""
+    """For example, if another mode wrote the state."""
     partition = fallen_behind(register("slow", IN_ORDER, TICKER))
     partition.process([prices(3, 1.0, 2.0, 3.0)])
     partition = TriggerPartition.load(partition.save(), TriggerRules())

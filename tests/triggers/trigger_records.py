@@ -1,4 +1,4 @@
-"""Records for triggers, and what their events say."""
+"""Records for triggers, and the contents of their events."""
 
 from typing import Any
 

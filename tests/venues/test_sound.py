@@ -1,4 +1,4 @@
-"""What readers of the bus take for a sound record."""
+"""Records that readers of the bus accept as valid."""
 
 import time
 

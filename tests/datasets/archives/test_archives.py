@@ -1,4 +1,4 @@
-"""Files as venues and tools write them, and everything that may be wrong with one."""
+"""Files as venues and tools write them, and their possible faults."""
 
 import hashlib
 import math
@@ -200,7 +200,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_feather_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str) -> None:
     file = sound(tmp_path, "freqtrade")
     table = feather.read_table(str(file))
-    # A column that no one asked for, and the dictionary of another.
+    # An unexpected column, and the dictionary of another.
     table = table.append_column("more", pa.array(["0" * (4 << 20)] * 3))
     table = table.append_column("name", pa.array(["1" * (4 << 20)] * 3).dictionary_encode())
     feather.write_feather(table, str(file), compression=compression)
@@ -239,7 +239,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path: Path, content: by
 
 
 def sound(folder: Path, of: str) -> Path:
-    """A file as its format has it."""
+    """A valid file of each format."""
     if of == "binance-klines":
         return archived(folder, klines())
     if of == "freqtrade":

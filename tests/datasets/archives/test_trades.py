@@ -1,4 +1,4 @@
-"""Archives of trades: what they hold, and everything that may be wrong with one."""
+"""Archives of trades: their contents, and their possible faults."""
 
 import hashlib
 import zipfile
@@ -175,7 +175,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write_bomb(file)
     with pytest.raises(BadFile, match="it unpacks to 8 MiB, over 1"):
         read(file)
-    # One whose directory lies about its size.
+    # An archive whose directory states a wrong size.
     content = file.read_bytes().replace(BOMB_BYTES.to_bytes(4, "little"), (8 << 10).to_bytes(4, "little"))
     file.write_bytes(content)
     with pytest.raises(BadFile):

@@ -18,7 +18,7 @@ Scenario = Callable[["Client", Bus], Awaitable[None]]
 
 
 class Client:
-    """Calls the methods by their names; a failed call raises grpc.aio.AioRpcError."""
+    """Calls methods by name; a failed call raises grpc.aio.AioRpcError."""
 
     def __init__(self, channel: grpc.aio.Channel, address: str = "") -> None:
         self._channel = channel
@@ -48,7 +48,7 @@ class Refusal:
 
 
 async def refused(call: Any) -> Refusal:
-    """How a call failed; the code is OK when it did not."""
+    """The error of a failed call; its code is OK if the call succeeded."""
     found = Refusal()
     found.code = grpc.StatusCode.OK
     try:
@@ -61,7 +61,7 @@ async def refused(call: Any) -> Refusal:
 async def served(
     scenario: Callable[..., Awaitable[None]], bus: Bus, settings: Sequence[Mapping[str, Any]]
 ) -> list[KafkaPixy]:
-    """Run `scenario` with a client for each of the gateways of these settings; they are stopped then."""
+    """Run `scenario` with a client for each of the gateways of these settings; they are stopped afterwards."""
     gateways = [
         KafkaPixy(
             KafkaPixySettings(**{"enabled": True, "bind": "127.0.0.1:0", "long_polling_seconds": 0.3, **own}), bus

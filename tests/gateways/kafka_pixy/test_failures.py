@@ -1,4 +1,4 @@
-"""The service when the bus or the address is not to be had, and at its stop."""
+"""The service if the bus or the address is not available, and when it stops."""
 
 import asyncio
 import threading
@@ -22,7 +22,7 @@ Code = grpc.StatusCode
 
 
 class Away(FreshBus):
-    """A bus whose calls fail while they are named in `away`; reads say so and wait for `may_read`."""
+    """A bus whose calls fail while they are named in `away`; reads report that and wait for `may_read`."""
 
     def __init__(self) -> None:
         super().__init__(partitions=4)
@@ -187,7 +187,7 @@ def test_a_stop_ends_waiting_calls_and_gives_back_undelivered_records(bus: Away)
         await gateway.stop()
         assert (await waiting).code in (Code.NOT_FOUND, Code.UNAVAILABLE)
         await channel.close()
-        # Read ahead or not: it is the next one that gets them, in order, and as if for the first time.
+        # Whether read ahead or not, the next call gets them, in order, and as if for the first time.
         left = bus.pending_by_consumer("t", "g")[2]
         assert set(left) <= {"nobody"}
 

@@ -1,4 +1,4 @@
-"""The thread that hears of new records."""
+"""The thread that watches for new records."""
 
 import queue
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Which record an acknowledgement is of, where the store gave an offset to another record."""
+"""The record of an acknowledgement, if the store gave its offset to another record."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which gateways live."""
+"""Which gateways are alive."""
 
 import os
 import subprocess
@@ -39,12 +39,12 @@ def test_a_process_that_has_ended_is_seen_at_once() -> None:
         process.kill()
         process.wait()
         assert here.ended([other]) == {other}
-    # The number may be another process's by now.
+    # By now the number may belong to another process.
     bus.put(TABLE, {other: f"{place} {os.getpid()} 1".encode()}, keep_seconds=60)
     assert here.ended([other]) == {other}
     here.beat()
     assert here.is_alone
-    # Of another machine that cannot be known.
+    # For another machine this cannot be known.
     bus.put(TABLE, {far: b"elsewhere 1 1"}, keep_seconds=60)
     assert here.ended([other, far]) == {other}
 

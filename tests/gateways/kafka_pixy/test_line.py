@@ -1,4 +1,4 @@
-"""Who gets which message, without a bus, a clock or a socket."""
+"""Which call gets which message, without a bus, a clock or a socket."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Messages on their way to the bus: together, in order, and what happens to them when the bus does not take them."""
+"""Messages on their way to the bus: together, in order, and their fate if the bus does not accept them."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from tests.fresh_bus import FreshBus
 
 
 class Bus(FreshBus):
-    """Publishes while `open_` is set; `errors`: what the next calls raise, None for one that is carried out."""
+    """Publishes while `open_` is set; `errors`: raised by the next calls, None for a call that succeeds."""
 
     def __init__(self) -> None:
         super().__init__(partitions=1)

@@ -1,4 +1,4 @@
-"""The client of the README, in a process of its own, with classes made as it says."""
+"""The client of the README, in a separate process, with classes made as it says."""
 
 import asyncio
 import re

@@ -40,7 +40,7 @@ def seconds(count: float) -> tuple[str, int]:
 
 
 def point(time: int, fields: Mapping[str, Value], name: str = "trades", **tags: str) -> Point:
-    """A point as a stream grouped by all of its tags has it."""
+    """A point of a stream grouped by all of its tags."""
     made = Point(time=time, name=name, database="market", retentionPolicy="autogen", dimensions=sorted(tags), tags=tags)
     made.group = ",".join(f"{tag}={tags[tag]}" for tag in sorted(tags))
     for field, value in fields.items():
@@ -72,7 +72,7 @@ def init(options: Sequence[Option]) -> Request:
 
 
 def batch(points: Sequence[Point], tmax: int, name: str = "trades", **tags: str) -> list[Request]:
-    """Begin, points and end; the points as the daemon sends them there, without what begin and end say."""
+    """Begin, points and end; the points as the daemon sends them in a batch, without fields of begin and end."""
     begin, end = Request(), Request()
     group = ",".join(f"{tag}={tags[tag]}" for tag in sorted(tags))
     begin.begin.name = end.end.name = name
@@ -143,14 +143,14 @@ class Daemon:
         return self.receive()
 
     def points_until(self, kind: str) -> tuple[list[Response], Response]:
-        """What comes before an answer of one kind, and that answer."""
+        """The points before an answer of one kind, and that answer."""
         before = []
         while (found := self.receive()).WhichOneof("message") != kind:
             before.append(found)
         return before, found
 
     def close_input(self) -> list[Response]:
-        """The polite end: everything that still comes."""
+        """Ends politely; returns everything that still arrives."""
         if self._socket is not None:
             self._socket.shutdown(socket.SHUT_WR)
         elif self.process is not None:

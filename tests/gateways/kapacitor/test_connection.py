@@ -1,4 +1,4 @@
-"""One daemon's side of one use: what waits for what."""
+"""The connection of one daemon to one use: what waits for what."""
 
 import queue
 import threading
@@ -18,7 +18,7 @@ from tests.gateways.kapacitor.test_session import Counting
 
 
 class _Held(Counting):
-    """Takes points once it may; `takes`: how many at a time."""
+    """Takes points once allowed; `takes`: how many at a time."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The life of one use of a function, and what may go out to the daemon."""
+"""One use of a function, and what may be sent to the daemon."""
 
 import zlib
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tests.gateways.kapacitor.daemon import init, option, point, request, second
 
 
 class Counting:
-    """Its state is how many points it has taken."""
+    """A function whose state is the number of points it has taken."""
 
     def __init__(self) -> None:
         self.counts = {"points": 0}

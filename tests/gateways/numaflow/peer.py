@@ -1,4 +1,4 @@
-"""A client of a Numaflow source in its own small words, for tests."""
+"""A minimal client of a Numaflow source for tests."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ SOT = source.Handshake(sot=True)
 
 
 class Peer:
-    """One connection; `read` and `ack` open their streams with a handshake first. EOFError where a stream ends."""
+    """One connection; `read` and `ack` open their streams with a handshake first. EOFError if a stream ends."""
 
     def __init__(self, socket: Path) -> None:
         self.channel = grpc.aio.insecure_channel(f"unix:{socket}")

@@ -88,7 +88,7 @@ async def test_each_request_has_its_answer_however_many_come_at_once(
     peer = connect(await serve())
     found = await peer.read(50)
     await peer.ack()
-    # The published dialect: one offset a request; the last ones first, and all of them twice.
+    # The published dialect: one offset per request; the last ones first, and all of them twice.
     for each in [*reversed(found), *found]:
         await peer.acks.write(source.AckRequest(request=source.AckRequest.Request(offsets=[each.offset])))
     await peer.acks.done_writing()
@@ -107,7 +107,7 @@ async def test_a_request_of_any_length_is_acknowledged_in_calls_that_the_store_c
     peer = connect(await serve())
     (a,) = await peer.read(1)
     before = counted("candlewright_numaflow_repeated_acks_total")
-    # One is larger than the four megabytes that gRPC takes unless told.
+    # One record is larger than the four megabytes that gRPC accepts by default.
     await peer.ack(*(source.Offset(offset=b"0:%d" % n) for n in range(1, 25_000)), a.offset)
     await peer.ack(source.Offset(offset=bytes(5 << 20)))
     assert max(bus.acknowledged) <= 10_000
@@ -125,7 +125,7 @@ async def test_delays_and_counts_of_what_was_given_back_outlive_the_process(
     started = time.monotonic()
     await peer.nack(a.offset, delay=700, max_deliveries=1)
     await peer.close()
-    # As if killed: the next one knows what is on the bus.
+    # As if killed: its successor knows what is on the bus.
     await gateway.stop()
     peer = connect(await serve())
     found: list[source.ReadResponse.Result] = []

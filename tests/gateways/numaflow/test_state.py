@@ -29,7 +29,7 @@ ONE, TWO = RecordId(0, 1), RecordId(0, 2)
 
 
 def fetched(state: SourceState, fetch: Fetch, found: list[Found], at: float) -> list[RecordId]:
-    """What the client is sent of the records that a fetch found."""
+    """The records that the client is sent of those that a fetch found."""
     [send] = state.handle(RecordsFetched(fetch, tuple(found), at))
     assert isinstance(send, Send)
     return list(send.records)
@@ -198,7 +198,9 @@ def test_other_bytes_are_either_no_offset_or_exactly_one(wire: bytes) -> None:
     )
 )
 def test_no_record_is_forgotten_and_never_more_than_requested_come(steps: list[tuple[str, int]]) -> None:
-    """Against a group of thirty records: each is with the client, refused, acknowledged, still new, or to be found."""
+    """Compared with a group of thirty records: each is with the client, refused, acknowledged, still new, or to be
+    found.
+    """
     state = opened()
     new = [RecordId(0, n) for n in range(30)]
     given: set[RecordId] = set()
@@ -239,7 +241,7 @@ def test_no_record_is_forgotten_and_never_more_than_requested_come(steps: list[t
             elif what == "nack" and record in held:
                 given_back(state, [record], at)
                 held.discard(record)
-    # A client that connects again and reads on gets everything that was not acknowledged.
+    # A client that reconnects and continues to read gets everything that was not acknowledged.
     state.handle(SessionOpened(at))
     own = first_fetch(state, 100, at)
     assert isinstance(own, FetchOwn)

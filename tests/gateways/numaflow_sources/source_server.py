@@ -1,4 +1,4 @@
-"""A Numaflow source with a list of records, for tests: what is not acknowledged comes again at the next handshake."""
+"""A Numaflow source with a list of records, for tests: unacknowledged ones are sent again at the next handshake."""
 
 import json
 from collections.abc import AsyncIterator, Sequence
@@ -23,8 +23,8 @@ def result(offset: bytes, payload: bytes, partition_id: int = 0, at: int = 1_700
 
 
 class SourceServer:
-    """`takes_lists` False: one offset a request is all that it keeps, as a server of the published dialect does.
-    `breaks_acks`: so many acknowledgements are answered by the end of the stream; `holds_acks`: so many by nothing.
+    """`takes_lists` False: keeps only one offset per request, as a server of the published dialect does. `breaks_acks`:
+    this many acknowledgements are answered by the end of the stream; `holds_acks`: this many are not answered.
     """
 
     def __init__(self, folder: Path, *, takes_lists: bool = True, breaks_acks: int = 0, holds_acks: int = 0) -> None:

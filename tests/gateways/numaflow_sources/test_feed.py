@@ -27,7 +27,9 @@ Run = Callable[..., Awaitable[NumaflowSources]]
 
 
 class KillableBus(FreshBus):
-    """`dies_after` publishes: the next one is carried out or not (`carries_out`), and its caller never hears of it."""
+    """After `dies_after` publishes, the next one is executed or not (`carries_out`), and its caller never gets an
+    answer.
+    """
 
     dies_after: int | None = None
     carries_out = True
@@ -191,7 +193,7 @@ async def test_a_reader_that_dies_around_a_publish_leaves_each_record_once(
     first = await run(max_records=3)
     await until(lambda: other.taken >= 6)
     await until(first.problems)
-    # As if killed: nothing that it knows is left but what is on the bus.
+    # As if killed: all that remains is what is on the bus.
     bus.dies_after = 0
     await first.stop()
     assert len(other.acknowledged) == 3
@@ -215,7 +217,7 @@ async def test_a_source_that_restarts_is_read_on(
     await other.start()
     await until(lambda: b"later" in other.acknowledged)
     assert len(values(bus)) == 3
-    # A broken stream is expected, wherever it breaks.
+    # A broken stream is expected, at any point.
     assert counted("candlewright_numaflow_sources_failures_total") == 0
 
 
@@ -269,7 +271,7 @@ async def test_a_payload_that_does_not_fit_stops_reading_where_that_is_requested
     assert "stopped before offset 0/b'2'" in gateway.problems()[0]
     assert other.acknowledged == [b"1"]
     assert len(all_of(bus, "ticks")) == 1
-    # The source mends it: reading continues by itself.
+    # The source fixes it: reading continues automatically.
     other.records[1] = result(b"2", tick.SerializeToString())
     await until(lambda: len(other.acknowledged) == 3)
     await until(lambda: not gateway.problems())

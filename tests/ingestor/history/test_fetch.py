@@ -1,4 +1,4 @@
-"""The paging loop against exchanges made of a set of candles and a habit."""
+"""The paging loop against exchanges that consist of a set of candles and a behaviour."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -54,7 +54,7 @@ class FakeClient:
 
 @dataclass(kw_only=True)
 class FakeSource:
-    """Holds `opens`; a page has at most `page` rows, or what `sizes` says for the n-th page."""
+    """Has candles at `opens`; a page has at most `page` rows, or `sizes[n]` for the n-th page."""
 
     opens: list[int]
     fill: Fill = Fill.OLDEST_FIRST
@@ -129,7 +129,7 @@ def test_any_paging_of_any_candles_with_holes_gives_exactly_those(
 ) -> None:
     period = period_seconds * SECOND
     base = first_open_from(BASE, period_seconds)
-    # A wide window is only asked of exchanges that answer from its oldest end.
+    # Only exchanges that answer from the oldest end of a window are asked for wide ones.
     is_wide = is_wide and fill is Fill.OLDEST_FIRST
     spill = spill and fill is Fill.OLDEST_FIRST
     held = [base + offset * period for offset in opens]
@@ -241,13 +241,13 @@ async def test_the_newest_candle_is_requested_after_the_time_for_late_trades() -
     _, got, _ = await _run(source, job, held[-1] + SECOND, progress)
     assert got == held[:-1]
     assert progress.slept == [2.0]
-    # The candle after the range, which shows that those before it are whole.
+    # The candle after the range, which shows that those before it are complete.
     assert [(query.start, query.end) for query in source.asked] == [(BASE, held[-1] + MINUTE)]
 
 
 @dataclass
 class Replicas(FakeSource):
-    """The n-th question is answered by a replica that is `lags[n]` seconds behind; then all are up to date."""
+    """The n-th request is answered by a replica that is `lags[n]` seconds behind; later ones are up to date."""
 
     now: int = 0
     lags: list[int] = field(default_factory=list)

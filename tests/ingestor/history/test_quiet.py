@@ -1,4 +1,4 @@
-"""Stretches without a candle cost a few questions, once for each market."""
+"""Stretches without a candle cost a few requests, once per market."""
 
 import asyncio
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class Known(QuietBook):
 
 
 class Traded(FakeSource):
-    """Candles of any period, of a market that traded at `opens`; quiet times have no candle."""
+    """Candles of any period for a market that traded at `opens`; quiet times have no candle."""
 
     async def page(self, query: Query, progress: Progress) -> Page:
         self.asked.append(query)
@@ -113,7 +113,7 @@ def test_whatever_is_skipped_has_no_candle(
 
 @pytest.mark.parametrize("fill", [Fill.OLDEST_FIRST, Fill.NEWEST_FIRST])
 async def test_a_long_halt_costs_few_questions(fill: Fill) -> None:
-    """Two and a half years without a trade, as some market has had them."""
+    """Two and a half years without a trade, as has happened in some market."""
     opens = [T0 + n * MINUTE for n in range(500)] + [T0 + 900 * DAY + n * MINUTE for n in range(500)]
     source = Traded(opens=opens, fill=fill, max_candles=300, is_wide=fill is Fill.OLDEST_FIRST)
     job = HistoryJob("A/B", 60, T0, opens[-1] + MINUTE)
@@ -187,7 +187,7 @@ async def test_a_bus_that_is_away_costs_no_candle(threads: BusThreads) -> None:
 
 
 async def test_a_year_before_the_listing_is_requested_once(fresh_bus: Bus, threads: BusThreads) -> None:
-    """There were 1,040 questions: 52 pieces, each of which asked twice for each of its ten pages."""
+    """Before, there were 1,040 requests: 52 pieces, each of which asked twice for each of its ten pages."""
     listed = open_containing(utc_ms("2020-08-11T06:00:00") * 1_000_000, 60)
     start = listed - 365 * DAY
     async with (

@@ -1,4 +1,4 @@
-"""Trades dated far ahead of their exchange's clock are put aside, and nothing else changes."""
+"""Trades dated far ahead of their exchange's clock are set aside, and nothing else changes."""
 
 import time
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ AHEAD_NS = 3_500 * 10**9
 
 
 class Wild:
-    """Of the streamed trades each `nth` is dated far ahead; `seen` are those."""
+    """Every `nth` streamed trade is dated far ahead; `seen` are those."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
         self.seen: list[Trade] = []
@@ -56,7 +56,7 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_not_a_gap(
 ) -> None:
     bus, wild = FreshBus(), Wild(monkeypatch, nth)
     async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=speed, rate_limit=False) as exchange:
-        # No silence is asked about: whatever is asked here, a trade that was put aside was missed.
+        # Silences cause no requests here: any request means that a set-aside trade was missed.
         async with ingestor(bus, exchange.url, config=replace(CONFIG, silence_floor=3_600.0)) as own:
             task = own.start(TICKER, "j1")
             # What came before the subscription is requested, and a connection whose first trade is long in coming.

@@ -1,4 +1,4 @@
-"""Who may see what: names, even where one is a prefix of another, ids, and ZeroMQ's matching by prefix."""
+"""Access to topics: names, even if one is a prefix of another, ids, and ZeroMQ's prefix matching."""
 
 import pytest
 from hypothesis import given
@@ -77,7 +77,7 @@ def test_no_client_ever_receives_a_private_topic_of_another(
     ]
     for number, rest in ids:
         for owner in names[number : number + 1]:
-            # Of a request any id may be requested; what is published on its topic is checked once more.
+            # Any request id may be subscribed; what is published on its topic is checked again.
             published = {*topics.final_topics(rest, owner + rest, owner), *topics.final_topics(owner + rest, "", owner)}
             published |= {topics.trigger(owner + rest), topics.response(owner)}
             for topic in published:

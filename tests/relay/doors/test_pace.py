@@ -1,4 +1,4 @@
-"""A flood of requests is slowed down where others wait, and only then."""
+"""A flood of requests is slowed down only while other clients wait."""
 
 from relay.doors.pace import FLOOD_MESSAGES, MAX_REST_SECONDS, Pace
 

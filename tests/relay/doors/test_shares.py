@@ -1,4 +1,4 @@
-"""Live topics are shared out: by connection, by sender, and in all."""
+"""Limits on live topics: per connection, per sender, and in total."""
 
 from hypothesis import given
 from hypothesis import strategies as st

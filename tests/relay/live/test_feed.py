@@ -1,4 +1,4 @@
-"""From which record on a subscriber is sent what is published."""
+"""The first record that is sent to a subscriber of a published topic."""
 
 import threading
 from collections.abc import Callable

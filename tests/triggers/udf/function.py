@@ -1,5 +1,7 @@
-"""An external function, run in a process of its own: sums the field x by group. Its first argument says how it
-misbehaves, its second where it notes that it has done so, so that it does so once.
+"""An external function in a separate process, which sums the field x by group.
+
+Its first argument says how it misbehaves; the second names a file in which it notes that it has done so, so that it
+does so only once.
 """
 
 import os
@@ -58,7 +60,7 @@ def misbehave() -> None:
     elif MODE == "silence":
         time.sleep(3_600)
     elif MODE == "hang":
-        # Its work stands still, and a thread of its own answers keepalives.
+        # Its work hangs, while a separate thread answers keepalives.
         for request in FRAMES:
             if request.HasField("keepalive"):
                 alive = Response()
@@ -110,7 +112,7 @@ def main() -> None:
         elif kind == "end":
             response.end.CopyFrom(request.end)
         if MODE == "behind" and kind == "point":
-            # As an agent that passes points on in a thread of its own: behind the answers that were asked for later.
+            # Like an agent that passes points on in a separate thread: after the answers that were requested later.
             held.append(response)
             continue
         write(response)
