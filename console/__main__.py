@@ -8,6 +8,7 @@ from pathlib import Path
 
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from console.server import Console
+from core.absent import leave_out
 from core.background import exit_on_failure
 from core.http import StatusServer
 from core.log import configure_logging, get_logger
@@ -22,6 +23,7 @@ async def _serve(console: Console) -> None:
 
 
 def main() -> int:
+    leave_out("pandas")
     try:
         settings = load_settings()
         configure_logging("console", settings.log.level)

@@ -37,6 +37,7 @@ from iceberg.revisions import (
     new_revisions,
     newest_of_each,
     read_as_of,
+    read_corrected,
     read_published,
     scan_revisions,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "plan_pieces",
     "proven_parts",
     "read_as_of",
+    "read_corrected",
     "read_gaps",
     "read_ohlc",
     "read_past_bars",

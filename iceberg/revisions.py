@@ -33,6 +33,7 @@ __all__ = [
     "new_revisions",
     "newest_of_each",
     "read_as_of",
+    "read_corrected",
     "read_published",
     "scan_revisions",
 ]
@@ -201,6 +202,15 @@ def read_as_of(
     rows = effective(read_rows(table, OHLC_REVISIONS, wanted))
     found = rows.take(pc.sort_indices(rows["open_time"]))
     return found if limit is None else found.slice(0, limit)
+
+
+def read_corrected(table: Table, ticker: str, period_seconds: int, *, limit: int) -> pa.Table:
+    """`open_time` and newest `revision` of bars published more than once, in order of time; the last `limit`."""
+    names = ("open_time", "revision")
+    wanted = And(equal("ticker", ticker), equal("period_seconds", period_seconds), at_least("revision", 1))
+    found = read_rows(table, OHLC_REVISIONS, wanted, columns=names)
+    newest = found.group_by("open_time").aggregate([("revision", "max")]).rename_columns(names)
+    return newest.sort_by("open_time").slice(max(0, newest.num_rows - limit))
 
 
 def read_published(settings: Settings, ticker: str, period_seconds: int, *, since_ns: int) -> tuple[pa.Table, pa.Table]:

@@ -13,7 +13,6 @@ from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
 from jinja2.sandbox import SandboxedEnvironment
 
 from candlewright.wire.errors import InvalidRequest
-from candlewright_cep.binding.binder import closest
 
 __all__ = ["ALERT_PARAMETERS", "AlertAsked", "engine_parameters", "render"]
 
@@ -99,6 +98,9 @@ def _check(message: str, columns: Iterable[str] | None) -> None:
             )
     if columns is None:
         return
+    # The trigger language, with pyarrow: only a check needs it, and the process that delivers alerts makes none.
+    from candlewright_cep.binding.binder import closest
+
     known = _ALWAYS | set(columns)
     for name in tree.find_all(nodes.Name):
         if name.name not in known:

@@ -26,6 +26,7 @@ _FAR_NS = (1 << 63) - 1
 _SECOND = 1_000_000_000
 #: Markets change a few times a day, and listing those of every venue costs one call per venue.
 _MARKETS_SECONDS = 60.0
+_MAX_REVISED = 5_000
 
 
 # ---- candles
@@ -238,6 +239,22 @@ class Gaps(Shape):
     rows: list[GapRow]
 
 
+class RevisedQuery(Query):
+    ticker: TickerText
+    period: PeriodText = "1m"
+
+
+class RevisedRow(Shape):
+    open_time: Instant
+    revision: int
+
+
+class Revised(Shape):
+    """Corrected candles with their newest revision, in order of time; at most the newest 5,000."""
+
+    rows: list[RevisedRow]
+
+
 class Series(Shape):
     """The stored candles of a ticker and period."""
 
@@ -258,6 +275,19 @@ async def list_coverage(call: Call) -> Response:
 
 async def list_gaps(call: Call) -> Response:
     return await _of_ticker(call, "gaps")
+
+
+async def list_revised(call: Call) -> Response:
+    query: RevisedQuery = call.query
+    ticker, period = _ticker(query.ticker), parse_period(query.period)
+
+    def read(tables: Tables) -> list[dict[str, Any]]:
+        from iceberg.revisions import read_corrected
+
+        table = tables.open("ohlc_revisions")
+        return [] if table is None else plain(read_corrected(table, ticker, period, limit=_MAX_REVISED))
+
+    return _json({"rows": await call.services.tables.read(read)})
 
 
 async def _of_ticker(call: Call, name: str) -> Response:
@@ -429,6 +459,16 @@ OPERATIONS = (
         summary="Trades of a ticker that its stream missed",
         answers={200: Answer("The gaps.", Gaps)},
         query=OfTicker,
+        problems=(503,),
+        tag="market",
+    ),
+    Operation(
+        method="GET",
+        path="/revisions",
+        handler=list_revised,
+        summary="Candles of a ticker and period that were corrected",
+        answers={200: Answer("The corrected candles.", Revised)},
+        query=RevisedQuery,
         problems=(503,),
         tag="market",
     ),

@@ -3,10 +3,12 @@
 import sys
 
 from console.sql.worker import serve
+from core.absent import leave_out
 from core.settings import Settings
 
 
 def main() -> int:
+    leave_out("pandas")
     source = sys.stdin.buffer
     serve(Settings.model_validate_json(source.readline()), source, sys.stdout.buffer)
     return 0

@@ -15,6 +15,7 @@ from iceberg import (
     load_table,
     new_revisions,
     read_as_of,
+    read_corrected,
     read_published,
     scan_revisions,
 )
@@ -134,6 +135,19 @@ def test_bars_are_read_as_they_were_known_at_a_time(
         minutes_of(read_as_of(settings, TICKER, 60, start_ns=0, end_ns=10 * MINUTE, as_of_ns=at_ns, limit=1))
         == [1][: len(expected)]
     )
+
+
+def test_corrected_bars_are_read_with_their_newest_revision(catalog: Catalog) -> None:
+    for revision, minutes in enumerate(([1, 2, 3, 4], [4, 1, 2], [2])):
+        store(catalog, published(minutes, 10 + revision, revision=revision))
+    store(catalog, published([3], 20, revision=1, ticker="ETH/USDT.BINANCE"))
+    table = load_table(catalog, OHLC_REVISIONS)
+    assert [(minutes_of(read_corrected(table, TICKER, 60, limit=count)), count) for count in (9, 2)] == [
+        ([1, 2, 4], 9),
+        ([2, 4], 2),
+    ]
+    assert read_corrected(table, TICKER, 60, limit=9)["revision"].to_pylist() == [1, 2, 1]
+    assert read_corrected(table, TICKER, 300, limit=9).num_rows == 0
 
 
 def test_published_bars_are_read_in_the_order_of_their_publication(catalog: Catalog, settings: Settings) -> None:

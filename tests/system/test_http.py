@@ -125,6 +125,7 @@ def test_stored_candles_by_range_and_the_newest(http: httpx.Client, day: str) ->
     series = {(row["ticker"], row["period_seconds"]): row for row in http.get("/stored").json()["series"]}
     assert series[TICKER, 60]["rows"] >= 1440
     assert http.get("/gaps", params={"ticker": TICKER}).json() == {"rows": []}
+    assert http.get("/revisions", params={"ticker": TICKER, "period": "1m"}).json() == {"rows": []}
 
 
 def test_venues_and_markets_are_found(http: httpx.Client) -> None:

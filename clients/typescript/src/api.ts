@@ -451,6 +451,17 @@ export interface Requests {
   requests: RequestRow[];
 }
 
+/** Corrected candles with their newest revision, in order of time; at most the newest 5,000. */
+export interface Revised {
+  rows: RevisedRow[];
+}
+
+export interface RevisedRow {
+  /** ISO 8601 in UTC, with nanoseconds. */
+  open_time: string;
+  revision: number;
+}
+
 export interface RowBody {
   time: string | null;
   variable: string;
@@ -701,6 +712,8 @@ export interface Calls {
   list_coverage: { given: { ticker: string }; answer: Coverage };
   /** Trades of a ticker that its stream missed. */
   list_gaps: { given: { ticker: string }; answer: Gaps };
+  /** Candles of a ticker and period that were corrected. */
+  list_revised: { given: { ticker: string; period?: string }; answer: Revised };
   /** The venues that can be requested. */
   list_venues: { given: Record<never, never>; answer: Venues };
   /** Markets of one or all venues, by part of their ticker. */
@@ -750,6 +763,7 @@ export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
   list_stored: { method: "GET", path: "/stored" },
   list_coverage: { method: "GET", path: "/coverage" },
   list_gaps: { method: "GET", path: "/gaps" },
+  list_revised: { method: "GET", path: "/revisions" },
   list_venues: { method: "GET", path: "/venues" },
   list_markets: { method: "GET", path: "/markets" },
   list_triggers: { method: "GET", path: "/triggers" },

@@ -16,8 +16,6 @@ export interface SqlAnswer {
 export const runSql = (sql: string, limit: number, signal?: AbortSignal): Promise<SqlAnswer> =>
   send<SqlAnswer>("POST", "sql", { sql, limit }, signal);
 
-export const literal = (text: string): string => `'${text.replaceAll("'", "''")}'`;
-
 export function rowsOf(answer: SqlAnswer): Record<string, unknown>[] {
   return answer.rows.map((row) =>
     Array.isArray(row) ? Object.fromEntries(answer.columns.map((column, at) => [column.name, row[at]])) : row,

@@ -1,7 +1,6 @@
 /** Known problems of stored data: missed trades and corrected bars. */
 import { get } from "./api";
-import { rowsOf, type SqlAnswer, literal, runSql } from "./sql";
-import { seconds } from "./times";
+import { periodName, seconds } from "./times";
 
 export interface Gap {
   from: number;
@@ -30,12 +29,9 @@ export async function tradeGaps(ticker: string): Promise<Gap[]> {
 
 /** Open times of corrected bars, with their newest revision. */
 export async function revisedBars(ticker: string, period: number): Promise<Map<number, number>> {
-  const sql =
-    "SELECT open_time, max(revision) AS revision FROM ohlc_revisions" +
-    ` WHERE ticker = ${literal(ticker)} AND period_seconds = ${period} AND revision > 0 GROUP BY open_time`;
   try {
-    const answer: SqlAnswer = await runSql(sql, 5000);
-    return new Map(rowsOf(answer).map((row) => [seconds(String(row.open_time)), Number(row.revision)]));
+    const { rows } = await get<{ rows: Row[] }>("revisions", { ticker, period: periodName(period) });
+    return new Map(rows.map((row) => [seconds(String(row.open_time)), Number(row.revision)]));
   } catch {
     return new Map();
   }
