@@ -1,4 +1,4 @@
-"""The trigger engine's library entry under the name that users import; the engine itself knows nothing of Spark."""
+"""The trigger engine's library entry under the name that users import; the engine itself is free of Spark."""
 
 from collections.abc import Mapping
 
@@ -17,8 +17,8 @@ def evaluate(
     *,
     table: pa.Table | None = None,
 ) -> pa.Table:
-    """The rows that a trigger's text gives over one table, called `table_name`, or over tables by name,
-    where a text instead of a table is a view.
+    """The rows that a trigger's text returns over one table, called `table_name`, or over tables by name; a string
+    instead of a table is a view.
 
     `table`: the former name of `tables`. Raises TriggerRejected, whose text begins `INVALID_SQL line:column:`.
     """

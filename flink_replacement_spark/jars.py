@@ -1,7 +1,7 @@
-"""The jars that Spark needs beside its own: resolved once with the Ivy that PySpark carries, then found on disk.
+"""Fetches the jars that Spark needs besides its own: resolved once with PySpark's Ivy, then read from disk.
 
-`python -m flink_replacement_spark.jars` fetches them ahead. A list that was fetched before costs one look at the disk
-and no network.
+`python -m flink_replacement_spark.jars` fetches them ahead of time. A list that was fetched before is only checked on
+disk.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ ICEBERG_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_V
 ICEBERG_AWS = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
 SQLITE = "org.xerial:sqlite-jdbc:3.54.1.0"
 
-#: What Spark's own classpath already holds.
+#: Packages that Spark's own class path already has.
 _PROVIDED = ("org.apache.spark", "org.scala-lang", "org.slf4j", "org.apache.logging.log4j")
 _TIMEOUT_SECONDS = 1_800
 
@@ -40,9 +40,9 @@ def packages_of(settings: Settings) -> tuple[str, ...]:
 
 
 def fetch_jars(packages: Sequence[str], cache_dir: Path | None = None) -> list[Path]:
-    """Local jars of `packages` and of what they depend on; downloads, with progress on stderr, what is not there.
+    """The local jars of `packages` and their dependencies; downloads missing ones, with progress on stderr.
 
-    `cache_dir` is by default `~/.cache/candlewright/jars`. Raises ConfigurationError when a package cannot be had.
+    `cache_dir` is by default `~/.cache/candlewright/jars`. Raises ConfigurationError if a package cannot be fetched.
     """
     cache = cache_dir or Path.home() / ".cache" / "candlewright" / "jars"
     name = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:16]
@@ -60,7 +60,7 @@ def fetch_jars(packages: Sequence[str], cache_dir: Path | None = None) -> list[P
 
 
 def _read_manifest(manifest: Path) -> list[Path] | None:
-    """The jars that a finished download left, unless one is missing or cut short."""
+    """The jars of a finished download; None if one is missing or truncated."""
     try:
         sizes: dict[str, int] = json.loads(manifest.read_text())
         if sizes and all(Path(jar).stat().st_size == size for jar, size in sizes.items()):
@@ -91,7 +91,7 @@ def _resolve(packages: Sequence[str], cache: Path, target: Path) -> None:
 
 
 def _forward_progress(resolution: "subprocess.Popen[str]") -> Iterator[str]:
-    """Every line that Ivy says; the ones about downloads go to stderr."""
+    """Every line of Ivy's output; those about downloads also go to stderr."""
     for line in resolution.stdout or ():
         if line.startswith("downloading ") or "[SUCCESSFUL" in line:
             sys.stderr.write(f"{line.strip()}\n")
@@ -120,7 +120,9 @@ def _ivy_file(packages: Sequence[str]) -> str:
 
 
 def _modules(packages: Sequence[str]) -> dict[tuple[str, str, str], list[str]]:
-    """The classifiers of each group, artifact and version, in the order of the packages; "" is the jar without one."""
+    """The classifiers of each group, artifact and version, in the order of the packages; "" is the jar without a
+    classifier.
+    """
     found: dict[tuple[str, str, str], list[str]] = {}
     for package in packages:
         parts = package.split(":")

@@ -1,4 +1,4 @@
-"""Which tickers are live, and how many trades and bars of each the bus has numbered."""
+"""The live tickers, and the newest numbers of their trades and bars on the bus."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from flink_replacement_spark.live.partition import ALWAYS
 
 __all__ = ["Numbers", "live_numbers"]
 
-#: One look asks for so many tickers; of more, the next look asks for the next ones.
+#: Tickers queried at a time; further ones are queried next time.
 MAX_ASKED = 5_000
 
 
@@ -21,7 +21,7 @@ class Numbers(NamedTuple):
 
 
 def live_numbers(bus: Bus, look: int) -> tuple[frozenset[str], Mapping[str, Numbers]]:
-    """All tickers that the broker has a live job for, and the numbers of those that this look asks for."""
+    """All tickers with a live job, and the numbers of those queried this time."""
     tickers = sorted(bus.items(bus_topics.TABLE_WANTED))
     turns = -(-len(tickers) // MAX_ASKED)
     asked = tickers[look % turns :: turns] if turns else []

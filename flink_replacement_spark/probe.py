@@ -1,4 +1,4 @@
-"""`python -m flink_replacement_spark.probe`: a task on each executor that the cluster gives, as JSON lines.
+"""`python -m flink_replacement_spark.probe`: runs a task on each executor of the cluster, and prints JSON lines.
 
 A line for each executor: {"host", "executor", "python", "version"}, where `version` is that of the product as the
 executor imports it. `candlewright doctor` runs this as a child, with a limit on its time.
@@ -21,12 +21,12 @@ from flink_replacement_spark.engine.worker_python import worker_python
 _MAX_CORES = 16
 _MEMORY = "512m"
 _TASKS_PER_CORE = 4
-#: So long that no executor takes the tasks of another.
+#: Long enough (s) that no executor takes another one's task.
 _TASK_SECONDS = 0.2
 
 
 def look(_: Iterable[int]) -> Iterator[tuple[str, str, str, str]]:
-    """Runs in an executor."""
+    """A task: describe the executor that it runs in."""
     time.sleep(_TASK_SECONDS)
     from candlewright.version import VERSION
     from flink_replacement_spark.live import rows  # noqa: F401  (everything that live tasks need)
@@ -41,7 +41,7 @@ def executor_memory(settings: Settings) -> str:
 
 
 def run(settings: Settings) -> list[dict[str, str]]:
-    """Raises what Spark raises."""
+    """The description of each executor. Raises Spark's own errors."""
     conf = {
         "spark.master": settings.spark.master,
         "spark.app.name": "candlewright doctor",

@@ -1,7 +1,7 @@
-"""`python -m flink_replacement_spark.rehearsal`: one start of the driver for nothing but its class archive.
+"""`python -m flink_replacement_spark.rehearsal`: starts the driver once to create its class archive.
 
-Takes half a minute, once for an installation, and does nothing where the archive is there. A dozen seconds less of each
-later start are worth it; where it cannot be made, the driver works without.
+This takes half a minute, once per installation, and saves a dozen seconds of each later start. It does nothing if the
+archive exists; if the archive cannot be created, the driver works without it.
 """
 
 import contextlib

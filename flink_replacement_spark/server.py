@@ -1,4 +1,4 @@
-"""The Spark driver of the platform: session, tables, queries, maintenance, and what the status page says of them."""
+"""The Spark driver of the platform: session, tables, queries, maintenance, and their status."""
 
 import itertools
 import threading
@@ -91,22 +91,22 @@ log = get_logger()
 
 PART = "flink_replacement_spark"
 HISTORY_QUERY = "history-writer"
-#: The entry of a snapshot's summary that names the term of the driver that made it.
+#: The entry in a snapshot's summary that names its driver's term.
 EPOCH_NAME = "candlewright.driver-epoch"
-#: Outcomes in one micro-batch at most.
+#: The most outcomes in one micro-batch.
 MAX_OUTCOMES = 1_000
 _BUS_CHECK_SECONDS = 5.0
 _LOOK_SECONDS = 2.0
-#: How long an answer of Spark Connect counts.
+#: How long (s) a successful check of Spark Connect stays valid.
 _CONNECT_SECONDS = 5.0
-#: How soon a query that ended is started again, and a driver without its role ends.
+#: How often (s) ended queries are restarted, and the loss of the role is noticed.
 _WATCH_SECONDS = 0.5
-#: A writer that waits longer for its turn at a table is shown.
+#: A writer that waits longer (s) for its turn at a table is shown on the status page.
 _LONG_WAIT_SECONDS = 5.0
 _RESTART_SECONDS = 5.0
-#: A ticker has the same partition in each of them.
+#: Topics in which a ticker has the same partition.
 _BY_TICKER = (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC)
-#: What the queries read.
+#: The topics that the queries read.
 _READ = (bus_topics.HISTORY_OUTCOMES, *_BY_TICKER, bus_topics.TRIGGER_CONTROLS)
 
 
@@ -123,8 +123,9 @@ class ExecutorsLost(CandlewrightError):
 class Driver:
     """Call `start`, then `run`, which returns after `stop`; `close` frees everything. Needs `bus.url`.
 
-    `start` brings up Spark, and waits as a standby while another driver has the role. From then on `bus.url` of the
-    settings names the driver's term: whatever threads, queries and tasks write carries its epoch (`Term.of`).
+    `start` brings up Spark, and waits as a standby while another driver has the role. From then on, `bus.url` of the
+    settings names the driver's term, and everything that threads, queries and tasks write carries its epoch
+    (`Term.of`).
 
     Each writer of a table in this process takes its turn in `locks`.
     """
@@ -170,7 +171,7 @@ class Driver:
 
     @property
     def session(self) -> SparkSession:
-        """Of a started driver."""
+        """The session of a started driver."""
         if self._session is None:
             raise ConfigurationError("the driver is not started")
         return self._session
@@ -180,7 +181,7 @@ class Driver:
         """Micro-batches carried out since the start."""
         return self._writer.health.batches if self._writer else 0
 
-    # ---- life
+    # ---- start and stop
     def start(self, on_standby: Callable[[], object] = lambda: None) -> None:
         """Bring up Spark, wait for the role, then bring up the rest; the queries are running on return, unless `stop`
         was called before.
@@ -194,7 +195,7 @@ class Driver:
         session = self._session = start_session(settings, self._lock)
         for source in (BusSource, LiveSource, TriggerSource):
             session.dataSource.register(source)
-        # A standby has done this when it takes over.
+        # A standby has already done this when it takes over.
         session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
         if (catalog := self._open_tables()) is None:
             return
@@ -215,7 +216,9 @@ class Driver:
             raise DriverBroke(self._failure)
 
     def _leave_a_core(self, session: SparkSession) -> None:
-        """Tasks that do not end would otherwise have all of a small cluster, and history would wait for good."""
+        """Use micro-batches on a small cluster, where tasks that do not end would take all cores and history would wait
+        forever.
+        """
         spark = self._settings.spark
         if leaves_a_core(self._settings, lambda: int(session.sparkContext.defaultParallelism)):
             return
@@ -228,14 +231,14 @@ class Driver:
         self._prepared.stop()
 
     def _stand_by(self, session: SparkSession, on_standby: Callable[[], object]) -> None:
-        """Looks for the role meanwhile: preparations that are late must not make the take-over late."""
+        """Wait for the role; preparations run alongside, so that they do not delay the take-over."""
         on_standby()
         start_thread(
             "warm-up", lambda: self._warm_up(session), restarts_after=_RESTART_SECONDS, stopping=self._stopping
         )
 
     def _warm_up(self, session: SparkSession) -> None:
-        """Until the term begins, queries that ended are started again."""
+        """Until the term begins, restart queries that have ended."""
         folder = self._settings.data_dir / "run"
         folder.mkdir(parents=True, exist_ok=True)
         has_run = False
@@ -258,11 +261,11 @@ class Driver:
                 self._stopping.set()
 
     def _is_over(self) -> bool:
-        """Of the time as a standby."""
+        """Whether the time as a standby is over."""
         return self._stopping.is_set() or self._keeper.term is not None
 
     def _open_tables(self) -> Catalog | None:
-        """Waits for a catalog or store that does not answer; None when `stop` was called meanwhile."""
+        """Open the catalog, waiting while it or the store does not answer; None if `stop` was called."""
         settings = self._settings
         while not self._stopping.is_set():
             try:
@@ -272,7 +275,7 @@ class Driver:
                     settle_origin(catalog, settings.origin)
                 warm_up(catalog)
             except Exception as error:
-                # Each library has errors of its own for a server that is down; any other error is not waited for.
+                # Each library has its own errors for a server that is down; any other error is raised.
                 self._away = "; ".join(away(settings))
                 if not self._away:
                     raise
@@ -306,7 +309,7 @@ class Driver:
                 continue
             shared.forget()
             if topic:
-                # The broker would take what is written again for read.
+                # The broker would count records written again as already read.
                 held = bus.holds(topic, reader)
                 bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {str(p): b"%d" % end for p, end in held.items()})
         partitions = bus.partitions(bus_topics.TICKS)
@@ -385,7 +388,7 @@ class Driver:
         )
 
     def _sign(self, summary: Mapping[str, str]) -> dict[str, str]:
-        """Of a commit that is about to be made, with the epoch; see `TableLocks`."""
+        """The summary of an imminent commit, with the epoch; see `TableLocks`."""
         term = self._keeper.term
         if term is None:
             return dict(summary)
@@ -393,10 +396,10 @@ class Driver:
         return {**summary, EPOCH_NAME: str(term.epoch)}
 
     def run(self) -> None:
-        """Watch the queries and start them again when they end; returns after `stop`.
+        """Watch the queries and restart them when they end; returns after `stop`.
 
-        Raises Py4JError when the JVM is gone, BusError when the bus has lost records, ExecutorsLost, and DriverBroke
-        when one of its threads has ended: only a new process can help then.
+        Raises Py4JError if the JVM is gone, BusError if the bus has lost records, ExecutorsLost, and DriverBroke if one
+        of its threads has ended; these need a new process.
         """
         while not self._stopping.wait(_WATCH_SECONDS):
             if self._lost:
@@ -408,11 +411,11 @@ class Driver:
             if self._vitals.must_begin_anew(now := time.monotonic()):
                 raise ExecutorsLost(self._vitals.lost_executors_seconds(now))
             for query in self.queries:
-                # Without the bus no query starts, and to try takes the processor from a driver that has taken over.
+                # Without the bus no query can start, and trying takes processor time from a driver that has taken over.
                 query.check(may_start=not self._keeper.is_cut_off)
 
     def stop(self) -> None:
-        """Safe in a signal handler."""
+        """Stop the driver; may be called in a signal handler."""
         self._stopping.set()
 
     def close(self) -> None:
@@ -458,7 +461,7 @@ class Driver:
         self._failure = error
 
     def _look_for_lost_records(self) -> None:
-        """Raises BusError where the bus has lost any record that was there at the last look."""
+        """Raises BusError if the bus has lost any record since the last check."""
         assert self._bus is not None
         for topic in _READ:
             states = self._bus.state(topic)
@@ -483,17 +486,17 @@ class Driver:
             except RoleLost as error:
                 self._failure = error
             except BusError as error:
-                # A store that was emptied does not even have the topic.
+                # An emptied store does not even have the topic.
                 self._lost = f"the bus has lost records: {error}"
 
     def _look(self) -> None:
-        """At what users get of the queries, the executors and the services outside."""
+        """Observe the queries, the executors, and external services."""
         looks = itertools.count()
         while not self._stopping.wait(_LOOK_SECONDS):
             try:
                 self._observe(next(looks), time.monotonic())
             except BusUnavailable:
-                # `_check_bus` says so.
+                # `_check_bus` reports this.
                 pass
             except RoleLost as error:
                 self._failure = error
@@ -508,7 +511,7 @@ class Driver:
         assert self._bus is not None and self._writer is not None
         if not self._settings.spark.master.startswith("local"):
             scheduler = self.session.sparkContext._jsc.sc()
-            # The driver is one of them.
+            # The driver counts as one.
             self._vitals.observe_executors(scheduler.getExecutorMemoryStatus().size() - 1, at)
         looked_at = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.OHLC)
         ends = {topic: [state.end for state in states] for topic, states in self._bus.states(looked_at).items()}
@@ -522,7 +525,7 @@ class Driver:
             held_for_triggers(self._settings, self._bus, len(ends[bus_topics.TICKS])),
         )
         for query, health, topic, held in zip(self.queries, healths, topics, holds, strict=True):
-            # Without a trigger, no batch is made, and holds alone move.
+            # Without a trigger, no batch runs, and only holds move.
             marker = (health.batches, tuple(sorted(held.items())))
             stepped_at = at - max(0.0, time.time() - health.last_batch_at)
             self._vitals.observe_query(query.name, Reading(marker, stepped_at, ends[topic], held, query.is_idle), at)
@@ -539,7 +542,9 @@ class Driver:
         return tuple(filter(None, [*found, *self._vitals.problems(now)]))
 
     def _takes_clients(self, now: float) -> bool:
-        """Each look is a connection, for which threads of Spark Connect wake up: a good answer counts for a while."""
+        """Whether Spark Connect accepts clients. A check opens a connection, which wakes threads of Spark Connect, so a
+        success stays valid for a while.
+        """
         if now >= self._connect_at and is_listening(self._settings):
             self._connect_at = now + _CONNECT_SECONDS
         return now < self._connect_at
@@ -588,7 +593,7 @@ class Driver:
 
 
 def prepare_topics(bus: Log) -> None:
-    """Make the topics that the queries read; the bus may still be starting."""
+    """Create the topics that the queries read; the bus may still be starting."""
     for attempt in Retrying(
         retry=retry_if_exception_type(BusUnavailable), stop=stop_after_delay(60), wait=wait_fixed(0.5), reraise=True
     ):
@@ -604,7 +609,7 @@ def prepare_topics(bus: Log) -> None:
 
 
 def warm_up(catalog: Catalog) -> None:
-    """Load what the first request would otherwise wait seconds for."""
+    """Load what would otherwise delay the first request by seconds."""
     for definition in (OHLC, COVERAGE):
         load_table(catalog, definition)
     scan_range(load_table(catalog, OHLC), "", 0, start_ns=0, end_ns=1)

@@ -1,8 +1,8 @@
-"""The code of the product as an archive: executors of a cluster run what the driver runs, wherever they are.
+"""Packs the product's code into an archive, so that executors of a cluster run the same code as the driver.
 
-What the product needs (PySpark, pyarrow, redis and so on) must be installed for the Python of the workers; that part
-changes rarely. Executors unpack the archive beside them, so that Python reads plain files. The command that starts the
-workers' Python is in it too.
+The product's dependencies (PySpark, pyarrow, redis and so on) must be installed for the workers' Python; they change
+rarely. Executors unpack the archive into their directory, so that Python reads plain files. It also contains the
+command that starts the workers' Python.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 from core.settings import Settings
 from flink_replacement_spark.engine.worker_python import FOLDER, ON_CLUSTER, script_for
 
-#: Top-level packages that run, or are loaded, in executors.
+#: Top-level packages that executors run or load.
 PACKAGES = (
     "bars",
     "bus",
@@ -30,18 +30,22 @@ PACKAGES = (
     "triggers",
     "venues",
 )
-#: So that the same code makes the same archive.
+#: A fixed time, so that the same code gives the same archive.
 _DATE = (2020, 1, 1, 0, 0, 0)
 
 
 def shipped(settings: Settings) -> dict[str, str]:
-    """Write the archive; the entries of Spark's configuration that send it, and put it on the executors' path."""
+    """Write the archive; returns the entries of Spark's configuration that send it to executors and put it on their
+    path.
+    """
     archive = code_archive(settings.data_dir / "run", settings.spark.conf.get("spark.pyspark.python", sys.executable))
     return {"spark.archives": f"{archive}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
 
 
 def code_archive(folder: Path, python: str) -> Path:
-    """Written to `folder`, with a script that starts `python`; the same name and content for the same code."""
+    """Write the archive to `folder`, with a script that starts `python`; the same code gives the same name and
+    content.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     archive = folder / "code.zip"
     fresh = archive.with_suffix(f".{os.getpid()}")

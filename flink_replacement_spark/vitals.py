@@ -1,8 +1,7 @@
-"""Whether users get what they run the driver for: queries that move, executors, bars. Pure; times are in seconds.
+"""Checks that the driver delivers: queries that progress, executors, bars. Pure; times are in seconds.
 
-A query that is "running" by Spark's word can stand still permanently: its executors are gone, or a call into the
-catalog
-does not return. So each look compares what has come to a topic with what was done about it.
+A query that Spark reports as "running" may be stuck permanently, because its executors are gone or a call to the
+catalog does not return. So each check compares the records of a topic with the query's progress.
 """
 
 import math
@@ -15,22 +14,22 @@ from typing import Any
 
 from bus.api import partition_of
 
-#: A query with records to read that makes no step for this long is named; after the second bound it is a problem.
+#: A query with records to read that makes no progress for this long is named; after the second bound, it is a problem.
 SLOW_SECONDS, STUCK_SECONDS = 20.0, 60.0
-#: A cluster's driver that has had executors and has none for this long starts afresh: a master that lost its
-#: memory, or came back elsewhere, gives this application no other.
+#: A cluster's driver that has lost all executors for this long restarts, since a master that lost its state or moved
+#: assigns no new ones to this application.
 LOST_SECONDS = 30.0
-#: Trades that come for this long without one bar. After a pause of half of it the time starts afresh: the minute of the
-#: first trade is still open.
+#: Trades without any bar for this long are a problem. After a pause of half this time, counting restarts, since the
+#: minute of the first trade is still open.
 BARLESS_SECONDS = 150.0
-#: Ages of bars on the status page: of the tickers whose newest bars are the oldest.
+#: Tickers on the status page: those whose newest bars are oldest.
 _SHOWN_AGES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One query at one time. `marker` changes with every step, `ends`: of the partitions of what it reads; `held`: what
-    it has not finished begins there; `is_idle`: it has found nothing more to read.
+    """One query at one time. `marker` changes with every step; `ends`: the ends of the partitions that it reads;
+    `held`: the start of what it has not finished; `is_idle`: it has nothing more to read.
     """
 
     marker: object
@@ -56,7 +55,7 @@ class _Pace:
             self.waiting_since = at
         self.stepped_at = reading.stepped_at
         is_done = reading.is_idle and ends == self.ends_at_step
-        # What is held may be a step behind what was read.
+        # The hold may lag by a step.
         self.lag = {} if is_done else {p: max(0, end - reading.held.get(p, end)) for p, end in enumerate(ends)}
 
     def waits(self, at: float) -> float:
@@ -65,7 +64,7 @@ class _Pace:
 
 @dataclass(slots=True)
 class _Bars:
-    """Of one ticker or partition. `bar_at`: when the newest bar was seen, or when the first look was."""
+    """The bars of one ticker or partition. `bar_at`: when the newest bar, or the first check, was seen."""
 
     trades: int
     bars: int
@@ -91,11 +90,11 @@ class _Bars:
 @dataclass(slots=True)
 class Vitals:
     paces: dict[str, _Pace] = field(default_factory=dict)
-    #: None with a local master, which has no executors of its own.
+    #: None with a local master, which has no separate executors.
     executors: int | None = None
     _had_executors: bool = False
     _lost_since: float | None = None
-    #: Of partitions, with the tickers of gateways too, and of live tickers.
+    #: By partition (including gateways' tickers), and by live ticker.
     _partitions: dict[int, _Bars] = field(default_factory=dict)
     _tickers: dict[str, _Bars] = field(default_factory=dict)
 
@@ -122,16 +121,16 @@ class Vitals:
             self._tickers.setdefault(ticker, _Bars(trades, bars, at, at)).observe(trades, bars, at)
 
     def oldest_bar_seconds(self, at: float) -> float:
-        """Age of the newest bar, of the live ticker that trades and has the oldest one; 0 where none trades."""
+        """The largest age of a newest bar among the live tickers that trade; 0 if none trades."""
         return max((at - own.bar_at for own in list(self._tickers.values()) if own.trades_come(at)), default=0.0)
 
     def tickers_without_bars(self, at: float) -> list[str]:
-        """Live ones whose trades come while their bars do not; the one that waits for longest comes first."""
+        """Live tickers with trades but without bars, longest-waiting first."""
         found = [(own.waiting_since, ticker) for ticker, own in list(self._tickers.items()) if own.are_missing(at)]
         return [ticker for _, ticker in sorted(found)]
 
     def _barless_partitions(self, at: float) -> list[int]:
-        """Those in which no live ticker that trades gets bars."""
+        """The partitions in which no trading live ticker gets bars."""
         are_missing: dict[int, set[bool]] = defaultdict(set)
         for ticker, own in list(self._tickers.items()):
             if own.trades_come(at):
@@ -142,7 +141,7 @@ class Vitals:
         return partition_of(ticker.encode(), len(self._partitions) or 1)
 
     def lost_executors_seconds(self, at: float) -> float:
-        """How long there have been none, where there were some."""
+        """How long all executors have been gone, if there were any."""
         return at - self._lost_since if self._had_executors and self._lost_since is not None else 0.0
 
     def must_begin_anew(self, at: float) -> bool:

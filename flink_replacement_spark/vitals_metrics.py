@@ -1,4 +1,4 @@
-"""What Prometheus is to alert on: the same figures as on the status page."""
+"""Metrics for alerts in Prometheus: the same figures as on the status page."""
 
 import math
 

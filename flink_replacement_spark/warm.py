@@ -1,7 +1,8 @@
-"""What a standby does while it waits: one streaming query over its own source, so that the first real one is quick.
+"""Warms up a standby while it waits: runs a streaming query over its own source, so that the first real one starts
+fast.
 
-The JVM loads a thousand classes for its first streaming query, and compiles what runs often; Python starts a process
-for a source and one for a task. A standby that has done this once takes over in less than half the time.
+For its first streaming query, the JVM loads a thousand classes and compiles hot code, and Python starts a process for
+the source and one for a task. A standby that has done this takes over in less than half the time.
 """
 
 import shutil
@@ -21,13 +22,13 @@ from flink_replacement_spark.engine.bus_source import pass_on
 
 log = get_logger()
 
-#: Batches that the query makes, and how long it may take for them.
+#: The number of batches that the query runs, and the time (s) that it may take for them.
 BATCHES = 3
 SECONDS = 120.0
 
 
 class NumberSource(DataSource):
-    """A row a batch, from no service."""
+    """A source of one row per batch, without any service."""
 
     @classmethod
     def name(cls) -> str:
@@ -59,7 +60,9 @@ class NumberReader(DataSourceStreamReader):
 
 
 def warm_streaming(session: SparkSession, folder: Path, is_over: Callable[[], bool]) -> None:
-    """Returns when the query has made its batches, or `is_over`. A failure is logged, and costs nothing else."""
+    """Run the warm-up until the query has run its batches, or `is_over`. A failure is logged and has no other
+    effect.
+    """
     checkpoint = Path(tempfile.mkdtemp(prefix="warm-", dir=folder))
     done = threading.Event()
 

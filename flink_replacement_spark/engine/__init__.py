@@ -1,1 +1,1 @@
-"""Spark itself: session, workers, sources and queries that are started again."""
+"""Spark itself: session, workers, sources, and queries that are restarted."""

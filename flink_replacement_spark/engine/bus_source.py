@@ -1,11 +1,10 @@
 """Spark data source `bus`: records of a topic by offset, as a stream or as explicit ranges.
 
-Stream options: `url`, `topic`, `reader` (the name under which what is not yet committed is held on the bus),
-`max_records` (records a micro-batch, over all partitions). One input partition a bus partition.
-Offsets hold, under LIVES, the history of each partition (bus.lives), which shows whether the bus has lost or replaced
-records that a checkpoint has passed.
-Batch options: `url`, `ranges` = JSON list of [topic, partition, first offset, last offset, tag]; one input partition a
-tag, so that what belongs together is read by one task, in the order given. Rows carry the tag.
+Stream options: `url`, `topic`, `reader` (the name under which uncommitted records are held on the bus), `max_records`
+(per micro-batch, over all partitions). Each bus partition is one input partition. Under LIVES, offsets contain the
+history of each partition (bus.lives), which shows whether the bus has lost or replaced records before a checkpoint's
+position. Batch options: `url`, `ranges` = JSON list of [topic, partition, first offset, last offset, tag]; each tag is
+one input partition, so that ranges that belong together are read by one task, in the given order. Rows carry the tag.
 """
 
 import contextlib
@@ -28,8 +27,8 @@ from bus.redis_bus import RedisBus
 from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange, RecordsLost
 from flink_replacement_spark.engine.worker_daemon import leave_archives
 
-# On a cluster Spark plans a read in Python workers that no setting gives another daemon: they are rid of archives when
-# they first load this module, which is 0.1 s a micro-batch.
+# On a cluster, Spark plans a read in Python workers whose daemon cannot be configured; they drop the archives when they
+# first load this module, which saves 0.1 s per micro-batch.
 leave_archives()
 
 SCHEMA = "tag int, partition int, offset bigint, timestamp_ms bigint, key binary, value binary"
@@ -52,11 +51,11 @@ _RETRY_SECONDS = 2.0
 
 #: (topic, partition, first offset, last offset, tag)
 Range = tuple[str, int, int, int, int]
-#: By partition the next offset to read; and LIVES.
+#: By partition, the next offset to read; and LIVES.
 Offsets = dict[str, Any]
 Positions = dict[str, int]
 
-#: In offsets: `<topic>:<partition>` -> its history when these offsets were planned. Checkpoints of old have none.
+#: The key in offsets for `<topic>:<partition>` -> its history when the offsets were planned. Old checkpoints have none.
 LIVES = "lives"
 
 
@@ -66,7 +65,7 @@ class RangesPartition(InputPartition):
 
 
 def read_range(bus: Bus, topic: str, partition: int, *, first: int, last: int) -> Iterator[list[StoredRecord]]:
-    """Records `first` to `last`, both included, in lists. Raises OffsetOutOfRange when one is missing."""
+    """The records `first` to `last`, both included, in lists. Raises OffsetOutOfRange if one is missing."""
     offset = first
     while offset <= last:
         wanted = min(_BATCH_RECORDS, last + 1 - offset)
@@ -93,9 +92,9 @@ def _arrow_batches(bus: Bus, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch
 
 
 class HoldingReader(DataSourceStreamReader):
-    """Holds on the bus, under the option `reader`, what it has not committed. Connects to `url` when it is first asked.
+    """Holds uncommitted records on the bus, under the option `reader`. Connects to `url` on first use.
 
-    `retry_seconds`: how long a call of it looks for a bus that has gone.
+    `retry_seconds`: how long a call looks for a bus that cannot be reached.
     """
 
     def __init__(self, options: Mapping[str, str], *, retry_seconds: float = 15.0) -> None:
@@ -105,7 +104,7 @@ class HoldingReader(DataSourceStreamReader):
         self._bus: Bus | None = None
         #: What `latestOffset` said last; None before it is known.
         self._planned: Offsets | None = None
-        #: The end of the batch that was planned last, until it is committed.
+        #: The end of the last planned batch, until it is committed.
         self._ran: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,7 +116,7 @@ class HoldingReader(DataSourceStreamReader):
         return self._bus
 
     def latestOffset(self) -> Offsets:  # noqa: N802
-        """The end of the next micro-batch, after waiting a moment for news; none while the bus is down.
+        """The end of the next micro-batch, after waiting briefly for new records; unchanged while the bus is down.
 
         Raises RecordsLost.
         """
@@ -138,8 +137,8 @@ class HoldingReader(DataSourceStreamReader):
         """The end of the micro-batch after `planned`, which is returned if there is nothing new after a moment."""
 
     def _hold_start(self, topic: str, lives: Lives) -> Positions:
-        """By partition what this reader still holds (its checkpoint was lost), else the oldest record that is kept, or
-        the end where the bus has lost what was held.
+        """By partition, where to start: the reader's hold (if its checkpoint was lost), else the oldest kept record, or
+        the end if the bus has lost the held records.
         """
         bus = self._connected()
         held, states = bus.holds(topic, self._reader), bus.state(topic)
@@ -149,9 +148,9 @@ class HoldingReader(DataSourceStreamReader):
         return {str(partition): offset for partition, offset in first.items()}
 
     def _let_go_of_last(self) -> None:
-        """Call where there is nothing to plan. Spark commits a batch when it plans the next one, which may never come
-        before the records of this one are released: their writers wait for room. It asks for an end only once the last
-        batch is done.
+        """Release the last batch's records when there is nothing to plan. Spark commits a batch only when it plans the
+        next one, which may never happen, because writers may wait for the room of these records. Spark asks for an end
+        only after the last batch is done.
         """
         if self._ran is not None:
             with contextlib.suppress(BusUnavailable):
@@ -185,7 +184,7 @@ class BusStreamReader(HoldingReader):
         return planned if ends == before else ends | written_lives(lives)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""
+        """Raises RecordsLost if `end` is before `start`, because the bus has lost records."""
         before, after = positions_of(start), positions_of(end)
         check_start(self._topic, before, after, start=start, end=end)
         self._planned = dict(end)
@@ -237,20 +236,20 @@ def read_partition(url: str, partition: RangesPartition) -> Iterator[pa.RecordBa
 
 @lru_cache(maxsize=4)
 def worker_bus(url: str) -> Bus:
-    """One connection a Python worker, which Spark uses for many tasks."""
+    """One connection per Python worker, which Spark uses for many tasks."""
     return RedisBus(url)
 
 
 def remember_plan(bus: Bus, reader: str, end: Mapping[str, Any]) -> None:
-    """Call before a micro-batch runs."""
+    """Store the end of a planned micro-batch; call before it runs."""
     bus.put(TABLE_PLANNED, {reader: json.dumps(end).encode()})
 
 
 def remembered_plan(bus: Bus, reader: str) -> dict[str, Any] | None:
-    """The end of the last micro-batch that was planned; None for a reader that never planned one.
+    """The end of the last planned micro-batch; None for a reader that never planned one.
 
-    A source that continues from a checkpoint does not learn how far that is, and must plan nothing before it; what it
-    holds may be one batch behind.
+    A source that continues from a checkpoint is not given its position, and must not plan anything before it; its hold
+    may lag by one batch.
     """
     (found,) = bus.get(TABLE_PLANNED, [reader])
     return None if found is None else dict(json.loads(found))
@@ -269,12 +268,12 @@ def lives_of(offsets: Mapping[str, Any]) -> Lives:
 
 
 def written_lives(lives: Lives) -> dict[str, dict[str, str]]:
-    """As a part of offsets."""
+    """The lives in the form in which offsets contain them."""
     return {LIVES: {f"{topic}:{partition}": history for (topic, partition), history in sorted(lives.known.items())}}
 
 
 def lives_at(bus: Bus, topics: Iterable[str]) -> Lives:
-    """Of all partitions as they are."""
+    """The current lives of all partitions of these topics."""
     lives = Lives()
     for topic in topics:
         lives.start(topic, bus.state(topic))
@@ -284,8 +283,8 @@ def lives_at(bus: Bus, topics: Iterable[str]) -> Lives:
 def check_start(
     topic: str, first: Positions, past: Positions, *, start: Mapping[str, Any], end: Mapping[str, Any]
 ) -> None:
-    """A source that continues from a checkpoint plans from what it remembers on the bus, which may be older: raises
-    RecordsLost where the records before `first` are not those of the bus on which `end` was planned.
+    """A source that continues from a checkpoint plans from the position that it stored on the bus, which may be older.
+    Raises RecordsLost if the records before `first` are not from the bus on which `end` was planned.
     """
     before, now = lives_of(start).known, lives_of(end).known
     for partition, offset in first.items():
@@ -297,18 +296,18 @@ def check_start(
 
 @dataclass(frozen=True, slots=True)
 class BatchRoom:
-    """What a micro-batch takes at most of a topic."""
+    """The most that a micro-batch takes of a topic."""
 
     max_records: int
     max_bytes: int
 
     @classmethod
     def of(cls, options: Mapping[str, str], max_bytes: int) -> "BatchRoom":
-        """As the options say, or 100,000 records and `max_bytes`."""
+        """The room given in the options; by default 100,000 records and `max_bytes`."""
         return cls(int(options.get("max_records", "100000")), int(options.get("max_bytes", str(max_bytes))))
 
     def records_of(self, states: Sequence[PartitionState]) -> int:
-        """How many of its records, by the mean size of what it holds; at least one."""
+        """How many of the topic's records fit, by their mean size; at least one."""
         size = sum(state.size_bytes for state in states)
         count = sum(state.end - state.first for state in states)
         return min(self.max_records, max(1, self.max_bytes * count // max(1, size)))
@@ -319,7 +318,7 @@ def ends_of(states: Sequence[PartitionState]) -> Positions:
 
 
 def capped(planned: Positions, ends: Positions, max_records: int) -> Positions:
-    """From `planned` towards `ends` by at most `max_records` in all, partitions taking equal shares first."""
+    """Advance from `planned` towards `ends` by at most `max_records` in total; partitions take equal shares first."""
     behind = {p: max(0, end - planned.get(p, 0)) for p, end in ends.items()}
     left = max_records
     result = {p: planned.get(p, 0) for p in behind}
@@ -333,5 +332,5 @@ def capped(planned: Positions, ends: Positions, max_records: int) -> Positions:
 
 
 def pass_on(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    """Rows as they come; that a Python worker runs it leaves the worker with this module loaded."""
+    """Pass rows on unchanged; running it in a Python worker loads this module there."""
     yield from batches

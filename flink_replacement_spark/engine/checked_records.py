@@ -1,4 +1,4 @@
-"""Records of the live topics as their readers take them: what they cannot take is put aside, and the rest continues."""
+"""Checks records of the live topics for their readers: invalid records are put aside, and the rest continues."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -21,23 +21,23 @@ __all__ = ["PART", "CheckedRecords", "Place"]
 #: Topic, partition and offset.
 Place = tuple[str, int, int]
 
-#: The part that dead letters name: bars and triggers read the same records, and put the same ones aside.
+#: The part named in dead letters; bars and triggers read the same records, and put the same ones aside.
 PART = "live"
-#: Of topics that triggers alone read.
+#: The part for topics that only triggers read.
 _TRIGGERS_PART = "triggers"
 _TRIGGER_TOPICS = frozenset({bus_topics.OHLC, bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_EVENTS})
 _NS_PER_MS = 1_000_000
-#: OHLCV.from_client = true, on the wire.
+#: OHLCV.from_client = true in wire format.
 _FROM_CLIENT = b"\x78\x01"
 
 
 class CheckedRecords:
-    """`values` of what was read; `refuse` those that the reader says are bad; `put_aside` before the end of the
-    micro-batch. All of it is the same when it runs again: a record is judged by what it says, by the bus's clock when
-    it came, and by what its ingestor measured.
+    """Call `values` with the records read, `refuse` for those that the reader rejects, and `put_aside` before the end
+    of the micro-batch. The result is the same when a micro-batch runs again, because a record is judged only by its
+    content, the bus's clock when it arrived, and its ingestor's measurements.
 
-    `partitions`: of the topics, 0 where records of any ticker may be in any of them. `excluded`: places of records that
-    give no values. `size`: bytes of the records that were checked.
+    `partitions`: the topics' number of partitions, 0 if a ticker's records may be in any of them. `excluded`: positions
+    of records that give no values. `size`: bytes of the records checked.
     """
 
     def __init__(self, max_ahead_ns: int, partitions: int = 0, excluded: Iterable[Place] = ()) -> None:
@@ -52,27 +52,27 @@ class CheckedRecords:
         return [value for record in found if (value := self._value(record)) is not None]
 
     def refuse(self, refused: Iterable[tuple[bytes, str]]) -> None:
-        """Of the values since the last call those that their reader cannot take, or not whole, with the reason."""
+        """Report values since the last call that their reader rejects, entirely or in part, with the reason."""
         for value, reason in refused:
             if (given := self._given.get(id(value))) is not None:
                 self._note(given[1], reason)
         self._given.clear()
 
     def exclude(self, bad: Sequence[tuple[StoredRecord, str]]) -> None:
-        """Give no values of these records from now on."""
+        """Return no values of these records from now on."""
         for record, reason in bad:
             self._note(record, reason)
             self.excluded.add(_place(record))
 
     def put_aside(self, bus: Bus) -> None:
-        """Raises BusUnavailable."""
+        """Write the refused records as dead letters. Raises BusUnavailable."""
         for part in (PART, _TRIGGERS_PART):
             letters = [each for each in self._letters.values() if (each.topic in _TRIGGER_TOPICS) == (part != PART)]
             put_aside(bus, part, letters)
         self._letters.clear()
 
     def _note(self, record: StoredRecord, reason: str) -> None:
-        """A record has one letter, with the first reason."""
+        """Note a refused record; it gets one letter, with the first reason."""
         self._letters.setdefault(_place(record), Letter.of(record, reason))
 
     def _value(self, record: StoredRecord) -> bytes | None:
@@ -100,7 +100,9 @@ class CheckedRecords:
         return value
 
     def _problem_with_bar(self, record: StoredRecord, published_ns: int) -> str:
-        """The platform's own bars are made of trades that were checked."""
+        """The reason why a client's bar is refused, or an empty string; the platform's own bars are made from checked
+        trades.
+        """
         if _FROM_CLIENT not in record.value:
             return ""
         try:
@@ -139,7 +141,7 @@ def _own(ticker: str, partitions: int) -> int:
 
 
 def _ticker_of_ticks(value: bytes) -> str:
-    """Empty where the record cannot be read, which its reader refuses."""
+    """The record's ticker; empty if it cannot be read, in which case its reader refuses it."""
     ticker = ticker_of(value)
     if ticker is not None:
         return ticker

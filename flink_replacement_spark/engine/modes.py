@@ -1,7 +1,7 @@
-"""From micro-batches to tasks that serve, and back: a query continues from where it was.
+"""Switches a query between micro-batches and tasks that serve; it continues from where it was.
 
-What was planned last is carried out under its own number, and the numbers go on from there, so nothing is published
-twice. While the bus knows the query as one that serves, its steps are the truth, whatever else a killed driver left.
+The last plan is carried out under its own number, and numbering continues from there, so nothing is published twice.
+While the bus lists the query as one that serves, its steps are authoritative, whatever else a killed driver left.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,8 @@ log = get_logger()
 
 
 def begin_anew(session: SparkSession, bus: Bus, name: str, *, checkpoint: str, reader: str) -> None:
-    """If an operator put a file `forget` into the folder of the checkpoint, the query has nothing but what it holds on
-    the bus, as after a lost checkpoint.
+    """If an operator put a file `forget` into the checkpoint's folder, drop the checkpoint; the query then starts from
+    its hold on the bus.
     """
     folder = CheckpointFolder(session, checkpoint)
     if not folder.has("forget"):
@@ -47,8 +47,8 @@ def to_serving(
     reader: str,
     split: Callable[[int, Offsets | None, Offsets], Mapping[str, Step]],
 ) -> None:
-    """`split`: the steps of all owners that a micro-batch stands for, from its number, start (None for the first one)
-    and end.
+    """`split` returns the steps of all owners that correspond to a micro-batch, given its number, start (None for the
+    first one) and end.
     """
     folder = CheckpointFolder(session, checkpoint)
     newest, query_id = folder.newest_batch(), folder.query_id()
@@ -74,8 +74,8 @@ def to_batches(
     reader: str,
     complete: Callable[[str, Steps], tuple[int, Offsets] | None],
 ) -> None:
-    """`complete`: carries out what was planned, brings all owners equally far, and says the number of the last step and
-    the offsets; None where nothing was ever planned.
+    """`complete` carries out what was planned, brings all owners to the same position, and returns the number of the
+    last step and the offsets; None if nothing was ever planned.
     """
     (found,) = bus.get(TABLE_SERVING, [name])
     if found is None:
@@ -93,7 +93,7 @@ def to_batches(
 
 
 def finish(owner: Owner, steps: Steps, ends: Callable[[Step], Step | None] = lambda _: None) -> Step:
-    """The owner's newest step, which is done then. `ends`: which step is to follow it."""
+    """Carry out the owner's newest step, and return it. `ends` returns the step that must follow it, if any."""
     step = steps.newest(owner.name)
     if step.number >= 0 and not owner.is_done(step):
         owner.run(step)
@@ -104,7 +104,7 @@ def finish(owner: Owner, steps: Steps, ends: Callable[[Step], Step | None] = lam
 
 
 def merged(steps: Sequence[Step]) -> dict[str, Positions]:
-    """Where owners of different partitions are together."""
+    """The combined positions of owners of different partitions."""
     found: dict[str, Positions] = {}
     for step in steps:
         for topic, positions in step.end.items():

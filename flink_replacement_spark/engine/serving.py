@@ -1,14 +1,13 @@
-"""Tasks that do not end: each serves some owners of bus partitions, and takes their records as they come.
+"""Tasks that do not end: each serves some owners of bus partitions, and takes their records as they arrive.
 
-The one micro-batch of such a query lasts as long as the query, so no record waits for a plan, a task or a commit. What
-Spark's log of offsets is to micro-batches, a table of steps on the bus is to an owner: the records that a step takes
-and the time that it sees.
+Such a query has one micro-batch, which lasts as long as the query, so no record waits for a plan, a task or a commit.
+Instead of Spark's log of offsets, a table of steps on the bus records, for each owner, which records a step takes and
+the time that it sees.
 
-A small step is one call to the bus, which writes the step, its results and the state after it, by compare-and-set: the
-step happened or did not. A large one is written down before it has any effect, and then runs as a micro-batch does,
-under its number, so its results are published once however often it runs. A task that begins runs the newest step
-again unless that was done. A task that Spark gave up and that still runs can only carry out the same steps, or finds
-that it is outdated.
+A small step is one call to the bus, which atomically writes the step, its results and the state after it, by
+compare-and-set. A large step is stored before it has any effect, and then runs under its number as a micro-batch does,
+so its results are published once however often it runs. A starting task repeats the newest step unless it was done. A
+task that Spark gave up but that still runs can only carry out the same steps, or finds that it is outdated.
 """
 
 import json
@@ -33,21 +32,21 @@ from flink_replacement_spark.engine.writes import Outdated, Together, Writes
 
 __all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Serving", "Step", "Steps", "serve", "task"]
 
-#: How long an owner waits for records at a time.
+#: How long (s) an owner waits for records at a time.
 WAIT_SECONDS = 5.0
-#: How long a task that fails waits for what its other owners are at.
+#: How long (s) a failing task waits for the current steps of its other owners.
 _END_SECONDS = 2.0
-#: How often an owner reports to the bus which records it no longer needs.
+#: How often (s) an owner reports to the bus which records it no longer needs.
 _HOLD_SECONDS = 1.0
-#: A step of more records is written down first.
+#: A step with more records is stored before it runs.
 _SMALL_RECORDS = 1_000
-#: Suspended triggers of one report.
+#: Suspended triggers in one report.
 _NAMED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Records from `start` to before `end`, by topic and partition; `now_ns`: the wall clock."""
+    """Records from `start` to `end` (exclusive), by topic and partition; `now_ns`: the wall clock for the step."""
 
     number: int
     start: Mapping[str, Positions]
@@ -56,7 +55,7 @@ class Step:
 
     @property
     def records(self) -> int:
-        """How many it takes."""
+        """The number of records in the step."""
         return sum(
             max(0, end - self.start[topic].get(partition, 0))
             for topic, own in self.end.items()
@@ -79,20 +78,20 @@ _ORDERS = "serving_orders"
 _LOOK_SECONDS = 0.2
 log = get_logger()
 
-#: Before the first step of an owner.
+#: The step before an owner's first one.
 NO_STEP = Step(-1, {}, {})
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a step did: `counts` by name, and triggers that it suspended, with the reason."""
+    """The result of a step: `counts` by name, and triggers that it suspended, with the reason."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     suspended: Mapping[str, str] = field(default_factory=dict)
 
 
 class Held:
-    """What an owner has not taken yet, which the bus keeps for its reader. `former`: the name of a reader before it."""
+    """The hold on an owner's untaken records. `former`: the name of a previous reader."""
 
     def __init__(self, bus: Bus, reader: str, former: str = "") -> None:
         self._bus = bus
@@ -103,7 +102,7 @@ class Held:
         self._held_at = -_HOLD_SECONDS
 
     def first(self, topic: str, partitions: Iterable[int]) -> Positions:
-        """Where an owner without steps begins: at what is held, else at the oldest record."""
+        """Where an owner without steps begins: at the hold, else at the oldest record."""
         held = self._bus.holds(topic, self._former) | self._bus.holds(topic, self._reader)
         states = self._bus.state(topic)
         found = {p: min(states[p].end, max(states[p].first, held.get(p, 0))) for p in partitions}
@@ -111,7 +110,7 @@ class Held:
         return {str(p): offset for p, offset in found.items()}
 
     def move(self, at: Mapping[str, Positions], *, at_once: bool = False) -> None:
-        """All before `at` is done with; the bus gets it within a second."""
+        """Release all records before `at`; written to the bus within a second."""
         self._at = at
         if at_once or self.seconds_left(1.0) <= 0:
             for topic, positions in at.items():
@@ -121,14 +120,14 @@ class Held:
             self._held_at = time.monotonic()
 
     def seconds_left(self, longest: float) -> float:
-        """Until the bus gets what was done since; `longest` where it has that."""
+        """Seconds until the hold must be written to the bus; `longest` if it is up to date."""
         if self._at == self._held:
             return longest
         return min(longest, max(0.0, self._held_at + _HOLD_SECONDS - time.monotonic()))
 
 
 class Owner(Protocol):
-    """What is served: the records of one bus partition, or of several that triggers take together."""
+    """A unit of serving: the records of one bus partition, or of several that triggers take together."""
 
     @property
     def name(self) -> str: ...
@@ -138,20 +137,20 @@ class Owner(Protocol):
         ...
 
     def is_done(self, step: Step) -> bool:
-        """Whether its effects are all on the bus, so that it need not run again."""
+        """Whether all effects of the step are on the bus, so it need not run again."""
         ...
 
     def next(self, before: Step) -> Step | None:
-        """The step after `before`, which was done. Waits for records for WAIT_SECONDS; None without any."""
+        """The step after `before`, which is done. Waits up to WAIT_SECONDS for records; None without any."""
         ...
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:
-        """Harmless when it is done again. `writes`: how, each call at once by default."""
+        """Carry out the step; may be repeated. `writes`: how to write; by default each call at once."""
         ...
 
 
 class Steps:
-    """The newest step of each owner of a query. `run_id`: of the one in which they are taken; see `begin_run`."""
+    """The newest step of each owner of a query. `run_id`: the run in which steps are taken; see `begin_run`."""
 
     def __init__(self, bus: Bus, query_id: str, run_id: str = "") -> None:
         self._bus = bus
@@ -160,7 +159,7 @@ class Steps:
         self._run_id = run_id.encode()
 
     def begin_run(self) -> None:
-        """What tasks of earlier runs still do changes nothing from now on."""
+        """Begin a new run; from now on, tasks of earlier runs have no effect."""
         self._bus.put(_RUNS, {self._query_id: self._run_id})
 
     def check_run(self) -> None:
@@ -173,7 +172,7 @@ class Steps:
         return NO_STEP if found is None else Step.unpacked(found)
 
     def advance(self, owner: str, before: Step, after: Step) -> Step:
-        """The step to run after `before`: `after`, or the one that another task has planned instead."""
+        """Plan the step after `before`; returns `after`, or the step that another task has planned instead."""
         if self._bus.replace(self._table, owner, _row_of(before), new=after.packed()):
             return after
         found = self.newest(owner)
@@ -182,13 +181,13 @@ class Steps:
         return found
 
     def begin(self) -> Together:
-        """For the steps of one owner, one after the other."""
+        """A writer for the steps of one owner, one after the other."""
         return Together(self._bus)
 
     def carry_out(self, owner: Owner, before: Step, after: Step, *, together: Together) -> tuple[bool, Done] | None:
-        """Whether step `after` is on the bus, and what it did; None where another task has gone on: nothing was done
-        then, or what it has planned is still to do. `before`: as it is on the bus. Where nothing but the clock moves,
-        nothing is written.
+        """Carry out `after`; returns whether it is on the bus, and its result. None if another task has advanced: then
+        nothing was done, or the step that it planned is still to do. `before` is the step on the bus. If only the clock
+        moves, nothing is written.
         """
         if after.records > _SMALL_RECORDS:
             together.forget()
@@ -210,7 +209,7 @@ class Steps:
         return None
 
     def put(self, owner: str, step: Step) -> None:
-        """For an owner that nothing serves."""
+        """Set the step of an owner that no task serves."""
         self._bus.put(self._table, {owner: step.packed()})
 
     def all(self) -> dict[str, Step]:
@@ -229,7 +228,9 @@ def _lost(owner: str, before: Step, found: Step) -> BusError:
 
 
 def serve(owner: Owner, steps: Steps, stopping: threading.Event, *, on_done: Callable[[Done], object]) -> None:
-    """Until `stopping` is set. Raises what a step raises; then another call continues with that step."""
+    """Serve the owner until `stopping` is set. Raises the error of a failed step; another call continues with that
+    step.
+    """
     while not stopping.is_set():
         steps.check_run()
         step = steps.newest(owner.name)
@@ -261,7 +262,7 @@ def _serve_from(
 
 # ---- a task
 class _Tally:
-    """What the owners of a task have done since it began."""
+    """The results of a task's owners since it began."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -285,7 +286,8 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One run of a query: `name` of its reports, `tasks` that share its owners, `interval_seconds` between reports.
+    """One run of a query: the `name` of its reports, the number of `tasks` that share its owners, and the
+    `interval_seconds` between reports.
 
     Its tasks begin with the orders of `begin`. Until then they wait, and a standby's tasks are there when its term is.
     """
@@ -320,7 +322,7 @@ class Serving:
 
 
 def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A task's function; a task gets one row, with its number as `value`."""
+    """A task's function; each task gets one row, with its number as `value`."""
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -332,7 +334,7 @@ def task(serving: Serving, owners: Sequence[Owner]) -> Callable[[Iterable[pa.Rec
 
 
 def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
-    """Serves the owners of task `number`, each on a thread, until one fails: raises what that one raised."""
+    """Serve the owners of task `number`, each on a thread, until one fails; raises its error."""
     switch_often()
     url, query_id = serving.orders()
     bus = worker_bus(url)
@@ -356,7 +358,7 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
             except Empty:
                 continue
     finally:
-        # The process may get other tasks: what still runs here is outdated then, and finds out by itself.
+        # The process may get other tasks; threads that still run are then outdated, and notice it themselves.
         stopping.set()
         deadline = time.monotonic() + _END_SECONDS
         for thread in threads:
@@ -364,7 +366,7 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
 
 
 class Reports:
-    """What the tasks of a query say, as the driver reads it."""
+    """The reports of a query's tasks, read by the driver."""
 
     def __init__(self, bus: Bus, serving: Serving) -> None:
         self._bus = bus
@@ -383,11 +385,11 @@ class Reports:
 
     @property
     def silent_seconds(self) -> float:
-        """How long nothing has come of one of the tasks that have begun."""
+        """The longest time since a task that has begun last reported."""
         return time.monotonic() - min(self._heard.values(), default=time.monotonic())
 
     def news(self) -> tuple[int, Done]:
-        """Steps, and what they did, since the last call."""
+        """The number of steps, and their results, since the last call."""
         steps, counts = 0, Counter[str]()
         suspended: dict[str, str] = {}
         for key, content in self._bus.items(self._serving.table).items():

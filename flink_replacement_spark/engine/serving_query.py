@@ -1,4 +1,4 @@
-"""The streaming query whose tasks serve (`engine.serving`): it is started here, and what its tasks report is read."""
+"""Starts the streaming query whose tasks serve (`engine.serving`), and reads the reports of its tasks."""
 
 import shutil
 import threading
@@ -25,13 +25,13 @@ __all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
 TABLE_SERVING = "serving"
 #: Until every task has begun.
 _FIRST_SECONDS = 0.25
-#: A task that says nothing for this long, although the bus answers, is stuck: the query is started again without it.
+#: A task that does not report for this long (s), although the bus answers, is stuck; the query is restarted without it.
 _SILENT_SECONDS = 30.0
 log = get_logger()
 
 
 def query_id_of(bus: Bus, name: str) -> str:
-    """The same for as long as the bus remembers."""
+    """The query's id, which stays the same as long as the bus keeps it."""
     return bus.put_new(TABLE_SERVING, name, str(uuid.uuid4()).encode()).decode()
 
 
@@ -47,7 +47,7 @@ class ServingQuery:
             min(len(owners), serving_tasks(settings, session.sparkContext.defaultParallelism)),
             settings.spark.interval_seconds,
         )
-        # Where the tasks are is on the bus, so that Spark's own offsets are of no use to the next query.
+        # The tasks' positions are on the bus, so the next query does not need Spark's own offsets.
         checkpoint = settings.data_dir / "run" / "serving" / name
         shutil.rmtree(checkpoint, ignore_errors=True)
         session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
@@ -83,7 +83,7 @@ class ServingQuery:
     def begin(
         self, url: str, query_id: str, on_news: Callable[[int, Done], object], *, stopping: threading.Event
     ) -> StreamingQuery:
-        """`on_news`: called with how many steps were taken since the last call, and what they did."""
+        """`on_news` is called with the number of steps since the last call, and their results."""
         reports = Reports(worker_bus(url), self._serving)
         reports.clear()
         self._serving.begin(url, query_id)
@@ -94,7 +94,7 @@ class ServingQuery:
                     is_active = self.query.isActive
                     on_news(*reports.news())
                 except (Py4JError, RoleLost):
-                    # The driver itself notices that its JVM or its role is gone, and ends.
+                    # The driver itself notices that its JVM or its role is lost, and ends.
                     return
                 except BusError as error:
                     log.warning("reports_not_read", query=self._name, error=str(error))

@@ -25,18 +25,16 @@ from flink_replacement_spark.jars import fetch_jars, packages_of
 from iceberg import SPARK_CATALOG, spark_catalog_conf
 
 _FOLDER = Path(__file__).parent
-#: A small heap that is given back when it is idle; no counters for jstat, which wake a thread 20 times a second; and
-#: stacks for a regular expression by which Spark looks through errors that reach it from Python, and which goes several
-#: calls deep for each of their characters.
+#: A small heap that is returned when idle; no jstat counters, which wake a thread 20 times a second; and large stacks,
+#: because Spark searches errors from Python with a regular expression that recurses several calls deep per character.
 JAVA_OPTIONS = (
     "-XX:+UseSerialGC -XX:-UsePerfData -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -XX:-ShrinkHeapInSteps -Xss32m "
     "-Duser.timezone=UTC "
     f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
 )
-#: Executors log warnings, and those of a standalone worker keep a few files of them. Unless log4j has a level from the
-#: start, Spark gives them INFO, which neither `spark.log.level` nor `spark.executor.syncLogLevel.enabled` changes. One
-#: that falls silent, because it hangs or its machine is gone, loses its tasks after ten seconds, and not after two
-#: minutes.
+#: Executors log warnings, and those of a standalone worker keep a few log files. Unless log4j has a level from the
+#: start, Spark sets INFO, which neither `spark.log.level` nor `spark.executor.syncLogLevel.enabled` changes. A silent
+#: executor (hung, or on a lost machine) loses its tasks after ten seconds instead of two minutes.
 _CLUSTER = {
     "spark.executor.heartbeatInterval": "2s",
     "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
@@ -50,24 +48,24 @@ _CLUSTER = {
 STREAMS_POOL = "streams"
 #: Queries whose tasks do not end, in mode `continuous`.
 QUERIES_SERVING = 2
-#: How long a cluster may take until it has given more cores than those.
+#: How long (s) a cluster may take to provide more cores than these.
 _CORES_SECONDS = 10
 
 
 def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSession:
     """Start the JVM and the session, with Spark Connect listening on `spark.connect_bind`.
 
-    The JVM inherits `lock`, which must be held. Raises ConfigurationError for settings that cannot work.
+    The JVM inherits `lock`, which must be held. Raises ConfigurationError for invalid settings.
     """
     conf = spark_conf(settings)
     run_dir = settings.data_dir / "run"
     python = worker_python(run_dir, settings.spark.master)
     java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    # The JVM and the context keep what they find; another session of this process may need another Python.
+    # The JVM and the context keep the values that they find; another session of this process may need another Python.
     with _environment(JAVA_HOME=str(java_home(os.environ)), PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python):
         if SparkContext._gateway is None:
             inherited = () if lock is None else (lock.descriptor,)
-            # On a cluster the command of `worker_python` is relative.
+            # On a cluster, the command of `worker_python` is a relative path.
             cwd = None if settings.spark.master.startswith("local") else run_dir
             own = {"pass_fds": inherited, "cwd": cwd}
             SparkContext._gateway = launch_gateway(java_conf, own)  # type: ignore[no-untyped-call]
@@ -90,7 +88,7 @@ def _environment(**values: str) -> Iterator[None]:
 
 
 def spark_conf(settings: Settings) -> dict[str, str]:
-    """The whole configuration; `spark.conf` of the settings has the last word."""
+    """The whole configuration; `spark.conf` of the settings overrides it."""
     host, port = connect_address(settings)
     if not _is_loopback(host) and not settings.spark.token:
         raise ConfigurationError(
@@ -127,12 +125,12 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     }
     jars = fetch_jars(packages_of(settings))
     if (cores := _local_cores(settings.spark.master)) and settings.spark.mode == "continuous":
-        # Tasks that serve wait most of the time, and must keep no other from running.
+        # Tasks that serve mostly wait, and must not keep others from running.
         conf["spark.master"] = f"local[{cores + QUERIES_SERVING * cores}]"
         conf["spark.default.parallelism"] = str(cores)
     if settings.spark.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Only what stands on the class path from the start can come out of the archive.
+        # Only classes on the initial class path can be loaded from the archive.
         conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
         conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}"
     else:
@@ -141,16 +139,16 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         if settings.spark.max_cores:
             conf["spark.cores.max"] = str(settings.spark.max_cores)
     if checkpoint_of(settings, "").startswith("file:"):
-        # The default starts programs (chmod, stat) for each file of a checkpoint, which takes longer than a small
-        # micro-batch; this one writes a file beside it and renames it as well.
+        # The default runs programs (chmod, stat) for each file of a checkpoint, which takes longer than a small
+        # micro-batch; this one also writes a temporary file and renames it.
         manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         conf["spark.sql.streaming.checkpointFileManagerClass"] = manager
     return conf | dict(settings.spark.conf)
 
 
 def leaves_a_core(settings: Settings, cores: Callable[[], int], wait: Callable[[float], object] = time.sleep) -> bool:
-    """Whether history and tables have a core of the cluster beside those whose tasks do not end. Executors may come
-    some seconds after the first of them. `cores`: that are there now.
+    """Whether the cluster has a core for history and tables besides those of tasks that do not end. Waits for executors
+    that start a few seconds late. `cores` returns the number available now.
     """
     if settings.spark.master.startswith("local") or settings.spark.mode != "continuous":
         return True
@@ -162,12 +160,12 @@ def leaves_a_core(settings: Settings, cores: Callable[[], int], wait: Callable[[
 
 
 def serving_tasks(settings: Settings, parallelism: int) -> int:
-    """How many tasks of a query may serve all the time; of a cluster a quarter of what runs at once."""
+    """How many tasks of a query may serve permanently; on a cluster, a quarter of the tasks that run at once."""
     return _local_cores(settings.spark.master) or max(1, parallelism // 4)
 
 
 def _local_cores(master: str) -> int:
-    """Of `local`, `local[4]` and `local[*]`; 0 for any other address."""
+    """The cores of `local`, `local[4]` or `local[*]`; 0 for any other address."""
     found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
     if found is None:
         return 0
@@ -175,7 +173,7 @@ def _local_cores(master: str) -> int:
 
 
 def checkpoint_of(settings: Settings, query: str) -> str:
-    """Where a query keeps its offsets, as a URL: only the driver reads and writes them."""
+    """The URL of the query's checkpoint, which only the driver reads and writes."""
     folder = settings.spark.checkpoints or str(settings.data_dir / "checkpoints")
     base = folder if "://" in folder else f"file://{Path(folder).absolute()}"
     return f"{base.rstrip('/')}/{query}"
@@ -187,7 +185,7 @@ def connect_address(settings: Settings) -> tuple[str, str]:
 
 
 def is_listening(settings: Settings, timeout_seconds: float = 2.0) -> bool:
-    """Whether something accepts connections where Spark Connect should."""
+    """Whether Spark Connect's address accepts connections."""
     host, port = connect_address(settings)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     try:

@@ -1,8 +1,8 @@
-"""The process in which Spark plans a streaming source: it answers Spark first, and loads PySpark then.
+"""The process in which Spark plans a streaming source; it answers Spark before it loads PySpark.
 
-Spark gives such a process ten seconds to connect, which no setting changes, and ends the query otherwise; PySpark takes
-all of them to load where a machine is busy enough. Once connected, Spark waits. `worker_python` starts this module in
-the place of PySpark's.
+Spark ends the query unless this process connects within ten seconds, which no setting changes, and on a busy machine
+PySpark may take that long to load. Once connected, Spark waits. `worker_python` starts this module instead of
+PySpark's.
 """
 
 import os
@@ -16,9 +16,9 @@ _OK = b"ok"
 
 
 def connect_back() -> tuple[socket.socket, BufferedRWPair]:
-    """A connection to the Spark of the environment variables, told the secret and this process's id.
+    """Connect to the Spark named in the environment variables, and send the secret and this process's id.
 
-    Raises OSError, also where the secret is refused.
+    Raises OSError, also if the secret is refused.
     """
     if path := os.environ.get("PYTHON_WORKER_FACTORY_SOCK_PATH"):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""A streaming query that is started again when it ends, with back-off."""
+"""A streaming query that is restarted with back-off when it ends."""
 
 import re
 import time
@@ -22,16 +22,18 @@ _RESTARTS = metrics.Counter(
 )
 
 
-#: The line at which a Python traceback ends: the error's class and its words.
+#: The last line of a Python traceback: the error's class and message.
 _PYTHON_ERROR = re.compile(
     r"^(?:\w+\.)*\w*(?:Error|Exception|Full|Lost|Unavailable|Conflict|Unknown): \S.*", re.MULTILINE
 )
-#: What a call from Python brought back from the JVM: the error, and each one that led to it.
+#: The error that a call to the JVM returned, and each of its causes.
 _JAVA_ERROR = re.compile(r"^(?:: |Caused by: )((?:\w+\.)+\w+(?:: .*)?)$", re.MULTILINE)
 
 
 def gist_of(reason: str) -> str:
-    """One line out of Spark's pages: the last Python error in it, else Java's with its root, else the first line."""
+    """The essential line of a long Spark error: the last Python error, else the Java error with its root cause, else
+    the first line.
+    """
     if errors := _PYTHON_ERROR.findall(reason):
         return str(errors[-1])
     if errors := _JAVA_ERROR.findall(reason):
@@ -40,7 +42,9 @@ def gist_of(reason: str) -> str:
 
 
 class WatchedQuery:
-    """`start_query` starts it; `batches` counts the micro-batches that worked, which proves that a restart helped."""
+    """`start_query` starts the query; `batches` returns the number of successful micro-batches, which shows whether a
+    restart helped.
+    """
 
     def __init__(self, name: str, start_query: Callable[[], StreamingQuery], batches: Callable[[], int]) -> None:
         self.name = name
@@ -58,7 +62,7 @@ class WatchedQuery:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has found nothing more to read. Raises Py4JError when the JVM is gone."""
+        """Whether the query has nothing more to read. Raises Py4JError if the JVM is gone."""
         return self.query is not None and not self.query.status["isDataAvailable"]
 
     def start(self) -> None:
@@ -70,7 +74,7 @@ class WatchedQuery:
             self._plan_restart(str(error))
 
     def check(self, *, may_start: bool = True) -> None:
-        """Call often. Raises Py4JError when the JVM is gone."""
+        """Restart the query if it has ended; call often. Raises Py4JError if the JVM is gone."""
         if self.query is not None:
             if self.query.isActive:
                 if self._batches() > self._batches_at_start:

@@ -1,11 +1,11 @@
-"""Spark's Python worker daemon, with PySpark taken from the environment instead of from archives, and loaded ahead.
+"""Spark's Python worker daemon, which loads PySpark from the environment instead of from archives, and ahead of time.
 
 Spark puts `pyspark.zip`, `py4j-*.zip` and its core jar on the workers' path, and a worker drops its import caches
-before each task; Python then reads the directories of these archives again, for hundreds of milliseconds a task. Where
-PySpark is installed as a package the archives are not needed.
+before each task; Python then reads the directories of these archives again, which takes hundreds of milliseconds per
+task. If PySpark is installed as a package, the archives are not needed.
 
-Spark ends workers that were idle for a minute, which no setting changes, but not the daemon: what it has loaded a new
-worker need not load, so that the first batch after a quiet time is as quick as any.
+Spark ends workers that were idle for a minute, which no setting changes, but not the daemon. A new worker need not load
+what the daemon has loaded, so the first batch after a quiet time is as fast as any.
 """
 
 import gc
@@ -18,7 +18,7 @@ _ARCHIVES = (".zip", ".jar")
 _SOURCES = tuple(
     f"flink_replacement_spark.{source}" for source in ("engine.bus_source", "live.source", "triggers.source")
 )
-#: By the module that the daemon's workers run.
+#: Modules to load ahead, by the module that the daemon's workers run.
 _NEEDED = {
     "pyspark.worker": ("flink_replacement_spark.live.served", "flink_replacement_spark.triggers.served", *_SOURCES),
     "pyspark.sql.worker.create_data_source": _SOURCES,
@@ -27,7 +27,7 @@ _NEEDED = {
 
 
 def leave_archives() -> None:
-    """Take archives off the import path, unless PySpark is nowhere else."""
+    """Remove archives from the import path, unless PySpark is only there."""
     folders = [entry for entry in sys.path if not entry.endswith(_ARCHIVES)]
     if PathFinder.find_spec("pyspark", folders) is None:
         return
@@ -38,11 +38,11 @@ def leave_archives() -> None:
 
 
 def load_ahead(daemon_arguments: Sequence[str]) -> None:
-    """Import what the workers of a daemon with these arguments need; nothing where Spark has a module of its own."""
+    """Import what the workers of a daemon with these arguments need; nothing if Spark uses another worker module."""
     for worker in daemon_arguments[:1] or ("pyspark.worker",):
         for module in _NEEDED.get(worker, ()):
             import_module(module)
-    # Workers collect garbage after each task: this they need not look at.
+    # Workers collect garbage after each task; exclude these objects from it.
     gc.collect()
     gc.freeze()
 

@@ -1,11 +1,11 @@
 """The command by which Spark starts Python: this interpreter, without the archives that Spark puts on its path.
 
-Reading PySpark from `pyspark.zip` takes three times as long as from where it is installed, and a platform that starts
-has a dozen Python processes. This command also puts `source_runner` and `worker_daemon` in the place of PySpark's
-modules; Spark has a setting for that for some of them only.
+Reading PySpark from `pyspark.zip` takes three times as long as from its installation, and a starting platform has a
+dozen Python processes. This command also replaces PySpark's modules with `source_runner` and `worker_daemon`; Spark has
+a setting for that only for some of them.
 
-Spark starts the same command in the driver and in executors. On a cluster it is therefore a path below the directory in
-which Spark runs: executors unpack the script of the workers' Python there (`shipping`), the driver has one of its own.
+Spark starts the same command in the driver and in executors. On a cluster it is therefore a path relative to the
+directory in which Spark runs: executors unpack the script there (`shipping`), and the driver has its own.
 """
 
 import os
@@ -14,7 +14,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-#: Where executors of a cluster unpack the product, and the command there.
+#: The directory in which executors of a cluster unpack the product, and the command in it.
 FOLDER = "candlewright-code"
 ON_CLUSTER = f"{FOLDER}/python"
 _SCRIPT = """#!/bin/sh
@@ -41,10 +41,10 @@ def script_for(python: str) -> str:
 
 
 def worker_python(run_dir: Path, master: str) -> str:
-    """The command for PYSPARK_PYTHON; the script that starts this interpreter is written to `run_dir`.
+    """The command for PYSPARK_PYTHON; writes the script that starts this interpreter to `run_dir`.
 
     On a cluster it is relative to `run_dir`, where the driver's JVM must run, and to an executor's directory. On one
-    machine it is this interpreter itself where PySpark comes from archives alone, or `run_dir` allows no scripts.
+    machine it is this interpreter itself if PySpark is only in archives, or if scripts cannot run in `run_dir`.
     """
     if not master.startswith("local"):
         _write(run_dir / ON_CLUSTER)

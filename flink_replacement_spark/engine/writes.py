@@ -1,4 +1,4 @@
-"""How a step writes: each call at once, or all of them together in one call to the bus when it ends."""
+"""How a step writes: each call at once, or all together in one call to the bus at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -8,14 +8,14 @@ from candlewright.wire.errors import BusError
 
 __all__ = ["Direct", "Outdated", "Together", "Writes"]
 
-#: More than this is written call by call: one call keeps the bus from all others until it ends.
+#: Larger results are written call by call, because one call blocks the bus for all others until it ends.
 _MOST_BYTES = 1 << 20
-#: Longer rows are not remembered.
+#: Longer rows are not cached.
 _ROW_BYTES = 1_024
 
 
 class Outdated(BusError):
-    """Another process has gone on with the same work: what it keeps must stay."""
+    """Another process has continued the same work; its rows must stay."""
 
 
 class Writes(Protocol):
@@ -35,7 +35,7 @@ class Writes(Protocol):
     ) -> bool: ...
 
     def afterwards(self, call: Callable[[], object]) -> None:
-        """Once everything asked for before is written."""
+        """Call `call` once everything requested before is written."""
         ...
 
 
@@ -66,8 +66,8 @@ class Direct:
 
 
 class Together:
-    """For the one who writes these rows: it remembers those that it has written, and `commit` finds out whether another
-    one has written them meanwhile.
+    """For the only writer of these rows: caches the rows that it has written, and `commit` detects whether another
+    process has written them meanwhile.
     """
 
     def __init__(self, bus: Bus) -> None:
@@ -78,11 +78,11 @@ class Together:
         self._afterwards: list[Callable[[], object]] = []
 
     def begin(self) -> None:
-        """Forget what was requested and not written."""
+        """Drop requested writes that were not carried out."""
         self._published, self._swaps, self._afterwards = [], [], []
 
     def forget(self) -> None:
-        """Others may have written."""
+        """Drop the cache, because another process may have written."""
         self.begin()
         self._known.clear()
 
@@ -116,8 +116,8 @@ class Together:
         self._afterwards.append(call)
 
     def commit(self, plans: Sequence[Swap]) -> bool:
-        """`plans`: the rows that say what is done here. False, with nothing written, where another one has written.
-        Raises BusError.
+        """Write everything at once. `plans`: the rows that record this work. False, with nothing written, if another
+        process has written them. Raises BusError.
         """
         try:
             is_done = self._write(plans)
@@ -133,7 +133,7 @@ class Together:
         return True
 
     def pass_over(self) -> None:
-        """There is nothing that must be written."""
+        """Skip the commit, because nothing must be written."""
         calls = self._afterwards
         self.begin()
         for call in calls:

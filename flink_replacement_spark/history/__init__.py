@@ -1,1 +1,1 @@
-"""Requested candles into the table, and how requests end."""
+"""Writes requested candles to the table, and ends requests."""

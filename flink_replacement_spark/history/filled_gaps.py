@@ -1,7 +1,7 @@
-"""Gaps of live trades that imported trades have filled: their rows in `market.gaps` become repaired ones.
+"""Marks gaps of live trades in `market.gaps` as repaired if imported trades have filled them.
 
-A gap is filled once every id that it misses is stored. One without ids, or with ids that are not numbers, stays as it
-is: nothing shows how many trades it misses.
+A gap is filled once every missing id is stored. A gap without ids, or with non-numeric ids, stays, since nothing shows
+how many trades it lacks.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from iceberg import GAPS, TICKS, load_table, rows_of, scan_trades
 
 __all__ = ["NEAR_NS", "ids_of", "mark_filled"]
 
-#: The same trade may have other fractions of a second in a file than when it was received.
+#: A trade may have other fractions of a second in a file than when it was received live.
 NEAR_NS = 60 * SECOND
 _ID = r"^(?P<first>[0-9]{1,18})(?P<rest>-(?P<last>[0-9]{1,18}))?$"
 _KEYS = ["ticker", "from_trade_id", "to_trade_id", "from_ts"]
@@ -24,7 +24,7 @@ _REASON = "imported from files"
 
 
 def ids_of(trades: pa.Table) -> tuple["NDArray[np.bool_]", "NDArray[np.int64]", "NDArray[np.int64]"]:
-    """Whether the ids are numbers, and the first and last that a trade stands for: an aggregate has several."""
+    """Whether each id is numeric, and the first and last id that the row represents (an aggregate has several)."""
     parts = pc.extract_regex(trades["trade_id"].combine_chunks(), _ID)
     is_numbered = parts.is_valid()
     first = pc.if_else(is_numbered, pc.struct_field(parts, "first"), "0")
@@ -34,7 +34,7 @@ def ids_of(trades: pa.Table) -> tuple["NDArray[np.bool_]", "NDArray[np.int64]", 
 
 
 def mark_filled(catalog: Catalog, locks: TableLocks, ticker: str, *, start_ns: int, end_ns: int) -> int:
-    """How many gaps between these times are filled and were not marked so. Repeating it changes nothing."""
+    """Mark filled gaps between these times, and return how many were newly marked. May be repeated."""
     gaps = rows_of(load_table(catalog, GAPS), GAPS, ticker)
     begins, ends = (gaps[name].cast(pa.int64()).to_numpy() * 1_000 for name in ("from_ts", "to_ts"))
     is_near = pa.array((begins < end_ns) & (ends >= start_ns))
@@ -63,7 +63,7 @@ def mark_filled(catalog: Catalog, locks: TableLocks, ticker: str, *, start_ns: i
 
 
 def _is_stored(trades: pa.Table, first: int, last: int) -> bool:
-    """Whether the trades have every id from first to last; no id is in two of them."""
+    """Whether the trades have every id from first to last; no id may be in two of them."""
     is_numbered, begins, ends = ids_of(trades)
     counts = np.minimum(ends, last) - np.maximum(begins, first) + 1
     return int(counts[is_numbered & (counts > 0)].sum()) == last - first + 1

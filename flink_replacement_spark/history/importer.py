@@ -1,8 +1,9 @@
-"""Writes what `candlewright import` has read of files, checked, and laid into the data directory; of trades, see
-`trade_importer`.
+"""Writes the candles that `candlewright import` has read from files, checked, and put into the data directory; for
+trades, see `trade_importer`.
 
-An import is one commit to `market.ohlc`: all of its new candles, or none. Stored candles are never replaced. It claims
-nothing about what its files lack, and its candles prove no range complete: a request still asks the exchange for them.
+An import is one commit to `market.ohlc`: all of its new candles, or none. Stored candles are never replaced. It makes
+no claim about candles missing in its files, and its candles prove no range complete; a request still fetches them from
+the exchange.
 """
 
 import threading
@@ -39,7 +40,7 @@ _RETRY_SECONDS = 5.0
 _COMPARED_ROWS = 400_000
 _SUMMARY = "candlewright.import"
 _VALUES = ("open", "high", "low", "close", "volume")
-#: Values that differ by less have been rounded on their way.
+#: Values that differ by less count as equal, since a file may round them.
 _PRECISION = 1e-9
 _MICRO = 1_000
 
@@ -79,8 +80,8 @@ class Importer:
                 pause = _RETRY_SECONDS
 
     def step(self) -> None:
-        """Carry out what was ordered; after a crash, what had begun begins again. One that fails keeps no other
-        waiting: what it raised is raised once all have had their turn.
+        """Carry out the ordered imports; after a crash, a begun one starts again. A failed import does not delay
+        others; its error is raised after all have had their turn.
         """
         failure: Exception | None = None
         for name, value in self._bus.items(bus_topics.TABLE_IMPORTS).items():
@@ -92,7 +93,7 @@ class Importer:
                 continue
             if ordered.is_over:
                 if not self._has_looked:
-                    # One that was killed between the two.
+                    # Its predecessor was killed between the two.
                     rows_of(self._data_dir, ordered.import_id).unlink(missing_ok=True)
             else:
                 try:
@@ -142,7 +143,7 @@ class Importer:
             new, unlike = pa.concat_tables(news), pa.concat_tables(differences)
             if new.num_rows and not is_committed(table, summary):
                 append_or_find(table, new, self._locks.sign(summary))
-        # Those of an attempt that was cut short after its commit are among the stored ones.
+        # Candles of an attempt that was interrupted after its commit are already stored.
         self._revisions.correct(pa.concat_tables([new, *owns]), summary)
         if unlike.num_rows:
             pq.write_table(unlike, differences_of(self._data_dir, running.import_id))
@@ -164,7 +165,7 @@ class Importer:
         return done
 
     def _compare(self, table: Table, part: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """The new candles, those that an import has stored before, and the differences; of one series, ascending."""
+        """Of one series, ascending: the new candles, those that an import has stored before, and the differences."""
         ticker, period_seconds = part["ticker"][0].as_py(), part["period_seconds"][0].as_py()
         opens = _opens(part)
         start, end = int(opens[0]) * _MICRO, int(opens[-1] + 1) * _MICRO
@@ -186,7 +187,7 @@ class Importer:
         return part.filter(pa.array(~is_known & ~is_absent)), ours.filter(pa.array(is_own)), unlike
 
     def _are_absent(self, ticker: str, period_seconds: int, opens: "NDArray[np.int64]") -> "NDArray[np.bool_]":
-        """Of which of these the exchange has said that it has no candle."""
+        """For each open time, whether the exchange has reported that it has no candle."""
         coverage = CoverageFiles().scan(load_table(self._catalog, COVERAGE), [ticker])
         claims = claims_of(coverage, ticker, period_seconds)
         found = np.zeros(len(opens), dtype=bool)
@@ -214,7 +215,7 @@ _DIFFERENCES = pa.schema(
 
 
 def _parts(candles: pa.Table) -> list[pa.Table]:
-    """By series, in pieces that are compared at once."""
+    """The candles by series, in pieces that are compared together."""
     periods = candles["period_seconds"].to_numpy()
     borders = [0, *(np.flatnonzero(np.diff(periods)) + 1).tolist(), candles.num_rows]
     return [
@@ -225,7 +226,7 @@ def _parts(candles: pa.Table) -> list[pa.Table]:
 
 
 def _opens(candles: pa.Table) -> "NDArray[np.int64]":
-    """Microseconds."""
+    """Open times in microseconds."""
     found: NDArray[np.int64] = candles["open_time"].cast(pa.int64()).to_numpy()
     return found
 

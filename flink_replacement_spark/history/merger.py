@@ -1,4 +1,4 @@
-"""Upserts that need Spark: MERGE where rows change, and whole pieces read, checked and written by the executors."""
+"""Upserts that need Spark: MERGE if rows change, and whole pieces that executors read, check and write."""
 
 import json
 import operator
@@ -33,7 +33,7 @@ _COLUMNS = (
 )
 _CHECKED = "tag int, fault string"
 _SUMMARY_PREFIX = "spark.sql.iceberg.snapshot-property."
-#: The names of snapshots are part of the session, so that writers of different tables take turns here.
+#: Snapshot properties are set on the session, so writers of different tables take turns here.
 _NAMING = threading.Lock()
 
 #: The same decision as iceberg.compare_candles, in SQL.
@@ -45,7 +45,7 @@ _IS_CHANGED = """
          OR t.source <> s.source OR t.complete <> s.complete)
 """
 _VALUES = "open, high, low, close, volume, quote_volume, trade_count, source, complete"
-#: The same as iceberg.corrections, in SQL: `t` is the revision that counts.
+#: The same as iceberg.corrections, in SQL; `t` is the revision in effect.
 _REVISE = f"""
     INSERT INTO {REVISIONS} (ticker, period_seconds, open_time, {_VALUES}, revision, known_at)
     SELECT s.ticker, s.period_seconds, s.open_time, {", ".join(f"s.{name}" for name in _VALUES.split(", "))},
@@ -62,7 +62,7 @@ _REVISE = f"""
 
 
 class SparkMerger:
-    """Its callers hold the turn of the table that they write (`TableLocks`)."""
+    """Callers must hold the turn of the table that they write (`TableLocks`)."""
 
     def __init__(self, session: SparkSession, catalog: Catalog, bus_url: str) -> None:
         self._session = session
@@ -70,12 +70,14 @@ class SparkMerger:
         self._bus_url = bus_url
 
     def merge(self, rows: pa.Table, summary: dict[str, str]) -> None:
-        """Upsert `rows` (of `market.ohlc`) by key; CommitConflict asks to compare with the table anew."""
+        """Upsert `rows` (of `market.ohlc`) by key; CommitConflict means that the rows must be compared with the table
+        again.
+        """
         with _spark_errors():
             self._merge(self._session.createDataFrame(rows), rows["ticker"].unique().to_pylist(), summary)
 
     def write_pieces(self, pieces: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
-        """Pieces that do not overlap, one task each; the faulty ones are left out and returned by their index."""
+        """Write non-overlapping pieces, one task each; faulty ones are skipped, and returned as faults by index."""
         with _spark_errors():
             checked = self._read(pieces, range(len(pieces))).mapInArrow(_check(pieces), _CHECKED).collect()
             faults = {row.tag: row.fault for row in checked if row.fault}
@@ -98,7 +100,7 @@ class SparkMerger:
         return faults
 
     def revise_pieces(self, pieces: Sequence[records.PieceDone], summary: dict[str, str]) -> None:
-        """Append what the rows of these pieces say that `market.ohlc_revisions` does not know yet."""
+        """Append the rows of these pieces that `market.ohlc_revisions` does not have yet."""
         with _spark_errors():
             names = _named(sorted({piece.ticker for piece in pieces}))
             arguments: dict[str, str | int] = {
@@ -160,8 +162,8 @@ def _is_untouched(table: Table, pieces: Sequence[records.PieceDone]) -> bool:
 
 
 def _append_untouched(frame: DataFrame, table: Table, pieces: Sequence[records.PieceDone]) -> None:
-    """As an overwrite of ranges that hold nothing. Iceberg fails its commit where anyone has written there since
-    `table` was read, such as a driver whose term is over; a plain append would add the rows twice.
+    """Append by overwriting empty ranges. Iceberg then refuses the commit if another process has written there since
+    `table` was read, such as a driver whose term has ended; a plain append would add the rows twice.
     """
     ranges = [
         (F.col("ticker") == run[0].ticker)
@@ -177,7 +179,7 @@ def _append_untouched(frame: DataFrame, table: Table, pieces: Sequence[records.P
 
 
 def _named(tickers: Sequence[str]) -> dict[str, str]:
-    """Arguments: a literal list lets Iceberg leave out the files of other tickers."""
+    """SQL arguments; a literal list lets Iceberg skip the files of other tickers."""
     return {f"ticker{number}": ticker for number, ticker in enumerate(tickers)}
 
 
@@ -190,7 +192,7 @@ ArrowFunction = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
 
 
 def _decode(pieces: Sequence[records.PieceDone]) -> ArrowFunction:
-    """A task's function: the records of one piece in, its rows out."""
+    """A task's function, from the records of one piece to its rows."""
     encoded = [piece.SerializeToString() for piece in pieces]
     updated_at_us = time.time_ns() // 1_000
 
@@ -223,7 +225,7 @@ def _check(pieces: Sequence[records.PieceDone]) -> ArrowFunction:
 def _by_piece(
     batches: Iterable[pa.RecordBatch], encoded: Sequence[bytes]
 ) -> Iterator[tuple[records.PieceDone, Iterator[bytes]]]:
-    """A task holds the records of one piece, which their tag names."""
+    """Records by piece; their tag names the piece."""
     values: list[bytes] = []
     tag = -1
     for batch in batches:
@@ -236,7 +238,7 @@ def _by_piece(
 
 @contextmanager
 def _spark_errors() -> Iterator[None]:
-    """Whatever Spark raises, the next attempt compares with the table first, so it may be retried."""
+    """Translate Spark's errors to retryable ones; a retry is safe, because it compares with the table first."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -1,4 +1,6 @@
-"""Decisions of the history writer, without Spark, bus or tables: what to write together, and how a request ends."""
+"""Decisions of the history writer, without Spark, bus or tables: which pieces to write together, and how a request
+ends.
+"""
 
 import json
 from bisect import bisect
@@ -15,7 +17,7 @@ from iceberg import NAMESPACE, OHLC
 from protobuf import records_pb2 as records
 from venues import sound
 
-#: Of what a final says of an error: the frame of a notification is bounded.
+#: Characters of the error message in a final, whose frame is bounded.
 MAX_TEXT = 4_000
 Status = ing.HistoryReadyNotification.NotificationStatus
 Series = tuple[str, int]
@@ -23,7 +25,7 @@ Series = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRecord:
-    """One record of `history_outcomes` and where it stood."""
+    """One record of `history_outcomes` and its position."""
 
     partition: int
     offset: int
@@ -32,8 +34,9 @@ class OutcomeRecord:
 
 @dataclass(slots=True)
 class Outcomes:
-    """The records of a micro-batch. `places`: the record of each accepted piece, by its job. `refused`: what cannot be
-    carried out, with the reason; `faults`: the same by request and piece, for the requests that wait for it.
+    """The records of a micro-batch. `places`: the record of each accepted piece, by its job. `refused`: records that
+    cannot be carried out, with the reason; `faults`: the same by request and piece, for the requests that wait for
+    them.
     """
 
     pieces: list[records.PieceDone] = field(default_factory=list)
@@ -92,9 +95,9 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is known to be in the table of one unfinished request: rows by piece, and sentences on what is not.
+    """The rows of one unfinished request that are known to be in the table, by piece, and sentences about missing ones.
 
-    Recording a piece again changes nothing, so that a repeated micro-batch is harmless.
+    Recording a piece again changes nothing, so a micro-batch may be repeated.
     """
 
     pieces: Mapping[int, int] = field(default_factory=dict)
@@ -116,7 +119,7 @@ class Tally:
 
     @classmethod
     def from_bytes(cls, content: bytes | None) -> "Tally":
-        """What cannot be read counts as nothing, so that the request ends as ERROR."""
+        """A tally from its bytes. Unreadable bytes count as nothing written, so the request ends as ERROR."""
         try:
             stored = json.loads(content or b"{}")
             return cls(
@@ -128,7 +131,9 @@ class Tally:
 
 
 def misplaced(piece: records.PieceDone, kept: Sequence[PartitionState]) -> str:
-    """Why the spans of this piece cannot be read from `history`, which keeps so much; or an empty string."""
+    """The reason why the piece's spans cannot be read from `history`, whose partitions are `kept`; or an empty
+    string.
+    """
     if not piece.spans:
         return ""
     if piece.partition >= len(kept):
@@ -142,8 +147,8 @@ def misplaced(piece: records.PieceDone, kept: Sequence[PartitionState]) -> str:
 
 
 def waves(pieces: Iterable[records.PieceDone], max_rows: int) -> list[list[records.PieceDone]]:
-    """Pieces that one commit may hold: none overlaps another of its ticker and period, so that no key comes twice and
-    a later outcome is compared with what an earlier one wrote; at most `max_rows` rows, or one piece.
+    """Group pieces into commits of at most `max_rows` rows, or one piece. Pieces of one commit do not overlap, so no
+    key occurs twice, and a later outcome is compared with what an earlier one wrote.
     """
     result: list[list[records.PieceDone]] = []
     taken: dict[Series, list[tuple[int, int]]] = {}
@@ -159,7 +164,7 @@ def waves(pieces: Iterable[records.PieceDone], max_rows: int) -> list[list[recor
 
 
 def _take(taken: dict[Series, list[tuple[int, int]]], piece: records.PieceDone) -> bool:
-    """Add the piece's range to those of its series, in order; False where it overlaps one of them."""
+    """Add the piece's range to those of its series, in order; False if it overlaps one of them."""
     own = taken.setdefault((piece.ticker, piece.period_seconds), [])
     start, end = piece.start_time, piece.end_time
     place = bisect(own, (start, end))
@@ -172,8 +177,8 @@ def _take(taken: dict[Series, list[tuple[int, int]]], piece: records.PieceDone) 
 def runs(
     pieces: Sequence[records.PieceDone], max_gap: int = 0, max_candles: int | None = None
 ) -> list[list[records.PieceDone]]:
-    """Pieces grouped where they touch, or are at most `max_gap` candles apart: each group is in one range of one ticker
-    and period, which has at most `max_candles`, or one piece.
+    """Pieces grouped by ticker and period if they touch or are at most `max_gap` candles apart; each group spans at
+    most `max_candles`, or has one piece.
     """
     ordered = sorted(pieces, key=lambda piece: (piece.ticker, piece.period_seconds, piece.start_time))
     result: list[list[records.PieceDone]] = []
@@ -194,7 +199,7 @@ def _continues(run: Sequence[records.PieceDone], piece: records.PieceDone, max_g
 
 
 def final_notification(done: records.RequestDone, tally: Tally, now_ns: int) -> ing.HistoryReadyNotification:
-    """The one final word: OK or NOT_FOUND only where the table holds exactly the rows that the broker accepted."""
+    """The final notification: OK or NOT_FOUND only if the table has exactly the rows that the broker accepted."""
     status, text = done.status, done.error_message
     if status in (Status.OK, Status.NOT_FOUND):
         if tally.faults:

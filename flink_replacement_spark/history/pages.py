@@ -1,4 +1,4 @@
-"""Records of `history` as columns: a packed protobuf column is a little-endian array already."""
+"""Decodes records of `history` to columns; a packed protobuf column is already a little-endian array."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _KINDS: dict[str, str] = {
     "trade_count": "<u8",
 }
 _NANOSECONDS_PER_MICROSECOND = 1_000
-#: No candle has that many trades.
+#: More trades than any candle has.
 _MANY_TRADES = 1 << 53
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,7 +42,7 @@ class Page:
 
 
 def decode_page(value: bytes) -> Page:
-    """Raises BadFrame for bytes that are not a page, or a page whose columns differ in length."""
+    """The page in a record. Raises BadFrame for bytes that are not a page, or if its columns differ in length."""
     try:
         message = records.HistoryPage.FromString(value)
     except DecodeError as error:
@@ -57,7 +57,7 @@ def decode_page(value: bytes) -> Page:
 
 
 def problem_with(page: Page) -> str:
-    """The column with a value that the table must not hold, or an empty string."""
+    """The name of a column with a value that the table must not contain, or an empty string."""
     for name, column in page.columns.items():
         is_sound = column < _MANY_TRADES if name == "trade_count" else np.isfinite(column)
         if name != "open_time" and not is_sound.all():
@@ -70,12 +70,12 @@ def _column(message: records.HistoryPage, name: str, packed: bytes) -> Array:
     kind = np.dtype(_KINDS[name])
     if len(packed) == len(values) * kind.itemsize:
         return np.frombuffer(packed, dtype=kind)
-    # Legal protobuf that no writer of ours makes: a column unpacked, or in several parts.
+    # Valid protobuf that the platform's own writers do not produce: an unpacked column, or one in several parts.
     return np.fromiter(values, dtype=kind, count=len(values))
 
 
 def _length_delimited(value: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and body of each length-delimited field of a message that has been parsed before."""
+    """The number and body of each length-delimited field of a valid message."""
     at, end = 0, len(value)
     while at < end:
         tag, at = _varint(value, at)
@@ -106,15 +106,15 @@ def _varint(value: bytes, at: int) -> tuple[int, int]:
 
 
 def candles(pages: Sequence[Page], start_ns: int | Array, end_ns: int | Array, *, updated_at_us: int) -> pa.Table:
-    """Rows of `market.ohlc` from pages of one ticker and period: those of [start_ns, end_ns), in order, the last
-    page winning where an open time is repeated. The bounds are those of all rows of the pages, or of each.
+    """Rows of `market.ohlc` from pages of one ticker and period: those of [start_ns, end_ns), in order, the last page
+    winning where an open time is repeated. The bounds are scalars, or arrays with an element per row.
     """
     pages = [page for page in pages if len(page)]
     if not pages:
         return OHLC.arrow_schema.empty_table()
     open_time = np.concatenate([page.columns["open_time"] for page in pages]).astype(np.int64)
     inside = np.flatnonzero((open_time >= start_ns) & (open_time < end_ns))
-    # Unique of the reversed array names the last occurrence of each open time.
+    # np.unique of the reversed array finds the last occurrence of each open time.
     times, place = np.unique(open_time[inside][::-1], return_index=True)
     chosen = inside[len(inside) - 1 - place]
     rows = len(times)

@@ -16,7 +16,7 @@ from flink_replacement_spark.history import pages as history_pages
 from iceberg import OHLC
 from protobuf import records_pb2 as records
 
-#: Spans with no more records between them are read together.
+#: Spans with at most this many records between them are read together.
 _MAX_GAP = 16
 #: Partition, first and last offset.
 _Stretch = tuple[int, int, int]
@@ -25,14 +25,14 @@ _Found = dict[int, list[history_pages.Page]]
 
 
 class PieceFault(CandlewrightError):
-    """A piece whose rows on the bus are not what was accepted; the text is a sentence for the client."""
+    """A piece's rows on the bus differ from what was accepted; the text is a sentence for the client."""
 
 
 def read_pieces(bus: Bus, pieces: Sequence[records.PieceDone], updated_at_us: int) -> tuple[pa.Table, dict[int, str]]:
-    """The candles of all these pieces, which do not overlap, in no order; and the faults of the others by index.
+    """The candles of all valid pieces, in no order, and the faults of the others by index. Pieces must not overlap.
 
-    All are read and checked together, so that a small piece costs little; only those with which something is wrong are
-    examined one by one.
+    All pieces are read and checked together, so that a small piece costs little; only faulty ones are examined one by
+    one.
     """
     found = _pages_of(bus, pieces)
     by_series: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -59,7 +59,7 @@ def read_pieces(bus: Bus, pieces: Sequence[records.PieceDone], updated_at_us: in
 
 
 def _candles_of(indices: Sequence[int], pieces: Sequence[records.PieceDone], found: _Found, now_us: int) -> pa.Table:
-    """In order; of pieces of one series."""
+    """The candles of pieces of one series, in order."""
     pages = [page for index in indices for page in found[index]]
     rows = [sum(map(len, found[index])) for index in indices]
     starts, ends = (
@@ -70,7 +70,7 @@ def _candles_of(indices: Sequence[int], pieces: Sequence[records.PieceDone], fou
 
 
 def _miscounted(rows: pa.Table, indices: Sequence[int], pieces: Sequence[records.PieceDone]) -> set[int]:
-    """Those that have another number of candles than was accepted."""
+    """The indices of pieces whose number of candles differs from the accepted one."""
     bounds = np.array([(pieces[index].start_time, pieces[index].end_time) for index in indices], np.int64)
     times = rows["open_time"].cast(pa.int64()).to_numpy()
     # Rounded up: open times are whole microseconds.
@@ -116,7 +116,7 @@ def _touch(spans: Sequence[_Stretch], other: _Stretch) -> bool:
 
 
 def _stretches(spans: Iterable[_Stretch]) -> Iterator[_Stretch]:
-    """These spans, those that lie close together as one."""
+    """The spans, with neighbouring ones joined."""
     open_one: _Stretch | None = None
     for partition, first, last in sorted(spans):
         if open_one and open_one[0] == partition and first - open_one[2] <= _MAX_GAP:

@@ -1,7 +1,7 @@
-"""Answers the broker's question which parts of a request need not be fetched; the driver has the tables at hand.
+"""Answers the broker's question which parts of a request need not be fetched, from the driver's tables.
 
-An answer may be lost, late or missing: the broker waits for a bounded time and then fetches everything, so that nothing
-here has to be remembered or repeated.
+An answer may be lost or late: the broker waits for a bounded time and then fetches everything, so nothing is stored or
+repeated here.
 """
 
 import threading
@@ -41,14 +41,14 @@ __all__ = ["Prover"]
 
 log = get_logger()
 
-#: The part that dead letters name.
+#: The part named in dead letters.
 PART = "prover"
-#: Questions that are answered from one look at the tables.
+#: Questions answered from one read of the tables.
 MAX_QUESTIONS = 500
-#: The rows of so many open times are read at once where several questions are about them.
+#: Up to this many open times are read at once if several questions concern them.
 MAX_AHEAD = 200_000
 _WAIT_SECONDS = 1.0
-#: The broker asks nothing more this long after the last round.
+#: After this long (s) without questions, the broker is considered quiet.
 BEACON_SECONDS = 10.0
 _BEACON_INTERVAL_SECONDS = 3.0
 MAX_PAUSE_SECONDS = 5.0
@@ -76,7 +76,7 @@ class Prover:
         self._stopping = stopping
         bus.create_topic(bus_topics.PROOF_QUESTIONS, 1)
         bus.create_topic(bus_topics.PROOFS, 1)
-        #: Where to read on; questions from before the start have been given up.
+        #: Where to continue; questions from before the start have been given up.
         self._next: int | None = None
         self._lives = Lives()
         self._coverage = CoverageFiles()
@@ -88,8 +88,8 @@ class Prover:
             try:
                 started = time.monotonic()
                 has_answered = self.step()
-                # While questions keep coming, those of a pause are answered together, and the writers, which need the
-                # same interpreter, get as much of it.
+                # While questions keep arriving, pause as long as a round took and answer them together, so that
+                # writers, which share the interpreter, get as much time.
                 pause = min(time.monotonic() - started, MAX_REST_SECONDS) if has_answered else 0.0
                 self.problem = ""
             except Exception as error:  # The last resort of this thread: said, counted, retried.
@@ -99,7 +99,7 @@ class Prover:
                 pause = min(max(_WAIT_SECONDS, 2 * pause), MAX_PAUSE_SECONDS)
 
     def step(self) -> bool:
-        """Answer what is there, or wait a moment for questions; whether any were answered."""
+        """Answer the waiting questions, or wait briefly for some; returns whether any were answered."""
         if self._next is None:
             states = self._bus.state(bus_topics.PROOF_QUESTIONS)
             self._lives.start(bus_topics.PROOF_QUESTIONS, states)
@@ -117,7 +117,7 @@ class Prover:
             self._next, self._lives = error.kept, Lives()
             return False
         except OffsetOutOfRange as error:
-            # Trimmed unread: they are old, and no broker waits for an answer.
+            # Questions trimmed before they were read are old, and no broker waits for an answer.
             self._next = error.first
             return False
         now = time.time_ns()
@@ -152,9 +152,9 @@ class Prover:
         else:
             _QUESTIONS.labels("answered").inc(len(answers))
 
-    # ---- what is proven
+    # ---- proofs
     def answers(self, questions: Sequence[records.ProofQuestion]) -> list[records.Proof]:
-        """One for each question. The claims are read first, so that the rows of each are there."""
+        """One proof per question. Claims are read before rows, so that the rows of each claim are visible."""
         tickers = sorted({question.ticker for question in questions})
         coverage = self._coverage.scan(load_table(self._catalog, COVERAGE), tickers)
         table = load_table(self._catalog, OHLC)
@@ -180,7 +180,7 @@ class _Rows:
         self._ahead: tuple[int, int, Stored] | None = None
 
     def read_ahead(self, questions: Sequence[records.ProofQuestion]) -> None:
-        """Where many questions are about a short time, what is stored of it is read once."""
+        """If many questions concern a short range, read its stored rows once."""
         start = min(each.start_time for question in questions for each in question.ranges)
         end = max(each.end_time for question in questions for each in question.ranges)
         if end - start <= self._most:

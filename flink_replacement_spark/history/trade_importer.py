@@ -1,8 +1,8 @@
 """Writes the trades of imported files: one commit to `market.ticks`, of any size, in bounded memory.
 
-A trade is known by its id, or by the ids from first to last that an aggregate stands for, and is stored once. Files
-without ids add nothing to minutes for which trades with the exchange's ids are stored. Then the gaps of live trades
-that are filled are marked as repaired.
+A trade is identified by its id, an aggregate by its first and last ids, and is stored once. Files without ids add
+nothing to minutes for which trades with the exchange's ids are stored. Afterwards, filled gaps of live trades are
+marked as repaired.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ _PART_ROWS = 250_000
 _MINUTE_NS = 60 * SECOND
 _SAME_NS = 1_000_000
 _PRECISION = 1e-9
-#: Comparisons that another writer spoils, before one that lets none in between.
+#: Comparisons that another writer may invalidate before one that excludes other writers.
 _FREE_ATTEMPTS = 3
 
 Numbers = NDArray[np.int64]
@@ -39,7 +39,7 @@ Flags = NDArray[np.bool_]
 
 
 class TradeImporter:
-    """`store` carries out an import; `show` is called with how far it is. Repeating it changes nothing."""
+    """`store` carries out an import, and may be repeated; `show` is called with its progress."""
 
     def __init__(self, catalog: Catalog, locks: TableLocks, data_dir: Path, *, show: Callable[[Import], None]) -> None:
         self._catalog = catalog
@@ -59,7 +59,7 @@ class TradeImporter:
         raise AssertionError("the last attempt lets no other writer in between")
 
     def _attempt(self, running: Import, summary: dict[str, str], *, is_alone: bool) -> Import | None:
-        """None where another writer changed what was compared."""
+        """One attempt; None if another writer changed the compared rows."""
         table = load_table(self._catalog, TICKS)
         file = rows_of(self._data_dir, running.import_id)
         ticker, start, end = _bounds(file)
@@ -89,7 +89,9 @@ class TradeImporter:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """Of each trade of a file; `stored`: the row of `known` that it is like or unlike, -1 for none."""
+    """The verdict on each trade of a file; `stored`: the row of `known` that it matches or differs from, -1 for
+    none.
+    """
 
     known: pa.Table
     is_new: Flags
@@ -139,8 +141,9 @@ def _agree(
     low: Numbers,
     high: Numbers,
 ) -> Flags:
-    """Which of these trades are those stored from `low` to `high`: the same one, the trades of an aggregate, or a part
-    of one."""
+    """Which of these trades equal the stored rows from `low` to `high`: the same trade, the trades of an aggregate, or
+    a part of one.
+    """
     if not len(rows):
         return np.zeros(0, dtype=bool)
     prices, sizes, times = (known[name].to_numpy() for name in ("price", "size", "ts_ns"))
@@ -160,7 +163,7 @@ def _agree(
     is_whole = (first[at] == begin) & (last[high - 1] == end) & (counts[high] - counts[low] == end - begin + 1)
     is_part = (high - low == 1) & (first[at] <= begin) & (last[at] >= end)
     total = np.where(high - low == 1, sizes[at], sums[high] - sums[low])
-    # A sum of many sizes is as exact as their running total.
+    # A sum of many sizes is only as exact as their running total.
     near = np.isclose(total, size, rtol=_PRECISION, atol=_PRECISION * 1e-6 * sums[-1])
     result: Flags = same & ((is_whole & near) | (is_part & ~is_whole & (size <= sizes[at] * (1 + _PRECISION))))
     return result
@@ -188,7 +191,7 @@ def _stored_near(table: Table, ticker: str, part: pa.Table) -> pa.Table:
 
 
 def _bounds(file: Path) -> tuple[str, int, int]:
-    """Ticker, and the times between which a stored trade counts."""
+    """The ticker, and the times between which stored trades are compared."""
     first, last, ticker = (1 << 63) - 1, 0, ""
     for part in _parts(file, ["ticker", "ts_ns"]):
         bounds = pc.min_max(part["ts_ns"]).as_py()
@@ -203,7 +206,7 @@ def _parts(file: Path, columns: list[str] | None = None) -> Iterator[pa.Table]:
 
 
 def _rows(trades: pa.Table) -> pa.Table:
-    """Of `market.ticks`, without a `received_at`: they were not received as they happened."""
+    """Rows of `market.ticks`, without `received_at`, since the trades were not received live."""
     moments = pa.array(trades["ts_ns"].to_numpy() // 1_000).cast(pa.timestamp("us", "UTC"))
     received = pa.nulls(trades.num_rows, pa.timestamp("us", "UTC"))
     whole = trades.append_column("ts", moments).append_column("received_at", received)
@@ -224,7 +227,7 @@ _DIFFERENCES = pa.schema(
 
 
 class _Differences:
-    """The trades that are not written, in a file that stays if `keep` is called and there are any."""
+    """A file of the trades that were not written; it stays if `keep` is called and there are any."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -1,8 +1,8 @@
 """The history writer: outcomes on the bus in, exact candles, coverage rows and final notifications out.
 
-Exactly once: rows are compared with the table and only what is new or changed is written, each snapshot carries the
-query, the batch and the jobs that it holds, and is looked for before a commit and after one of unknown outcome; the
-final notification is decided by the bus's registry. So any micro-batch may run again, whole or from any point.
+Exactly once: rows are compared with the table, and only new or changed ones are written. Each snapshot carries its
+query, batch and jobs, and is looked for before a commit and after one with an unknown outcome. The bus's registry
+decides the final notification. So any micro-batch may run again, entirely or from any point.
 """
 
 import hashlib
@@ -53,14 +53,14 @@ from protobuf import records_pb2 as records
 
 log = get_logger()
 
-#: The part that dead letters name.
+#: The part named in dead letters.
 PART = "history"
 #: Keyed table on the bus: request id -> Tally, from a request's first micro-batch to its last.
 TABLE_TALLIES = "history_tallies"
 _TALLY_KEEP_SECONDS = 7 * 86_400
 #: Rows that the driver decodes and commits at once, about 100 MB.
 DRIVER_ROWS = 400_000
-#: Ranges with fewer candles between them are compared with the table in one read, of so many candles at most.
+#: Ranges with fewer candles between them are compared with the table in one read, of at most this many candles.
 _NEAR_CANDLES = 1_000
 _READ_CANDLES = 400_000
 
@@ -82,7 +82,7 @@ _BATCH_SECONDS = metrics.Histogram(
 
 
 class Merger(Protocol):
-    """What needs Spark: replacing rows, and writes too large for the driver. Both raise CommitConflict."""
+    """Writes that need Spark: replacing rows, and writes too large for the driver. All raise CommitConflict."""
 
     def merge(self, rows: pa.Table, summary: dict[str, str]) -> None:
         """Upsert rows of `market.ohlc` by (ticker, period_seconds, open_time)."""
@@ -93,13 +93,13 @@ class Merger(Protocol):
         ...
 
     def revise_pieces(self, pieces: Sequence[records.PieceDone], summary: dict[str, str]) -> None:
-        """Append to `market.ohlc_revisions` what the rows of these pieces say that was not known."""
+        """Append the rows of these pieces that `market.ohlc_revisions` does not have yet."""
         ...
 
 
 @dataclass(kw_only=True)
 class Health:
-    """What the status page says of the writer; a problem is gone with the next batch that works."""
+    """The writer's state for the status page; the next successful batch clears a problem."""
 
     problem: str = ""
     batches: int = 0
@@ -113,8 +113,8 @@ class Health:
 class HistoryWriter:
     """`locks`: the turns of this driver's writers; `stopping` ends retries.
 
-    `is_distributed`: more than `driver_rows` in one go are read and written by the executors. With a local master
-    these would share the driver's cores and only add the cost of moving rows.
+    `is_distributed`: executors read and write more than `driver_rows` rows at once. With a local master, executors
+    would share the driver's cores and only add the cost of moving rows.
     """
 
     def __init__(
@@ -142,10 +142,10 @@ class HistoryWriter:
         self._has_finished_batch = False
 
     def write(self, query_id: str, batch_id: int, found: Sequence[OutcomeRecord]) -> None:
-        """Carry out one micro-batch; when this returns, all of it is visible and said.
+        """Carry out one micro-batch; on return, all of it is visible and published.
 
-        What may pass (bus away, disk full, a lost commit) is retried until it works or the driver stops. A record
-        that cannot be carried out is put aside, and its request ends as ERROR.
+        Temporary failures (bus unreachable, disk full, a lost commit) are retried until they pass or the driver stops.
+        A record that cannot be carried out is put aside, and its request ends as ERROR.
         """
         outcomes = Outcomes.of(found)
         self._count_refused(outcomes)
@@ -171,7 +171,7 @@ class HistoryWriter:
         self.health.last_batch_at = time.time()
 
     def _say_written(self, found: Sequence[OutcomeRecord]) -> None:
-        """Their pages need not be kept any more: a batch that runs again knows these pieces by the tallies."""
+        """Report that these pages need not be kept; a repeated batch recognises the pieces by the tallies."""
         ends: dict[str, int] = {}
         for record in found:
             ends[str(record.partition)] = max(ends.get(str(record.partition), 0), record.offset + 1)
@@ -225,7 +225,7 @@ class HistoryWriter:
 
     # ---- candles
     def _confirm(self, proven: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
-        """Faults by index of the piece: what was proven may have been deleted since."""
+        """Check that proven rows still exist; returns faults by index of the piece."""
         faults: dict[int, str] = {}
         if not proven:
             return faults
@@ -246,7 +246,7 @@ class HistoryWriter:
         return faults
 
     def _write_wave(self, wave: Sequence[records.PieceDone], summary: dict[str, str]) -> dict[int, str]:
-        """Faults by index of the piece; pieces without one are in the table when this returns."""
+        """Write one commit; returns faults by index of the piece. Pieces without a fault are in the table on return."""
         jobs = hashlib.sha256("\n".join(piece.job_id for piece in wave).encode()).hexdigest()[:32]
         own = {**summary, "candlewright.jobs": jobs}
         kept = self._bus.state(bus_topics.HISTORY) if self._bus.partitions(bus_topics.HISTORY) else []
@@ -265,12 +265,12 @@ class HistoryWriter:
         if rows.num_rows:
             with self._locks.writing(OHLC, "history"):
                 written = self._upsert([piece for index, piece in enumerate(wave) if index not in faults], rows, own)
-            # Where this may be a repetition, the revisions may lack rows that the table has.
+            # If this is a repetition, the revisions may lack rows that the table has.
             self._revisions.correct(written if self._has_finished_batch else rows, own)
         return faults
 
     def _upsert(self, pieces: Sequence[records.PieceDone], rows: pa.Table, summary: dict[str, str]) -> pa.Table:
-        """The rows that were new to the table or changed it."""
+        """Upsert the rows; returns those that were new or changed the table."""
         table = load_table(self._catalog, OHLC)
         ranges = [
             (run[0].ticker, run[0].period_seconds, run[0].start_time, run[-1].end_time)
@@ -315,9 +315,9 @@ class HistoryWriter:
         table = load_table(self._catalog, COVERAGE)
         known: set[str] = set()
         if not self._has_finished_batch:
-            # This may be a repetition, and coverage is written before the final that would show it.
+            # This may be a repetition, and coverage is written before the final that would reveal it.
             known = written_requests(table, [done.request_id for done in requests])
-        # An end that was not valid has no range.
+        # An invalid end has no range.
         pairs = [
             (done, final)
             for done, final in zip(requests, finals, strict=True)
@@ -359,7 +359,7 @@ def _coverage_rows(
             "request_id": done.request_id,
             "ticker": done.ticker,
             "period_seconds": done.period_seconds,
-            # Rounded up: open times are whole seconds, and the same of them are in the range.
+            # Rounded up; open times are whole seconds, so the range contains the same ones.
             "start": -(-done.start_time // 1_000),
             "end": -(-done.end_time // 1_000),
             "expected": done.expected,
@@ -378,5 +378,5 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _is_written(piece: records.PieceDone, tallies: Mapping[str, Tally], over: Container[str]) -> bool:
-    """Whether an earlier run of this batch wrote it: its pages may be gone since."""
+    """Whether an earlier run of this batch wrote the piece, whose pages may be gone since."""
     return piece.request_id in over or tallies[piece.request_id].pieces.get(piece.piece) == piece.rows

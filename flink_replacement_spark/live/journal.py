@@ -1,8 +1,8 @@
-"""The state of live bars between micro-batches: rarely whole, and in between a note of the records of each batch.
+"""The state of live bars between micro-batches: rarely written whole, otherwise as a note of each batch's records.
 
-What a batch makes of its records follows from them and the state before it alone. So a state is what the last whole one
-becomes with the records of the batches since, which stay on the bus: this reader holds them there. A batch writes a
-note of a hundred bytes, however many tickers there are and however much is known of each.
+The result of a batch depends only on its records and the state before it. So a state can be rebuilt from the last whole
+one and the records of the batches since, which this reader holds on the bus. A batch writes a note of about a hundred
+bytes, regardless of the number of tickers and the size of their state.
 """
 
 import json
@@ -23,9 +23,9 @@ from flink_replacement_spark.live.store import StateStore
 
 __all__ = ["Journal", "Note"]
 
-#: Batches between two whole states: what a task that takes over a partition may have to run again.
+#: The most batches between two whole states, which a task that takes over a partition may have to replay.
 MAX_NOTES = 64
-#: Bytes of their records, which the bus keeps for that.
+#: The most bytes of their records, which the bus keeps for this.
 MAX_BYTES = 16 << 20
 
 
@@ -69,7 +69,7 @@ Replay = Callable[[LivePartition, Note], None]
 
 
 class Journal:
-    """`resume` before a batch, `keep` after it; `max_bytes`: of records between two whole states."""
+    """Call `resume` before a batch, and `keep` after it. `max_bytes`: the size of records between two whole states."""
 
     def __init__(
         self, bus: Bus, query_id: str, partition: int, *, max_bytes: int = MAX_BYTES, writes: Writes | None = None
@@ -82,10 +82,10 @@ class Journal:
     def resume(
         self, batch_id: int, cached: tuple[int, LivePartition] | None, replay: Replay
     ) -> tuple[int, LivePartition | None]:
-        """As `_resume`; -1 and None also where what is kept cannot be read, which is put aside."""
+        """As `_resume`; also returns -1 and None if the stored state cannot be read, which is then put aside."""
         try:
             return self._resume(batch_id, cached, replay)
-        except Exception as error:  # Whatever is in the state of one partition must not stop the others.
+        except Exception as error:  # The state of one partition must not stop the others.
             if isinstance(error, OtherVersion) or not is_poison(error):
                 raise
             self._store.put_aside(self._partition, error)
@@ -95,7 +95,7 @@ class Journal:
         self, batch_id: int, cached: tuple[int, LivePartition] | None, replay: Replay
     ) -> tuple[int, LivePartition | None]:
         """The batch that `batch_id` continues from, with the state after it; -1 and None for a partition without one.
-        `cached`: a state and its batch, which is used where it helps, and changed.
+        `cached`: a state and its batch; it is used, and modified, if possible.
         """
         pointer = self._store.pointer(self._partition)
         base = pointer.base_of(batch_id)
@@ -135,7 +135,7 @@ class Journal:
         return [Note.unpacked(content) for content in self._store.read(self._partition, batches)] if batches else []
 
     def _hold(self, note: Note, held: Sequence[int]) -> None:
-        """With the first note after a whole state those before it are not needed any more."""
+        """Move the hold: with the first note after a whole state, earlier records are no longer needed."""
         first: dict[int, int] = {}
         for tag, start, _ in note.ranges:
             first[tag] = min(start, first.get(tag, start))

@@ -1,7 +1,7 @@
-"""Marks of tickers that wait until the trades which were published before them are counted.
+"""Marks that wait until the trades published before them have been counted.
 
-A mark says after which number of `TICKS:{ticker}` it holds. Marks and trades travel in two topics and are read in two
-steps, so that a mark may be here long before its trades. Marks of a ticker apply in their own order.
+A mark names the number of `TICKS:{ticker}` after which it applies. Marks and trades are in two topics and are read
+separately, so a mark may arrive long before its trades. The marks of a ticker apply in order.
 """
 
 import base64
@@ -13,12 +13,12 @@ __all__ = ["WaitingMarks", "number_of"]
 
 
 def number_of(mark: records.TickMark) -> int:
-    """The last trade that must be counted before the mark; 0 for one that waits for none."""
+    """The number of the last trade that must be counted before the mark; 0 if it waits for none."""
     return mark.clock.sequence if _is_clock(mark) else mark.after_sequence
 
 
 class WaitingMarks:
-    """Queues by ticker, whose numbers never fall."""
+    """Queues by ticker, with non-decreasing numbers."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[tuple[int, records.TickMark]]] = {}
@@ -30,24 +30,25 @@ class WaitingMarks:
         queue = self._queues.setdefault(mark.ticker, deque())
         number = number_of(mark)
         if queue and mark.HasField("wanted"):
-            # The broker's, beside those of the ingestor: it may come after one that names a later trade.
+            # The broker's mark may arrive after an ingestor's mark that names a later trade.
             number = max(number, queue[-1][0])
         if queue and queue[-1][0] > number:
-            # The bus lost its newest trades and numbers others alike: those that earlier marks wait for never come.
+            # The bus lost its newest trades and reuses their numbers, so trades that earlier marks wait for never
+            # arrive.
             lowered = [(min(waiting, number), earlier) for waiting, earlier in queue]
             queue.clear()
             queue.extend(lowered)
         if queue and _is_clock(mark) and _is_clock(queue[-1][1]):
-            # Only the newest time counts; a pipeline that is hours behind must not hold thousands.
+            # Only the newest time counts, and a pipeline that is hours behind must not keep thousands of marks.
             queue.pop()
         queue.append((number, mark))
 
     def tickers(self) -> list[str]:
-        """The tickers with marks that wait."""
+        """The tickers with waiting marks."""
         return list(self._queues)
 
     def next_number(self, ticker: str) -> int | None:
-        """The trade after which the ticker's next mark is due; None without a mark."""
+        """The number of the trade after which the ticker's next mark is due; None without a mark."""
         queue = self._queues.get(ticker)
         return queue[0][0] if queue else None
 
@@ -63,7 +64,7 @@ class WaitingMarks:
 
     # ---- state
     def save(self) -> list[tuple[int, str]]:
-        """All of it as JSON values."""
+        """All waiting marks as JSON values."""
         return [
             (number, base64.b64encode(mark.SerializeToString()).decode())
             for queue in self._queues.values()

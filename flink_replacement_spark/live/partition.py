@@ -1,6 +1,6 @@
-"""What the live query does with the records of one bus partition: no Spark, no bus, no clock.
+"""The live query's processing of one bus partition's records: no Spark, no bus, no clock.
 
-Trades of a ticker are always in one partition, so that bars, repeats and gaps of a ticker are decided here alone.
+A ticker's trades are always in one partition, so its bars, repeats and gaps are decided only here.
 """
 
 from collections import deque
@@ -29,14 +29,14 @@ __all__ = ["PERIODS", "LiveOutput", "LivePartition"]
 
 #: Made for every ticker, so that a later request for one of them gets a correct first bar; shorter ones on demand.
 PERIODS = (60, 180, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800, 43_200, 86_400, 604_800)
-#: Of the maker of minutes and of that of seconds.
+#: The base periods of the makers of minute and of second bars.
 _MADE: tuple[tuple[int, ...], ...] = (PERIODS, (1,))
 #: Published for every ticker, requested or not.
 ALWAYS = 60
-#: Larger ids do not count as numbers: after the largest one there is room for non-numeric ones.
+#: Larger ids do not count as numeric, which leaves room for non-numeric ids after the largest one.
 _MAX_ID = str(1 << 62).encode()
 _MAX_ID_DIGITS = len(_MAX_ID)
-#: Gaps of a ticker whose trades may still come.
+#: The most open gaps per ticker, whose trades may still arrive.
 _OPEN_GAPS = 1_000
 ANOTHER_VERSION = (
     "start the version that wrote it, or stop the platform and put an empty file `forget` into the folder `live` of "
@@ -46,8 +46,8 @@ ANOTHER_VERSION = (
 
 @dataclass(slots=True)
 class LiveOutput:
-    """`bars`: what to publish and store; `ticks`: new trades to store; `gaps`: as they came; `refused`: records that
-    are not sound, or hold trades that are not, with the reason.
+    """`bars`: to publish and store; `ticks`: new trades to store; `gaps`: as received; `refused`: invalid records, or
+    records with invalid trades, with the reason.
     """
 
     bars: list[tuple[list[str], MadeBars]] = field(default_factory=list)
@@ -68,7 +68,7 @@ class _Wishes:
 
 
 _NOTHING = _Wishes()
-#: A ticker of which nothing came for this long, and for the time of revisions, is forgotten: all its bars have ended.
+#: A ticker without trades for this long, and for the time of revisions, is forgotten, since all its bars have ended.
 _IDLE_NS = PERIODS[-1] * SECOND
 
 
@@ -108,7 +108,9 @@ class LivePartition:
         return self.finish(now_ns)
 
     def add(self, batches: Iterable[bytes], marks: Iterable[bytes] = ()) -> None:
-        """The next records of a micro-batch. Bars come out of `finish`, so that its parts make no further revisions."""
+        """Add the next records of a micro-batch. Only `finish` returns bars, so that parts cause no additional
+        revisions.
+        """
         output = self._output
         for mark in _decode_marks(marks, output):
             self._heard_of.add(mark.ticker)
@@ -125,12 +127,12 @@ class LivePartition:
             pending = {ticker: queue for ticker, queue in pending.items() if queue}
 
     def take_refused(self) -> list[tuple[bytes, str]]:
-        """The values given to `add` that are not sound, or not all of which is, since the last call."""
+        """The values given to `add` since the last call that are invalid, entirely or in part."""
         refused, self._output.refused = self._output.refused, []
         return refused
 
     def finish(self, now_ns: int = 0) -> LiveOutput:
-        """What the records since the last call made; `now_ns` as in `process`."""
+        """The output of the records added since the last call; `now_ns` as in `process`."""
         output, self._output = self._output, LiveOutput()
         touched, self._heard_of = self._heard_of, set()
         idle = self._idle(touched, now_ns) if now_ns else []
@@ -149,7 +151,7 @@ class LivePartition:
         return [ticker for ticker, at in self._touched.items() if at <= since]
 
     def _forget(self, tickers: Iterable[str]) -> None:
-        """Keep of these what distinguishes old trades from new ones, in a few numbers."""
+        """Forget these tickers, except for a few numbers that distinguish old trades from new ones."""
         for maker in self.makers:
             maker.forget(list(tickers))
         for ticker in tickers:
@@ -175,7 +177,7 @@ class LivePartition:
     def _apply_due(self, pending: Mapping[str, Sequence[TickColumns]], output: LiveOutput) -> None:
         counted = {ticker: self._sequence.get(ticker, 0) for ticker in self._marks.tickers()}
         for ticker in pending.keys() & counted.keys():
-            # Trades come in the order of their numbers: what is missing before the next ones is lost permanently.
+            # Trades arrive in the order of their numbers, so any missing before the next ones are lost.
             counted[ticker] = max(counted[ticker], pending[ticker][0].first_sequence - 1)
         while counted:
             starting = []
@@ -186,14 +188,14 @@ class LivePartition:
                         break
                     self._apply(mark, output)
             if any(self.makers[0].clock(mark.ticker) != NEVER for mark in starting):
-                # What an earlier run finished is whole or not by what that run covered.
+                # Whether bars finished by an earlier run are complete depends on that run's coverage.
                 self._take(output)
             for mark in starting:
                 self._apply(mark, output)
             counted = {mark.ticker: counted[mark.ticker] for mark in starting}
 
     def _before_next_mark(self, ticker: str, queue: deque[TickColumns]) -> list[TickColumns]:
-        """Taken from the front of `queue`: the trades up to the one after which the next mark is due."""
+        """Take the trades from the front of `queue` up to the one after which the next mark is due."""
         until = self._marks.next_number(ticker)
         if until is None:
             taken = list(queue)
@@ -213,7 +215,7 @@ class LivePartition:
         match mark.WhichOneof("body"):
             case "wanted":
                 if self._wishes.get(mark.ticker, _NOTHING).periods - set(mark.wanted.period_seconds):
-                    # Bars that were final before are wanted still.
+                    # Bars that were already final are still wanted.
                     self._take(output)
                 self.want(mark.ticker, mark.wanted)
             case "covered":
@@ -234,7 +236,9 @@ class LivePartition:
                 self._clocks[mark.ticker] = mark.clock.exchange_time
 
     def _apply_gap(self, ticker: str, gap: records.Gap) -> None:
-        """Bars miss nothing of a gap whose ids were all counted, be it as aggregates: what is missing then is ticks."""
+        """Apply a gap. If all its ids were counted, even as aggregates, the bars are complete and only ticks are
+        missing.
+        """
         if gap.is_repaired:
             for maker in self.makers:
                 maker.clear_gap(ticker, *_gap_range(gap))
@@ -260,7 +264,7 @@ class LivePartition:
             del self._gaps[ticker]
 
     def want(self, ticker: str, wanted: records.Wanted) -> None:
-        """What is wanted of the trades that are counted from now on."""
+        """Set the needs for trades that are counted from now on."""
         had_seconds = self._wants_seconds(ticker)
         self._wishes[ticker] = _Wishes(wanted.ticks, frozenset(wanted.period_seconds))
         minutes = self.makers[0]
@@ -281,7 +285,7 @@ class LivePartition:
         for ticker, own in by_ticker.items():
             for numbered in own:
                 if numbered.first_sequence:
-                    # Smaller than before where the bus lost its newest trades.
+                    # Smaller than before if the bus lost its newest trades.
                     self._sequence[ticker] = numbered.first_sequence + len(numbered) - 1
             batch = own[0] if len(own) == 1 else _joined(own)
             if len(batch) == 0:
@@ -300,8 +304,8 @@ class LivePartition:
             self._close_gaps(ticker)
 
     def _by_text(self, batch: TickColumns) -> tuple[TickColumns, NDArray[np.int64]]:
-        """Non-numeric ids, and every id after one: known ones are left out here, and the order is that of
-        arrival, after the numbers that were ids before.
+        """Trades with non-numeric ids, and all trades after the first of these, without known ones; their order is that
+        of arrival, after earlier numeric ids.
         """
         seen = self._seen(batch.ticker)
         texts = self._texts.setdefault(batch.ticker, TextIds())
@@ -369,7 +373,9 @@ class LivePartition:
 
     @classmethod
     def load(cls, data: bytes) -> "LivePartition":
-        """Raises OtherVersion, which says what helps, and any error for bytes that are not a state."""
+        """The partition that `save` wrote. Raises OtherVersion, whose text names the remedy; bytes that are not a state
+        may raise any exception.
+        """
         try:
             meta, arrays = saved.unpack(data)
         except saved.OtherVersion as error:
@@ -421,7 +427,7 @@ def _decode_ticks(values: Iterable[bytes], output: LiveOutput) -> Iterator[TickC
 
 
 def _sound_runs(columns: TickColumns, sound: NDArray[np.bool_]) -> Iterator[TickColumns]:
-    """The neighbouring sound trades, each run with its own numbers; an empty one at the end says how far they went."""
+    """The runs of valid trades, each with its own numbers; an empty one at the end gives the last number."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], sound, [False]))))
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         yield _run(columns, start, end)
@@ -477,7 +483,7 @@ def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
         return None
     values = np.zeros(len(ids), np.int64)
     for place in range(width):
-        # Shorter ids end in zero bytes, which add no digit.
+        # Shorter ids are padded with zero bytes, which add no digit.
         values = np.where(is_given[:, place], values * 10 + digits[:, place], values)
     return values
 

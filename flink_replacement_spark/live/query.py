@@ -35,7 +35,7 @@ _RETRY_SECONDS = 2.0
 def start_live_query(
     session: SparkSession, settings: Settings, health: LiveHealth, *, checkpoint: str
 ) -> StreamingQuery:
-    """Source `live` must be registered, and its topics made."""
+    """Start the query. Source `live` must be registered, and its topics must exist."""
     times = _times(settings)
     shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint)
 
@@ -52,7 +52,7 @@ def start_live_query(
             journal_bytes=times.journal_bytes,
         )
         health.add(LiveCounts.of(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
-        # What was freed is kept, in pieces of which the next large batch finds few that fit.
+        # Freed memory would otherwise be kept in pieces that hardly fit the next large batch.
         pa.default_memory_pool().release_unused()
 
     session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
@@ -94,7 +94,7 @@ def serve_live(
 
 
 def settle_live_mode(session: SparkSession, settings: Settings, checkpoint: str, *, partitions: int) -> None:
-    """Before the query starts: it continues from where it was in the other mode."""
+    """Have the query continue from its position in the other mode; call before it starts."""
     bus = worker_bus(settings.bus.url)
 
     def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:

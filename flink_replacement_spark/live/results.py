@@ -1,4 +1,4 @@
-"""What the tasks of the live query count, on its way to the driver; their results go to topics from the tasks."""
+"""Carries counts from the tasks of the live query to the driver; the tasks publish their results themselves."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ _BAD = metrics.Counter(
 
 @dataclass(kw_only=True, slots=True)
 class LiveCounts:
-    """Of one micro-batch."""
+    """The counts of one micro-batch."""
 
     first_bars: int = 0
     revisions: int = 0
@@ -62,14 +62,14 @@ def counts_of(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa
 
 
 def counted(results: Iterable[pa.RecordBatch]) -> dict[str, int]:
-    """Of a task's rows of RESULT_SCHEMA, by name."""
+    """The counts in a task's rows of RESULT_SCHEMA, by name."""
     found = LiveCounts.of(pa.Table.from_batches(results, _SCHEMA))
     return {name: count for name in _NAMES if (count := getattr(found, name))}
 
 
 @dataclass(kw_only=True)
 class LiveHealth:
-    """What the status page says of the live query."""
+    """The live query's state for the status page."""
 
     batches: int = 0
     bars: int = 0
@@ -81,7 +81,7 @@ class LiveHealth:
     last_batch_at: float = field(default_factory=time.time)
 
     def add(self, counts: LiveCounts, batches: int = 1) -> None:
-        """Micro-batches, or steps, whose results are on the bus."""
+        """Add the counts of micro-batches, or steps, whose results are on the bus."""
         self.batches += batches
         self.last_batch_at = time.time()
         self.bars += counts.first_bars

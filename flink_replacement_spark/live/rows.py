@@ -1,7 +1,7 @@
-"""The live query's work on the executors: records of one partition in, its results out.
+"""The live query's work on the executors, from the records of one partition to its results.
 
-Bars go to the topic `ohlc` from here, and trades and gaps that are to be stored to `tick_rows`; the tables follow.
-The publish is named by query, partition and batch, so that a micro-batch which runs again publishes nothing twice.
+It publishes bars on the topic `ohlc`, and trades and gaps to be stored on `tick_rows`; the tables follow these topics.
+Each publish is named by query, partition and batch, so a repeated micro-batch publishes nothing twice.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,14 +37,14 @@ __all__ = ["process", "run_step"]
 #: Field 13 of OHLCV, as a varint.
 _SEQUENCE_TAG = b"\x68"
 _PUBLISH_RECORDS = 5_000
-#: Of records that hold many trades.
+#: The most records read at once; each may have many trades.
 _PUBLISH_ROWS = 4
-#: Of bars made of trades alone, and of those in which an exchange's aggregates stand for some.
+#: The sources of bars made only from trades, and of bars partly made from an exchange's aggregates.
 _SOURCES = ("ticks", "derived")
-#: Where a checkpoint was lost, these batches may have trades that the query before them has stored.
+#: After a lost checkpoint, these first batches may contain trades that the previous query has stored.
 _FIRST_BATCHES = 8
 _MILLISECOND_NS = 1_000_000
-#: Trades that are decoded together.
+#: Trades decoded together.
 _PART_BYTES = 8 << 20
 
 Batches = Iterable[pa.RecordBatch]
@@ -61,7 +61,7 @@ def process(
     journal_bytes: int = MAX_BYTES,
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """A task's function for one micro-batch; a task gets the rows of source `live` of one partition. `journal_bytes`:
-    how much of its records the bus may have to keep for the state of a partition, twice.
+    the most bytes of records that the bus must keep, twice, for the state of a partition.
     """
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ def process(
                 ranges=ranges,
                 journal_bytes=journal_bytes,
             )
-            # Spark takes any worker for a task: each would keep what the largest of them took.
+            # Spark uses any worker for a task, so each would keep as much memory as its largest task took.
             pa.default_memory_pool().release_unused()
 
     return run
@@ -97,8 +97,8 @@ def run_step(
     journal_bytes: int = MAX_BYTES,
     writes: Writes | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """What a micro-batch has to do for one partition: rows of RESULT_SCHEMA, once all of it is done. `writes`: how,
-    each call at once by default.
+    """Carry out a micro-batch for one partition; returns rows of RESULT_SCHEMA once everything is done. `writes`: how
+    to write; by default each call at once.
     """
     partition = ranges[0].column("partition")[0].as_py()
     bus = worker_bus(url)
@@ -107,12 +107,12 @@ def run_step(
     partitions = bus.partitions(bus_topics.TICKS)
 
     def replay(live: LivePartition, note: Note) -> None:
-        """Its results are published."""
+        """Replay a batch whose results are already published."""
         _output(live, url, note.batches(partition), CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
 
     def state() -> LivePartition:
         """As before the batch."""
-        # Taken out: a state that a failed batch has changed must not be met again.
+        # Removed from the cache, because a state that a failed batch has changed must not be reused.
         _, found = journal.resume(batch_id, _CACHE.pop((query_id, partition), None), replay)
         return found or _begin(bus, partition, ranges, lateness_ns, horizon_ns)
 
@@ -130,7 +130,7 @@ def run_step(
         output = _output(live, url, ranges, checked)
     checked.put_aside(bus)
     with ThreadPoolExecutor(1) as publisher:
-        # The bus takes longer over many bars than the rest does. The state comes last: it says that all is published.
+        # Publishing many bars takes longest. The state is written last, since it says that everything is published.
         published = _publish(publisher, writes, f"{query_id}:{partition}", batch_id, output)
         _publish_rows(writes, f"{query_id}:{partition}:rows", batch_id, partition, output)
         results = list(counts_of(output, live.duplicates - before[0], live.too_late - before[1]))
@@ -140,15 +140,15 @@ def run_step(
     yield from results
 
 
-#: The states of this worker's partitions, with the batch that they stand after.
+#: The states of this worker's partitions, each with the last batch that it contains.
 _CACHE: dict[tuple[str, int], tuple[int, LivePartition]] = {}
 
 
 def _begin(
     bus: Bus, partition: int, ranges: Sequence[pa.RecordBatch], lateness_ns: int, horizon_ns: int
 ) -> LivePartition:
-    """Of a partition without a state. A query whose checkpoint was lost has read what is wanted of tickers since then:
-    the broker keeps it in a table.
+    """The initial state of a partition. After a lost checkpoint, the needs of tickers come from the broker's table,
+    since their marks were already read.
     """
     live = LivePartition(lateness_ns, horizon_ns)
     marks = [row["first"] for batch in ranges for row in batch.to_pylist() if row["tag"] == 1]
@@ -161,7 +161,7 @@ def _begin(
 
 
 def _wishes(value: bytes) -> records.Wanted | None:
-    """None for what cannot be read: the broker puts it anew whenever it changes."""
+    """The needs of a ticker; None if unreadable, since the broker writes them again whenever they change."""
     try:
         wanted = records.Wanted.FromString(value)
     except DecodeError:
@@ -170,7 +170,7 @@ def _wishes(value: bytes) -> records.Wanted | None:
 
 
 def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords) -> LiveOutput:
-    """Trades are taken in part by part: what a task needs does not grow with how far behind its partition is."""
+    """Process trades part by part, so that a task's memory does not grow with the lag of its partition."""
     found_marks = list(chain.from_iterable(records_of(url, ranges, 1)))
     marks = checked.values(found_marks)
     newest_ms = found_marks[-1].timestamp_ms if found_marks else 0
@@ -178,7 +178,7 @@ def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch], che
     size = 0
     for found in records_of(url, ranges, 0):
         newest_ms = max(newest_ms, found[-1].timestamp_ms)
-        # By their sizes alone, however they were read: a batch that runs again is cut at the same places.
+        # Parts depend only on sizes, so a repeated batch is cut at the same places.
         for record in found:
             values += checked.values([record])
             size += len(record.value)
@@ -194,7 +194,7 @@ def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch], che
 def _culprits(
     state: Callable[[], LivePartition], url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords
 ) -> list[tuple[StoredRecord, str]]:
-    """The records without which the others can be counted; none where it works after all."""
+    """The records that prevent the others from being counted; empty if counting works after all."""
     found = [record for tag in (1, 0) for some in records_of(url, ranges, tag) for record in some]
 
     def digest(some: Sequence[StoredRecord]) -> None:
@@ -206,7 +206,9 @@ def _culprits(
 
 
 def _publish(publisher: Executor, writes: Writes, writer: str, batch_id: int, output: LiveOutput) -> Future[None]:
-    """Of the last of the bars, which go in their order: what follows one that failed is not published."""
+    """Publish the results. Returns the future of the last bars; bars are published in order, and nothing after a failed
+    publish.
+    """
     found = chain.from_iterable(_bar_records(tickers, made) for tickers, made in output.bars)
     under_way: Future[None] = Future()
     under_way.set_result(None)
@@ -245,7 +247,7 @@ def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
     stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
     groups = bars.group.tolist()
     own_keys, own_stamps = map(keys.__getitem__, groups), map(stamps.__getitem__, groups)
-    # In the order of Record's fields, which takes half as long as by their names.
+    # Positional arguments, in the order of Record's fields, take half the time of keywords.
     return map(Record._make, zip(values, own_keys, repeat({}), repeat(None), repeat(None), own_stamps))
 
 

@@ -1,4 +1,4 @@
-"""Live trades of one bus partition, served by a task that does not end: the work of a micro-batch, step by step."""
+"""Serves the live trades of one bus partition in a task that does not end; each step does the work of a micro-batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from flink_replacement_spark.live.store import StateStore
 
 __all__ = ["LiveOwner", "LiveTimes"]
 
-#: Of one step: what waits is taken in larger steps than what comes.
+#: The most records of one step; a backlog is taken in larger steps than new records.
 _ROOM = BatchRoom(100_000, 32 << 20)
 
 
@@ -49,13 +49,13 @@ class LiveOwner:
         return replace(self, url=url, query_id=query_id)
 
     def is_done(self, step: Step) -> bool:
-        """The state is kept last."""
+        """Whether the step's state is stored, which happens last."""
         return StateStore(self._bus, self.query_id).pointer(self.partition).newest >= step.number
 
     def next(self, before: Step) -> Step | None:
         at = before.end or self.first()
         self._held.move(at)
-        # Trades first: what an ingestor said before it published them must not come after them.
+        # Read the ends of trades first, so that a mark published before them is not applied after them.
         places = {(topic, self.partition): at[topic][self.name] for topic in TOPICS}
         states = self._bus.states_after(places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives)
         end = next_ends(at, states, _ROOM, partition=self.partition)
@@ -85,7 +85,7 @@ class LiveOwner:
         return Done(counted(results))
 
     def first(self) -> Mapping[str, Positions]:
-        """Of a query without steps: what its reader holds, else the oldest record."""
+        """Where a query without steps begins: at its reader's hold, else at the oldest record."""
         return {topic: self._held.first(topic, [self.partition]) for topic in TOPICS}
 
     def of_batch(self, number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Step:

@@ -1,9 +1,9 @@
-"""Spark data source `live`: which records of the topics of the live query a micro-batch takes.
+"""Spark data source `live`: plans which records of the live query's topics a micro-batch takes.
 
 Trades and the marks that belong to them are in the same partition of two topics, so one input partition names both.
-Options: `url`, `reader` (holds what is not committed), `max_records` and `max_bytes` (of each topic, a micro-batch).
-A row is a range of offsets, both ends included; `tag` is the place of the topic in `TOPICS`. The task that needs the
-records reads them itself (`records_of`): they would cross the JVM twice on the way from a reader to it.
+Options: `url`, `reader` (holds uncommitted records), `max_records` and `max_bytes` (per topic and micro-batch). A row
+is a range of offsets, both ends included; `tag` is the index of the topic in `TOPICS`. The task reads the records
+itself (`records_of`), since from a reader they would cross the JVM twice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ _ARROW_SCHEMA = pa.schema([("tag", pa.int32()), ("partition", pa.int32()), ("fir
 
 
 class LiveStreamReader(HoldingReader):
-    """Offsets are maps from topic and partition to the next offset to read; and LIVES."""
+    """Offsets map topic and partition to the next offset to read, and contain LIVES."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -56,7 +56,7 @@ class LiveStreamReader(HoldingReader):
         before, lives = positions_of(planned), lives_of(planned)
         after = {(t, int(p)): offset for t, own in before.items() for p, offset in own.items()}
         bus.wait(after, POLL_SECONDS, lives=lives)
-        # Trades first: what an ingestor said before it published them must not come after them. A mark that is
+        # Read the ends of trades first, so that a mark published before them is not applied after them. A mark that is
         # read too early waits for its trades.
         states = {topic: bus.state(topic) for topic in TOPICS}
         for topic, own in states.items():
@@ -65,7 +65,7 @@ class LiveStreamReader(HoldingReader):
         return planned if ends == before else ends | written_lives(lives)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Raises RecordsLost where `end` is that of a bus which went back behind `start`."""
+        """Raises RecordsLost if `end` is before `start`, because the bus has lost records."""
         for topic in TOPICS:
             check_start(topic, start.get(topic, {}), end[topic], start=start, end=end)
         self._planned = dict(end)
@@ -111,8 +111,8 @@ def next_ends(
     *,
     partition: int | None = None,
 ) -> dict[str, Positions]:
-    """Up to where the next records are taken, by topic; of all partitions, or of one. `states`: those of trades must
-    be read first.
+    """The ends of the next records, by topic, for all partitions or one. In `states`, those of trades must have been
+    read first.
     """
     whole = {topic: ends_of(own) for topic, own in states.items()}
     if partition is not None:
@@ -121,13 +121,13 @@ def next_ends(
     trades, marks = (ends[topic] for topic in TOPICS)
     for place, end in whole[bus_topics.TICK_MARKS].items():
         if marks[place] < end:
-            # Trades wait until all marks that were published before them can be read with them.
+            # Trades wait until all marks published before them can be read with them.
             trades[place] = planned[bus_topics.TICKS].get(place, 0)
     return ends
 
 
 def records_of(url: str, ranges: Iterable[pa.RecordBatch], tag: int) -> Iterator[list[StoredRecord]]:
-    """The records of one topic that the rows of a task name, in order, in lists. Raises OffsetOutOfRange, BusError."""
+    """The records of one topic named in a task's rows, in order, in lists. Raises OffsetOutOfRange, BusError."""
     for batch in ranges:
         for row in batch.to_pylist():
             if row["tag"] == tag:

@@ -1,8 +1,8 @@
-"""Where a streaming query keeps the state of each partition between micro-batches: a table on the bus.
+"""Stores the state of each partition of a streaming query between micro-batches, in a table on the bus.
 
-The state after a batch is written before the pointer moves to it, in one step, and the previous one is kept until the
-next batch, so that a micro-batch can run again whatever was killed when. Of a state that follows from the previous one
-and from records on the bus, a note of those records is enough (`append`); from time to time it is written whole.
+The state after a batch is written together with the pointer to it, and the previous one is kept until the next batch,
+so a micro-batch can run again after any kill. If a state follows from the previous one and from records on the bus, a
+note of those records is enough (`append`); from time to time it is written whole.
 """
 
 import json
@@ -23,8 +23,8 @@ log = get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """`batches`: those of which something is kept, ascending; `wholes`: those of them with a whole state, the first one
-    at least.
+    """`batches`: the batches with stored data, ascending; `wholes`: those with a whole state, which include the first
+    one.
     """
 
     batches: Sequence[int] = ()
@@ -36,7 +36,7 @@ class Pointer:
             return cls()
         content = json.loads(found)
         if isinstance(content, list):
-            # Of versions that wrote whole states alone: the newest batch and the previous one, -1 for none.
+            # The format of versions that wrote only whole states: the newest batch and the previous one, -1 for none.
             batches = sorted(batch for batch in content if batch >= 0)
             return cls(batches, batches)
         return cls(content["batches"], content["wholes"])
@@ -45,7 +45,7 @@ class Pointer:
         return json.dumps({"batches": list(self.batches), "wholes": list(self.wholes)}).encode()
 
     def base_of(self, batch_id: int) -> int:
-        """The batch whose state batch `batch_id` continues from; -1 for none. Raises Outdated where that is dropped."""
+        """The batch from whose state batch `batch_id` continues; -1 for none. Raises Outdated if that was dropped."""
         base = max((batch for batch in self.batches if batch < batch_id), default=-1)
         if base < 0 and self.newest > batch_id:
             raise Outdated(f"another process has gone on from batch {batch_id} to {self.newest}")
@@ -57,12 +57,12 @@ class Pointer:
         return max(self.batches, default=-1)
 
     def to(self, base: int) -> list[int]:
-        """The batch with the newest whole state up to `base`, and those after it up to `base`."""
+        """The batch with the newest whole state up to `base`, and the batches after it up to `base`."""
         whole = max((batch for batch in self.wholes if batch <= base), default=-1)
         return [batch for batch in self.batches if whole <= batch <= base]
 
     def after(self, batch_id: int, *, is_whole: bool) -> "Pointer":
-        """With `batch_id`, and what the state before it needs."""
+        """The pointer after `batch_id`, which keeps what the previous state needs."""
         kept = self.to(self.base_of(batch_id))
         wholes = [batch for batch in self.wholes if batch in kept]
         return Pointer([*kept, batch_id], [*wholes, batch_id] if is_whole else wholes)
@@ -70,8 +70,8 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class StateStore:
-    """One per query; a new checkpoint is a new query and starts with nothing. `prefix`: of the table's name. `writes`:
-    how a step writes, at once by default.
+    """One per query; a new checkpoint is a new query and starts empty. `prefix`: the prefix of the table's name.
+    `writes`: how a step writes; by default at once.
     """
 
     bus: Bus
@@ -80,7 +80,7 @@ class StateStore:
     writes: Writes | None = None
 
     def base_of(self, partition: int, batch_id: int) -> int:
-        """The batch whose state batch `batch_id` continues from; -1 for none."""
+        """The batch from whose state batch `batch_id` continues; -1 for none."""
         return self.pointer(partition).base_of(batch_id)
 
     def load(self, partition: int, base: int) -> bytes | None:
@@ -88,8 +88,8 @@ class StateStore:
         return None if base < 0 else self.read(partition, [base])[0]
 
     def read(self, partition: int, batches: Sequence[int]) -> list[bytes]:
-        """What was kept after these batches; raises LookupError where it is gone, and Outdated where it is not needed
-        any more.
+        """The data stored after these batches; raises LookupError if it is lost, and Outdated if it was dropped because
+        another process has continued.
         """
         found = self._writes.get(self._table, [f"{partition}/{batch}" for batch in batches])
         for batch, content in zip(batches, found, strict=True):
@@ -107,24 +107,23 @@ class StateStore:
         put: Mapping[str, bytes] | None = None,
         delete: Sequence[str] = (),
     ) -> None:
-        """Keep the whole state after `batch_id`, and that of the batch that it came from. `put`, `delete`: further rows
-        of the table, in the same step.
+        """Store the whole state after `batch_id`, and keep the previous one. `put`, `delete`: further rows of the
+        table, in the same step.
         """
         self._put(partition, batch_id, state, is_whole=True, put=put, delete=delete)
 
     def append(self, partition: int, batch_id: int, note: bytes) -> None:
-        """Keep what the state after `batch_id` follows from, beside the previous one."""
+        """Store the note from which the state after `batch_id` follows, and keep the previous state."""
         self._put(partition, batch_id, note, is_whole=False)
 
     def put_aside(self, partition: int, error: Exception) -> None:
-        """What is kept of a partition cannot be read: it is forgotten, and its query starts afresh with the partition.
-        To
-        fail would be to fail forever.
+        """Drop a partition's unreadable state; the query starts afresh with this partition. To fail would be to fail
+        forever.
         """
         (pointer,) = self.bus.get(self._table, [str(partition)])
         try:
             batches = list(Pointer.of(pointer).batches)
-        except Exception as unreadable:  # Whatever is there.
+        except Exception as unreadable:  # The content may be anything.
             if not is_poison(unreadable):
                 raise
             batches = []
@@ -182,9 +181,9 @@ class StateStore:
 
 
 def drop_outdated(bus: Bus, query_id: str, prefix: str = "live_state") -> None:
-    """Drop the states of earlier queries, whose checkpoints were lost, once `query_id` is the only one that runs.
+    """Drop the states of earlier queries with lost checkpoints, once only `query_id` runs.
 
-    There is one live query a bus, so that any other is of the past. A failure leaves them to the next start.
+    There is one live query per bus, so any other is obsolete. After a failure they stay until the next start.
     """
     registry = f"{prefix}_queries"
     try:

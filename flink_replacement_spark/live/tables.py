@@ -1,6 +1,6 @@
-"""Published bars into `market.ohlc`, and what the live query stores into `market.ticks` and `market.gaps`.
+"""Writes published bars to `market.ohlc`, and the live query's ticks and gaps to `market.ticks` and `market.gaps`.
 
-Exactly once: bars are compared with the table before they are written, trades wherever a commit may be a repetition.
+Exactly once: bars are always compared with the table before they are written, trades if a commit may be a repetition.
 """
 
 import time
@@ -53,7 +53,7 @@ FOLLOWED_TICKS = Followed(
     bus_topics.TICK_ROWS,
     bus_topics.READER_TICK_TABLE,
     "tick_table",
-    # A record has up to 50,000 trades; what one commit takes is bounded by their bytes.
+    # A record has up to 50,000 trades; one commit is bounded by their bytes.
     max_records=10_000,
     many_records=1_000,
     digest=_digest,
@@ -80,7 +80,7 @@ class BarTable:
         summary = {"candlewright.live-bars": taken.name}
         with self._locks.writing(OHLC, "live bars"):
             table = load_table(self._catalog, OHLC)
-            # What this commit wrote before may have been replaced since, by candles of history.
+            # Rows of an earlier attempt at this commit may have been replaced by candles of history.
             if taken.is_repeat and is_committed(table, summary):
                 return
             opens = incoming["open_time"].cast(pa.int64())
@@ -103,7 +103,7 @@ class TickTable:
     def __init__(self, catalog: Catalog, locks: TableLocks) -> None:
         self._catalog = catalog
         self._locks = locks
-        #: Of the last commit of this process, by partition.
+        #: The positions of this process's last commit, by partition.
         self._ends: Mapping[int, int] | None = None
 
     def store(self, taken: Taken) -> None:
@@ -129,7 +129,7 @@ class TickTable:
         _ROWS.labels(TICKS.name).inc(trades.num_rows)
 
     def _may_overlap(self, taken: Taken) -> bool:
-        """A bus that was restored may have forgotten what was taken last."""
+        """Whether the records may repeat stored ones, since a restored bus may have forgotten the last commit."""
         ends = self._ends
         return ends is None or any(first < ends.get(partition, 0) for partition, first in taken.start.items())
 

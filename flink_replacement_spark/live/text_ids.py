@@ -1,4 +1,4 @@
-"""Trade ids of one ticker that are not numbers: known ones, and the order of the others, which is that of arrival."""
+"""Non-numeric trade ids of one ticker: recognises known ids, and numbers new ones in the order of arrival."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ import numpy as np
 
 __all__ = ["TextIds"]
 
-#: The ids of the newest trades that are remembered one by one, and how many more before the oldest are dropped.
+#: How many ids of the newest trades are kept, and how many more may accumulate before the oldest are dropped.
 _KEPT, _SLACK = 20_000, 2_000
 
 
@@ -26,13 +26,13 @@ class TextIds:
     is_begun: bool = False
 
     def begin(self, newest: int) -> None:
-        """The first id that is not a number has come, after numbers up to `newest`."""
+        """Begin with the first non-numeric id, after numeric ids up to `newest`."""
         self.is_begun = True
         self.since = newest
         self.next_order = max(self.next_order, newest + 1)
 
     def add(self, ids: Sequence[bytes], times: Sequence[int]) -> None:
-        """New trades, none of which is known."""
+        """Add new trades, none of which is known."""
         self.known.update(zip(ids, times, strict=True))
         self.next_order += len(ids)
         excess = len(self.known) - _KEPT
@@ -44,7 +44,7 @@ class TextIds:
             self.floor = max(self.floor, self.known.pop(names[place]))
 
     def forget(self) -> None:
-        """Remember the time of the newest trade alone."""
+        """Keep only the time of the newest trade."""
         self.floor = max([self.floor, *self.known.values()])
         self.known = {}
         self.is_begun = False

@@ -1,6 +1,6 @@
-"""What the live query stores: records of the topic `tick_rows`, on their way to `market.ticks` and `market.gaps`.
+"""Records of the topic `tick_rows`, in which the live query passes rows to `market.ticks` and `market.gaps`.
 
-New trades are an Arrow stream (TRADES), those of many tickers in one record; a gap is the TickMark that reported it.
+New trades of many tickers are one Arrow stream (TRADES) per record; a gap is the TickMark that reported it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ TRADES = pa.schema(
     ]
 )
 _SIDES = pa.array(["unknown", "buy", "sell"])
-#: Trades of one record, about 4 MB.
+#: The most trades in one record, about 4 MB.
 _RECORD_ROWS = 50_000
 _KIND, _GAP = "kind", "gap"
 _PERHAPS_STORED = "perhaps_stored"
@@ -148,7 +148,7 @@ def _batch(ticks: TickColumns) -> pa.RecordBatch:
         pc.cast(pa.array(ticks.trade_id.tolist(), pa.binary()), pa.string()),
         *map(pa.array, (ticks.timestamp, ticks.price, ticks.size)),
         pa.array(ticks.side.astype(np.int8)),
-        # Publishers other than ingestors may not say when they heard of a trade.
+        # Publishers other than ingestors may omit when they received a trade.
         pa.array(ticks.received_at, mask=ticks.received_at <= 0),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=TRADES)

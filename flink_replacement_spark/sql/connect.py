@@ -1,4 +1,4 @@
-"""One Spark SQL text on the tables, for the operator: through Spark Connect of the running platform."""
+"""Runs the operator's Spark SQL on the tables, through Spark Connect of the running platform."""
 
 import re
 from typing import TYPE_CHECKING
@@ -26,11 +26,11 @@ class SparkUnreachable(CandlewrightError):
 def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table:
     """The result of `text` (Spark SQL with MATCH_RECOGNIZE, default catalog `lake`), at most `limit` rows of it.
 
-    Raises what `answer` raises, and SparkUnreachable when no platform answers.
+    Raises as `answer`, and SparkUnreachable if no platform answers.
     """
     from flink_replacement_spark.engine.session import is_listening
 
-    # The Connect client itself would try for a while.
+    # The Connect client itself would retry for a while.
     if not is_listening(settings):
         raise SparkUnreachable(f"no Spark Connect at {settings.spark.connect_bind}: is the platform up?")
     with connect_session(settings.spark.connect_url) as session:
@@ -38,9 +38,9 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
 
 
 def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.Table:
-    """The result of `text` in a session of its own, at most `limit` rows of it.
+    """The result of `text` in a separate session, at most `limit` rows of it.
 
-    Raises TriggerRejected for a MATCH_RECOGNIZE that cannot be, InvalidRequest for a text that Spark refuses.
+    Raises TriggerRejected for an invalid MATCH_RECOGNIZE, and InvalidRequest for a text that Spark refuses.
     """
     try:
         frame = _frame(session, text)
@@ -50,21 +50,21 @@ def answer(session: "SparkSession", text: str, limit: int | None = None) -> pa.T
 
 
 def _frame(session: "SparkSession", text: str) -> "DataFrame":
-    # Loading the matcher takes as long as a small query does: only a text that may have a clause pays for it.
+    # Loading the matcher takes as long as a small query, so it is loaded only if the text may have such a clause.
     if "match_recognize" not in text.lower():
         return session.sql(text)
     from candlewright_cep import TriggerRejected as Rejected
     from candlewright_cep.spark.clauses import frame_of
 
     try:
-        # The ids order the trades of one time as the exchange did.
+        # Ids put trades at the same time in the exchange's order.
         return frame_of(session, text, numbered="trade_id")
     except Rejected as error:
         raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
 
 
 def _said(text: str) -> CandlewrightError:
-    """Spark's message without its JVM stack; of a matcher that stopped on an executor, what the matcher said."""
+    """Spark's message without its JVM stack, or, if the matcher failed on an executor, the matcher's message."""
     refused = _REFUSED.search(text)
     if refused is not None:
         return TriggerRejected(refused[3], int(refused[1]), int(refused[2]))

@@ -1,4 +1,4 @@
-"""Tables that take the rows of a topic as they come: one commit appends what a follower took."""
+"""Tables that append the rows of a topic as they arrive; one commit appends what a follower took."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

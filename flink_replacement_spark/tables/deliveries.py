@@ -1,4 +1,4 @@
-"""Deliveries of alerts from their topic into `lake.market.deliveries`."""
+"""Writes deliveries of alerts from their topic to `lake.market.deliveries`."""
 
 from collections.abc import Sequence
 

@@ -1,13 +1,13 @@
-"""Tables follow topics: a thread of the driver that brings the records of a topic into a table, each once.
+"""Tables follow topics: a thread of the driver that writes the records of a topic to a table, each once.
 
-The producer publishes a record and continues; a table that is slow, busy or locked delays only this thread. What has
-not reached the table is held on the bus, and its age is the lag that `/status` shows. Records are gathered, since each
+The producer publishes a record and continues; a slow, busy or locked table delays only this thread. Records that have
+not reached the table are held on the bus, and their age is the lag shown in `/status`. Records are gathered, since each
 commit is a file and a snapshot: the first records after a pause are in their table within a second, and while records
 trickle in, the time between two commits grows to MAX_INTERVAL_SECONDS.
 
-Exactly once: which records a commit takes is on the bus before it, its snapshot has its name, and that it is done is on
-the bus after it. A follower that finds an unfinished commit looks for what it wrote. Where the bus has lost records
-that were taken, the follower continues at the first record that replaced a lost one.
+Exactly once: the records that a commit takes are noted on the bus before it, its snapshot carries its name, and its
+completion is noted on the bus after it. A follower that finds an unfinished commit checks whether it succeeded. If the
+bus has lost taken records, the follower continues at the first record that replaced a lost one.
 """
 
 import json
@@ -32,12 +32,12 @@ __all__ = ["Followed", "Follower", "Taken"]
 log = get_logger()
 
 INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 1.0, 5.0
-#: How often the bus gets a place again that it may have lost.
+#: How often (s) an unmoved hold is written again, since the bus may have lost it.
 _HOLD_SECONDS = 30.0
-#: A table that is further behind its topic is a problem.
+#: A table that lags further (s) behind its topic is reported as a problem.
 LAG_WARNING_SECONDS = 60.0
 MAX_PAUSE_SECONDS = 5.0
-#: Of one commit at most.
+#: The most records of one commit.
 _BYTES = 64 << 20
 
 _STORED = metrics.Counter(
@@ -75,9 +75,9 @@ _DELAYS = metrics.Histogram(
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A topic and how it is followed. `state`: table of the bus that remembers how far. `many_records` are worth a
-    commit at once; fewer wait for a moment. `digest`: the pure part of storing records, which
-    fails for a record that cannot be stored, and for no other reason.
+    """A topic and how it is followed. `state`: the table on the bus with the follower's position. `many_records` cause
+    a commit at once; fewer wait for a moment. `digest`: the pure part of storing records, which fails only for a record
+    that cannot be stored.
     """
 
     topic: str
@@ -90,9 +90,10 @@ class Followed:
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Taken:
-    """What one commit takes. `start`, `end`: by partition the first offset and the one after the last. `name` is
-    unique, also where a new bus starts afresh with its offsets. `is_repeat`: its rows may be in the table already.
-    `moments`: by partition the bus's millisecond of the record before `start`, and where that millisecond began.
+    """The records of one commit. `start`, `end`: by partition, the first offset and the one after the last. `name` is
+    unique, even if a new bus starts again with its offsets. `is_repeat`: its rows may already be in the table.
+    `moments`: by partition, the bus's millisecond of the record before `start`, and the offset at which that
+    millisecond began.
     """
 
     number: int
@@ -104,7 +105,7 @@ class Taken:
     moments: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     def moments_after(self) -> dict[int, tuple[int, int]]:
-        """`moments` of the commit after this one."""
+        """The `moments` of the next commit."""
         found = dict(self.moments)
         for record in self.records:
             if found.get(record.partition, (-1, 0))[0] != record.timestamp_ms:
@@ -116,7 +117,7 @@ class Follower:
     """`store` writes the rows of what was taken, and must be harmless when it runs again (`Taken.is_repeat`).
 
     `run` returns when `stopping` is set; `flush` then commits what is left. `published` is set by a part that has
-    published records and will be quiet for a moment, as at the end of a batch; without it they are looked for each
+    published records and will be quiet for a moment, as at the end of a batch; without it, the topic is checked every
     second.
     """
 
@@ -141,28 +142,28 @@ class Follower:
         self._stopping = stopping
         self._published = published or threading.Event()
         self._committed_at = -INTERVAL_SECONDS
-        #: Between two commits.
+        #: The current time (s) between commits.
         self._interval = INTERVAL_SECONDS
-        #: What the bus says of the newest commit, once it was asked; None without any.
+        #: The newest commit noted on the bus, once read; None without any.
         self._newest: dict[str, Any] | None = None
         self._is_asked = False
-        #: What is held before the first commit, and since when.
+        #: The hold before the first commit, and when it was written.
         self._held: tuple[Mapping[int, int], float] = {}, -_HOLD_SECONDS
         self._open: Taken | None = None
         self._lives: Lives | None = None
-        #: Records that were taken, and that the bus has lost since.
+        #: Taken records that the bus has lost since.
         self.lost_records = 0
         _LAG.labels(self._label).set_function(lambda: self.lag_seconds)
 
     @property
     def warning(self) -> str:
-        """Of a table that is far behind, as while others write it."""
+        """A warning if the table lags far behind, for example while others write it."""
         lag = self.lag_seconds
         return f"{self._label} is {lag:.0f} s behind the topic {self.topic}" if lag > LAG_WARNING_SECONDS else ""
 
     @property
     def lag_seconds(self) -> float:
-        """Age of the oldest record that a commit has taken and not brought into the table yet."""
+        """The age of the oldest record that a commit has taken but not yet written to the table."""
         return 0.0 if self._open is None else _age_seconds(self._open)
 
     def status(self) -> dict[str, Any]:
@@ -188,7 +189,7 @@ class Follower:
                 pause = min(max(INTERVAL_SECONDS, 2 * pause), MAX_PAUSE_SECONDS)
 
     def flush(self) -> None:
-        """Commit what is there, unless commits fail. Call after `run` has returned."""
+        """Commit the remaining records, unless commits fail. Call after `run` has returned."""
         while not self.problem and self.step():
             pass
 
@@ -214,14 +215,14 @@ class Follower:
         _BACKLOG.labels(self._label).set(self.backlog_records)
 
     def step(self) -> bool:
-        """Commit records that are there; False when there are none."""
+        """Commit the waiting records; False if there are none."""
         taken = self._open or self._resume() or self._take()
         if taken is None:
             return False
         self._open = replace(taken, is_repeat=True)
         try:
             self._store(taken)
-        except Exception as error:  # A record that cannot be stored must not stop those after it.
+        except Exception as error:  # A record that cannot be stored must not stop later ones.
             if not is_poison(error) or not (bad := refused(taken.records, self._followed.digest)):
                 raise
             put_aside(self._bus, f"table of {self.topic}", [Letter.of(record, reason) for record, reason in bad])
@@ -239,11 +240,11 @@ class Follower:
 
     # ---- which records
     def _resume(self) -> Taken | None:
-        """Records that a commit was begun for and not known to be done."""
+        """The records of a commit that was begun but may not be done."""
         newest = self._known()
         if newest is None or newest["done"]:
             return None
-        # The bus may have lost the records since, and have others in their places.
+        # The bus may have lost the records since, and have others at their offsets.
         self._states()
         newest = self._known()
         if newest is None or newest["done"]:
@@ -253,7 +254,7 @@ class Follower:
             name = newest.get("name") or f"{self._identity()}:{newest['number']}"
             return self._taken(newest["number"], name, start, end, _moments(newest), is_repeat=True)
         except OffsetOutOfRange as error:
-            # They are held, so the bus has lost them.
+            # They are held, so their absence means that the bus has lost them.
             log.error("followed_records_lost", topic=self.topic, error=str(error))
             self._remember(
                 Taken(number=newest["number"], name="", start=start, end=end, records=(), is_repeat=True), is_done=True
@@ -261,7 +262,7 @@ class Follower:
             return None
 
     def _states(self) -> list[PartitionState]:
-        """Of the bus, after a look whether it still has what was taken."""
+        """The topic's state on the bus, after checking that it still has the taken records."""
         states, newest = self._bus.state(self.topic), self._known()
         if newest is not None:
             if self._lives is None:
@@ -289,7 +290,7 @@ class Follower:
         log.error("followed_records_lost", topic=self.topic, read_to=end, kept_to=kept)
 
     def _take(self) -> Taken | None:
-        """What the next commit takes, which is on the bus before it; None without any record."""
+        """Choose the records of the next commit and note them on the bus; None if there are none."""
         states = self._states()
         kept = sum(state.end - state.first for state in states)
         size = sum(state.size_bytes for state in states)
@@ -303,7 +304,7 @@ class Follower:
             return None
         newest = self._known()
         number = 0 if newest is None else newest["number"] + 1
-        # A bus that has lost records gives their numbers again.
+        # A bus that has lost records assigns their numbers again.
         name = f"{self._identity()}:{number}:{secrets.token_hex(4)}"
         taken = self._taken(number, name, start, end, _moments(newest or {}), is_repeat=False)
         self._remember(taken, is_done=False)
@@ -343,7 +344,7 @@ class Follower:
             self._held = first, time.monotonic()
         return first
 
-    # ---- what the bus remembers
+    # ---- notes on the bus
     def _identity(self) -> str:
         (found,) = self._bus.get(self._followed.state, ["identity"])
         if found is None:

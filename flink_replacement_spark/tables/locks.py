@@ -1,7 +1,7 @@
-"""Who may commit to which table: the writers of this driver take turns, and maintenance steps aside for them.
+"""Decides who may commit to a table: the writers of this driver take turns, and maintenance yields to them.
 
 A writer compares its rows with the table before it commits, so no other writer may commit in between. Maintenance needs
-no such turn while it works: it holds a table for its commit alone, and only when no writer holds or waits for it.
+no turn while it works: it holds a table only for its commit, and only if no writer holds or waits for it.
 """
 
 import threading
@@ -53,7 +53,7 @@ class TableLocks:
     """Safe for threads. A thread takes one table at a time.
 
     `sign` is called right before each commit with the entries of its summary and returns them with the driver's epoch.
-    It raises RoleLost where another driver has taken over.
+    It raises RoleLost if another driver has taken over.
     """
 
     def __init__(self, sign: Callable[[Mapping[str, str]], dict[str, str]] = dict) -> None:
@@ -83,7 +83,9 @@ class TableLocks:
 
     @contextmanager
     def maintaining(self, table: TableDefinition, patience_seconds: float) -> Iterator[bool]:
-        """Hold `table` for a commit of maintenance; False, and nothing is held, when writers kept it that long."""
+        """Hold `table` for a commit of maintenance; False, with nothing held, if writers kept it for
+        `patience_seconds`.
+        """
         with self._changed:
             is_free = self._changed.wait_for(lambda: self._is_quiet(table.name), patience_seconds)
             held = self._take(table.name, MAINTENANCE) if is_free else None

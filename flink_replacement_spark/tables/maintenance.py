@@ -1,7 +1,8 @@
-"""Keeps the tables quick: retention of ticks, compaction, snapshot expiry, orphan files. The only owner of these tasks.
+"""Keeps the tables fast: retention of ticks, compaction, snapshot expiry and orphan files. No other part does these
+tasks.
 
-Each step works without a lock and holds a table for its commit alone, when no writer holds or waits for it. The parts
-of a compaction are bounded by rows; one whose files a writer has changed meanwhile is dropped.
+Each step works without a lock, and holds a table only for its commit, when no writer holds or waits for it. The pieces
+of a compaction are bounded by rows; a piece whose files a writer has changed meanwhile is dropped.
 """
 
 import threading
@@ -43,16 +44,16 @@ from iceberg.scan import scan_table
 
 log = get_logger()
 
-#: A table with more snapshots is trimmed at the next look: each makes the next commit slower. Files of forgotten ones
-#: stay, so that only who is about to ask for one by its number needs it for a while.
+#: A table with more snapshots is trimmed at the next check, because each one slows down commits. Files of dropped
+#: snapshots stay for a while, so only readers that name a snapshot by its id are affected.
 MANY_SNAPSHOTS = 80
 KEPT_SNAPSHOTS = 20
 TRIMMED_AGE_SECONDS = 60.0
-#: Expiry deletes files: a scan that began this long ago may still need those of its snapshot.
+#: Expiry deletes files, and a scan that began this long ago (s) may still need those of its snapshot.
 MIN_SNAPSHOT_AGE_SECONDS = 600.0
-#: How long a commit of maintenance waits for a moment without writers, before it is left to the next round.
+#: How long (s) a commit of maintenance waits for a moment without writers before it is left to the next round.
 PATIENCE_SECONDS = 10.0
-#: Dropped snapshots of a table whose files are still to be deleted; beyond that they are orphans.
+#: The most dropped snapshots of a table whose files are still to be deleted; files of further ones become orphans.
 _FORGOTTEN = 10_000
 _LOOK_SECONDS = 5.0
 
@@ -72,7 +73,9 @@ _PIECES = metrics.Counter(
 
 @dataclass(kw_only=True)
 class Maintenance:
-    """`minutes` 0 switches all but the trimming of snapshots off; `ticks_retention_days` 0 keeps all ticks."""
+    """`minutes` = 0 switches everything off except the trimming of snapshots; `ticks_retention_days` = 0 keeps all
+    ticks.
+    """
 
     session: SparkSession
     catalog: Catalog
@@ -84,14 +87,14 @@ class Maintenance:
     spark_catalog: str = SPARK_CATALOG
     stopping: threading.Event = field(default_factory=threading.Event)
     last_run_at: float = field(default_factory=time.monotonic)
-    #: Snapshots that were dropped, and when (monotonic), by table.
+    #: Dropped snapshots by table, each with the time (monotonic) of its drop.
     _forgotten: dict[str, list[tuple[float, Snapshot]]] = field(default_factory=lambda: defaultdict(list))
-    #: Of steps whose last attempt failed, by step and table.
+    #: The errors of steps whose last attempt failed, by step and table.
     problems: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def last_problem(self) -> str:
-        """Of the steps that fail the one that did so last. From any thread."""
+        """The most recent error among the failing steps. May be called from any thread."""
         return next(reversed(list(self.problems.values())), "")
 
     def run_until(self, stopping: threading.Event) -> None:
@@ -103,7 +106,7 @@ class Maintenance:
                 self.run_all(stopping)
 
     def run_all(self, stopping: threading.Event) -> None:
-        """Every step on every table; a step that fails is counted and reported, the others go on."""
+        """Run every step on every table; a failed step is counted and reported, and the others continue."""
         self.stopping = stopping
         if self.ticks_retention_days:
             self._guarded("drop_old_ticks", self.drop_old_ticks, TICKS.name)
@@ -130,7 +133,7 @@ class Maintenance:
             _STEPS.labels(table, name, "done").inc()
 
     def trim_all(self) -> None:
-        """Forget snapshots of tables that have very many, between the full runs."""
+        """Between full runs, drop snapshots of tables that have very many."""
         for definition in TABLES:
             self._guarded("trim", partial(self._trim, definition), definition.name)
 
@@ -141,7 +144,7 @@ class Maintenance:
     def drop_old_ticks(self) -> None:
         """Delete the days (UTC) of `market.ticks` whose last trade is older than the retention.
 
-        A day is a partition, so that this drops files and rewrites none. They go with the snapshots that name them.
+        A day is a partition, so this only drops files, which are deleted with the snapshots that name them.
         """
         first_kept = datetime.now(UTC).date() - timedelta(days=self.ticks_retention_days)
         old = below("ts", f"{first_kept}T00:00:00+00:00")
@@ -154,8 +157,8 @@ class Maintenance:
                 load_table(self.catalog, TICKS).delete(old, snapshot_properties=summary)
 
     def compact(self, definition: TableDefinition) -> None:
-        """Merge small files into few sorted ones. Pieces that writers changed meanwhile are left to the next round, as
-        are those that fail; the last failure is raised once the others are merged.
+        """Merge small files into fewer sorted ones. Pieces that writers changed meanwhile, and pieces that fail, are
+        left to the next round; the last failure is raised once the others are merged.
         """
         table = load_table(self.catalog, definition)
         failure: Exception | None = None
@@ -193,7 +196,7 @@ class Maintenance:
         return "changed" if is_ours else "merged"
 
     def expire(self, definition: TableDefinition) -> None:
-        """Drop old snapshots, and delete the files that only those name which were dropped a while ago."""
+        """Drop old snapshots, and delete files that only snapshots dropped a while ago name."""
         self._forget(definition, KEPT_SNAPSHOTS, self.min_snapshot_age_seconds)
         now, known = time.monotonic(), self._forgotten[definition.name]
         due = [snapshot for since, snapshot in known if now - since >= self.min_snapshot_age_seconds]
@@ -213,13 +216,17 @@ class Maintenance:
                 del known[:-_FORGOTTEN]
 
     def remove_orphans(self, definition: TableDefinition) -> None:
-        """Delete files that no snapshot names and that are over three days old: an unknown commit is long decided."""
+        """Delete files that no snapshot names and that are over three days old, when any commit with an unknown outcome
+        has been decided.
+        """
         in_object_store = load_table(self.catalog, definition).location().startswith("s3")
-        # Hadoop, by which files are found otherwise, has no such file system: the table's own reader lists them.
+        # Hadoop, which lists files by default, does not support this file system, so the table's own FileIO lists them.
         self._call("remove_orphan_files", definition, "prefix_listing => true" if in_object_store else "")
 
     def give_memory_back(self) -> None:
-        """Sorting a table takes all the heap there may be, and small requests make too little garbage to return it."""
+        """Have the JVM return memory: sorting a table uses the whole heap, and small requests cause too few collections
+        to return it.
+        """
         self.session.sparkContext._jvm.System.gc()  # type: ignore[union-attr]
 
     def _call(self, procedure: str, definition: TableDefinition, arguments: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Bars of the topic `ohlc` as rows of `market.ohlc_revisions`, or of `market.ohlc`."""
+"""Converts bars of the topic `ohlc` to rows of `market.ohlc_revisions` or `market.ohlc`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from venues import sound
 __all__ = ["published_bars"]
 
 _SCHEMA = OHLC_REVISIONS.arrow_schema
-#: Of the platform's own bars; those of clients are in no table, whatever source they name.
+#: The sources of the platform's own bars; clients' bars are stored in no table, whatever source they name.
 _SOURCES = frozenset({"ticks", "derived"})
 
 
@@ -64,8 +64,8 @@ def _own(record: StoredRecord) -> Iterable[OHLCV]:
 def _known_at(
     records: Sequence[StoredRecord], moments: Mapping[int, tuple[int, int]]
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """When each was published (µs): the bus's millisecond, and the place among the partition's records of that
-    millisecond, which does not depend on where one commit ends and the next begins.
+    """The time (µs) at which each was published: the bus's millisecond, and the position among the partition's records
+    of that millisecond, which does not depend on how commits are cut.
     """
     if not records:
         return np.empty(0, np.int64)

@@ -1,6 +1,6 @@
-"""Puts new data files in the place of old ones by Iceberg's own library, whose commit takes a fraction of a second.
+"""Replaces old data files with new ones through Iceberg's own library, whose commit takes a fraction of a second.
 
-pyiceberg reads and writes each entry of the manifests in Python, for seconds where a table has thousands of files.
+pyiceberg reads and writes each manifest entry in Python, which takes seconds if a table has thousands of files.
 """
 
 import contextlib
@@ -16,14 +16,15 @@ from iceberg import MAINTENANCE_NAME, Piece, TableDefinition
 
 __all__ = ["Replacement"]
 
-#: Of a commit that found files of the piece gone, or another commit: nothing was written.
+#: Errors of a commit that found files of the piece missing, or another commit; nothing was written.
 _LOST = ("org.apache.iceberg.exceptions.ValidationException", "org.apache.iceberg.exceptions.CommitFailedException")
 
 
 class Replacement:
-    """Of one piece; what can be prepared without the table's turn is done here. `table`: as the piece was planned.
+    """The replacement of one piece, prepared without holding the table. `table`: the state for which the piece was
+    planned.
 
-    Raises Py4JJavaError, as where a written file is gone.
+    Raises Py4JJavaError, for example if a written file is missing.
     """
 
     _is_warm = False
@@ -39,7 +40,7 @@ class Replacement:
         written: Sequence[DataFile],
     ) -> None:
         jvm: Any = session._jvm
-        # A thread that has run no query yet knows no catalog.
+        # A thread that has not run a query has no catalog.
         jvm.SparkSession.setActiveSession(session._jsparkSession)
         self._session = session
         self._jvm = jvm
@@ -57,13 +58,16 @@ class Replacement:
             )
             self._new.add(self._builder(loaded, table, file).withMetrics(footer).build())
         if not Replacement._is_warm:
-            # The first time takes seconds to load classes: here, where no writer waits. It leaves manifests as orphans.
+            # The first use takes seconds to load classes, so do it here, where no writer waits. It leaves manifests as
+            # orphans.
             with contextlib.suppress(Py4JJavaError):
                 self._update().apply()
             Replacement._is_warm = True
 
     def commit(self, summary: Mapping[str, str]) -> bool:
-        """Call with the table's turn. False, and nothing changes, where an old file is no longer part of the table."""
+        """Commit while holding the table. False, with nothing changed, if an old file is no longer part of the
+        table.
+        """
         try:
             update = self._update()
             for name, value in summary.items():

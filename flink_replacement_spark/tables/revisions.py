@@ -1,7 +1,7 @@
-"""What the driver appends to `lake.market.ohlc_revisions`: published bars, and what history corrects.
+"""Appends published bars, and corrections by history, to `lake.market.ohlc_revisions`.
 
-Exactly once without a journal of its own: whatever is to be appended is compared with the table first, so that any step
-may run again. `market.ohlc` is written before; the compaction of snapshots is maintenance's, as for every table.
+Exactly once without a journal: rows are compared with the table before they are appended, so any step may run again.
+`market.ohlc` is written first; maintenance takes care of snapshots and files, as for every table.
 """
 
 import time
@@ -63,7 +63,7 @@ class RevisionTable:
         _ROWS.labels("live").inc(rows.num_rows)
 
     def correct(self, candles: pa.Table, summary: dict[str, str]) -> None:
-        """Append what candles of `market.ohlc`, committed by history, say that was not known."""
+        """Append those candles of `market.ohlc`, committed by history, that differ from what is known."""
         if not candles.num_rows:
             return
         with self._locks.writing(OHLC_REVISIONS, "history"):
@@ -75,9 +75,9 @@ class RevisionTable:
 
 
 def fill_once(session: SparkSession, catalog: Catalog) -> None:
-    """Of a directory from before this table: each stored bar counts as known since it was written last.
+    """Fill the table in a data directory that predates it; each stored bar counts as known since its last write.
 
-    One commit, so that a driver that is killed meanwhile begins again.
+    This is one commit, so a killed driver starts it again.
     """
     if load_table(catalog, OHLC_REVISIONS).current_snapshot() or not load_table(catalog, OHLC).current_snapshot():
         return

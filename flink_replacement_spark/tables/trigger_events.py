@@ -1,4 +1,4 @@
-"""Events of triggers from their topic into `lake.market.trigger_events`."""
+"""Writes trigger events from their topic to `lake.market.trigger_events`."""
 
 from collections.abc import Sequence
 

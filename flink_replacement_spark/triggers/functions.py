@@ -1,8 +1,8 @@
-"""External functions that triggers name, in the driver: the rows of a micro-batch in, events out, each once.
+"""Runs the external functions that triggers name, in the driver: from the rows of a micro-batch to events, each once.
 
-They live here and not with the tasks, whose processes take turns and end when they are idle: a function is one process
-for as long as its trigger runs. The state after a micro-batch and what it emitted are stored together, before anything
-is published, so that a batch which runs again publishes the same or continues where nothing was stored.
+They run here and not in the tasks, whose processes are shared and end when idle, because a function is one process for
+as long as its trigger runs. The state after a micro-batch and its outputs are stored together before anything is
+published, so a repeated batch publishes the same, or starts over if nothing was stored.
 """
 
 import json
@@ -33,11 +33,11 @@ from triggers.udf.use import UdfFailed
 __all__ = ["FUNCTION_STATE_PREFIX", "FunctionOutcome", "TriggerFunctions", "carry_out"]
 
 FUNCTION_STATE_PREFIX = "trigger_function_state"
-#: Functions that work at the same time: those that hang keep the others of their batch waiting, but not from working.
+#: Functions that run concurrently; a hanging one delays the end of its batch, but not the work of the others.
 _AT_ONCE = 32
-#: State and outputs of one micro-batch are one value on the bus.
+#: The size limit of state and outputs of one micro-batch, which are one value on the bus.
 _MAX_STORED_BYTES = 64 << 20
-#: Clients register triggers, and each with a function is a process of the operator's machine.
+#: The most triggers with a function, since clients can register them and each is a process on the operator's machine.
 MAX_RUNNING = 200
 _HEAD = struct.Struct("<I")
 log = get_logger()
@@ -56,7 +56,9 @@ _RUNNING = metrics.Gauge(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """After micro-batch `batch`; the function has run `runs` times. `reason`: why the trigger is suspended."""
+    """The stored state after micro-batch `batch`. `runs`: how often the function has run; `reason`: why the trigger is
+    suspended.
+    """
 
     version: int
     batch: int = -1
@@ -85,7 +87,7 @@ class _Stored:
 
 @dataclass(slots=True)
 class FunctionOutcome:
-    """`ended`: triggers that are gone."""
+    """`ended`: triggers that no longer exist."""
 
     fired: list[Fired] = field(default_factory=list)
     reports: list[TriggerReport] = field(default_factory=list)
@@ -93,8 +95,8 @@ class FunctionOutcome:
 
 
 class TriggerFunctions:
-    """One per driver, for the thread that carries out micro-batches. `attempts`: of one batch of one function; `most`:
-    triggers that may have one; `totals`: for the status.
+    """One per driver, for the thread that carries out micro-batches. `attempts`: the most attempts at one batch of one
+    function; `most`: the most triggers with a function; `totals`: counts for the status page.
     """
 
     def __init__(
@@ -110,8 +112,8 @@ class TriggerFunctions:
         self.totals: dict[str, int] = defaultdict(int)
 
     def run(self, bus: Bus, query_id: str, batch_id: int, *, inputs: Iterable[FunctionInput]) -> FunctionOutcome:
-        """All functions over their rows of one micro-batch, whose results are stored on return; whether it runs for the
-        first time or again. Raises BusUnavailable.
+        """Run all functions over their rows of one micro-batch, which may be a repetition; on return, the results are
+        stored. Raises BusUnavailable.
         """
         self._begin(query_id)
         outcome = FunctionOutcome()
@@ -141,8 +143,8 @@ class TriggerFunctions:
         return outcome
 
     def published(self, bus: Bus, outcome: FunctionOutcome) -> None:
-        """What `run` gave is on the bus: its events are no longer needed, nor is the state of triggers that were
-        removed or have a newer version. Raises BusUnavailable.
+        """Note that the results of `run` are on the bus; drops its events, and the state of triggers that were removed
+        or have a newer version. Raises BusUnavailable.
         """
         for trigger_id in {event.trigger_id for event in outcome.fired}:
             self._stored[trigger_id] = replace(self._stored[trigger_id], fired=())
@@ -154,7 +156,7 @@ class TriggerFunctions:
                 bus.delete(self._table, [one.trigger_id])
 
     def close(self) -> None:
-        """Ends all functions politely; they go on from what is stored."""
+        """End all functions in an orderly way; they continue from the stored state."""
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             list(threads.map(self._close, list(self._hosted)))
         self._stored.clear()
@@ -164,7 +166,7 @@ class TriggerFunctions:
         return f"{FUNCTION_STATE_PREFIX}:{self._query_id}"
 
     def _begin(self, query_id: str) -> None:
-        """Another query, whose checkpoint is new, continues from nothing."""
+        """Forget all state for a new query, whose checkpoint is new."""
         if query_id != self._query_id:
             self.close()
             self._query_id = query_id
@@ -176,7 +178,7 @@ class TriggerFunctions:
                 self._stored[trigger_id] = _Stored(0) if content is None else self._read(trigger_id, content)
 
     def _read(self, trigger_id: str, content: bytes) -> _Stored:
-        """A state that cannot be read costs its own trigger what the function remembered, and nothing else."""
+        """The stored state; if it is unreadable, only its own trigger loses the function's memory."""
         try:
             return _Stored.of(trigger_id, content)
         except (ValueError, TypeError, struct.error) as error:
@@ -186,7 +188,9 @@ class TriggerFunctions:
             return _Stored(0)
 
     def _before(self, trigger_id: str, version: int, batch_id: int) -> _Stored | None:
-        """What the trigger continues from; None when it has nothing to do, because it has done so or is suspended."""
+        """The state from which the trigger continues; None if it has nothing to do, because the batch is done or the
+        trigger is suspended.
+        """
         stored = self._stored[trigger_id]
         if stored.version < version:
             self._close(trigger_id)
@@ -196,7 +200,7 @@ class TriggerFunctions:
     def _run(
         self, batch_id: int, trigger_id: str, inputs: Sequence[FunctionInput], before: _Stored
     ) -> tuple[_Stored, dict[str, int]]:
-        """What is stored then, and what is counted; from a thread."""
+        """Run one function; returns the state to store and the counts. Called in a thread."""
         runs, state, parameters = before.runs, before.state, inputs[-1].parameters
         fired: list[Fired] = []
         counts = {"points": 0, "outputs": 0}
@@ -267,8 +271,8 @@ class TriggerFunctions:
 def carry_out(
     bus: Bus, functions: TriggerFunctions, query_id: str, *, batch_id: int, results: pa.Table, owner: int
 ) -> FunctionOutcome:
-    """What the tasks of a micro-batch have for functions (`results`: rows of `trigger_rows.RESULT`), and the events and
-    suspensions of that, published; harmless when it is done again. `owner`: a number that no partition has.
+    """Run functions over the rows from a micro-batch's tasks (`results`: rows of `trigger_rows.RESULT`), and publish
+    their events and suspensions; may be repeated. `owner`: a number that no partition has.
     """
     rows = results.filter(pc.is_valid(results["content"])).to_pylist()
     if not rows:

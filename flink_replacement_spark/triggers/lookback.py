@@ -1,8 +1,8 @@
-"""What triggers that begin with a micro-batch look back at: stored rows, and those of the bus that are not stored yet.
+"""Reads the past of triggers that look back when they begin: stored rows, and rows on the bus that are not stored yet.
 
-Whatever is stored was on the bus before, so the table is read first. Then each row of it that belongs behind the
-boundary, the end of the micro-batch, is found on the bus there, and each that is missing before it: what tables have
-not taken yet is held there by their readers, whose positions are requested before the table is read.
+Every stored row was on the bus before, so the table is read first. Then the bus shows which of these rows are after the
+boundary (the end of the micro-batch), and has the rows before it that the table lacks: rows that tables have not taken
+are held on the bus by their readers, whose positions are read before the table.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,29 +30,29 @@ __all__ = ["look_back"]
 
 log = get_logger()
 
-#: Rows of one look-back; the settings bound those of a ticker.
+#: The most rows of one look-back; the settings bound those of one ticker.
 _ROWS = 1_000_000
 _RECORDS = 200_000
 _ATTEMPTS = 3
 #: Trades are not stored unless a request wants that: so far back they are looked for on the bus, in so large steps.
 _KEPT_RECORDS, _KEPT_BYTES, _KEPT_STEP = 20_000, 32 << 20, 500
-#: How long a trade may be on its way to the bus.
+#: How long a trade may take to reach the bus.
 _WAY_MS = 10_000
 _BARS = INPUTS["ohlc"].schema
 
 
-#: Records by partition, first and end, read once for all look-backs of a micro-batch.
+#: Records by partition, first and end offset, read once for all look-backs of a micro-batch.
 _Steps = dict[tuple[int, int, int], list[StoredRecord]]
 
 
 class _TooMuch(Exception):
-    """A look-back beyond its bounds."""
+    """A look-back exceeds its bounds."""
 
 
 def look_back(
     bus: Bus, settings: Settings | None, plan: TriggerPlan, *, live: TriggerPartition, output: TriggerOutput
 ) -> None:
-    """Give the triggers of `output.lookbacks` their past. A trigger whose past cannot be read is suspended."""
+    """Feed the triggers of `output.lookbacks` their past. A trigger whose past cannot be read is suspended."""
     found: dict[tuple[object, ...], pa.Table | str] = {}
     steps: _Steps = {}
     for request in output.lookbacks:
@@ -71,7 +71,7 @@ def look_back(
 
 
 def _past(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequest, steps: _Steps) -> pa.Table | str:
-    """The rows, or why there are none."""
+    """The rows, or the reason why they cannot be read."""
     reason = ""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -82,10 +82,10 @@ def _past(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequ
         except _TooMuch as error:
             return str(error)
         except OffsetOutOfRange:
-            # What the bus trimmed meanwhile is in the table now.
+            # Records that the bus trimmed meanwhile are in the table now.
             reason = "the bus trimmed rows while they were read"
             continue
-        except Exception as error:  # A table that is down must not stop the triggers that do not look back.
+        except Exception as error:  # An unreachable table must not stop triggers that do not look back.
             log.warning("lookback_failed", trigger_id=request.trigger_id, attempt=attempt, error=str(error))
             reason = f"the stored rows could not be read: {error}"
             continue
@@ -105,7 +105,7 @@ def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackReq
     stored = _bounded(read_past_ticks(settings, request.tickers, request.since_ns, limit=_ROWS + 1))
     stored = pa.concat_tables([stored, _waiting_trades(bus, waiting, request)])
     states = bus.state(bus_topics.TICKS)
-    # The reader of live trades puts aside what is not taken here.
+    # The reader of live trades puts rejected records aside.
     checked = CheckedRecords(settings.ticks.max_ahead_ns)
     older, recent, later = [], [], []
     for span in _spans(plan, bus_topics.TICKS, request, len(states)):
@@ -123,7 +123,7 @@ def _ticks(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackReq
 
 
 def _waiting_rows(bus: Bus) -> dict[int, int]:
-    """From where trades wait for their table, by partition."""
+    """By partition, the offset from which trades are not yet in the table."""
     if not bus.partitions(bus_topics.TICK_ROWS):
         return {}
     held = bus.holds(bus_topics.TICK_ROWS, bus_topics.READER_TICK_TABLE)
@@ -184,7 +184,7 @@ def _bars(bus: Bus, settings: Settings, plan: TriggerPlan, request: LookbackRequ
         for first in (unstored.get(span.partition, 0),)
     ]
     later = [Span(span.topic, span.partition, span.end, states[span.partition].end) for span in spans]
-    # As of trades: bars that clients dated ahead are not taken.
+    # As for trades, bars that clients dated too far ahead are skipped.
     checked = CheckedRecords(settings.ticks.max_ahead_ns)
     made = BarIntake().rows(checked.values(_records(bus, recent)))
     before = [bars.every for bars in made.values()]

@@ -49,7 +49,7 @@ __all__ = [
 
 TRIGGERS_QUERY = "triggers"
 _RETRY_SECONDS = 2.0
-#: Processor time of a step that a trigger may take before it falls behind alone.
+#: The processor time that a trigger may use per step before it is processed separately.
 _SHARE_NS = 4_000_000
 
 log = get_logger()
@@ -68,8 +68,8 @@ _INPUT = metrics.Counter(
 
 @dataclass(kw_only=True)
 class TriggerHealth:
-    """What the status page says. `late_rows`, `duplicates`: trades that no trigger saw. `functions`: what was counted
-    of those of other queries, in all.
+    """The trigger query's state for the status page. `late_rows`, `duplicates`: trades that no trigger saw.
+    `functions`: total counts of external functions.
     """
 
     batches: int = 0
@@ -83,7 +83,7 @@ class TriggerHealth:
     last_batch_at: float = field(default_factory=time.time)
 
     def count(self, counts: Mapping[str, int], suspended: Mapping[str, str], batches: int = 1) -> None:
-        """After micro-batches, or steps."""
+        """Count the results of micro-batches or steps."""
         self.batches += batches
         self.last_batch_at = time.time()
         for name, value in counts.items():
@@ -185,12 +185,14 @@ def serve_triggers(
 
 
 def is_served(settings: Settings) -> bool:
-    """Rows for external functions go through the driver, at the end of a micro-batch."""
+    """Whether tasks that do not end can run the triggers; external functions need micro-batches, since their rows go
+    through the driver.
+    """
     return settings.spark.mode == "continuous" and not settings.gateways.kapacitor.udf
 
 
 def held_for_triggers(settings: Settings, bus: Bus, partitions: int) -> dict[int, int]:
-    """Of trades, what is not evaluated yet begins there."""
+    """By partition, the first trade that is not evaluated yet."""
     if not is_served(settings):
         return bus.holds(bus_topics.TICKS, bus_topics.READER_TRIGGERS)
     found: dict[int, int] = {}
@@ -200,7 +202,7 @@ def held_for_triggers(settings: Settings, bus: Bus, partitions: int) -> dict[int
 
 
 def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: str, *, partitions: int) -> None:
-    """Before the query starts: it continues from where it was in the other mode."""
+    """Have the query continue from its position in the other mode; call before it starts."""
     bus = worker_bus(settings.bus.url)
 
     def split(number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> dict[str, Step]:
@@ -233,7 +235,7 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
 
 
 def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
-    """One more than there are partitions: the joint one."""
+    """One owner per partition, and the joint one."""
     rules = replace(TriggerRules.of(settings.triggers, partitions), share_ns=_SHARE_NS if is_served(settings) else 0)
     return [
         TriggerOwner(url=settings.bus.url, query_id=query_id, owner=owner, rules=rules, settings=settings)

@@ -1,7 +1,7 @@
-"""The trigger query's work on the executors: for one partition of the bus, records in, events out.
+"""The trigger query's work on the executors: from the records of one bus partition to events.
 
-Events go to their topic from here, named by query, partition and batch, so that a micro-batch which runs again
-publishes nothing twice; so does what the relay must know. What is left for the driver are counters and failures.
+It publishes events, and progress for the relay, under names made of query, partition and batch, so a repeated
+micro-batch publishes nothing twice. Only counters and failures go to the driver.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ RESULT_SCHEMA = "name string, value bigint, reason string, content binary"
 _CONTEXT_TAG = b"\x2a"
 _PUBLISH_RECORDS = 5_000
 _PUBLISH_BYTES = 8 << 20
-#: Records a partition that a trigger's start looks back at, to know trades that come again.
+#: Records per partition that are read back when a trigger starts, to recognise repeated trades.
 _TAIL_RECORDS = 1_000
 _COST_NS = 10 * SECOND
 
@@ -60,7 +60,7 @@ def process(
 ) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """A task's function for one micro-batch; a task gets the rows of source `triggers` of its owners.
 
-    `settings`: of the tables that triggers look back at; without them a trigger that wants to is suspended.
+    `settings`: the settings of the tables for look-back; without them, a trigger that looks back is suspended.
     """
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -72,7 +72,7 @@ def process(
     return run
 
 
-#: The states of this worker's partitions, and what is stored of them.
+#: The states of this worker's partitions, and their stored parts.
 _CACHE: dict[tuple[str, int], tuple[Stored, TriggerPartition]] = {}
 
 
@@ -83,7 +83,7 @@ def is_active(query_id: str, owner: int) -> bool:
 
 
 def reads_events(query_id: str, owner: int) -> bool:
-    """Whether a trigger of the owner is over the events of triggers, as far as this process knows."""
+    """Whether a trigger of the owner reads events of triggers, as far as this process knows."""
     cached = _CACHE.get((query_id, owner))
     return cached is None or cached[1].reads_events
 
@@ -95,7 +95,7 @@ def is_behind(query_id: str, owner: int) -> bool:
 
 
 def counted(results: pa.RecordBatch | pa.Table) -> tuple[dict[str, int], dict[str, str]]:
-    """What tasks counted, by name; and the triggers that they suspended, with the reason."""
+    """The tasks' counts by name, and the triggers that they suspended, with the reason."""
     counts, suspended = Counter[str](), dict[str, str]()
     for row in results.to_pylist():
         if row["reason"] is not None:
@@ -115,8 +115,8 @@ def run_step(
     settings: Settings | None,
     writes: Writes | None = None,
 ) -> pa.RecordBatch:
-    """What a micro-batch has to do for one owner: a row of RESULT for each thing to report. `writes`: how, each call at
-    once by default.
+    """Carry out a micro-batch for one owner; returns a row of RESULT per item to report. `writes`: how to write; by
+    default each call at once.
     """
     writes = writes or Direct(bus)
     store = PartStore(bus, query_id, writes)
@@ -126,7 +126,7 @@ def run_step(
     reports: list[TriggerReport] = []
 
     def state() -> tuple[Stored, TriggerPartition]:
-        """As before the batch."""
+        """The state before the batch."""
         reports.clear()
         resumed = _resume(store, query_id, plan.owner, base, rules) if base >= 0 else None
         return resumed or (Stored(), _first(bus, rules, plan, reports, checked))
@@ -149,7 +149,7 @@ def run_step(
         live.prime(_tail(bus, plan, checked, ends=True), plan.now_ns)
     checked.refuse(live.take_refused())
     if output.lookbacks:
-        # Only here: tables take long to import, and most workers never read one.
+        # Imported here because tables take long to import and most workers never read one.
         from flink_replacement_spark.triggers.lookback import look_back
 
         look_back(bus, settings, plan, live=live, output=output)
@@ -169,12 +169,12 @@ def run_step(
     return result
 
 
-#: Per query and owner when its costs were noted (ns), and what was.
+#: By query and owner, when its costs were last noted (ns), and the noted value.
 _NOTED: dict[tuple[str, int], tuple[int, bytes]] = {}
 
 
 def _note_costs(bus: Bus, query_id: str, plan: TriggerPlan, live: TriggerPartition) -> None:
-    """For people: the trigger's details show what it costs. Every `_COST_NS` at most."""
+    """Publish costs for the trigger's details, at most every `_COST_NS`."""
     at, known = _NOTED.get((query_id, plan.owner), (-_COST_NS, None))
     if plan.now_ns - at < _COST_NS:
         return
@@ -199,9 +199,9 @@ def _process(
 def _first(
     bus: Bus, rules: TriggerRules, plan: TriggerPlan, reports: list[TriggerReport], checked: CheckedRecords
 ) -> TriggerPartition:
-    """Without any state: a checkpoint was lost, or there never was a trigger here.
+    """The initial state, after a lost checkpoint or before the first trigger.
 
-    What was registered before the first control of this micro-batch runs from its first record on.
+    Triggers registered before the first control of this micro-batch run from its first record on.
     """
     live = TriggerPartition(rules, plan.owner)
     known = _registered(bus, plan.controls.first)
@@ -213,7 +213,7 @@ def _first(
 
 
 def _registered(bus: Bus, before: int) -> list[bytes]:
-    """Registrations whose controls are before offset `before`, as controls."""
+    """The registrations whose controls are before offset `before`, as controls."""
     if not before:
         return []
     found = []
@@ -221,7 +221,7 @@ def _registered(bus: Bus, before: int) -> list[bytes]:
         try:
             entry = records.TriggerEntry.FromString(value)
         except DecodeError:
-            # The relay, whose table this is, counts and reports it.
+            # The relay, which owns this table, counts and reports this.
             continue
         is_due = entry.HasField("control_offset") and entry.control_offset < before
         if is_due and not entry.is_leaving and not entry.suspended_reason:
@@ -232,15 +232,15 @@ def _registered(bus: Bus, before: int) -> list[bytes]:
 def _resume(
     store: PartStore, query_id: str, owner: int, base: int, rules: TriggerRules
 ) -> tuple[Stored, TriggerPartition] | None:
-    """None where the state cannot be read: its triggers start afresh."""
-    # Taken out: a state that a failed batch has changed must not be met again.
+    """The stored state; None if it cannot be read, so its triggers start afresh."""
+    # Removed from the cache, because a state that a failed batch has changed must not be reused.
     cached = _CACHE.pop((query_id, owner), None)
     if cached is not None and cached[0].base == base:
         return cached
     try:
         stored = store.load(owner, base)
         return stored, TriggerPartition.of(stored.parts, rules, owner)
-    except Exception as error:  # Whatever is in the state of one partition must not stop the others.
+    except Exception as error:  # The state of one partition must not stop the others.
         if not is_poison(error):
             raise
         store.put_aside(owner, error)
@@ -257,7 +257,7 @@ def _records(bus: Bus, spans: Sequence[Span]) -> list[StoredRecord]:
 
 
 def _tail(bus: Bus, plan: TriggerPlan, checked: CheckedRecords, *, ends: bool) -> list[bytes]:
-    """The newest trades before what this micro-batch reads, or before its end."""
+    """The newest trades before the start of this micro-batch, or before its end."""
     states = bus.state(bus_topics.TICKS)
     spans = []
     for span in plan.of(bus_topics.TICKS):
@@ -268,7 +268,7 @@ def _tail(bus: Bus, plan: TriggerPlan, checked: CheckedRecords, *, ends: bool) -
 
 
 def publish_events(writes: Writes, writer: str, batch_id: int, *, events: Sequence[Fired]) -> None:
-    """Each once, however often micro-batch `batch_id` of `writer` runs."""
+    """Publish events, each once, however often micro-batch `batch_id` of `writer` runs."""
     for chunk, part in enumerate(_chunks(events)):
         writes.publish_as(bus_topics.TRIGGER_EVENTS, part, writer=f"{writer}:{chunk}", number=batch_id)
 
@@ -312,7 +312,7 @@ def _suspended(reports: Sequence[TriggerReport]) -> list[records.TriggerSuspende
 def publish_progress(
     writes: Writes, writer: str, batch_id: int, *, owner: int, controls_end: int, reports: Sequence[TriggerReport]
 ) -> None:
-    """What the relay must know of `owner`; once, as with events."""
+    """Publish the progress of `owner` for the relay, once, as with events."""
     progress = records.TriggerProgress(partition=owner, controls_end=controls_end, suspended=_suspended(reports))
     record = Record(progress.SerializeToString(), partition=0)
     writes.publish_as(bus_topics.TRIGGER_PROGRESS, [record], writer=f"{writer}:progress", number=batch_id)

@@ -1,6 +1,6 @@
-"""Triggers of one owner, served by a task that does not end: the work of a micro-batch, step by step.
+"""Serves the triggers of one owner in a task that does not end; each step does the work of a micro-batch.
 
-An owner without a trigger waits for registrations alone, and skips all rows until then.
+An owner without a trigger waits only for registrations, and skips all rows until then.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,13 +31,13 @@ from triggers.check import TriggerRules
 __all__ = ["TriggerOwner", "reader_of"]
 
 _ROOM = BatchRoom(100_000, 8 << 20)
-#: Records of a topic in a step of an owner that nothing serves.
+#: Records of a topic per step of an owner that no task serves.
 _CAUGHT_UP = 5_000
 _CONTROLS = bus_topics.TRIGGER_CONTROLS
 
 
 def reader_of(owner: int) -> str:
-    """Owners are not equally far, and each holds what it needs."""
+    """The reader name of an owner; owners progress separately, so each holds what it needs."""
     return f"{bus_topics.READER_TRIGGERS}-{owner}"
 
 
@@ -62,7 +62,7 @@ class TriggerOwner:
         return replace(self, url=url, query_id=query_id)
 
     def is_done(self, step: Step) -> bool:
-        """A step that changed no state is not marked, and runs again."""
+        """Whether the step is done. A step that changed no state is not marked, and runs again."""
         return PartStore(self._bus, self.query_id).newest(self.owner) >= step.number
 
     def next(self, before: Step) -> Step | None:
@@ -72,7 +72,7 @@ class TriggerOwner:
         if is_waiting:
             return self._begin(before, at)
         if at != self._at:
-            # Another task has gone on.
+            # Another task has advanced.
             self._planner = TriggerPlanner(_ROOM)
         has_work = is_behind(self.query_id, self.owner)
         waiting = 0.0 if has_work else self._held.seconds_left(WAIT_SECONDS)
@@ -91,7 +91,7 @@ class TriggerOwner:
         return Done(*counted(result))
 
     def _begin(self, before: Step, at: Mapping[str, Positions]) -> Step | None:
-        """With the next registration, whose trigger sees the rows after those that are there now."""
+        """The step with the next registration, whose trigger sees only rows published after the current ones."""
         self._planner = TriggerPlanner(_ROOM)
         if not self._bus.wait({(_CONTROLS, 0): at[_CONTROLS]["0"]}, WAIT_SECONDS, lives=self._lives):
             self._held.move({**at, **self._ends((*ROWS, bus_topics.TICK_MARKS))}, at_once=True)
@@ -112,7 +112,7 @@ class TriggerOwner:
         return {topic: {str(p): own[p].end for p in self._partitions(topic)} for topic, own in states.items()}
 
     def first(self) -> Mapping[str, Positions]:
-        """Of a query without steps: what its reader holds, else the oldest record."""
+        """Where a query without steps begins: at its reader's hold, else at the oldest record."""
         return {topic: self._held.first(topic, self._partitions(topic)) for topic in ROWS + BEHIND}
 
     def of_batch(self, number: int, start: Mapping[str, Any] | None, end: Mapping[str, Any]) -> Step:
@@ -126,7 +126,7 @@ class TriggerOwner:
         return Step(number, first, stop, end["now_ns"])
 
     def towards(self, before: Step, barrier: Barrier, now_ns: int) -> Step | None:
-        """The step after `before` towards an end that is the same for all owners; None where it is reached."""
+        """The next step towards an end common to all owners; None if it is reached."""
         at = self._with_events(before.end) or self.first()
         mine = {
             topic: {p: own[p] for p in at[topic]} for topic, own in (*barrier.rows.items(), *barrier.behind.items())

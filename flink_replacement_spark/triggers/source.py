@@ -1,4 +1,4 @@
-"""Spark data source `triggers`: which records a micro-batch of the trigger query takes, and what time it is for it.
+"""Spark data source `triggers`: plans the records and the time of a micro-batch of the trigger query.
 
 One row for each owner: a partition of the bus, or the joint one after them (numbered by their count), which learns
 the records of all. `plan` says the rest as JSON (`TriggerPlan`). The task reads the records itself, and only where
@@ -68,7 +68,7 @@ Ends = Mapping[str, Positions]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Records `first` to `end` - 1 of one partition."""
+    """Records from `first` to `end` (exclusive) of one partition."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TriggerPlan:
-    """What one owner has to do in a micro-batch. `now_ns`: the wall clock, the same whenever the batch runs again."""
+    """One owner's work in a micro-batch. `now_ns`: the wall clock, the same if the batch runs again."""
 
     owner: int
     now_ns: int
@@ -107,7 +107,7 @@ class _Owners(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """`behind` may be planned once `rows` are."""
+    """`behind` may be planned once `rows` have been planned."""
 
     behind: Ends
     rows: Ends
@@ -120,7 +120,7 @@ class Barrier:
 
 
 class TriggerPlanner:
-    """Which records come next, for the one who reads these partitions."""
+    """Plans the next records for the reader of these partitions."""
 
     def __init__(self, room: BatchRoom) -> None:
         self._room = room
@@ -166,7 +166,7 @@ class TriggerPlanner:
 def towards(
     planned: Ends, rows: Ends, barrier: Barrier, *, most: Mapping[str, int], most_behind: int = 100_000
 ) -> dict[str, Positions]:
-    """From `planned` towards `rows`, by `most` records of each topic, and then to what is behind the barrier."""
+    """Advance from `planned` towards `rows`, by up to `most` records of each topic, and then past the barrier."""
     ticks, events = (
         capped(planned[topic], rows[topic], most[topic]) for topic in (bus_topics.TICKS, bus_topics.TRIGGER_EVENTS)
     )
@@ -186,13 +186,13 @@ def towards(
 
 
 def next_time(planned_ns: int, *, is_moved: bool) -> int:
-    """The wall clock for the next records; without any it stays until a second has passed."""
+    """The wall clock for the next records; without records it advances every second."""
     now_ns = max(time.time_ns(), planned_ns)
     return now_ns if is_moved or now_ns >= planned_ns + _CLOCK_NS else planned_ns
 
 
 class TriggerStreamReader(HoldingReader):
-    """Offsets: per topic and partition the next offset to read; `now_ns`; and LIVES."""
+    """Offsets contain, per topic and partition, the next offset to read; `now_ns`; and LIVES."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -201,7 +201,7 @@ class TriggerStreamReader(HoldingReader):
         self._committed: Offsets = {}
         self._held_at = 0.0
 
-    # ---- what Spark calls
+    # ---- calls from Spark
     def initialOffset(self) -> Offsets:  # noqa: N802
         lives = Lives()
         places = {topic: self._hold_start(topic, lives) for topic in ROWS + BEHIND}
@@ -209,7 +209,7 @@ class TriggerStreamReader(HoldingReader):
         return dict(self._planned)
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        """Raises RecordsLost where `end` is that of a bus which went back behind `start`.
+        """Raises RecordsLost if `end` is before `start`, because the bus has lost records.
 
         Before there ever was a registration `end` stays where the first batch was planned, and Spark asks again for its
         start, which has moved on with the holds meanwhile: nothing is read of such a batch.
@@ -233,7 +233,7 @@ class TriggerStreamReader(HoldingReader):
 
     def commit(self, end: Offsets) -> None:
         for topic in ROWS + BEHIND:
-            # Most micro-batches move the clock alone, or one topic.
+            # Most micro-batches advance only the clock, or one topic.
             if topic in end and end[topic] != self._committed.get(topic):
                 self._connected().hold(topic, self._reader, {int(p): offset for p, offset in end[topic].items()})
                 self._committed[topic] = end[topic]
@@ -253,7 +253,7 @@ class TriggerStreamReader(HoldingReader):
         return found | known | {"now_ns": next_time(planned["now_ns"], is_moved=is_moved)}
 
     def _first(self, bus: Bus, planned: Offsets) -> Offsets:
-        """Before the first registration no task reads rows; only their ends count."""
+        """The plan before the first registration, when no task reads rows and only their ends matter."""
         controls = bus_topics.TRIGGER_CONTROLS
         is_news = bool(bus.wait({(controls, 0): 0}, POLL_SECONDS))
         if not is_news and time.monotonic() < self._held_at + _HOLD_SECONDS:
@@ -286,13 +286,13 @@ class TriggerStreamReader(HoldingReader):
 
 
 def _whole(offsets: Offsets, other: Offsets) -> Offsets:
-    """With the place in the events, which versions that read none left out."""
+    """Offsets with the position in the events, which older versions omitted."""
     topic = bus_topics.TRIGGER_EVENTS
     return {topic: other.get(topic, {}), **offsets}
 
 
 def spans_of(start: Mapping[str, Any], end: Mapping[str, Positions]) -> tuple[Span, ...]:
-    """Of the partitions that `end` names, which may be of a version that read no events."""
+    """The spans of the partitions in `end`, which may be from a version that read no events."""
     return tuple(
         Span(topic, int(p), min(stop, start[topic].get(p, 0)), stop)
         for topic in ROWS + BEHIND

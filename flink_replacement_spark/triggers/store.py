@@ -1,7 +1,7 @@
-"""Where the trigger query keeps the state of each partition between micro-batches: named parts on the bus.
+"""Stores the state of each partition of the trigger query between micro-batches, as named parts on the bus.
 
-A part is written again only when it changed, since most of what thousands of triggers hold does not. A micro-batch can
-run again whatever was killed when, as with `live_state`, which keeps the lists of parts.
+Only changed parts are written, since most state of thousands of triggers does not change. A micro-batch can run again
+after any kill, as with `live_state`, which keeps the lists of parts.
 """
 
 import json
@@ -21,7 +21,7 @@ STATE_PREFIX = "trigger_state"
 @dataclass(frozen=True, slots=True)
 class Stored:
     """The state after batch `base`; -1 for none. `written`: the batch that wrote each part. `replaced`: keys of parts
-    that only the state before it needs.
+    that only the previous state needs.
     """
 
     base: int = -1
@@ -31,7 +31,7 @@ class Stored:
 
 
 class PartStore:
-    """One per query; a new checkpoint is a new query and starts with nothing."""
+    """One per query; a new checkpoint is a new query and starts empty."""
 
     def __init__(self, bus: Bus, query_id: str, writes: Writes | None = None) -> None:
         self._bus = bus
@@ -43,7 +43,7 @@ class PartStore:
         return self._lists.pointer(partition).newest
 
     def base_of(self, partition: int, batch_id: int) -> int:
-        """The batch whose state batch `batch_id` continues from; -1 for none."""
+        """The batch from whose state batch `batch_id` continues; -1 for none."""
         try:
             return self._lists.base_of(partition, batch_id)
         except Exception as error:  # Whatever is in the state of one partition must not stop the others.
@@ -53,7 +53,7 @@ class PartStore:
             return -1
 
     def load(self, partition: int, base: int) -> Stored:
-        """The state after batch `base`; raises LookupError when a part of it is gone."""
+        """The state after batch `base`; raises LookupError if a part of it is lost."""
         found = self._lists.load(partition, base)
         if found is None:
             return Stored()
@@ -72,7 +72,7 @@ class PartStore:
         self._lists.put_aside(partition, error)
 
     def save(self, partition: int, batch_id: int, before: Stored, *, parts: Mapping[str, bytes]) -> Stored:
-        """Keep the state after `batch_id`, and `before`, which it came from."""
+        """Store the state after `batch_id`, and keep `before`, from which it continued."""
         changed = {name for name, part in parts.items() if before.parts.get(name) != part}
         written = {name: batch_id if name in changed else before.written[name] for name in parts}
         replaced = tuple(
