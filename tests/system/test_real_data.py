@@ -39,7 +39,7 @@ LONG, HOURLY = "FTXBTC/USD", "BTC/USDT"
 
 
 class RecordedThread:
-    """Recorded venues in a thread of their own."""
+    """Recorded venues in a separate thread."""
 
     def __init__(self, venues: RecordedVenues, loop: asyncio.AbstractEventLoop) -> None:
         self.url = venues.url
