@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -292,9 +294,21 @@ def _repeated(column: pa.ChunkedArray) -> list[bytes]:
 
 
 def _octets(value: Any) -> bytes:
-    if isinstance(value, dict):
-        return json.dumps(value, default=str, ensure_ascii=False).encode()
+    """An array or a STRUCT as JSON."""
+    if isinstance(value, dict | list):
+        return json.dumps(_json(value), default=str, ensure_ascii=False).encode()
     return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _json(value: Any) -> Any:
+    """With times in ISO 8601, and as texts the numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _json(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_json(part) for part in value]
+    if isinstance(value, datetime):
+        return f"{pa.scalar(value, pa.timestamp('ns')).cast(pa.string()).as_py()}Z".replace(" ", "T")
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _ARRAYS: dict[Kind, Callable[[Any], list[bytes]]] = {

@@ -165,7 +165,7 @@ class Binder:
             case ParameterNode():
                 return self.parameter(node)
             case NameNode():
-                return self.name(node)
+                return self.name(node) if (field := self.dotted(node)) is None else self.bind(field)
             case CallNode():
                 return self.call(node)
             case ModeNode():
@@ -186,6 +186,18 @@ class Binder:
         if index is None:
             raise self.unknown_column(node)
         return Column(index, self.fields[index].type)
+
+    def dotted(self, node: NameNode) -> CallNode | None:
+        """`a.b` as the field b of a column a, if a is not a table."""
+        if len(node.parts) == 1:
+            return None
+        first, field = node.parts
+        is_table = any(known.qualifier.lower() == first.text.lower() for known in self.fields)
+        if is_table or lookup(self.fields, first, None) is None:
+            return None
+        whole = NameNode((first,), first.at)
+        key = LiteralNode(field.text, STRING, field.at)
+        return CallNode(name=".", arguments=(whole, key), at=field.at, is_operator=True)
 
     def unknown_column(self, node: NameNode) -> TriggerRejected:
         name = node.parts[-1]
@@ -272,6 +284,8 @@ class Binder:
         rewritten = _rewritten(node)
         if rewritten is not None:
             return self.bind(rewritten)
+        if node.name == ".":
+            return self._named_field(node)
         name = ALIASES.get(node.name, node.name)
         if name not in FUNCTIONS:
             raise self.unknown_function(node)
@@ -378,6 +392,21 @@ class Binder:
             known = [source.type.arrow.field(place).name for place in range(source.type.arrow.num_fields)]
             raise key.at.reject(f"the column has no field '{name.text[:60]}'", closest(name.text, known))
         return Apply(fields.FIELD, (source,), kind, name.text)
+
+    def _named_field(self, node: CallNode) -> Expression:
+        """`value.name` of a STRUCT or MAP; names of fields are found as names of columns are."""
+        source, key = self.bind(node.arguments[0]), node.arguments[1]
+        assert isinstance(key, LiteralNode)
+        name = fields.field_name(source.type, key.value)
+        try:
+            kind = None if name is None else fields.field_type(source.type, name)
+        except Mismatch:
+            raise key.at.reject(f"a value of type {source.type} has no fields") from None
+        if kind is None or name is None:
+            raise key.at.reject(
+                f"the value has no field '{key.value[:60]}'", closest(key.value, fields.field_names(source.type))
+            )
+        return Apply(fields.FIELD, (source,), kind, name)
 
     def _in_calendar(self, node: CallNode, name: str) -> Expression:
         if len(node.arguments) != 2:

@@ -145,6 +145,9 @@ class PatternBinder(Binder):
             raise name.at.reject(f"unknown pattern variable '{name.text[:60]}'", closest(name.folded, self.variables))
         return found
 
+    def dotted(self, node: NameNode) -> CallNode | None:
+        return None if node.parts[0].folded in self.variables else super().dotted(node)
+
     def name(self, node: NameNode) -> Expression:
         labels: Labels = None
         column = node

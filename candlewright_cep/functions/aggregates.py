@@ -18,7 +18,7 @@ from candlewright_cep.functions import decimals, moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
 from candlewright_cep.functions.usage import SKIPPED, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
-from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, to_arrow
+from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, from_arrow, to_arrow
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list, ranges
 
 CONTINUOUS, DISCRETE = quantiles.Quantile(is_continuous=True), quantiles.Quantile(is_continuous=False)
@@ -340,8 +340,8 @@ def arrays(values: Vector, begins: Index, ends: Index, *, kind: SqlType) -> Vect
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     if int(offsets[-1]) > _MAX_ARRAY_ITEMS:
         raise TriggerRejected(f"the arrays of ARRAY_AGG hold more than {_MAX_ARRAY_ITEMS} values in all")
-    if values.type.is_text and values.type.kind is not Kind.DECIMAL and values.length:
-        lengths = pc.fill_null(pc.binary_length(values.expand().text()), 0).to_numpy(zero_copy_only=False)
+    for text in _texts(values) if values.length else ():
+        lengths = pc.fill_null(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
         check_made(int((before[np.maximum(ends, begins)] - before[begins]).sum()))
     places = np.arange(int(offsets[-1]), dtype=np.int64) - np.repeat(offsets[:-1], sizes) + np.repeat(begins, sizes)
@@ -350,14 +350,35 @@ def arrays(values: Vector, begins: Index, ends: Index, *, kind: SqlType) -> Vect
     return Vector(kind, made.cast(kind.arrow), sizes > 0)
 
 
+def _texts(values: Vector) -> list[pa.Array]:
+    """The arrays of texts in a column: itself, or fields of its STRUCTs."""
+    if not values.type.is_text or values.type.kind is Kind.DECIMAL:
+        return []
+    pending, found = [values.expand().text()], []
+    while pending:
+        array = pending.pop()
+        if pa.types.is_struct(array.type):
+            pending += array.flatten()
+        elif pa.types.is_string(array.type) or pa.types.is_binary(array.type):
+            found.append(array)
+    return found
+
+
 def _whole_arrays(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
     return arrays(arguments[0], firsts, firsts + sizes, kind=kind)
 
 
 def _array_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    if len(types) != 1 or types[0].kind in (Kind.OPAQUE, Kind.NULL):
+    if len(types) != 1 or not _is_plain(to_arrow(types[0])):
         raise Mismatch
     return list(types), SqlType(Kind.OPAQUE, arrow=pa.list_(to_arrow(types[0])))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether it is a single value, or a STRUCT of such."""
+    if pa.types.is_struct(kind):
+        return all(_is_plain(part.type) for part in kind)
+    return from_arrow(kind).kind not in (Kind.OPAQUE, Kind.NULL)
 
 
 def _any(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:

@@ -25,6 +25,8 @@ from candlewright_cep.vector import (
     ranges,
 )
 
+#: Functions that take whole STRUCTs.
+STRUCT_COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "ARRAY_CONTAINS")
 #: The most values that ARRAY[...] may have.
 _MOST_WRITTEN = 1_000
 
@@ -164,19 +166,71 @@ def are_equal(one: Vector, other: Vector) -> Bools:
 
 
 def _numbered(one: Vector, other: Vector) -> Index:
-    """Numbers for the values of both vectors, one after the other: equal values have equal numbers, NULL has -1."""
+    """Numbers for the values of both vectors, one after the other: equal values have equal numbers, NULL has -1.
+    Numbers of STRUCTs are in the order of their fields, where NULL is the greatest value.
+    """
+    if is_struct(one.type):
+        return _numbered_structs(one, other)
     if one.type.is_text:
         return codes(concatenate([one, other]))
     values = np.concatenate([one.values, other.values])
     return codes(Vector(one.type, values, np.concatenate([one.mask, other.mask])))
 
 
+def is_struct(kind: SqlType) -> bool:
+    return kind.kind is Kind.OPAQUE and bool(pa.types.is_struct(kind.arrow))
+
+
+def _fields(struct: Vector) -> list[Vector]:
+    whole = struct.expand().values
+    return [from_column(whole.field(place)) for place in range(whole.type.num_fields)]
+
+
+def _numbered_structs(one: Vector, other: Vector) -> Index:
+    present = np.concatenate([np.broadcast_to(each.mask, (each.length,)) for each in (one, other)])
+    columns = [_numbered(left, right) for left, right in zip(_fields(one), _fields(other), strict=True)]
+    if not len(present):
+        return np.zeros(0, np.int64)
+    numbers = np.stack([np.where(column < 0, len(column), column) for column in columns], axis=1)
+    found: Index = np.unique(numbers, axis=0, return_inverse=True)[1].astype(np.int64).ravel()
+    return np.where(present, found, -1)
+
+
+def compared_structs(one: Vector, other: Vector) -> tuple[Index, Index]:
+    """Numbers that compare as the STRUCTs do; meaningless where one is NULL."""
+    work.spend(one.length + other.length)
+    numbers = _numbered(one, other)
+    return numbers[: one.length], numbers[one.length :]
+
+
+def _are_comparable(one: SqlType, other: SqlType) -> bool:
+    if is_struct(one) and is_struct(other) and one.arrow.num_fields == other.arrow.num_fields:
+        pairs = zip(one.arrow, other.arrow, strict=True)
+        return all(_are_comparable(from_arrow(left.type), from_arrow(right.type)) for left, right in pairs)
+    kinds = {one.kind, other.kind}
+    is_exact = Kind.DECIMAL not in kinds or one == other
+    return common(one, other) is not None and not {Kind.OPAQUE, Kind.NULL} & kinds and is_exact
+
+
+def both_structs(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | None:
+    """The signature for comparing two STRUCTs of comparable fields, in their order; None for other types."""
+    if len(types) != 2 or not all(map(is_struct, types)):
+        return None
+    if not _are_comparable(*types):
+        raise Mismatch
+    return list(types), BOOLEAN
+
+
 def both_arrays(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | None:
     """The signature for comparing two arrays of comparable values; None for other types."""
     if len(types) != 2 or any(kind.kind is not Kind.OPAQUE for kind in types):
         return None
-    items = [item_type(kind) for kind in types]
-    if common(*items) is None or {Kind.OPAQUE, Kind.NULL} & {item.kind for item in items}:
+    one, other = (item_type(kind) for kind in types)
+    if is_struct(one) or is_struct(other):
+        comparable = _are_comparable(one, other)
+    else:
+        comparable = common(one, other) is not None and not {Kind.OPAQUE, Kind.NULL} & {one.kind, other.kind}
+    if not comparable:
         raise Mismatch
     return list(types), BOOLEAN
 
@@ -197,6 +251,8 @@ def _holds(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 2:
         raise Mismatch
     item = item_type(types[0])
+    if is_struct(item) and _are_comparable(item, types[1]):
+        return list(types), BOOLEAN
     if common(item, types[1]) is None or item.kind in (Kind.OPAQUE, Kind.NULL):
         raise Mismatch
     return [types[0], item if types[1].kind is Kind.NULL else types[1]], BOOLEAN

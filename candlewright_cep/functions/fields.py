@@ -82,6 +82,22 @@ def field_type(kind: SqlType, name: str) -> SqlType | None:
     raise Mismatch
 
 
+def field_names(kind: SqlType) -> list[str]:
+    """Of a STRUCT; none for other types."""
+    if kind.kind is not Kind.OPAQUE or not pa.types.is_struct(kind.arrow):
+        return []
+    return [kind.arrow.field(place).name for place in range(kind.arrow.num_fields)]
+
+
+def field_name(kind: SqlType, name: str) -> str | None:
+    """The field that `name` means, in any case unless two differ in their case alone; itself for other types."""
+    known = field_names(kind)
+    if name in known or not known:
+        return name
+    found = [other for other in known if other.lower() == name.lower()]
+    return found[0] if len(found) == 1 else None
+
+
 def _field(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
     source = arguments[0].expand()
     array = source.text()
@@ -131,8 +147,8 @@ ENTRIES: list[Declared] = [
         _row,
         Usage(
             "ROW(x AS name, …)",
-            "the values as one, each under its name; ROW(…)['name'] is one of them; also STRUCT(…)",
-            "ROW(2 AS low, 3 AS high)['high'] = 3",
+            "the values as one, each under its name; row.name or row['name'] is one of them; also STRUCT(…)",
+            "ROW(2 AS low, 3 AS high).high = 3",
             "never NULL itself",
         ),
     ),

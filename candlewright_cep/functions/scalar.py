@@ -181,7 +181,11 @@ def _compared(count: int | None, at_least: int = 1) -> Signature:
 
 
 def _equality(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    return functions_arrays.both_arrays(types) or _compared(2)(types)
+    return functions_arrays.both_structs(types) or functions_arrays.both_arrays(types) or _compared(2)(types)
+
+
+def _order(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    return functions_arrays.both_structs(types) or _compared(2)(types)
 
 
 def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
@@ -189,6 +193,11 @@ def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         left, right = arguments
+        if functions_arrays.is_struct(left.type):
+            found = np.asarray(numbers(*functions_arrays.compared_structs(left, right)), np.bool_)
+            return Vector(
+                kind, found, np.broadcast_to(left.mask, found.shape) & np.broadcast_to(right.mask, found.shape)
+            )
         if left.type.kind is Kind.OPAQUE:
             same = functions_arrays.are_equal(left, right)
             valid = np.broadcast_to(left.mask, same.shape) & np.broadcast_to(right.mask, same.shape)
@@ -536,10 +545,10 @@ def _table() -> dict[str, ScalarFunction]:
         ),
         ScalarFunction("=", _equality, _comparison(np.equal, "equal")),
         ScalarFunction("<>", _equality, _comparison(np.not_equal, "not_equal")),
-        ScalarFunction("<", _compared(2), _comparison(np.less, "less")),
-        ScalarFunction("<=", _compared(2), _comparison(np.less_equal, "less_equal")),
-        ScalarFunction(">", _compared(2), _comparison(np.greater, "greater")),
-        ScalarFunction(">=", _compared(2), _comparison(np.greater_equal, "greater_equal")),
+        ScalarFunction("<", _order, _comparison(np.less, "less")),
+        ScalarFunction("<=", _order, _comparison(np.less_equal, "less_equal")),
+        ScalarFunction(">", _order, _comparison(np.greater, "greater")),
+        ScalarFunction(">=", _order, _comparison(np.greater_equal, "greater_equal")),
         ScalarFunction("IS DISTINCT", _compared(2), _distinct),
         ScalarFunction("AND", _LOGIC, _and),
         ScalarFunction("OR", _LOGIC, _or),

@@ -4,9 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
-from candlewright_cep.binding.expressions import Column, Expression, Navigation, WindowFunction, walk
+from candlewright_cep.binding.expressions import (
+    Aggregation,
+    Apply,
+    Column,
+    Expression,
+    Navigation,
+    WindowFunction,
+    walk,
+)
 from candlewright_cep.binding.pattern_binder import PatternBinder
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions.arrays import STRUCT_COMPARISONS, is_struct
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
 from candlewright_cep.matching.conditions import Conditions, compile_conditions
@@ -246,7 +255,18 @@ def _definitions(
         if name in found:
             raise definition.variable.at.reject(f"the variable '{name[:60]}' is defined twice")
         found[name] = binder.condition(definition.condition, f"the definition of {name[:60]}")
+        if any(map(_uses_whole_struct, walk(found[name]))):
+            raise definition.variable.at.reject(
+                "in DEFINE, a STRUCT cannot be compared or gathered", "compare its fields, gather in MEASURES"
+            )
     return found
+
+
+def _uses_whole_struct(part: Expression) -> bool:
+    """Whether it compares or gathers STRUCTs, which a search does not keep."""
+    if not isinstance(part, Aggregation) and not (isinstance(part, Apply) and part.function in STRUCT_COMPARISONS):
+        return False
+    return any(is_struct(argument.type) for argument in part.arguments)
 
 
 def _measures(

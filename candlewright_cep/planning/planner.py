@@ -396,6 +396,8 @@ class Planner:
             return [(item.alias.text, expression)]
         if isinstance(node, NameNode):
             return [(node.parts[-1].text, expression)]
+        if isinstance(node, CallNode) and node.name == "." and isinstance(node.arguments[1], LiteralNode):
+            return [(node.arguments[1].value, expression)]
         return [(f"_col{position}", expression)]
 
     def _sort_key(

@@ -181,11 +181,21 @@ class ExpressionReader(TypeReader):
             elif self.accept("["):
                 found = CallNode(name="ELEMENT_AT", arguments=(found, self.expression()), at=at)
                 self.expect("]", after="the place in the array")
+            elif self.is_symbol("."):
+                found = self._field_of(found)
             elif self.accept_words("AT", "TIME", "ZONE"):
                 found = CallNode(name="AT TIME ZONE", arguments=(found, self._primary()), at=at, is_operator=True)
             else:
                 return found
             links = self._count_link(links, at)
+
+    def _field_of(self, value: Node) -> Node:
+        """Parses `.name` after a value."""
+        self.expect(".")
+        name = self.identifier("a field after '.'")
+        return CallNode(
+            name=".", arguments=(value, LiteralNode(name.text, STRING, name.at)), at=name.at, is_operator=True
+        )
 
     # -- primaries ------------------------------------------------------------------------------------------------
 
@@ -421,14 +431,12 @@ class ExpressionReader(TypeReader):
             return self._call()
         first = Identifier(self.advance().text, token.kind is TokenKind.QUOTED, token.at)
         parts = [first]
-        while self.is_symbol(".") and not self.is_symbol("*", ahead=1):
+        while len(parts) < 2 and self.is_symbol(".") and not self.is_symbol("*", ahead=1):
             self.advance()
             part = self.advance()
             if part.kind not in (TokenKind.NAME, TokenKind.QUOTED):
                 raise part.reject(f"expected a column after '.', found {part.shown}")
             parts.append(Identifier(part.text, part.kind is TokenKind.QUOTED, part.at))
-        if len(parts) > 2:
-            raise parts[2].at.reject("a column has at most one qualifier")
         if self.is_symbol("(") and len(parts) > 1:
             raise token.reject("functions have no qualifier")
         name = NameNode(tuple(parts), token.at)

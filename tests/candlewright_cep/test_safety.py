@@ -159,6 +159,9 @@ HOSTILE = [
     recognize("A{:x,${y}}"),
     recognize(define="A AS " + "EMA(" * 200 + "price" + ", 2)" * 200 + " > 1"),
     f"WITH a AS (SELECT {', '.join(f'price AS p{i}' for i in range(900))} FROM ticks) SELECT p1 FROM a, a AS b",
+    "SELECT price" + ".x" * 20_000 + " FROM ticks",
+    "SELECT " + "ROW(" * 5_000 + "price" + ")" * 5_000 + ".field1" * 5_000 + " FROM ticks",
+    recognize("A", clauses="MEASURES " + "ARRAY_AGG(" * 300 + "ROW(price)" + ")" * 300 + " AS a"),
 ]
 
 

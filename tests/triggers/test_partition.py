@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -655,3 +656,16 @@ def test_a_period_of_which_it_was_not_heard_whether_it_is_wanted_is_kept(partiti
 def _first(period: int) -> int:
     """The minute after T0 with which a bar of `period` opens."""
     return (first_open_from(T0, period) - T0) // (60 * SECOND)
+
+
+def test_arrays_and_structs_are_json_in_an_event() -> None:
+    text = """SELECT at, path, sides FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts
+        MEASURES ROW(B.ts, B.price) AS at, ARRAY_AGG(ROW(ts, price / (price - 5) AS x)) AS path,
+        ARRAY_AGG(side) AS sides PATTERN (A B) DEFINE B AS B.price > A.price)"""
+    partition = TriggerPartition()
+    partition.process([], controls=[register("t", text)])
+    (event,) = partition.process([batch(1, (0, "1", 5.0), (0.000000001, "2", 6.0))]).events
+    (row,) = rows(event)
+    assert json.loads(row["at"]) == {"ts": "2023-11-14T22:15:00.000000001Z", "price": 6.0}
+    assert json.loads(row["path"])[1] == {"ts": "2023-11-14T22:15:00.000000001Z", "x": 6.0}
+    assert json.loads(row["sides"]) == ["buy", "buy"]

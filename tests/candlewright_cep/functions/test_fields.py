@@ -137,7 +137,21 @@ def test_a_row_has_its_values_under_their_names() -> None:
         ("SELECT ROW(price, price) AS r FROM ticks", "two fields of the ROW are named 'price'"),
         ("SELECT ROW(price)['prise'] AS r FROM ticks", "did you mean 'price'"),
         ("SELECT ROW() AS r FROM ticks", "expected an expression"),
-        ("ROW(price) = ROW(price)", "cannot be applied"),
+        ("ROW(price) = ROW(price, price + 1)", "cannot be applied"),
+        ("ROW(price) < ROW('x')", "cannot be applied"),
+        ("price.low > 1", "has no fields"),
+        ("ticks.price.low > 1", "has no fields"),
+        ("ROW(price AS low).high > 1", "the value has no field 'high'"),
+        ("(price).* > 1", "expected a field after '.'"),
+        ("SELECT ARRAY_AGG(ROW(ARRAY[price])) AS a FROM ticks", "ARRAY_AGG has no form for"),
+        (
+            "SELECT * FROM ticks MATCH_RECOGNIZE (PATTERN (A B) DEFINE B AS ROW(B.price) > ROW(A.price))",
+            "in DEFINE, a STRUCT cannot be compared or gathered",
+        ),
+        (
+            "SELECT * FROM ticks MATCH_RECOGNIZE (PATTERN (A) DEFINE A AS CARDINALITY(ARRAY_AGG(ROW(price))) > 1)",
+            "in DEFINE, a STRUCT cannot be compared or gathered",
+        ),
         (f"SELECT ROW({', '.join(f'price AS f{n}' for n in range(101))}) AS r FROM ticks", "too many fields"),
     ],
 )

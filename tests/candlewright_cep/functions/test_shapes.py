@@ -33,11 +33,19 @@ SAME = [
     "SELECT n, ts + INTERVAL '1' MONTH AS a, ts - INTERVAL '3' YEAR AS b, INTERVAL '2' MONTH + ts AS c, ts + INTERVAL '-5' MONTH AS d FROM ticks",
     "SELECT n FROM ticks WHERE ts BETWEEN TIMESTAMP '2025-01-31 00:00:00' - INTERVAL '2' MONTH AND TIMESTAMP '2025-01-31 00:00:00' + INTERVAL '1' MONTH",
     "SELECT ticker, STRING_AGG(side, ',' ORDER BY n DESC) AS a FROM ticks GROUP BY ticker",
+    "SELECT n, ROW(price, side) = ROW(1, 'buy') AS a, ROW(price, n) < ROW(2, 60) AS b, ROW(side, n) >= ROW('c', 40) AS c, "
+    "ROW(price, side) <> ROW(price, side) AS d, {'p': price, 's': side}.p AS e FROM ticks",
+    "SELECT ticker, LIST({'n': n, 'price': price} ORDER BY n) AS a, (LIST({'n': n} ORDER BY n))[2].n AS b, "
+    "LIST_CONTAINS(LIST({'p': price, 's': side} ORDER BY n), {'p': 1, 's': 'buy'}) AS c FROM ticks GROUP BY ticker",
     "SELECT n, [price, n] = [n, price] AS a, [price, 2] = [1, 2] AS b, [price, n] <> [price, n] AS c, list_contains([1, n], price) AS d FROM ticks",
 ]  # fmt: skip
 OURS = [
     *SAME[:2],
     "SELECT ticker, LISTAGG(side, ',') WITHIN GROUP (ORDER BY n DESC) AS a FROM ticks GROUP BY ticker",
+    "SELECT n, ROW(price, side) = ROW(1, 'buy') AS a, ROW(price, n) < ROW(2, 60) AS b, ROW(side, n) >= ROW('c', 40) AS c, "
+    "ROW(price, side) <> ROW(price, side) AS d, ROW(price AS p, side AS s).p AS e FROM ticks",
+    "SELECT ticker, ARRAY_AGG(ROW(n, price)) AS a, ARRAY_AGG(STRUCT(n))[2].n AS b, "
+    "ARRAY_CONTAINS(ARRAY_AGG(ROW(price, side)), ROW(1, 'buy')) AS c FROM ticks GROUP BY ticker",
     "SELECT n, ARRAY[price, n] = ARRAY[n, price] AS a, ARRAY[price, 2] = ARRAY[1, 2] AS b, ARRAY[price, n] <> ARRAY[price, n] AS c, "
     "ARRAY_CONTAINS(ARRAY[1, n], price) AS d FROM ticks",
 ]  # fmt: skip
@@ -61,6 +69,12 @@ STREAMED = [
     "SUM(A.price) FILTER (WHERE A.side = 'sell') AS s, LISTAGG(side) WITHIN GROUP (ORDER BY price DESC) AS l, "
     "ARRAY_AGG(CLASSIFIER()) = ARRAY['A', 'A', 'B'] AS two "
     "PATTERN (A+ B) DEFINE A AS COUNT(*) FILTER (WHERE side = 'sell') < 3, B AS SUM(A.price) FILTER (WHERE A.price > 1) > 2 OR B.price = 3) AS m",
+    "SELECT ticker, window_start, ARRAY_AGG(ROW(ts, price, side)) AS a FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '60' DAY)) "
+    "GROUP BY ticker, window_start, window_end",
+    "SELECT ticker, n, ARRAY_AGG(STRUCT(n, side)) OVER (PARTITION BY ticker ORDER BY ts ROWS 3 PRECEDING) AS a FROM ticks",
+    "SELECT m.at.price, path[2].n AS second, CARDINALITY(path) AS c, path FROM (SELECT *, ROW(price, n) AS r FROM ticks) MATCH_RECOGNIZE ("
+    "PARTITION BY ticker ORDER BY ts MEASURES LAST(B.r) AS at, ARRAY_AGG(ROW(ts, price, n)) AS path PATTERN (A+ B) "
+    "DEFINE A AS A.r.price < 3, B AS B.r.price = 3 AND r.n > 0) AS m WHERE path[1] <= path[2]",
     "SELECT n, ts FROM ticks WHERE ts + INTERVAL '1' YEAR > TIMESTAMP '2026-02-01 00:00:00' AND ARRAY_CONTAINS(ARRAY['buy', 'hold'], side)",
 ]  # fmt: skip
 
