@@ -3,7 +3,8 @@
     python -m benchmarks.cep_shapes [--rows 100000] [--stream-rows 40000] [--batch-rows 1000] [--only NAME ...]
 
 One ticker trades 25 times a second in a random walk. One JSON line per text: {"name", "rows_per_second" (of CPU time of
-one core, over stored rows), "stream_rows_per_second" (both null if the text exceeds the work limit), "peer",
+one core, over stored rows), "stream_rows_per_second" (both null if the text exceeds the work limit), "step_ms" and
+"step_bytes" (of a live step of one row: CPU time, and state written before compression), "peer",
 "peer_rows_per_second", "ratio" (of stored rows to the peer), "agrees" (with the peer's result), "result_rows", "slow"}.
 A text is slow below `--slow` stored rows a second (200,000). The best of three runs counts.
 """
@@ -92,6 +93,9 @@ def windows(function: str, intervals: str, value: str = "SUM(size)") -> str:
         "GROUP BY ticker, window_start, window_end"
     )
 
+
+#: Live steps that are measured.
+_STEPS = 200
 
 # -- peers ----------------------------------------------------------------------------------------------------------
 
@@ -283,12 +287,28 @@ def timed(run: Callable[[], Any]) -> tuple[Any, float]:
     return found, best
 
 
-def on_stream(shape: Shape, table: pa.Table, batch_rows: int) -> None:
+def on_stream(shape: Shape, table: pa.Table, batch_rows: int) -> tuple[TriggerStream, ReleaseBuffer]:
     source = {"ticks": StreamInput(table.schema, ("ts",))}
     stream = TriggerStream(query=compile_stream(shape.sql, source, dict(shape.parameters)))
     buffer = ReleaseBuffer("ts", "ticker")
     for start in range(0, table.num_rows, batch_rows):
         stream.feed(buffer.push(table.slice(start, batch_rows)).rows, buffer.clock)
+    return stream, buffer
+
+
+def in_steps(shape: Shape, table: pa.Table) -> tuple[float, int]:
+    """Milliseconds and bytes of state written by a live step of one row, behind all but the last rows."""
+    behind = table.num_rows - _STEPS
+    stream, buffer = on_stream(shape, table.slice(0, behind), 1_000)
+    known, written, used = stream.parts(), 0, 0.0
+    for row in range(behind, table.num_rows):
+        began = time.process_time()
+        stream.feed(buffer.push(table.slice(row, 1)).rows, buffer.clock)
+        parts = stream.parts()
+        used += time.process_time() - began
+        written += sum(len(part) for name, part in parts.items() if known.get(name) is not part)
+        known = parts
+    return round(1e3 * used / _STEPS, 2), written // _STEPS
 
 
 def rate(rows: int, run: Callable[[], Any]) -> tuple[Any, int | None]:
@@ -307,7 +327,14 @@ def measured(
     found, stored = rate(table.num_rows, lambda: evaluate(shape.sql, table, parameters=dict(shape.parameters)))
     part = table.slice(0, stream_rows)
     _, streamed = rate(part.num_rows, lambda: on_stream(shape, part, batch_rows))
-    line: dict[str, Any] = {"name": name, "rows_per_second": stored, "stream_rows_per_second": streamed}
+    step_ms, step_bytes = (None, None) if streamed is None else in_steps(shape, table)
+    line: dict[str, Any] = {
+        "name": name,
+        "rows_per_second": stored,
+        "stream_rows_per_second": streamed,
+        "step_ms": step_ms,
+        "step_bytes": step_bytes,
+    }
     if shape.peer is not None and found is not None:
         frame, peer = table.to_pandas(), shape.peer
         expected, seconds = timed(lambda: peer(frame))

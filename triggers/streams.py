@@ -30,6 +30,8 @@ __all__ = ["Common", "Saved", "Shard", "Trigger"]
 
 _UNKNOWN = -(2**63)
 _PENDING = "pending"
+#: The state of a stream, see `TriggerStream.parts`.
+Parts = Mapping[str, bytes]
 #: Parameters by name, sorted by name.
 Pairs = tuple[tuple[str, str], ...]
 #: A trigger's SQL, its parameters, and the views that it reads.
@@ -140,10 +142,11 @@ class Shard:
         self.streams: dict[int, TriggerStream] = {}
         self._first: dict[str, int] = {}
         self._every: int | None = None
-        self._saved: dict[int, bytes] = {}
-        self._packed: dict[int, tuple[bytes, bytes]] = {}
+        self._saved: dict[int, Parts] = {}
+        # Each part of a state with its squeezed form.
+        self._packed: dict[int, dict[str, tuple[bytes, bytes]]] = {}
         self._meta: bytes | None = None
-        self._before = b""
+        self._before: Parts = {}
         self._lookback: Lookback | None = None
         self._pending = b""
         # For a text that joins: the first row of each input.
@@ -242,7 +245,7 @@ class Shard:
         `ages`: identifies rows from before a registration that arrived after it; None if there are none.
         """
         stream = self._stream(label)
-        self._before = self._state(label) if len(self.trigger_ids) > 1 else b""
+        self._before = self._state(label) if len(self.trigger_ids) > 1 else {}
         dropped = stream.reports.dropped_starts
         if not self.compiled.is_stateless:
             self._saved.pop(self.label_of(label), None)
@@ -403,11 +406,11 @@ class Shard:
 
     # -- state ----------------------------------------------------------------------------------------------------
 
-    def _state(self, label: int) -> bytes:
-        """The snapshot, taken again only after a change."""
+    def _state(self, label: int) -> Parts:
+        """The state, taken again only after a change."""
         found = self._saved.get(label)
         if found is None:
-            found = self._saved[label] = self.streams[label].snapshot()
+            found = self._saved[label] = self.streams[label].parts()
         return found
 
     def save(self) -> dict[str, bytes]:
@@ -432,13 +435,17 @@ class Shard:
         if self._pending:
             found[_PENDING] = self._pending
         for label in sorted(self.streams):
-            packed = self._packed.get(label)
-            if packed is None or packed[0] is not self._saved.get(label):
+            packed = self._packed.get(label, {})
+            if not packed or packed[""][0] is not self._saved.get(label, {}).get(""):
                 began = time.thread_time_ns()
                 state = self._state(label)
-                packed = self._packed[label] = state, squeezed(state)
+                packed = {
+                    name: known if (known := packed.get(name)) and known[0] is part else (part, squeezed(part))
+                    for name, part in state.items()
+                }
+                self._packed[label] = packed
                 self.save_ns = time.thread_time_ns() - began
-            found[str(label)] = packed[1]
+            found |= {_name(label, name): written for name, (_, written) in packed.items()}
         return found | (self.backlog.save() if self.backlog is not None else {})
 
     def costs(self) -> Iterator[records.TriggerCost]:
@@ -447,7 +454,7 @@ class Shard:
         streams = self.streams.values()
         whole = (
             sum(stream.partitions for stream in streams),
-            sum(len(state) for state in self._saved.values()),
+            sum(len(part) for state in self._saved.values() for part in state.values()),
             sum(stream.steps for stream in streams),
         )
         partitions, state_bytes, steps = (-(-part // len(ids)) for part in whole)
@@ -460,8 +467,8 @@ class Shard:
                 cost.row_ns = round(self.backlog.cost_ns)
             yield cost
 
-    def restore(self, label: int, state: bytes) -> None:
-        self._stream(label).restore(state)
+    def restore(self, label: int, state: Parts) -> None:
+        self._stream(label).restore_parts(state)
         self._saved[label] = state
 
     @classmethod
@@ -505,13 +512,17 @@ class Saved:
     """The output of `Shard.save`. `states`: by label; `pending`: rows of a look-back."""
 
     meta: Mapping[str, Any]
-    states: Mapping[int, bytes]
+    states: Mapping[int, Parts]
     pending: bytes = b""
     backlog: Backlog | None = None
 
     @classmethod
     def of(cls, parts: Mapping[str, bytes]) -> "Saved":
-        states = {int(name): unsqueezed(content) for name, content in parts.items() if name.lstrip("-").isdecimal()}
+        states: dict[int, dict[str, bytes]] = {}
+        for name, content in parts.items():
+            label, _, part = name.partition(".")
+            if label.lstrip("-").isdecimal():
+                states.setdefault(int(label), {})[part] = unsqueezed(content)
         return cls(json.loads(unsqueezed(parts["meta"])), states, parts.get(_PENDING, b""), Backlog.load(parts))
 
     @property
@@ -527,6 +538,10 @@ class Saved:
     @property
     def trigger_ids(self) -> list[str]:
         return [self.sole] if self.sole else sorted(set(self.meta["owners"].values()))
+
+
+def _name(label: int, part: str) -> str:
+    return f"{label}.{part}" if part else str(label)
 
 
 def _pairs(written: Sequence[Sequence[str]]) -> Pairs:

@@ -92,7 +92,7 @@ def takes_frame(function: WindowFunction) -> bool:
 class Over:
     """`inner` with one more column per function (or pattern measure), in the order of `inner`'s rows.
 
-    The aggregates of the first `passed` rows are not needed: only frames of later rows may contain these rows.
+    The aggregates of the `passed` rows are not needed: only frames of later rows may contain these rows.
     """
 
     inner: Plan
@@ -102,7 +102,7 @@ class Over:
     fields: tuple[Field, ...]
     limits: Limits
     at: Position
-    passed: int = 0
+    passed: Bools | None = None
 
     def run(self, inputs: Inputs) -> Relation:
         return self.searched(self.inner.run(inputs), None)[0]
@@ -117,8 +117,8 @@ class Over:
         back[order] = np.arange(len(order), dtype=np.int64)
         values = arrangement.values(bounds)
         low, high = _frames(self.window, values, bounds, arrangement.length)
-        if self.passed:
-            high = np.where(order < self.passed, low, high)
+        if self.passed is not None:
+            high = np.where(self.passed[order], low, high)
         further: list[Source] = []
         measures: list[Vector] = []
         ends: Index = np.zeros(0, np.int64)
@@ -131,14 +131,55 @@ class Over:
             if self.window.frame.exclude
             else None
         )
+        rows_of_all = _wanted(bounds, bounds.ends - bounds.starts)
         for function in self.functions:
             if excluded is not None and takes_frame(function):
                 found = excluded.compute(function)
             else:
-                found = _compute(function, values, bounds, self.window, low, high, arrangement.length, self.at)
+                found = _compute(function, values, bounds, self.window, low, high, rows_of_all, self.at)
             further.append(found.take(back))
         further += [measures[index].take(back) for index in self.measures]
         return rows.with_columns(further), ends
+
+    def newest(self, rows: Relation, bounds: Bounds, counts: Index) -> list[Vector] | None:
+        """The columns of the functions for the last `counts[p]` rows of each partition, in time for those rows alone.
+
+        `rows` are those of one partition after another (`bounds`), in the order in which they came. None where that is
+        not the order of the window, or where it takes more than the row's number and event time to know a frame.
+        """
+        window = self.window
+        if window.recognize is not None or window.frame.exclude or window.frame.unit == "GROUPS":
+            return None
+        if len(window.order) != 1 or window.order[0].descending:
+            return None
+        if any(map(takes_frame, self.functions)) and not _looks_back(window.frame):
+            return None
+        values = rows.values(bounds)
+        times = values.value(window.order[0].expression).expand()
+        if times.type.is_text or times.valid is not None or times.values.dtype != np.int64:
+            return None
+        is_first = np.zeros(rows.length, np.bool_)
+        is_first[bounds.starts] = True
+        if not (is_first[1:] | (times.values[1:] >= times.values[:-1])).all():
+            return None
+        wanted = _wanted(bounds, counts)
+        low, high = _newest_frames(window.frame, times.values, bounds, counts, wanted)
+        return [_compute(function, values, bounds, window, low, high, wanted, self.at) for function in self.functions]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """`rows`: for which something is computed; `first`, `end`: of the partition of each."""
+
+    rows: Index
+    first: Index
+    end: Index
+
+
+def _wanted(bounds: Bounds, counts: Index) -> _Wanted:
+    """The last `counts[p]` rows of each partition."""
+    rows = ranges(bounds.ends - counts, counts)
+    return _Wanted(rows, np.repeat(bounds.starts, counts), np.repeat(bounds.ends, counts))
 
 
 # -- frames ---------------------------------------------------------------------------------------------------------
@@ -163,6 +204,29 @@ def _frames(window: Window, values: RowValues, bounds: Bounds, length: int) -> t
     else:
         low, high = _range_frame(window, values, bounds, rows, first, end)
     low, high = np.clip(low, first, end), np.clip(high, first, end)
+    return low, np.maximum(low, high)
+
+
+def _looks_back(frame: Frame) -> bool:
+    return {frame.lower.kind, frame.upper.kind} <= {"PRECEDING", "CURRENT ROW"}
+
+
+def _newest_frames(frame: Frame, times: Index, bounds: Bounds, counts: Index, wanted: _Wanted) -> tuple[Index, Index]:
+    """`_frames` of the last rows of each partition, which are in the order of their `times`."""
+    if frame.unit == "ROWS":
+        low = _row_bound(frame.lower, wanted.rows, wanted.first, wanted.end)
+        high = _row_bound(frame.upper, wanted.rows, wanted.first, wanted.end) + 1
+    else:
+        low, high = np.empty_like(wanted.rows), np.empty_like(wanted.rows)
+        parts = zip(bounds.starts.tolist(), bounds.ends.tolist(), np.cumsum(counts).tolist(), strict=True)
+        done = 0
+        for start, end, upto in parts:
+            own = times[start:end]
+            new = own[len(own) - (upto - done) :]
+            low[done:upto] = start + np.searchsorted(own, new - frame.lower.amount, side="left")
+            high[done:upto] = start + np.searchsorted(own, new - frame.upper.amount, side="right")
+            done = upto
+    low, high = np.clip(low, wanted.first, wanted.end), np.clip(high, wanted.first, wanted.end)
     return low, np.maximum(low, high)
 
 
@@ -257,12 +321,10 @@ def _compute(
     window: Window,
     low: Index,
     high: Index,
-    length: int,
+    wanted: _Wanted,
     at: Position,
 ) -> Vector:
-    rows = np.arange(length, dtype=np.int64)
-    sizes = bounds.ends - bounds.starts
-    first, end = np.repeat(bounds.starts, sizes), np.repeat(bounds.ends, sizes)
+    rows, first, end = wanted.rows, wanted.first, wanted.end
     arguments = [values.value(argument).expand() for argument in function.arguments]
     if function.name in INDICATORS:
         return INDICATORS[function.name].over(arguments, function.numbers, whole(bounds.starts, bounds.ends))
@@ -274,11 +336,11 @@ def _compute(
         target = rows - function.offset if function.name == "LAG" else rows + function.offset
         outside = (target < first) | (target >= end)
         found = arguments[0].take(np.where(outside, -1, target))
-        return choose(outside, arguments[1], found) if len(arguments) > 1 else found
+        return choose(outside, arguments[1].take(rows), found) if len(arguments) > 1 else found
     if function.name in VALUES:
         target = {"FIRST_VALUE": low, "LAST_VALUE": high - 1}.get(function.name, low + function.offset - 1)
         return arguments[0].take(np.where((target >= low) & (target < high), target, -1))
-    return _aggregate(function, arguments, bounds, window, low, high, length, at)
+    return _aggregate(function, arguments, bounds, window, low, high, at)
 
 
 def _known(
@@ -300,14 +362,14 @@ def _known(
         case "LEAD" if offset:
             wanted = before[rows + 1] + offset - 1
         case "LAG" | "LEAD":
-            return arguments[0]
+            return arguments[0].take(rows)
         case "LAST_VALUE":
             wanted = before[end] - 1
         case _:
             wanted = before[first] + offset - 1
     outside = (wanted < before[first]) | (wanted >= before[end])
     found = arguments[0].take(np.where(outside, -1, positions[np.where(outside, -1, wanted)]))
-    return choose(outside, arguments[1], found) if len(arguments) > 1 else found
+    return choose(outside, arguments[1].take(rows), found) if len(arguments) > 1 else found
 
 
 def _ranking(
@@ -344,12 +406,12 @@ def _aggregate(
     window: Window,
     low: Index,
     high: Index,
-    length: int,
     at: Position,
 ) -> Vector:
-    if length == 0:
+    if len(low) == 0:
         return empty_value(function.name, function.type, 0)
     if window.recognize is None and window.frame.lower.kind == "UNBOUNDED PRECEDING":
+        length = int(bounds.ends[-1])
         spend(function.name, length)
         over = running(function.name, arguments, bounds.starts, length=length, kind=function.type)
         found = over.take(np.where(high > low, high - 1, -1))

@@ -21,8 +21,9 @@ from candlewright_cep.streaming.operators import stages
 from candlewright_cep.streaming.partitioning import ticker_codes
 from candlewright_cep.streaming.query import StreamQuery, ties_in
 from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.row_log import without
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages import Stage, Stateless, is_lookup, without
+from candlewright_cep.streaming.stages import Stage, Stateless, is_lookup
 from candlewright_cep.streaming.waiting import Waiting
 from candlewright_cep.vector import Bools, Index
 

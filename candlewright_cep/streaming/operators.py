@@ -16,7 +16,7 @@ from candlewright_cep.streaming.bar_stage import BarStage
 from candlewright_cep.streaming.left_behind import rising_columns
 from candlewright_cep.streaming.match_stream import Context, MatchStream
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
-from candlewright_cep.streaming.query import StreamQuery, known_at_start, over_whole_windows
+from candlewright_cep.streaming.query import StreamQuery, known_at_start, over_whole_windows, walked
 from candlewright_cep.streaming.release import Clock, Rows
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages import (
@@ -125,14 +125,14 @@ class _Chain:
             elif isinstance(node, Over) and place in self._whole:
                 self._found.append(WholeStage(node))
             elif isinstance(node, Over):
-                self._over(node)
+                self._over(place, node)
             elif isinstance(node, Match):
                 query = self._query
                 rising = rising_columns(node, query.source.time_columns) if query.is_in_order else ()
                 self._matches = MatchStream(node.recognize, self._slots, rising, is_joint=query.needs_merge)
                 self._found.append(MatchStage(self._matches, [field.type for field in node.fields]))
 
-    def _over(self, node: Over) -> None:
+    def _over(self, place: int, node: Over) -> None:
         # An operator that looks ahead emits rows later than their time.
         is_on_input = not any(isinstance(stage, GroupStage | MatchStage | AheadStage) for stage in self._found)
         ahead, others = split(node)
@@ -140,7 +140,10 @@ class _Chain:
             ahead, others = tuple(range(len(node.functions))), ()
         elif others or not ahead:
             functions = tuple(node.functions[place] for place in others)
-            self._found.append(OverStage(replace(node, functions=functions), is_on_input=is_on_input))
+            own = replace(node, functions=functions)
+            joint, by_ticker = self._query.needs_merge, self._is_by_ticker(place, node)
+            stage = OverStage(own, is_joint=joint, is_by_ticker=by_ticker, is_on_input=is_on_input)
+            self._found.append(stage)
         if ahead or node.window.recognize is not None:
             if self._query.joined is not None:
                 raise node.at.reject("LEAD and frames that look ahead are not possible in a join by time on a stream")
@@ -150,6 +153,14 @@ class _Chain:
             else:
                 self._found.append(AheadStage(node, is_joint=is_joint, is_on_input=is_on_input))
             self._ahead = self._ahead or node
+
+    def _is_by_ticker(self, place: int, node: Over) -> bool:
+        """Whether its partitions are the tickers."""
+        query, columns = self._query, set(node.window.partition)
+        if query.needs_merge or query.joined is not None:
+            return False
+        known = walked(query.nodes[:place], known_at_start(query.nodes[0], query.source), query.source)[0]
+        return bool(columns) and columns <= known.tickers
 
     def _expect_nothing_ahead(self, node: Plan) -> None:
         """Raises TriggerRejected for operators that need time order after one that emits rows late."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +33,7 @@ from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.indicator_states import IndicatorStates
 from candlewright_cep.streaming.packing import as_json
 from candlewright_cep.streaming.release import Clock, Rows, compact, joined
+from candlewright_cep.streaming.row_log import RowLog, without
 from candlewright_cep.streaming.running_over import RunningTotals, running_functions
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.vector import Index, is_every
@@ -82,13 +84,6 @@ def chained(nodes: list[Plan], rows: Rows, slots: Slots) -> tuple[Rows, Index]:
         elif isinstance(node, Narrowed):
             rows = rows.replaced(rows.relation.select(range(node.width)))
     return rows, kept
-
-
-def without(rows: Rows | None, tickers: Set[str]) -> Rows | None:
-    if rows is None:
-        return None
-    kept = [place for place, ticker in enumerate(rows.ticker.to_pylist()) if ticker not in tickers]
-    return compact(rows.take(np.array(kept, dtype=np.int64)))
 
 
 def _values(rows: Rows, slots: Slots) -> RowValues:
@@ -211,13 +206,15 @@ class OverStage:
     """OVER with frames that end at the current row. It keeps the rows that a later frame can reach, running totals for
     frames without a start, or the states of indicators.
 
-    `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches.
+    `is_on_input`: the rows come in the order of their ticker's event time, not from windows or matches. `is_joint`:
+    partitions have rows of several tickers. `is_by_ticker`: each has all rows of one.
     """
 
-    def __init__(self, node: Over, *, is_on_input: bool = False) -> None:
+    def __init__(self, node: Over, *, is_joint: bool, is_by_ticker: bool = False, is_on_input: bool = False) -> None:
         self.node = node
+        self._is_by_ticker = is_by_ticker
         self._is_on_input = is_on_input
-        self._kept: Rows | None = None
+        self._log = RowLog(self._needed, is_joint=is_joint)
         frame = node.window.frame
         aggregates = [function for function in node.functions if takes_frame(function)]
         ranked = [function.name for function in node.functions if function.name in RANKING]
@@ -271,14 +268,19 @@ class OverStage:
         """The number of rows kept of the ticker with most of them, if more than `most` are kept in total; otherwise
         0.
         """
-        return of_a_ticker(self._kept, most)
+        return self._log.most_of_a_ticker(most)
 
     def _over_kept(self, rows: Rows, functions: Sequence[WindowFunction]) -> Relation:
-        old = self._kept.length if self._kept is not None else 0
-        together = joined([self._kept, rows]) if self._kept is not None and old else rows
-        computed = replace(self._moved(together.relation, functions), passed=old).run({})
-        self._keep(together)
-        return computed.take(np.arange(old, together.length, dtype=np.int64))
+        together = self._log.with_kept(rows)
+        node = self._moved(together.relation, functions)
+        self._log.append(rows)
+        if self._is_by_ticker:
+            columns = node.newest(together.relation, together.bounds, together.counts)
+            if columns is not None:
+                return rows.relation.with_columns([column.take(together.places) for column in columns])
+        passed = np.ones(together.relation.length, np.bool_)
+        passed[together.new] = False
+        return replace(node, passed=passed).run({}).take(together.new)
 
     def _moved(self, relation: Relation, functions: Sequence[WindowFunction]) -> Over:
         node = self.node
@@ -293,7 +295,8 @@ class OverStage:
             at=node.at,
         )
 
-    def _keep(self, rows: Rows) -> None:
+    def _needed(self, rows: Rows) -> Rows:
+        """The rows that a later frame can reach."""
         # In the order of the window: rows of equal time may have arrived in another one.
         arrangement, bounds, order = arranged(rows.relation, self.node.window.partition, self.node.window.order)
         last = np.repeat(bounds.ends, bounds.ends - bounds.starts) - 1
@@ -308,21 +311,29 @@ class OverStage:
                 # Also drops the rows of partitions that get no more rows (a day, a session).
                 reached = np.maximum(reached, _newest(times, rows.ticker.take(pa.array(order))))
             keep |= times >= reached - self._range
-        self._kept = compact(rows.take(np.sort(order[keep])))
+        return compact(rows.take(np.sort(order[keep])))
 
     def drop(self, tickers: Set[str]) -> None:
-        self._kept = without(self._kept, tickers)
+        self._log.drop(tickers)
         self._totals.drop(tickers)
         self._states.drop(tickers)
 
     def snapshot(self) -> tuple[str, Rows | None]:
-        state = {"totals": self._totals.snapshot()} if self._running else {}
-        if self._indicators:
-            state["indicators"] = self._states.snapshot()
-        return json.dumps(state, default=as_json), self._kept
+        return json.dumps(self._state(), default=as_json), self._log.whole()
 
-    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
-        self._kept = rows
+    def parts(self) -> tuple[str, Rows | None, dict[int, bytes]]:
+        """A snapshot whose older rows are in chunks that never change, by number."""
+        log, newest, chunks = self._log.parts()
+        return json.dumps(self._state() | {"log": log}, default=as_json), newest, chunks
+
+    def _state(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"totals": self._totals.snapshot()} if self._running else {}
+        return found | ({"indicators": self._states.snapshot()} if self._indicators else {})
+
+    def restore(
+        self, state: dict[str, Any], rows: Rows | None, chunks: Mapping[int, bytes] = MappingProxyType({})
+    ) -> None:
+        self._log.restore(state.get("log", {}), rows, chunks)
         self._totals.restore(state.get("totals", {}))
         self._states.restore(state.get("indicators", {}))
 

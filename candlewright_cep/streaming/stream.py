@@ -18,7 +18,6 @@ from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.planning.periods import joins_by_time
-from candlewright_cep.planning.relation import from_table
 from candlewright_cep.streaming.ahead import AheadStage
 from candlewright_cep.streaming.branches import joined_query
 from candlewright_cep.streaming.inputs import StreamInput
@@ -26,15 +25,14 @@ from candlewright_cep.streaming.match_stream import Context, Reports
 from candlewright_cep.streaming.meeting import check_branch
 from candlewright_cep.streaming.operators import MatchStage, stages
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
-from candlewright_cep.streaming.packing import unpacked
+from candlewright_cep.streaming.packing import packed_rows, unpacked, unpacked_rows
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
 from candlewright_cep.streaming.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages import GroupStage, OverStage, RowStage, Stage, chained
 from candlewright_cep.streaming.waiting import Waiting
-from candlewright_cep.table_bytes import bytes_of, table_of
-from candlewright_cep.types import Kind, to_arrow
-from candlewright_cep.vector import Index, Vector
+from candlewright_cep.types import to_arrow
+from candlewright_cep.vector import Index
 
 __all__ = ["Events", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]
 
@@ -235,16 +233,36 @@ class TriggerStream:
 
     def snapshot(self) -> bytes:
         """Everything that must survive a restart; `restore` of a stream of the same text reads it back."""
+        return self._written([stage.snapshot() for stage in self.stages])
+
+    def parts(self) -> dict[str, bytes]:
+        """A snapshot in parts: "" changes with each feed; the others, whose names it lists, never change."""
+        found: dict[str, bytes] = {}
+        of_stages: list[tuple[str, Rows | None]] = []
+        for place, stage in enumerate(self.stages):
+            if isinstance(stage, OverStage):
+                state, newest, chunks = stage.parts()
+                of_stages.append((state, newest))
+                found |= {f"{place}.{number}": written for number, written in chunks.items()}
+            else:
+                of_stages.append(stage.snapshot())
+        return {"": self._written(of_stages)} | found
+
+    def _written(self, of_stages: Sequence[tuple[str, Rows | None]]) -> bytes:
         merged = json.dumps({"reached": self._waiting.reached, "steps": self.steps})
-        parts: list[tuple[str, Rows | None]] = [(merged, self._waiting.held)]
-        parts += [stage.snapshot() for stage in self.stages]
-        blobs = [b"" if rows is None else _packed(rows) for _, rows in parts]
+        parts = [(merged, self._waiting.held), *of_stages]
+        blobs = [b"" if rows is None else packed_rows(rows) for _, rows in parts]
         header = f"[{','.join(state for state, _ in parts)}]".encode()
         sizes = struct.pack(f"<{len(blobs) + 2}Q", len(blobs), len(header), *(len(blob) for blob in blobs))
         return _MAGIC + sizes + header + b"".join(blobs)
 
     def restore(self, state: bytes) -> None:
         """Raises ValueError for bytes that are not a snapshot of such a stream."""
+        self.restore_parts({"": state})
+
+    def restore_parts(self, parts: Mapping[str, bytes]) -> None:
+        """Takes back what `parts` gave. Raises ValueError for bytes that are not those of such a stream."""
+        state = parts.get("", b"")
         if state[:4] != _MAGIC:
             raise ValueError("not a trigger's state")
         count, header_size = struct.unpack_from("<2Q", state, 4)
@@ -256,13 +274,21 @@ class TriggerStream:
         place += header_size
         rows: list[Rows | None] = []
         for size in sizes:
-            rows.append(_unpacked(state[place : place + size]) if size else None)
+            rows.append(unpacked_rows(state[place : place + size]) if size else None)
             place += size
         # Missing in states of older versions.
         self._waiting.held, self._waiting.reached = rows[0], states[0].get("reached")
         self.steps = states[0].get("steps", 0)
-        for stage, written, kept in zip(self.stages, states[1:], rows[1:], strict=True):
-            stage.restore(written, kept)
+        of_stages: list[dict[int, bytes]] = [{} for _ in self.stages]
+        for name, chunk in parts.items():
+            if name:
+                of_stage, number = map(int, name.split("."))
+                of_stages[of_stage][number] = chunk
+        for stage, written, kept, own in zip(self.stages, states[1:], rows[1:], of_stages, strict=True):
+            if isinstance(stage, OverStage):
+                stage.restore(written, kept, own)
+            else:
+                stage.restore(written, kept)
 
 
 def own_rows(
@@ -298,25 +324,3 @@ def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, *, slots: Sl
     if context is not None and kept is not None:
         context = context.take(kept)
     return rows, context
-
-
-def _packed(rows: Rows) -> bytes:
-    columns = {f"c{index}": _array(rows.relation.column(index)) for index in range(rows.relation.width)}
-    columns |= {"time": pa.array(rows.time), "sequence": pa.array(rows.sequence), "ticker": rows.ticker}
-    return bytes_of(pa.table(columns))
-
-
-def _array(column: Vector) -> pa.Array:
-    return pa.nulls(column.length) if column.type.kind is Kind.NULL else column.to_arrow()
-
-
-def _unpacked(blob: bytes) -> Rows:
-    table = table_of(blob)
-    width = table.num_columns - 3
-    columns = [table.column(width + index).combine_chunks() for index in range(3)]
-    return Rows(
-        from_table(table.select(range(width))),
-        columns[0].to_numpy(zero_copy_only=False),
-        columns[1].to_numpy(zero_copy_only=False),
-        columns[2],
-    )

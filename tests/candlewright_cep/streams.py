@@ -35,9 +35,9 @@ def streamed(
     found: list[dict[str, Any]] = []
     for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
         found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
-        state = stream.snapshot()
+        state = stream.parts()
         stream = TriggerStream(query=query)
-        stream.restore(state)
+        stream.restore_parts(state)
     assert buffer.late_rows == 0
     return found + stream.feed(buffer.close(tickers), buffer.clock).table.to_pylist()
 
