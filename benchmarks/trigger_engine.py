@@ -42,6 +42,11 @@ ALERTS = {
         "MEASURES LAST(ts_ns) AS at, LAST(price) AS price "
         "PATTERN (B) DEFINE B AS price > %.2f AND PREV(price) < price) AS m"
     ),
+    "drops": (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
+        "MEASURES MAX(A.price) AS top, LAST(price) AS price "
+        "PATTERN (A+ B) DEFINE A AS price > %.2f, B AS price < PREV(price) * 0.99) AS m"
+    ),
 }
 
 

@@ -24,6 +24,7 @@ from triggers.lookback import LookbackRequest
 from triggers.moved import Moved
 from triggers.outcome import TriggerOutput, TriggerReport
 from triggers.registry import Registry
+from triggers.resting import Rests
 from triggers.rows import ticker_of
 from triggers.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
 from triggers.shares import Shares
@@ -52,6 +53,7 @@ class TriggerPartition:
         self._saved = SavedRegistry()
         self._intake = Intake(self.rules)
         self._shares = Shares(self.rules, self._registry)
+        self._rests = Rests(self._registry)
         self._unreported: list[TriggerReport] = []
 
     @property
@@ -210,6 +212,8 @@ class TriggerPartition:
             return
         output.is_changed = True
         is_reached = self._intake.ticks.asked_for.reaches(due.label, moved.rows)
+        rests = due.is_ordered and not due.revisions
+        stirred = self._rests.stirred(due.label, moved, is_all=is_reached) if rests else {}
         for number, shard in self._registry.concerned(moved.tickers):
             if not shard.takes(due.label):
                 continue
@@ -220,18 +224,23 @@ class TriggerPartition:
                 takes = shard.compiled.is_stateless != due.is_ordered
             if not takes or not shard.is_concerned(moved):
                 continue
+            own = stirred.get(number)
+            if own is not None and not own:
+                continue
             ages = self._ages(shard, due.label) if is_reached else None
             if shard.backlog is not None:
                 shard.put_off(due.label, moved, ages=ages, is_whole=due.revisions is True)
                 continue
-            self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, ages), output)
+            self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, ages, own), output)
+        if rests:
+            self._rests.settle(due.label, moved, stirred)
 
     def _catch_up(self, output: TriggerOutput) -> None:
         """Feed postponed rows to the streams whose turn it is."""
         for number, shard, most in self._shares.turns():
             assert shard.backlog is not None
             for label, moved, ages in shard.backlog.take(most):
-                self._feed_shard(number, shard, label, partial(_with_rows, label, moved, ages), output)
+                self._feed_shard(number, shard, label, partial(_with_rows, label, moved, ages, None), output)
                 output.is_changed = True
                 if number not in self._registry.shards:
                     break
@@ -310,7 +319,7 @@ class TriggerPartition:
         found = {"meta": written_meta(meta | self._saved.meta(self._registry) | {"turn": self._shares.turn})}
         if held is not None:
             found["held"] = bytes_of(held)
-        return found | self._saved.parts(self._registry)
+        return found | self._rests.save() | self._saved.parts(self._registry)
 
     @classmethod
     def load(cls, data: bytes, rules: TriggerRules | None = None, number: int = 0) -> "TriggerPartition":
@@ -338,14 +347,17 @@ class TriggerPartition:
         self._saved.read_triggers(self._registry, parts.pop("triggers"), meta)
         held = parts.pop("held", b"")
         self._intake.restore(meta, table_of(held) if held else None)
+        self._rests.take(parts)
         self._unreported = self._registry.restore(self._saved.read_shards(parts))
         self._registry.next_shard = meta["next_shard"]
         # Missing in states of older versions.
         self._shares.restore(meta.get("turn", -1))
 
 
-def _with_rows(label: int, moved: Moved, ages: Ages | None, shard: Shard) -> tuple[Events, bool]:
-    return shard.feed(label, moved, ages)
+def _with_rows(
+    label: int, moved: Moved, ages: Ages | None, stirred: Sequence[str] | None, shard: Shard
+) -> tuple[Events, bool]:
+    return shard.feed(label, moved, ages, stirred=stirred)
 
 
 def _with_events(rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock], shard: Shard) -> tuple[Events, bool] | None:

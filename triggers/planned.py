@@ -14,7 +14,7 @@ from candlewright.wire.periods import format_period
 from candlewright_cep import Clock, Events, JoinedStream, ReleaseBuffer, StreamQuery, TriggerStream
 from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.matching.program import Op, Program
+from candlewright_cep.matching.program import Op, Program, following, longest_match
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.over import RANKING, Over, takes_frame
@@ -246,7 +246,7 @@ def _match(node: Match, rules: TriggerRules) -> PlanStep:
     back = f", and {_count(plan.conditions.lookback, 'row')} before them" if plan.conditions.lookback else ""
     bounds = [f"WITHIN {_span(search.within_ns)}"] if search.within_ns is not None else []
     program = search.automaton.program
-    if (longest := _longest(program, 0)) is not None:
+    if (longest := longest_match(program, 0)) is not None:
         bounds.append(f"{_count(longest, 'row')} a match")
     bounds.append(f"{rules.retained_rows:,} rows a ticker, past which the oldest attempts are given up")
     names = column_names(node.inner)
@@ -266,7 +266,7 @@ def _match_fires(plan: RecognizePlan) -> Iterator[str]:
     if plan.has_end_anchor:
         yield "when its partition ends"
     elif _is_greedy_at_the_end(program):
-        longest = "" if _longest(program, 0) is None else ", or with the last row of its longest form"
+        longest = "" if longest_match(program, 0) is None else ", or with the last row of its longest form"
         yield f"with the first row that cannot continue the match{longest}{deadline}"
     elif _is_decided_by_its_last_row(program):
         yield "with the match's last row"
@@ -312,7 +312,7 @@ def _is_decided_by_its_last_row(program: Program) -> bool:
     for each in program.code:
         if each.op is Op.SPLIT:
             for place, target in enumerate(each.targets[:-1]):
-                longest = _longest(program, target)
+                longest = longest_match(program, target)
                 if longest is None or longest > min(_shortest(program, other) for other in each.targets[place + 1 :]):
                     return False
     return True
@@ -330,12 +330,7 @@ def _closure(program: Program, start: int) -> Iterator[Op]:
         if op in (Op.TAKE, Op.ACCEPT):
             yield op
         else:
-            pending += reversed(_after(program, place))
-
-
-def _after(program: Program, place: int) -> tuple[int, ...]:
-    each = program.code[place]
-    return () if each.op is Op.ACCEPT else each.targets or (place + 1,)
+            pending += reversed(following(program, place))
 
 
 def _shortest(program: Program, start: int) -> int:
@@ -345,30 +340,11 @@ def _shortest(program: Program, start: int) -> int:
     while pending:
         place = pending.pop()
         rows = reached[place] + (program.code[place].op is Op.TAKE)
-        for target in _after(program, place):
+        for target in following(program, place):
             if rows < reached.get(target, len(program) + 1):
                 reached[target] = rows
                 pending.append(target)
     return min(rows for place, rows in reached.items() if program.code[place].op is Op.ACCEPT)
-
-
-def _longest(program: Program, start: int) -> int | None:
-    """The number of rows of the longest match from a place on; None if a loop has no bound."""
-    lengths: dict[int, int] = {}
-    on_way: list[int] = [start]
-    while on_way:
-        place = on_way[-1]
-        after = _after(program, place)
-        ahead = next((target for target in after if target not in lengths), None)
-        if ahead is None:
-            takes = program.code[place].op is Op.TAKE
-            lengths[place] = max((lengths[target] for target in after), default=0) + takes
-            on_way.pop()
-        elif ahead in on_way:
-            return None
-        else:
-            on_way.append(ahead)
-    return lengths[start]
 
 
 def _count(number: int, one: str) -> str:

@@ -19,7 +19,7 @@ _TRADES = frozenset(INPUTS["ticks"].schema.names)
 class Registry:
     """`triggers`: by id, including suspended ones. `shards`: streams by number, in the order they began.
 
-    `version`: changes whenever something is registered or removed.
+    `version`: changes whenever something is registered or removed, or the streams change.
     """
 
     def __init__(self, rules: TriggerRules, number: int) -> None:
@@ -200,6 +200,7 @@ class Registry:
         number = self._shard_of.pop(trigger.trigger_id, None)
         if number is None:
             return
+        self.version += 1
         shard = self.shards[number]
         shard.drop(trigger)
         if shard.sole or not shard.owners:
@@ -209,6 +210,7 @@ class Registry:
 
     def keep(self, shard: Shard) -> int:
         """Add a stream; returns its number."""
+        self.version += 1
         number = self.next_shard
         self.next_shard += 1
         self.shards[number] = shard
@@ -229,6 +231,7 @@ class Registry:
             self._by_ticker.setdefault(ticker, set()).add(number)
 
     def forget(self, number: int) -> None:
+        self.version += 1
         shard = self.shards.pop(number)
         self._every.discard(number)
         self._events.discard(number)

@@ -115,6 +115,7 @@ class Shares:
             backlog.cost_ns = spent.nanoseconds / spent.rows
         if not self._rules.share_ns or (not len(backlog) and spent.nanoseconds <= self._share_ns / 2):
             shard.backlog = None
+            self._registry.version += 1
             self._behind.discard(number)
 
     def _fall_behind(self, number: int, shard: Shard, spent: _Spent, clocks: Mapping[int, Clock]) -> None:
@@ -128,6 +129,7 @@ class Shares:
                 self._slow[self._registry.keep(part)] = _SLOW_STEPS - 1
             return
         shard.fall_behind(spent.nanoseconds / max(1, spent.rows), clocks)
+        self._registry.version += 1
         self._behind.add(number)
 
     def _suspend(self, output: TriggerOutput) -> None:

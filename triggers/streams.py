@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
+from candlewright_cep.matching.glance import Glance
 from candlewright_cep.planning.plans import Join
 from candlewright_cep.streaming.slots import Lifted
 from protobuf import records_pb2 as records
@@ -24,12 +25,14 @@ from triggers.clocks import TICKS
 from triggers.lookback import Lookback
 from triggers.moved import Moved
 from triggers.packing import squeezed, unsqueezed
+from triggers.recent import Recent
+from triggers.standings import Standings
 from triggers.thresholds import thresholds_of
 
 __all__ = ["Common", "Saved", "Shard", "Trigger"]
 
 _UNKNOWN = -(2**63)
-_PENDING = "pending"
+_PENDING, _STANDINGS = "pending", "standings"
 #: The state of a stream, see `TriggerStream.parts`.
 Parts = Mapping[str, bytes]
 #: Parameters by name, sorted by name.
@@ -156,6 +159,9 @@ class Shard:
         self._order = EventOrder(is_merged, is_free) if compiled.is_on_events else None
         self._beside = EventsBeside(is_merged) if compiled.reads_events and not compiled.is_on_events else None
         self._thresholds = thresholds_of(compiled)
+        # For a pattern that may miss rows that cannot matter to it.
+        glance = self._glance()
+        self._standings = None if glance is None else Standings(glance)
         #: Rows of a slow trigger, which does not share its stream; None if it keeps pace.
         self.backlog: Backlog | None = None
         #: Rows of the last `feed`, and processor time of the last `save`.
@@ -205,6 +211,8 @@ class Shard:
             del self.owners[ticker]
             self._first.pop(ticker, None)
             self.numbers.pop(ticker, None)
+            if self._standings is not None:
+                self._standings.remove(ticker)
         for label, stream in self.streams.items():
             stream.remove(*gone)
             self._saved.pop(label, None)
@@ -239,22 +247,29 @@ class Shard:
             return bool(moved.by_ticker)
         return bool(self._tickers(moved))
 
-    def feed(self, label: int, moved: Moved, ages: Ages | None = None) -> tuple[Events, bool]:
+    def feed(
+        self, label: int, moved: Moved, ages: Ages | None = None, *, stirred: Sequence[str] | None = None
+    ) -> tuple[Events, bool]:
         """Results, and whether the stream had to give up partial matches. Raises any error of the trigger.
 
-        `ages`: identifies rows from before a registration that arrived after it; None if there are none.
+        `ages`: identifies rows from before a registration that arrived after it; None if there are none. `stirred`: the
+        tickers to feed, if the stream `rests_on` this input; None for all.
         """
         stream = self._stream(label)
-        self._before = self._state(label) if len(self.trigger_ids) > 1 else {}
+        self._remember(label)
         dropped = stream.reports.dropped_starts
         if not self.compiled.is_stateless:
             self._saved.pop(self.label_of(label), None)
-        rows, clock = self._rows(moved), self._clock(label, moved.clock)
+        own = None if stirred is None else [ticker for ticker in stirred if ticker in self.owners]
+        rows, clock = self._rows(moved, own), self._clock(label, moved.clock)
         self.rows_fed = rows.num_rows
         old = ages(rows) if ages is not None else None
         is_own = self._every is None
         if self._lookback is None:
-            rows = rows if old is None else rows.filter(pa.array(old == 0))
+            is_whole = old is None or not old.any()
+            rows = rows if is_whole else rows.filter(pa.array(old == 0))
+            if own is not None:
+                rows = self._caught_up(stream, moved, rows, tickers=own, is_whole=is_whole)
             if isinstance(stream, JoinedStream):
                 events = stream.feed_input("ohlc" if label else "ticks", label, rows, clock=clock)
             else:
@@ -270,6 +285,62 @@ class Shard:
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped
 
+    def _remember(self, label: int) -> None:
+        """For `split`."""
+        self._before = {}
+        if len(self.trigger_ids) > 1:
+            self._before = self._state(label)
+            if self._standings is not None:
+                self._standings.remember()
+
+    # -- rows that need not be fed -----------------------------------------------------------------------------------
+
+    def _glance(self) -> Glance | None:
+        compiled = self.compiled
+        if self.sole or compiled.runs_alone or compiled.is_stateless or compiled.options.revisions:
+            return None
+        return TriggerStream(query=compiled.query).glance
+
+    @property
+    def glance(self) -> Glance | None:
+        """Tells whether new rows can matter; None for a stream that must be fed every row."""
+        return None if self._standings is None else self._standings.glance
+
+    @property
+    def rests_on(self) -> int | None:
+        """The one input of which the stream may miss rows; None if it must be fed every row."""
+        compiled = self.compiled
+        if self._standings is None or self.backlog is not None:
+            return None
+        return (compiled.options.period_seconds or None) if compiled.is_on_bars else 0
+
+    def rest(self, recent: Recent) -> None:
+        """From now on the stream may miss rows of that input; `recent` keeps those that still matter."""
+        assert self._standings is not None
+        self._standings.begin(recent, self.owners)
+
+    def rests(self, ticker: str) -> tuple[bool, bool]:
+        """See `candlewright_cep.matching.glance.Rest`."""
+        label = self.rests_on
+        if self._standings is None or label is None or not self._standings.is_alike(ticker):
+            return False, False
+        return self._stream(label).rests(ticker)
+
+    def first_row(self, ticker: str) -> int:
+        """The arrival number of the first row that the trigger may see."""
+        return self._first[ticker]
+
+    def _caught_up(
+        self, stream: TriggerStream, moved: Moved, rows: pa.Table, *, tickers: Iterable[str], is_whole: bool
+    ) -> pa.Table:
+        assert self._standings is not None
+        firsts = {ticker: self._first[ticker] for ticker in tickers}
+        found = self._standings.catch_up(stream, moved, rows, firsts=firsts, is_whole=is_whole)
+        self.rows_fed = found.num_rows
+        return found
+
+    # -- rows that are fed later -------------------------------------------------------------------------------------
+
     @property
     def can_wait(self) -> bool:
         """Rows that decide alone are too cheap to postpone, and events of triggers have their own order."""
@@ -284,10 +355,27 @@ class Shard:
     def fall_behind(self, cost_ns: float, clocks: Mapping[int, Clock]) -> None:
         """From now on rows are postponed with `put_off`. `cost_ns`: per row; `clocks`: the current ones, by input."""
         own = None if self._every is not None else self.owners.keys()
-        self.backlog = Backlog(
-            cost_ns=cost_ns,
-            clocks={label: clock.of_tickers(own) for label, clock in clocks.items() if self.takes(label)},
-        )
+        known = {label: clock.of_tickers(own) for label, clock in clocks.items() if self.takes(label)}
+        missed = self._missed(known)
+        self.backlog = Backlog(cost_ns=cost_ns, clocks=known)
+        for label, moved in missed.items():
+            self.backlog.put(label, moved, moved.rows, ages=None, is_whole=False)
+
+    def _missed(self, clocks: Mapping[int, Clock]) -> dict[int, Moved]:
+        """The missed rows that still matter. From now on none is missed."""
+        label, standings = self.rests_on, self._standings
+        if standings is None or label is None or standings.recent is None:
+            return {}
+        found = {}
+        if (rows := standings.recent.none) is not None:
+            clock = clocks.get(label, Clock())
+            self._saved.pop(label, None)
+            nothing = Moved.of(rows, set(), clock)
+            rows = self._caught_up(self._stream(label), nothing, rows, tickers=self.owners, is_whole=True)
+            if rows.num_rows:
+                found[label] = Moved.of(rows, set(), clock)
+        standings.end()
+        return found
 
     def feed_events(self, rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock]) -> tuple[Events, bool] | None:
         """`feed` with events of triggers, for a text that reads them; None if they change nothing. `clocks`: of the
@@ -357,13 +445,18 @@ class Shard:
             own.owners, own._first, own.numbers = dict(self.owners), dict(self._first), dict(self.numbers)
             for other in self.streams:
                 own.restore(other, self._before if other == label else self._state(other))
+            if self._standings is not None:
+                own._standings = self._standings.copied(is_before=label is not None)
             own._remove([ticker for ticker, owner in self.owners.items() if owner not in half])
             found.append(own)
         return found
 
-    def _rows(self, moved: Moved) -> pa.Table:
+    def _rows(self, moved: Moved, tickers: Iterable[str] | None = None) -> pa.Table:
+        """`tickers`: the own ones that must be fed, if that is known."""
         if self._every is not None:
             return moved.rows
+        if tickers is not None:
+            return moved.of_tickers([ticker for ticker in tickers if ticker in moved.by_ticker])
         return moved.of_tickers(self._tickers(moved))
 
     def _tickers(self, moved: Moved) -> list[str]:
@@ -434,6 +527,8 @@ class Shard:
         found = {"meta": self._meta}
         if self._pending:
             found[_PENDING] = self._pending
+        if self._standings is not None and (standings := self._standings.save()):
+            found[_STANDINGS] = standings
         for label in sorted(self.streams):
             packed = self._packed.get(label, {})
             if not packed or packed[""][0] is not self._saved.get(label, {}).get(""):
@@ -504,17 +599,22 @@ class Shard:
         for label, state in saved.states.items():
             shard.restore(label, state)
         shard.backlog = saved.backlog
+        if saved.standings:
+            if shard._standings is None:
+                raise ValueError("the trigger missed rows that this version must have; register it again")
+            shard._standings.restore(saved.standings)
         return shard
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The output of `Shard.save`. `states`: by label; `pending`: rows of a look-back."""
+    """The output of `Shard.save`. `states`: by label; `pending`: rows of a look-back; `standings`: of `Standings`."""
 
     meta: Mapping[str, Any]
     states: Mapping[int, Parts]
     pending: bytes = b""
     backlog: Backlog | None = None
+    standings: bytes = b""
 
     @classmethod
     def of(cls, parts: Mapping[str, bytes]) -> "Saved":
@@ -523,7 +623,8 @@ class Saved:
             label, _, part = name.partition(".")
             if label.lstrip("-").isdecimal():
                 states.setdefault(int(label), {})[part] = unsqueezed(content)
-        return cls(json.loads(unsqueezed(parts["meta"])), states, parts.get(_PENDING, b""), Backlog.load(parts))
+        meta, pending = json.loads(unsqueezed(parts["meta"])), parts.get(_PENDING, b"")
+        return cls(meta, states, pending, Backlog.load(parts), parts.get(_STANDINGS, b""))
 
     @property
     def text(self) -> Text:

@@ -156,6 +156,12 @@ class Automaton:
             self._layouts[key] = found
         return found
 
+    def last_variables(self) -> frozenset[int]:
+        """Those that the last row of a match can have."""
+        places = [self.layout(place, start=False, end=True) for place in range(self.places)]
+        taken = [candidate for layout in places for candidate in layout if candidate.variable >= 0]
+        return frozenset(candidate.variable for candidate in taken if ACCEPT in places[candidate.then])
+
     def _candidate(self, index: int) -> Candidate:
         instruction = self.program.code[index]
         if instruction.op is Op.ACCEPT:

@@ -18,9 +18,8 @@ import numpy as np
 from candlewright_cep.binding.expressions import Expression
 from candlewright_cep.matching.automaton import ACCEPT, Automaton, Candidate
 from candlewright_cep.matching.conditions import Conditions, Known, Registers
-from candlewright_cep.matching.intervals import UNKNOWN, Read, Span, of_value, truth, widened
+from candlewright_cep.matching.intervals import UNKNOWN, Read, Span, of_value, span_of, truth
 from candlewright_cep.matching.outlooks import AMONG, Among, Outlook, at_start
-from candlewright_cep.types import Kind
 from candlewright_cep.vector import Array, Bools, Index, Vector
 
 #: A block holds 2 ** _FAN_BITS rows, or this many blocks of the level below.
@@ -141,18 +140,6 @@ def _reaches_end(automaton: Automaton, missing: frozenset[int]) -> bool:
 
 
 # -- the rows of one batch ------------------------------------------------------------------------------------------
-
-
-def _span_of(vector: Vector) -> Span:
-    whole = vector.expand()
-    values = whole.values.astype(np.float64)
-    span = widened(values, is_exact=whole.type.kind in (Kind.DOUBLE, Kind.BOOLEAN))
-    missing = np.isnan(values) if whole.type.kind is Kind.DOUBLE else _NO
-    if whole.valid is not None:
-        missing = missing | ~whole.valid
-    if not missing.any():
-        return span
-    return Span(np.where(missing, np.inf, span.low), np.where(missing, -np.inf, span.high), missing)
 
 
 def _cut(values: Array, begin: int, end: int) -> Array:
@@ -282,7 +269,7 @@ class Prospects:
     def _span(self, node: Expression) -> Span:
         found = self._spans.get(node)
         if found is None:
-            found = self._spans[node] = _span_of(self._vector(node))
+            found = self._spans[node] = span_of(self._vector(node))
         return found
 
     def _variable(self, number: int, *, is_start: bool = False) -> _Variable:

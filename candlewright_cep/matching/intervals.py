@@ -13,7 +13,7 @@ import numpy as np
 
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.types import Kind, SqlType
-from candlewright_cep.vector import Array, Bools
+from candlewright_cep.vector import Array, Bools, Vector
 
 _EXACT = 2.0**53
 _LONGEST = 2.0**63
@@ -80,6 +80,19 @@ def widened(values: Array, *, is_exact: bool) -> Span:
     inexact = np.abs(values) >= _EXACT
     low, high = np.nextafter(values, -np.inf), np.nextafter(values, np.inf)
     return Span(np.where(inexact, low, values), np.where(inexact, high, values), _NO)
+
+
+def span_of(vector: Vector) -> Span:
+    """One span a value; without values where it is NULL or NaN."""
+    whole = vector.expand()
+    values = whole.values.astype(np.float64)
+    span = widened(values, is_exact=whole.type.kind in (Kind.DOUBLE, Kind.BOOLEAN))
+    missing = np.isnan(values) if whole.type.kind is Kind.DOUBLE else _NO
+    if whole.valid is not None:
+        missing = missing | ~whole.valid
+    if not missing.any():
+        return span
+    return Span(np.where(missing, np.inf, span.low), np.where(missing, -np.inf, span.high), missing)
 
 
 def truth(node: Expression, read: Read) -> Truth:

@@ -302,3 +302,28 @@ def closure(
                 elif open_end:
                     found.setdefault(where)
     return tuple(found), len(seen)
+
+
+def following(program: Program, place: int) -> tuple[int, ...]:
+    """The instructions that may come after one."""
+    each = program.code[place]
+    return () if each.op is Op.ACCEPT else each.targets or (place + 1,)
+
+
+def longest_match(program: Program, start: int = 0) -> int | None:
+    """Rows of the longest match from a place on; None where a loop has no bound."""
+    lengths: dict[int, int] = {}
+    on_way: list[int] = [start]
+    while on_way:
+        place = on_way[-1]
+        after = following(program, place)
+        ahead = next((target for target in after if target not in lengths), None)
+        if ahead is None:
+            takes = program.code[place].op is Op.TAKE
+            lengths[place] = max((lengths[target] for target in after), default=0) + takes
+            on_way.pop()
+        elif ahead in on_way:
+            return None
+        else:
+            on_way.append(ahead)
+    return lengths[start]

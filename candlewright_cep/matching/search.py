@@ -259,6 +259,13 @@ class PartitionSearch:
         self.steps = []
         self.extend(masks)
 
+    def skip_to(self, row: int) -> None:
+        """Continue from `row`, and abandon the open attempt."""
+        self.attempt = None
+        self._failed = set()
+        self.times = []
+        self.restart(row, [], 0)
+
     @property
     def oldest_needed(self) -> int:
         return self.attempt.start if self.attempt is not None else self.next_start

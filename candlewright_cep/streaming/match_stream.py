@@ -6,6 +6,7 @@ emitted once the rows that its measures look ahead to have arrived.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -153,6 +154,7 @@ class MatchStream:
         self._lookahead = plan.conditions.lookahead
         self._measures_ahead = plan.measures_lookahead
         self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
+        self._last_bits = sum(1 << variable for variable in plan.search.automaton.last_variables())
         self._left_behind = LeftBehind(rising, is_joint=is_joint)
         # Whether a partition without rows and matches can be dropped, because a new one would behave the same.
         self._forgets_blank = not self._lookback and not plan.search.automaton.has_start_anchor
@@ -181,6 +183,41 @@ class MatchStream:
         if len(self.partitions) > self._look_at:
             self._let_go_blank()
         return found
+
+    def rests(self, key: Key) -> tuple[bool, bool]:
+        """Whether a partition has no open attempt, and whether no match can end with one of its rows so far."""
+        part = self.partitions.get(key)
+        if part is None:
+            return True, True
+        if part.pending:
+            return False, False
+        attempt = part.search.attempt
+        if attempt is None:
+            return True, True
+        seen = part.masks[attempt.start - part.search.base :]
+        return False, not any(mask & self._last_bits for mask in seen)
+
+    def skip(self, keys: Sequence[Key], rows: Rows) -> None:
+        """Skip rows that cannot matter, and abandon open attempts. `rows`: the last ones of each of these partitions of
+        one ticker, which later conditions look back at."""
+        names, codes = ticker_codes(rows.ticker)
+        tickers = [names[code] for code in codes.tolist()]
+        counts = Counter(tickers)
+        self._begin([(key, {str(key[0])}) for key in keys])
+        for key in keys:
+            part, name = self.partitions[key], str(key[0])
+            self._retained.release(part.pieces)
+            part.first_row, part.count = part.end, counts[name]
+            part.tested = part.end
+            part.masks, part.written = [], ""
+            part.tickers.add(name)
+            part.search.skip_to(part.end)
+            part.path = self._path_values(part.search)
+        order = {key[0]: place for place, key in enumerate(keys)}
+        places = np.argsort([order[name] for name in tickers], kind="stable").astype(np.int64)
+        kept = compact(rows.take(places), self._retained.columns)
+        owners = [self.partitions[key].pieces for key in keys]
+        self._retained.add(owners, [counts[str(key[0])] for key in keys], kept)
 
     def _accept(self, rows: Rows) -> tuple[dict[Key, New], Rows, list[Key]]:
         """The partitions of new rows, the rows in the order of partitions and ORDER BY, and the partitions that get no

@@ -17,11 +17,12 @@ from candlewright_cep import work
 from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
+from candlewright_cep.matching.glance import Glance
 from candlewright_cep.planning.periods import joins_by_time
 from candlewright_cep.streaming.ahead import AheadStage
 from candlewright_cep.streaming.branches import joined_query
 from candlewright_cep.streaming.inputs import StreamInput
-from candlewright_cep.streaming.match_stream import Context, Reports
+from candlewright_cep.streaming.match_stream import Context, MatchStream, Reports
 from candlewright_cep.streaming.meeting import check_branch
 from candlewright_cep.streaming.operators import MatchStage, stages
 from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
@@ -190,6 +191,38 @@ class TriggerStream:
         if is_own and self.tickers and sequence.min() >= max(self.active_from, *self.tickers.values()):
             return released
         return own_rows(released, self.query.source.ticker_column, self.active_from, tickers=self.tickers)
+
+    @property
+    def glance(self) -> Glance | None:
+        """Tells whether new rows can matter; None if only feeding them shows that."""
+        first = self.stages[0] if self.stages else None
+        source = self.query.source.schema
+        if not isinstance(first, MatchStage) or self.query.needs_merge or self.query.needs_ties:
+            return None
+        plan = first.stream.plan
+        alone = (source.names.index(self.query.source.ticker_column),)
+        others = all(isinstance(stage, RowStage) for stage in self.stages[1:])
+        if plan.partition != alone or not others or not self.query.is_in_order:
+            return None
+        return Glance.of(plan, self.query.slot_types)
+
+    def rests(self, ticker: str) -> tuple[bool, bool]:
+        """For a stream with a `glance`: see `Rest`."""
+        return self._pattern.rests((ticker,))
+
+    def skip(self, tickers: Sequence[str], rows: pa.Table) -> None:
+        """For a stream with a `glance`, instead of `feed`: skip rows of these tickers that cannot matter. `rows`: the
+        last of them, as many as the pattern looks back at."""
+        source = self.query.source
+        columns = len(source.schema)
+        taken = rows_of(rows, columns, source.time_columns[0], ticker_column=source.ticker_column)
+        self._pattern.skip([(ticker,) for ticker in tickers], taken)
+
+    @property
+    def _pattern(self) -> MatchStream:
+        first = self.stages[0]
+        assert isinstance(first, MatchStage)
+        return first.stream
 
     def remove(self, *tickers: str) -> None:
         """Discard the state of tickers that left the trigger."""

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from candlewright_cep.binding.expressions import Expression
 from candlewright_cep.engine import compile_query
-from candlewright_cep.matching.foresight import _span_of
-from candlewright_cep.matching.intervals import Span, is_telling, truth
+from candlewright_cep.matching.intervals import Span, is_telling, span_of, truth
 from candlewright_cep.planning.plans import Project
 from candlewright_cep.planning.relation import from_table
 from tests.rounds import rounds
@@ -95,7 +94,7 @@ def test_what_spans_say_of_a_block_holds_for_its_rows(condition: str, table: pa.
     node = bound(condition)
     rows = from_table(table)
     found = rows.values().value(node).true()
-    spans = [_span_of(rows.column(index)) for index in range(rows.width)]
+    spans = [span_of(rows.column(index)) for index in range(rows.width)]
     whole = [Span(*(np.array([f(part)]) for f, part in zip((min, max, any), span, strict=True))) for span in spans]
     of_block = truth(node, lambda index: whole[index])
     assert of_block.may[0] or not found.any()

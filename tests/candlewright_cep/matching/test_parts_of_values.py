@@ -114,9 +114,9 @@ def test_measures_count_different_values() -> None:
         ("MEDIAN(DISTINCT A.n) > 1", "DISTINCT is not possible with MEDIAN over a row pattern"),
         ("PREV(DISTINCT n) > 1", "DISTINCT is not possible with PREV"),
         ("LAST_VALUE(A.detail)['fee'] > 1", "LAST_VALUE has no form for"),
-        ("CARDINALITY(ARRAY_AGG(A.detail)) > 1", "ARRAY_AGG has no form for"),
+        ("CARDINALITY(ARRAY_AGG(A.detail)) > 1", "a STRUCT cannot be compared or gathered"),
         ("A.detail['fees'] > 1", r"the column has no field 'fees' \(did you mean 'fee'"),
-        ("A.detail > B.detail", "cannot be applied to"),
+        ("A.detail > B.detail", "a STRUCT cannot be compared or gathered"),
     ],
 )
 def test_what_has_no_meaning_is_refused(condition: str, message: str) -> None:
