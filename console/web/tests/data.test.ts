@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { coveredDays } from "../src/data/coverage";
 import { type Attempt, drawnBars, drawnPeriod, linesOf, stretchOf } from "../src/data/explain";
 import { columnCompletion, completions } from "../src/data/language";
-import { price, precisionOf } from "../src/data/numbers";
+import { compact, price, precisionOf } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
 import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
 
@@ -25,6 +25,10 @@ test("a day is covered once by overlapping requests, except for holes", () => {
 test("a row's time is that of its event, not when it was stored", () => {
   const row = { open_time: "1970-01-01T00:02:00.000000000Z", at: "1970-01-01T00:01:00Z", updated_at: "2024-01-01T00:00:00Z" };
   assert.deepEqual(timesOf({ ...row, ticker: "A/B.C", close: 5 }), [60, 120]);
+});
+
+test("a small size is not shown as zero", () => {
+  assert.deepEqual([0, 0.00012, 0.0345, 0.5, 12.345, 98765].map(compact), ["0", "0.00012", "0.035", "0.5", "12.35", "98.77K"]);
 });
 
 test("periods, spans and prices are formatted for people", () => {

@@ -18,6 +18,16 @@ PAGES = ("markets", "chart", "triggers", "events", "sql", "requests", "system")
 WIDTHS = (390, 1440, 2560)
 COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 FIRST_VIEW_BYTES = 400_000
+#: What has the focus, and whether it looks like it. A date field marks the part of it that has the focus.
+FOCUS = """() => {
+  const host = document.activeElement;
+  const inner = host.shadowRoot?.activeElement ?? host;
+  const text = inner.textContent.trim().slice(0, 40);
+  const name = inner.getAttribute("aria-label") || text || inner.outerHTML.slice(0, 80);
+  const hasOutline = [host, inner].some((each) => getComputedStyle(each).outlineStyle !== "none");
+  const isMarked = hasOutline || inner.type === "date";
+  return [host === document.body ? "BODY" : name, isMarked];
+}"""
 
 
 def path_of(page: str, ticker: str) -> str:
@@ -194,6 +204,51 @@ def test_market_is_found_by_keyboard(show: Open, stored: str) -> None:
     page.keyboard.press("g")
     page.keyboard.press("m")
     expect(page).to_have_url(re.compile("/markets"))
+
+
+def test_every_page_is_walked_with_the_keyboard(show: Open, stored: str) -> None:
+    shown = show()
+    for name in PAGES:
+        page = shown.go(path_of(name, stored))
+        wait_for_page(shown, name)
+        walked: list[str] = []
+        # No control keeps the focus: after the last one it is on the first again, or leaves the page.
+        for _ in range(200):
+            page.keyboard.press("Tab")
+            focus, is_marked = page.evaluate(FOCUS)
+            if focus == "BODY" or focus in walked[:1]:
+                break
+            assert is_marked, (name, focus)
+            walked.append(focus)
+        else:
+            raise AssertionError((name, walked[-5:]))
+        assert walked[0] == "Skip to content"
+        assert len(walked) > 12, (name, walked)
+        if name in ("triggers", "sql"):
+            assert any(focus.startswith("SQL") for focus in walked[:-1]), walked
+
+
+def test_crosshair_and_dialogs_are_used_with_the_keyboard(show: Open, stored: str) -> None:
+    shown = show()
+    page = shown.go(path_of("chart", stored))
+    expect(page.locator(".legend")).to_contain_text("forming")
+    spoken = page.locator(".chart-box [role=status]")
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(spoken).to_contain_text("close")
+    newer = spoken.inner_text()
+    page.keyboard.press("Shift+ArrowLeft")
+    expect(spoken).not_to_have_text(newer)
+    assert spoken.inner_text() < newer
+    page.keyboard.press("Escape")
+    expect(page.locator(".legend")).to_contain_text("forming")
+    button = page.get_by_role("button", name="Keyboard shortcuts")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Keyboard")).to_contain_text("Crosshair to the bar before")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(button).to_be_focused()
+    assert shown.errors == []
 
 
 @pytest.mark.parametrize("name", PAGES)

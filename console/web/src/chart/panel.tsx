@@ -15,7 +15,8 @@ import { theme } from "../shell/theme";
 import type { Band } from "./bands";
 import type { Bar, Trade } from "./candles";
 import { ChartFeed } from "./feed";
-import { ChartView, type Mark } from "./view";
+import type { Mark } from "./marks";
+import { ChartView } from "./view";
 
 interface Props {
   ticker: string;
@@ -51,25 +52,28 @@ export function ChartPanel(props: Props) {
   useEffect(() => logarithmic.follow((on) => parts.view?.setLogarithmic(on)), [parts]);
   useEffect(() => theme.follow(() => requestAnimationFrame(() => parts.view?.paint())), [parts]);
 
+  const section = useRef<HTMLElement>(null);
   useShortcuts(
-    props.isSmall
-      ? []
-      : [
-          { keys: "ArrowLeft", text: "Back in time", run: () => parts.view?.pan(-0.2) },
-          { keys: "ArrowRight", text: "Forward in time", run: () => parts.view?.pan(0.2) },
-          { keys: "+", text: "Zoom in", run: () => parts.view?.zoom(0.7) },
-          { keys: "-", text: "Zoom out", run: () => parts.view?.zoom(1.4) },
-          { keys: "End", text: "To the newest bar", run: () => parts.view?.toNewest() },
-          { keys: "Home", text: "All loaded bars", run: () => parts.view?.fit() },
-          { keys: "l", text: "Logarithmic scale", run: () => logarithmic.set(!logarithmic.get()) },
-          { keys: "p", text: "Save as PNG", run: () => parts.save() },
-        ],
+    [
+      { keys: "ArrowLeft", text: "Back in time", run: () => parts.view?.pan(-0.2) },
+      { keys: "ArrowRight", text: "Forward in time", run: () => parts.view?.pan(0.2) },
+      { keys: "Shift+ArrowLeft", text: "Crosshair to the bar before", run: () => parts.step(-1) },
+      { keys: "Shift+ArrowRight", text: "Crosshair to the bar after", run: () => parts.step(1) },
+      { keys: "Escape", text: "Hide the crosshair", run: () => parts.unpoint() },
+      { keys: "+", text: "Zoom in", run: () => parts.view?.zoom(0.7) },
+      { keys: "-", text: "Zoom out", run: () => parts.view?.zoom(1.4) },
+      { keys: "End", text: "To the newest bar", run: () => parts.view?.toNewest() },
+      { keys: "Home", text: "All loaded bars", run: () => parts.view?.fit() },
+      { keys: "l", text: "Logarithmic scale", run: () => logarithmic.set(!logarithmic.get()) },
+      { keys: "p", text: "Save as PNG", run: () => parts.save() },
+      // Of several charts, the focused one.
+    ].map((each) => (props.isSmall ? { ...each, within: section } : each)),
     [parts, props.isSmall],
   );
 
   const periods = periodsToChoose(stored, period);
   return (
-    <section class={`chart-panel${props.isSmall ? " small" : ""}`} aria-label={`${ticker}, ${period}`}>
+    <section ref={section} class={`chart-panel${props.isSmall ? " small" : ""}`} aria-label={`${ticker}, ${period}`}>
       <div class="chart-head">
         <h1 class="ticker">
           {ticker.replace(/\.[A-Z0-9_]+$/, "")}
@@ -115,7 +119,10 @@ export function ChartPanel(props: Props) {
         )}
       </div>
       <div class="chart-box">
-        <div class="canvas" ref={box} role="img" aria-label={describe(ticker, period, parts)} />
+        <div class="canvas" ref={box} role="img" tabIndex={0} aria-label={describe(ticker, period, parts)} />
+        <p class="unseen" role="status">
+          {shown.spoken}
+        </p>
         <Legend bar={shown.bar} note={shown.note} />
         {state.phase === "loading" && <div class="chart-cover" aria-busy="true" />}
         {state.phase === "failed" && (
@@ -145,7 +152,7 @@ logarithmic.follow((on) => localStorage.setItem("log", on ? "on" : "off"));
 class Parts {
   view: ChartView | undefined;
   readonly feed: ChartFeed;
-  readonly legend = new Value<{ bar?: Bar; note: string }>({ note: "" });
+  readonly legend = new Value<{ bar?: Bar; note: string; spoken?: string }>({ note: "" });
   readonly newest = new Value<Bar | undefined>(undefined);
   trades: ((trades: Trade[]) => void) | undefined;
   events: ((events: TriggerEvent[]) => void) | undefined;
@@ -247,13 +254,29 @@ class Parts {
     this.#point(undefined);
   }
 
+  /** The crosshair by this many bars; a screen reader says what is there. */
+  step(bars: number): void {
+    const time = this.view?.point(bars);
+    const bar = time === undefined ? undefined : this.view?.barAt(time);
+    if (bar === undefined) return;
+    this.#point(time);
+    const prices = `open ${price(bar.open)}, high ${price(bar.high)}, low ${price(bar.low)}, close ${price(bar.close)}`;
+    this.legend.set({ ...this.legend.get(), spoken: `${moment(bar.time)}: ${prices}` });
+  }
+
+  unpoint(): void {
+    this.view?.unpoint();
+    this.#pointed = undefined;
+    this.#point(undefined);
+  }
+
   #pointed: number | undefined;
 
   #point(time: number | undefined): void {
     if (time !== undefined || this.#pointed !== undefined) this.#pointed = time;
     const bar = this.#pointed === undefined ? this.newest.get() : this.view?.barAt(this.#pointed);
     const band = this.#pointed === undefined ? undefined : this.view?.bandAt(this.#pointed);
-    this.legend.set({ bar, note: band?.text ?? "" });
+    this.legend.set({ ...this.legend.get(), bar, note: band?.text ?? "" });
   }
 
   #shade(): void {

@@ -21,15 +21,8 @@ import {
 import { precisionOf } from "../data/numbers";
 import { Bands, type Band } from "./bands";
 import type { Bar } from "./candles";
+import { type Mark, withoutOverlaps } from "./marks";
 import { type Place, Stretch } from "./stretch";
-
-export interface Mark {
-  time: number;
-  text: string;
-  color: string;
-  isAbove?: boolean;
-  shape?: "arrowUp" | "arrowDown" | "circle" | "square";
-}
 
 /** Older bars are requested when fewer than these screens, or these bars, remain left of the view. */
 const NEAR_SCREENS = 1.5;
@@ -58,7 +51,9 @@ export class ChartView {
   #forming: Bar | undefined;
   #stretch: Stretch | undefined;
   #allMarks: Mark[] = [];
+  #markedSpacing = 0;
   #allBands: Band[] = [];
+  #pointedAt: number | undefined;
   #isPressed = false;
   #isTouched = false;
   #check = 0;
@@ -163,20 +158,26 @@ export class ChartView {
   /** `marks` must be in order of time. */
   setMarks(marks: Mark[]): void {
     this.#allMarks = marks;
-    const markers = marks.flatMap((mark): SeriesMarker<Time>[] => {
-      const place = this.#stretch?.placeAt(mark.time);
-      if (place === undefined) return [];
-      return [
-        {
-          time: place.time as UTCTimestamp,
-          position: mark.isAbove ? "aboveBar" : "belowBar",
-          shape: mark.shape ?? "arrowUp",
-          color: mark.color,
-          text: mark.text,
-        },
-      ];
+    const stretch = this.#stretch;
+    if (stretch === undefined) return;
+    const { barSpacing } = this.#chart.timeScale().options();
+    this.#markedSpacing = barSpacing;
+    const placed = marks.flatMap((mark) => {
+      const place = stretch.placeAt(mark.time);
+      return place === undefined ? [] : [{ ...mark, time: place.time }];
     });
-    this.#marks.setMarkers(markers);
+    const shown = withoutOverlaps(placed, (time) => stretch.positionOf(time) * barSpacing);
+    this.#marks.setMarkers(
+      shown.map(
+        ({ time, isAbove, shape, color, text }): SeriesMarker<Time> => ({
+          time: time as UTCTimestamp,
+          position: isAbove ? "aboveBar" : "belowBar",
+          shape: shape ?? "arrowUp",
+          color,
+          text,
+        }),
+      ),
+    );
   }
 
   setBands(bands: Band[]): void {
@@ -227,6 +228,31 @@ export class ChartView {
     if (range === null) return;
     const step = (range.to - range.from) * part;
     scale.setVisibleLogicalRange({ from: range.from + step, to: range.to + step });
+  }
+
+  /** Moves the crosshair by bars from where it was moved to before, at first from the newest one; returns its time. */
+  point(bars: number): number | undefined {
+    const places = this.#stretch?.places ?? [];
+    const range = this.#chart.timeScale().getVisibleLogicalRange();
+    if (range === null || places.length === 0) return undefined;
+    const visible = { from: Math.max(0, Math.ceil(range.from)), to: Math.min(places.length - 1, Math.floor(range.to)) };
+    const before = this.#pointedAt === undefined ? visible.to - bars : Math.round(this.#stretch!.positionOf(this.#pointedAt));
+    let at = Math.min(places.length - 1, Math.max(0, before + bars));
+    while (at > 0 && places[at]!.bar === undefined) at -= 1;
+    const { time, bar } = places[at]!;
+    if (bar === undefined) return undefined;
+    if (at < visible.from || at > visible.to) {
+      const shift = at < visible.from ? at - visible.from : at - visible.to;
+      this.#chart.timeScale().setVisibleLogicalRange({ from: range.from + shift, to: range.to + shift });
+    }
+    this.#pointedAt = time;
+    this.#chart.setCrosshairPosition(bar.close, time as UTCTimestamp, this.#candles);
+    return time;
+  }
+
+  unpoint(): void {
+    this.#pointedAt = undefined;
+    this.#chart.clearCrosshairPosition();
   }
 
   zoom(factor: number): void {
@@ -310,6 +336,8 @@ export class ChartView {
     if (!this.#stretch!.fits(this.#bars, from, to)) {
       this.#draw(from, to);
       this.#look(from, to);
+    } else if (this.#chart.timeScale().options().barSpacing !== this.#markedSpacing) {
+      this.setMarks(this.#allMarks);
     }
     const inView = (to - from) / this.#period;
     const near = Math.max(NEAR_BARS, NEAR_SCREENS * inView) * this.#period;

@@ -7,8 +7,10 @@ export function price(value: number): string {
   return value.toLocaleString("en", { minimumFractionDigits: Math.min(2, digits), maximumFractionDigits: digits });
 }
 
+/** Two digits after the point, and as many more as a small number needs to differ from zero. */
 export function compact(value: number): string {
-  return value.toLocaleString("en", { notation: "compact", maximumFractionDigits: 2 });
+  const isSmall = value !== 0 && Math.abs(value) < 0.1;
+  return value.toLocaleString("en", { notation: "compact", ...(isSmall ? { maximumSignificantDigits: 2 } : { maximumFractionDigits: 2 }) });
 }
 
 export const whole = (value: number): string => value.toLocaleString("en", { maximumFractionDigits: 0 });

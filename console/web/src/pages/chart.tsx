@@ -72,7 +72,7 @@ function OneChart(props: { ticker: string; period: string; at: string | null; ch
         <section aria-labelledby="matches">
           <h2 id="matches">Matches</h2>
           <ul class="matches" tabIndex={0} aria-label="Matches of triggers, newest first">
-            {events.length === 0 && <li class="muted">No trigger has fired on this market.</li>}
+            {events.length === 0 && <li class="muted">No registered trigger has fired on this market.</li>}
             {[...events].reverse().slice(0, 50).map((event) => (
               <li key={event.id}>
                 <a href={withQuery({ at: new Date(event.time * 1000).toISOString() })}>

@@ -1,7 +1,8 @@
 /** Writing a trigger: errors while typing, a trial on history with a chart, registration; and the registered triggers. */
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import type { Band } from "../chart/bands";
-import type { ChartView, Mark } from "../chart/view";
+import type { Mark } from "../chart/marks";
+import type { ChartView } from "../chart/view";
 import { get, Problem, type Mistake, send } from "../data/api";
 import { type Trigger, listTriggers } from "../data/events";
 import { language, type Language } from "../data/language";

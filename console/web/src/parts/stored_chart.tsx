@@ -2,7 +2,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Band } from "../chart/bands";
 import type { Bar } from "../chart/candles";
-import { ChartView, type Mark } from "../chart/view";
+import type { Mark } from "../chart/marks";
+import { ChartView } from "../chart/view";
 import { StoredRows } from "../data/bars";
 import { periodSeconds } from "../data/times";
 import { theme } from "../shell/theme";

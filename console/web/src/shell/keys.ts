@@ -5,6 +5,8 @@ export interface Shortcut {
   keys: string;
   text: string;
   run: () => void;
+  /** In force only while the focus is inside of this. */
+  within?: { current: HTMLElement | null };
 }
 
 const active: Shortcut[][] = [];
@@ -34,9 +36,11 @@ export function isTyping(target: EventTarget | null): boolean {
 export function onKey(event: KeyboardEvent): void {
   const chord = event.ctrlKey || event.metaKey;
   if (event.altKey || (isTyping(event.target) && !chord)) return;
-  const key = chord ? `Ctrl+${event.key.toUpperCase()}` : event.key;
+  const shift = event.shiftKey && event.key.startsWith("Arrow") ? "Shift+" : "";
+  const key = chord ? `Ctrl+${event.key.toUpperCase()}` : shift + event.key;
   const sequence = performance.now() - pendingSince < 1200 && pending ? `${pending} ${key}` : key;
-  const all = shortcuts().reverse();
+  const isInForce = ({ within }: Shortcut): boolean => within === undefined || (within.current?.contains(event.target as Node) ?? false);
+  const all = shortcuts().filter(isInForce).reverse();
   const found = all.find((each) => each.keys === sequence) ?? all.find((each) => each.keys === key);
   pending = "";
   if (found !== undefined) {

@@ -51,6 +51,8 @@ export function Palette({ pages, close }: { pages: { path: string; name: string;
     if (entry === undefined) return;
     close();
     go(entry.to);
+    // What had the focus may not be on the page that is opened.
+    document.getElementById("main")?.focus();
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.key === "ArrowDown") setChosen((at) => Math.min(at + 1, entries.length - 1));
