@@ -183,7 +183,7 @@ def _contradictions(parts: Sequence[Expression], columns: Sequence[Field], what:
             spans.setdefault(value, _Span()).narrow(symbol, bound)
     for value, span in spans.items():
         if span.is_empty:
-            yield f"{what} is never true: no {_shown(value, columns)} is between its bounds"
+            yield f"{what} is never true: its bounds on {_shown(value, columns)} exclude each other"
     allowed: dict[Expression, frozenset[Any]] = {}
     for part in parts:
         for value, constants in _choices(part):
