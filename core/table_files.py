@@ -66,7 +66,8 @@ def _metadata_locations(file: Path) -> list[str]:
     if not file.is_file():
         return []
     try:
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=10)) as catalog:
+        # To read is to write here, if a process died in a commit: its journal has to be rolled back first.
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=10)) as catalog:
             tables = catalog.execute("SELECT name FROM sqlite_master WHERE name = 'iceberg_tables'").fetchall()
             rows = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall() if tables else []
     except sqlite3.Error as error:

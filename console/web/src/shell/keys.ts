@@ -5,7 +5,7 @@ export interface Shortcut {
   keys: string;
   text: string;
   run: () => void;
-  /** In force only while the focus is inside of this. */
+  /** In force only while the focus is inside this. */
   within?: { current: HTMLElement | null };
 }
 
