@@ -5,13 +5,15 @@ import pytest
 import candlewright as cw
 from core.settings import Settings
 from tests.relay.conftest import Start, start_relay  # noqa: F401
-from tests.relay.test_live import LIMITS, list_markets, put_ticks
+from tests.relay.test_live import LIMITS, eventually, list_markets, put_ticks
 
 
 def test_a_stream_of_an_unknown_ticker_raises_with_near_names_and_continues(start_relay: Start) -> None:  # noqa: F811
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT")
     relay = platform.relay
+    # Until then nobody reads the ticks' topic, and a subscriber misses what is published.
+    eventually(lambda: relay.status().is_ready)
     with cw.connect(relay.requests_address, relay.notifications_address, settings=Settings()) as client:
         bars, ticks = client.bars("BTC/USDX.BINANCE", 60), client.ticks("BTC/USDX.BINANCE")
         for stream in (bars, ticks):
