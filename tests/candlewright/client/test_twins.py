@@ -31,6 +31,7 @@ class Relay:
     publishes: bool = True
     bars: list[pb.OHLCV] = field(default_factory=list)
     seen: list[object] = field(default_factory=list)
+    finals: dict[str, ing.HistoryReadyNotification] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._context = zmq.Context()
@@ -70,12 +71,12 @@ class Relay:
             topic = f"RESPONSE:{message.client_id}"
             answer = ing.SubmitResponse(request_id=message.request_id, notification_topic=topic)
             self._router.send_multipart([peer, *frames.encode(answer)])
+            final = self.finals[message.request_id] = self._final_of(message)
             if self.publishes:
-                self._publisher.send_multipart([topic.encode(), *frames.encode(_final(message.request_id))])
+                self._publisher.send_multipart([topic.encode(), *frames.encode(final)])
         elif isinstance(message, pb.RequestStateQuery):
-            state = pb.RequestState(
-                request_id=message.request_id, state="done", notification=_final(message.request_id)
-            )
+            final = self.finals.get(message.request_id) or _final(message.request_id)
+            state = pb.RequestState(request_id=message.request_id, state="done", notification=final)
             self._router.send_multipart([peer, *frames.encode(state)])
         elif isinstance(message, pb.TopicReplay):
             last = min(message.to_sequence, len(self.bars))
@@ -88,6 +89,9 @@ class Relay:
         elif isinstance(message, ing.DataRequest):
             answer = ing.SubmitResponse(request_id=message.request_id)
             self._router.send_multipart([peer, *frames.encode(answer)])
+
+    def _final_of(self, request: ing.SubmitHistoricalRequest) -> ing.HistoryReadyNotification:
+        return _final(request.request_id)
 
     def add_bars(self, *sequences: int, unseen: Sequence[int] = ()) -> None:
         """Bars of one topic; from another thread than the socket's, so only while the requests are quiet."""

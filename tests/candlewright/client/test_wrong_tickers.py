@@ -12,7 +12,7 @@ def test_a_stream_of_an_unknown_ticker_raises_with_near_names_and_continues(star
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT")
     relay = platform.relay
-    # Until then nobody reads the ticks' topic, and a subscriber misses what is published.
+    # Before that, the relay does not read the topic of ticks, and a subscriber misses what is published.
     eventually(lambda: relay.status().is_ready)
     with cw.connect(relay.requests_address, relay.notifications_address, settings=Settings()) as client:
         bars, ticks = client.bars("BTC/USDX.BINANCE", 60), client.ticks("BTC/USDX.BINANCE")

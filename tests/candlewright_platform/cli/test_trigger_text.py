@@ -32,7 +32,7 @@ def test_a_sound_text_has_its_warnings() -> None:
     told = json.loads(found.stdout)
     assert (told["ok"], told["errors"], told["mended"]) == (True, [], None)
     assert [warning[:30] for warning in told["warnings"]] == [
-        "the condition is never true: n",
+        "the condition is never true: i",
         "nothing uses the parameter lim",
     ]
     assert "the text may be registered" in run("--sql", "price > 5").stderr

@@ -9,6 +9,7 @@ from typing import Any
 from bus.topics import TICK_MARKS, TICKS
 from candlewright.wire import tick_columns
 from candlewright.wire.tick_columns import TickColumns
+from core.metrics import REGISTRY
 from ingestor.events import Job, Kind
 from ingestor.exchange import stock as exchange
 from ingestor.exchange.budget import Budget
@@ -148,3 +149,7 @@ async def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
 async def stopped(task: "asyncio.Task[None]") -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+def counted(what: str) -> float:
+    return REGISTRY.get_sample_value(f"candlewright_ingestor_realtime_{what}_total", {"venue": "BINANCE"}) or 0.0

@@ -10,14 +10,13 @@ import pytest
 from bus import Record, SequenceStamp
 from bus.dead_letters import kept
 from bus.topics import TICKS
-from core.metrics import REGISTRY
 from ingestor.realtime.handover import Tails
 from ingestor.trade import ORDER, TIME, Trade, tick_batch, trades_of
 from ingestor.venues import binance
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
-from tests.ingestor.realtime.stage import CONFIG, ids, ingestor, marks, stopped, ticks, until
+from tests.ingestor.realtime.stage import CONFIG, counted, ids, ingestor, marks, stopped, ticks, until
 
 TICKER = "BTC/USDT.BINANCE"
 AHEAD_NS = 3_500 * 10**9
@@ -40,10 +39,6 @@ class Wild:
         self._left = self._nth
         self.seen.append((trade[ORDER], trade[TIME] + AHEAD_NS, *trade[2:]))
         return self.seen[-1]
-
-
-def counted(what: str) -> float:
-    return REGISTRY.get_sample_value(f"candlewright_ingestor_realtime_{what}_total", {"venue": "BINANCE"}) or 0.0
 
 
 def put_aside(bus: FreshBus) -> list[Trade]:

@@ -19,7 +19,18 @@ from ingestor.trade import ORDER, RECEIVED_AT, SIZE, TIME
 from sandbox.faults import Fault
 from sandbox.server import Sandbox
 from tests.fresh_bus import FreshBus
-from tests.ingestor.realtime.stage import CONFIG, Ingestor, batches, ids, ingestor, marks, stopped, ticks, until
+from tests.ingestor.realtime.stage import (
+    CONFIG,
+    Ingestor,
+    batches,
+    counted,
+    ids,
+    ingestor,
+    marks,
+    stopped,
+    ticks,
+    until,
+)
 from tests.rounds import rounds
 
 TICKER = "BTC/USDT.BINANCE"
@@ -457,12 +468,14 @@ async def test_no_clock_passes_trades_that_are_not_read_while_the_bus_is_slow(mo
     async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: marks(bus, TICKER, "clock"))
+        paused = counted("pauses")
         with monkeypatch.context() as slow:
             slow.setattr(TickJob, "is_full", True)
-            await asyncio.sleep(0.5)
-            read = len(ids(bus, TICKER))
-            await asyncio.sleep(1.0)
-            assert len(ids(bus, TICKER)) == read
+            await until(lambda: counted("pauses") > paused)
+            # The connection still hands on the message that it is waiting for.
+            read = len(ids(bus, TICKER)) + 1
+            await asyncio.sleep(1.5)
+            assert len(ids(bus, TICKER)) <= read
         await until(lambda: len(ids(bus, TICKER)) > read)
         await until(lambda: marks(bus, TICKER, "clock")[-1].sequence > read)
         await stopped(task)

@@ -29,21 +29,18 @@ Final = ing.HistoryReadyNotification
 class ManyRelay(Relay):
     """Each request ends immediately with three rows; the venue has nothing for one ticker."""
 
+    def _final_of(self, request: ing.SubmitHistoricalRequest) -> Final:
+        return Final(
+            request_id=request.request_id,
+            ticker=request.ticker,
+            period_seconds=60,
+            end_time=10 * MINUTE,
+            row_count=3,
+            status=Final.NOT_FOUND if request.ticker == GONE else Final.OK,
+        )
+
     def _answer(self, peer: bytes, message: object) -> None:
-        if isinstance(message, ing.SubmitHistoricalRequest):
-            accepted = ing.SubmitResponse(request_id=message.request_id)
-            final = Final(
-                request_id=message.request_id,
-                ticker=message.ticker,
-                period_seconds=60,
-                end_time=10 * MINUTE,
-                row_count=3,
-                status=Final.NOT_FOUND if message.ticker == GONE else Final.OK,
-            )
-            self._router.send_multipart([peer, *frames.encode(accepted)])
-            topic = f"RESPONSE:{message.client_id}".encode()
-            self._publisher.send_multipart([topic, *frames.encode(final)])
-        elif isinstance(message, pb.StoredQuery):
+        if isinstance(message, pb.StoredQuery):
             sink = pa.BufferOutputStream()
             table = candles([1, 2] if message.ticker == SHORT else [1, 2, 5], message.ticker)
             with pa.ipc.new_stream(sink, table.schema) as writer:
