@@ -36,7 +36,7 @@ Peer = Callable[[pd.DataFrame], float]
 @dataclass(frozen=True)
 class Shape:
     """A text and its comparison. `peer` computes what `checksum` makes of the result: the sum of column m, or the
-    number of rows if there is no such column.
+    number of rows without that column.
     """
 
     sql: str

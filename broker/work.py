@@ -409,7 +409,7 @@ class HistoricalRequest(Request):
         return False
 
     def adopt(self, note: LeaseNote) -> Piece | None:
-        """The piece of a job that outlived the broker; None if it is no longer wanted."""
+        """The piece of a job that outlived the broker; None if it is running or done already."""
         if note.number in self.outstanding:
             return None
         # With a limit, only the next piece in order was given the right number of candles.

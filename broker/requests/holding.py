@@ -113,7 +113,7 @@ class Holding:
         board.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
 
     def _adopted(self, note: LeaseNote) -> Piece | None:
-        """The piece that a lease was for; None if it is no longer wanted."""
+        """The piece that a lease was for; None if it needs no more work."""
         request: Request | None
         if note.realtime_ticker:
             request = self._realtime.by_ticker.get(note.realtime_ticker)

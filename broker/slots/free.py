@@ -76,7 +76,7 @@ class SlotBook:
         return self._free.get(key, 0)
 
     def take(self, key: QueueKey, banned: frozenset[Connection], avoided: frozenset[Connection]) -> Slot | None:
-        """Remove and return the longest-waiting slot for `key`; one of `avoided` only if there is no other."""
+        """Remove and return the longest-waiting slot for `key`; one of `avoided` only if all slots are."""
         slot = self._find(key, banned | avoided if avoided else banned)
         if slot is None and avoided:
             slot = self._find(key, banned)

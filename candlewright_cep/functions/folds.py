@@ -85,7 +85,7 @@ def _average_result(state: State) -> Any:
 
 
 def _minimum(state: State, value: Any) -> State:
-    """NaN counts only if there is no other value."""
+    """The result is NaN only if every value is NaN."""
     least = state[0]
     return state if value is None or not (least is None or least != least or value < least) else (value,)
 

@@ -119,7 +119,7 @@ def _replace(text: str, old: str, new: str = "") -> str | None:
 def named_group(pattern: str, group: int) -> str | None:
     """The pattern with the group of this number named `found` and the other groups unnumbered, as Arrow requires.
 
-    Group 0 is the whole match. None if there is no such group, or if groups have names.
+    Group 0 is the whole match. None for a group that the pattern lacks, or if groups have names.
     """
     parts: list[str] = []
     count, index, in_class = 0, 0, False

@@ -155,7 +155,7 @@ class Look:
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Glance:
     """What can be decided of a pattern with slots. `lookback`: the number of rows before a row that its conditions and
-    measures read; `reach`: how many rows before its last one a match may begin, 0 if there is no bound. `starts` and
+    measures read; `reach`: the most rows before its last one at which a match may begin; 0 if unbounded. `starts` and
     `ends`: the conditions of the variables that a match can begin and end with; None if one of them has none, and for
     `ends` of a pattern without bound."""
 

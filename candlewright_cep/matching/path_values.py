@@ -79,7 +79,7 @@ class PathValues:
         self.end += len(masks)
 
     def forget(self, row: int) -> None:
-        """Drop rows before this one, which are no longer needed."""
+        """Drop the rows before this one."""
         count = row - self.first
         if count <= 0:
             return

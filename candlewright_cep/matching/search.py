@@ -242,7 +242,7 @@ class PartitionSearch:
         self.closed = self.closed or closed
 
     def forget(self, row: int) -> None:
-        """Drop rows before `row`, which are no longer needed."""
+        """Drop the rows before `row`."""
         count = row - self.base
         if count > 0:
             del self.steps[:count]

@@ -168,7 +168,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Quantified:
-    """`upper` is None if there is no bound."""
+    """`upper` is None without an upper bound."""
 
     inner: "Pattern"
     lower: int

@@ -20,7 +20,7 @@ _TURN = 200
 
 
 class TooSlow(Exception):
-    """The next message for a reader is no longer here; a new connection with its cursor gets it from the platform."""
+    """The next message for a reader was dropped here; a new connection with its cursor gets it from the platform."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"too slow for {topic}; connect again with the last id to continue without a gap")

@@ -135,7 +135,7 @@ class Journal:
         return [Note.unpacked(content) for content in self._store.read(self._partition, batches)] if batches else []
 
     def _hold(self, note: Note, held: Sequence[int]) -> None:
-        """Move the hold: with the first note after a whole state, earlier records are no longer needed."""
+        """Move the hold past the records before the first note after a whole state."""
         first: dict[int, int] = {}
         for tag, start, _ in note.ranges:
             first[tag] = min(start, first.get(tag, start))
