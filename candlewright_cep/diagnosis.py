@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from candlewright_cep.binding.recovery import collecting
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.limits import DEFAULT
+from candlewright_cep.syntax.tokens import tokenize
 
 __all__ = ["Diagnosis", "Edit", "Problem", "diagnose", "edited"]
 
@@ -13,6 +15,7 @@ _ROUNDS = 8
 _NAME = re.compile(r"did you mean '([^']+)'\?$")
 _WORD = re.compile(r"did you mean ([A-Z_]+) instead of ([A-Za-z_0-9]+)\?$")
 _WRITE = re.compile(r"write (AND|>=)$")
+_DEFINITION = re.compile(r"did you mean DEFINE ([A-Z_0-9]+) AS (.+)\?$")
 _TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>")
 _QUOTES = "write texts in single quotes, names in double quotes"
 
@@ -44,8 +47,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """`mended`: the text with its obvious typos corrected; None if there are none, or if correcting them does not
-    reduce the number of errors.
+    """`mended`: the text with its obvious typos corrected, or without errors, with the definitions that a warning asks
+    for; None if there are none, or if that does not reduce the number of errors or warnings.
     """
 
     problems: tuple[Problem, ...]
@@ -76,9 +79,41 @@ def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
         for edit in edits:
             text = edited(text, edit)
             moved.append(edit)
-    is_better = text != sql and len(_errors(text, check)[0]) < len(problems)
     ordered = tuple(problems[place] for place in sorted(problems))
-    return Diagnosis(ordered, tuple(warnings) if not ordered else (), text if is_better else None)
+    if not ordered:
+        return Diagnosis((), tuple(warnings), _with_definitions(sql, warnings, check))
+    is_better = text != sql and len(_errors(text, check)[0]) < len(problems)
+    return Diagnosis(ordered, (), text if is_better else None)
+
+
+def _with_definitions(sql: str, warnings: Sequence[str], check: Callable[[str], Sequence[str]]) -> str | None:
+    """The text with the definitions that warnings propose; None without any, or if they give no valid text."""
+    text = sql
+    # From the last, as each goes before the other definitions.
+    for found in filter(None, map(_DEFINITION.search, reversed(warnings))):
+        text = _defined(text, *found.groups())
+    if text == sql:
+        return None
+    errors, left = _errors(text, check)
+    return text if not errors and len(left) < len(warnings) else None
+
+
+def _defined(text: str, variable: str, condition: str) -> str:
+    """The text with one more definition, for the first pattern that has the variable."""
+    tokens = tokenize(text, DEFAULT)
+    words = [token.text.upper() for token in tokens]
+    start = next((place for place, word in enumerate(words) if word == "PATTERN" and variable in words[place:]), None)
+    if start is None:
+        return text
+    depth = 0
+    for token, word in zip(tokens[start:], words[start:], strict=True):
+        if word == "DEFINE" and depth == 0:
+            end = token.start + len(token.text)
+            return f"{text[:end]} {variable} AS {condition},{text[end:]}"
+        depth += (word == "(") - (word == ")")
+        if depth < 0:
+            return f"{text[: token.start]} DEFINE {variable} AS {condition}{text[token.start :]}"
+    return text
 
 
 def _errors(text: str, check: Callable[[str], Sequence[str]]) -> tuple[list[TriggerRejected], Sequence[str]]:

@@ -72,7 +72,15 @@ class CompiledQuery:
 
 
 def fields_of(schema: pa.Schema) -> tuple[Field, ...]:
-    return tuple(Field(field.name, from_arrow(field.type)) for field in schema)
+    """The columns of an input. A field's metadata `values` lists the texts that it can hold, for warnings."""
+    return tuple(
+        Field(field.name, from_arrow(field.type), values=_texts((field.metadata or {}).get(b"values", b"")))
+        for field in schema
+    )
+
+
+def _texts(listed: bytes) -> tuple[str, ...]:
+    return tuple(listed.decode().split(",")) if listed else ()
 
 
 def compile_query(

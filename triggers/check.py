@@ -34,6 +34,13 @@ __all__ = [
 ]
 
 _TIME = pa.timestamp("ns", "UTC")
+
+
+def _texts(name: str, *values: str) -> pa.Field:
+    """A column of these texts, so that a comparison with another one gets a warning."""
+    return pa.field(name, pa.string(), metadata={"values": ",".join(values)})
+
+
 #: The columns of the tables of the same names; times have the precision of the trades.
 INPUTS = {
     "ticks": StreamInput(
@@ -45,7 +52,7 @@ INPUTS = {
                 ("ts_ns", pa.int64()),
                 ("price", pa.float64()),
                 ("size", pa.float64()),
-                ("side", pa.string()),
+                _texts("side", "buy", "sell", "unknown"),
                 ("received_at", _TIME),
             ]
         ),
@@ -64,7 +71,7 @@ INPUTS = {
                 ("volume", pa.float64()),
                 ("quote_volume", pa.float64()),
                 ("trade_count", pa.int64()),
-                ("source", pa.string()),
+                _texts("source", "exchange", "ticks", "derived", "archive"),
                 ("complete", pa.bool_()),
                 ("updated_at", _TIME),
             ]

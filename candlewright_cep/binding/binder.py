@@ -89,12 +89,15 @@ _NOW = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a relation. `hidden` columns answer to their name but are not part of `*`."""
+    """A column of a relation. `hidden` columns answer to their name but are not part of `*`. `values`: the texts that
+    the column of an input can hold, if only these.
+    """
 
     name: str
     type: SqlType
     qualifier: str = ""
     hidden: bool = False
+    values: tuple[str, ...] = ()
 
 
 def closest(name: str, known: Iterable[str]) -> str:

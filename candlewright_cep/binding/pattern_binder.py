@@ -27,7 +27,7 @@ from candlewright_cep.functions.arrays import INSIDE as ARRAYS
 from candlewright_cep.functions.fields import FIELD
 from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
-from candlewright_cep.functions.usage import Usage
+from candlewright_cep.functions.usage import Extent, Usage
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.syntax.tree import (
@@ -53,7 +53,7 @@ USAGES = (
     Usage("FIRST(x, n)", "x of the first row of its variable, or of the one n rows after it", "FIRST(price)", _MISSING),
     Usage("LAST(x, n)", "x of the last row of its variable, or of the one n rows before it", "LAST(price)", _MISSING),
     Usage("CLASSIFIER()", "the variable that the row was matched as", "CLASSIFIER()", "NULL without a row"),
-    Usage("MATCH_NUMBER()", "number of the match in its partition, from 1", "MATCH_NUMBER()", "never NULL"),
+    Usage("MATCH_NUMBER()", "number of the match in its partition, from 1", "MATCH_NUMBER()", "never NULL", Extent(1)),
     Usage("MATCH_ROWTIME()", "event time of the match's last row", "MATCH_ROWTIME()", "NULL for an empty match"),
 )
 

@@ -16,7 +16,7 @@ from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions import decimals, moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
-from candlewright_cep.functions.usage import SKIPPED, Usage
+from candlewright_cep.functions.usage import NOT_NEGATIVE, SKIPPED, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, from_arrow, to_arrow
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list, ranges
@@ -422,6 +422,7 @@ def _table() -> dict[str, AggregateFunction]:
                 "how many values are not NULL; COUNT(*) counts rows",
                 "COUNT(*)",
                 "NULLs are left out; 0 if nothing else is there",
+                NOT_NEGATIVE,
             ),
         ),
         AggregateFunction(
@@ -514,7 +515,7 @@ def _table() -> dict[str, AggregateFunction]:
             name="VAR_POP",
             signature=number,
             running=_moments(sample=False, root=False),
-            usage=Usage("VAR_POP(x)", "population variance", "VAR_POP(price)", SKIPPED),
+            usage=Usage("VAR_POP(x)", "population variance", "VAR_POP(price)", SKIPPED, NOT_NEGATIVE),
         ),
         AggregateFunction(
             name="VAR_SAMP",
@@ -525,13 +526,14 @@ def _table() -> dict[str, AggregateFunction]:
                 "sample variance",
                 "VAR_SAMP(price)",
                 "NULLs are left out; NULL for fewer than two values",
+                NOT_NEGATIVE,
             ),
         ),
         AggregateFunction(
             name="STDDEV_POP",
             signature=number,
             running=_moments(sample=False, root=True),
-            usage=Usage("STDDEV_POP(x)", "population standard deviation", "STDDEV_POP(price)", SKIPPED),
+            usage=Usage("STDDEV_POP(x)", "population standard deviation", "STDDEV_POP(price)", SKIPPED, NOT_NEGATIVE),
         ),
         AggregateFunction(
             name="STDDEV_SAMP",
@@ -542,6 +544,7 @@ def _table() -> dict[str, AggregateFunction]:
                 "sample standard deviation",
                 "STDDEV_SAMP(price)",
                 "NULLs are left out; NULL for fewer than two values",
+                NOT_NEGATIVE,
             ),
         ),
         AggregateFunction(

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from candlewright_cep import work
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, result_of
 from candlewright_cep.functions.text import written
-from candlewright_cep.functions.usage import Declared, Usage
+from candlewright_cep.functions.usage import NOT_NEGATIVE, Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, common, from_arrow, to_arrow
 from candlewright_cep.vector import (
@@ -280,7 +280,9 @@ ENTRIES: list[Declared] = [
         "CARDINALITY",
         _takes(BIGINT),
         _cardinality,
-        Usage("CARDINALITY(array)", "how many values the array holds", "CARDINALITY(ARRAY[1, 2]) = 2"),
+        Usage(
+            "CARDINALITY(array)", "how many values the array holds", "CARDINALITY(ARRAY[1, 2]) = 2", values=NOT_NEGATIVE
+        ),
     ),
     (
         "ELEMENT_AT",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from candlewright_cep.functions.indicator import Argument, Indicator
 from candlewright_cep.functions.series import Series, Walk
+from candlewright_cep.functions.usage import Extent
 from candlewright_cep.vector import Bools
 
 Floats = npt.NDArray[np.float64]
@@ -153,18 +154,24 @@ def within(value: Floats, centre: Floats, reach: Floats) -> Bools:
     return found
 
 
-#: Of a penetration: the share of the first body that the last bar must take back.
-Found = Callable[..., Floats]
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`compute` takes the bars and, of a penetration, the share of the first body that the last bar must take back;
+    its results are 0 or one of `values`.
+    """
+
+    compute: Callable[..., Floats]
+    values: tuple[float, ...] = (-100.0, 100.0)
 
 
 def is_(condition: Callable[..., Bools], value: float = 100.0) -> Found:
     """`value` where the condition holds, otherwise 0."""
-    return lambda bars, *numbers: np.where(condition(bars, *numbers), value, 0.0)
+    return Found(lambda bars, *numbers: np.where(condition(bars, *numbers), value, 0.0), (value,))
 
 
 def signed(condition: Callable[[Bars], Bools], bar: int = 0, sign: float = 1.0) -> Found:
     """100 or -100, by the colour of the bar `count` rows back, where the condition holds."""
-    return lambda bars: np.where(condition(bars), 100.0 * sign * bars.back(bar).sign, 0.0)
+    return Found(lambda bars: np.where(condition(bars), 100.0 * sign * bars.back(bar).sign, 0.0))
 
 
 def candle(name: str, found: Found, start: int, *, text: str, penetration: float | None = None) -> Indicator:
@@ -174,7 +181,9 @@ def candle(name: str, found: Found, start: int, *, text: str, penetration: float
 
     def compute(walk: Walk, open_: Series, high: Series, low: Series, close: Series, *numbers: float) -> Series:
         given = numbers if penetration is None else (numbers or (penetration,))
-        return Series(found(Bars(walk, open_, high, low=low, close=close), *given), start)
+        return Series(found.compute(Bars(walk, open_, high, low=low, close=close), *given), start)
 
-    taken = () if penetration is None else (Argument("penetration", 0, 10, False, penetration),)
-    return Indicator(f"CDL_{name}", ("open", "high", "low", "close"), taken, compute, text, optional=len(taken))
+    taken = () if penetration is None else (Argument("penetration", 0, 10, False, penetration, is_optional=True),)
+    columns = ("open", "high", "low", "close")
+    values = Extent(only=(0.0, *found.values))
+    return Indicator(f"CDL_{name}", columns, taken, compute, text, values)

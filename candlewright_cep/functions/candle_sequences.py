@@ -323,7 +323,7 @@ def _hikkake(trap: Callable[[Bars, int], tuple[Floats, Floats, Floats]]) -> Foun
             open_ = open_ & (sign == 0)
         return found
 
-    return run
+    return Found(run, (-200.0, -100.0, 100.0, 200.0))
 
 
 SEQUENCES = (
@@ -379,17 +379,17 @@ SEQUENCES = (
     ),
     candle(
         "ABANDONED_BABY",
-        lambda bars, penetration: np.where(_abandoned_baby(bars, penetration), 100.0 * bars.now.sign, 0.0),
+        Found(lambda bars, penetration: np.where(_abandoned_baby(bars, penetration), 100.0 * bars.now.sign, 0.0)),
         12,
         text="a doji star with gaps between the shadows on both sides",
         penetration=0.3,
     ),
-    candle("TRISTAR", _tri_star, 12, text="three doji, the second past a gap"),
+    candle("TRISTAR", Found(_tri_star), 12, text="three doji, the second past a gap"),
     candle(
         "UNIQUE_3RIVER", is_(_unique_three_river), 12, text="a long fall, a fall inside with a lower low, a short rise"
     ),
     candle("STICK_SANDWICH", is_(_stick_sandwich), 7, text="a rise between two falls with nearly equal closes"),
-    candle("GAP_SIDE_SIDE_WHITE", _side_by_side, 7, text="two similar rises side by side past a gap"),
+    candle("GAP_SIDE_SIDE_WHITE", Found(_side_by_side), 7, text="two similar rises side by side past a gap"),
     candle("TASUKI_GAP", signed(_tasuki_gap, 1), 7, text="a gap, then a similar bar back into it"),
     candle("XSIDE_GAP_3METHODS", signed(_gap_three_methods, 2), 2, text="a gap, then a bar that closes it"),
     candle(

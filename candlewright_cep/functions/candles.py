@@ -14,6 +14,7 @@ from candlewright_cep.functions.candle_bars import (
     Bar,
     Bars,
     Floats,
+    Found,
     candle,
     chosen,
     is_,
@@ -21,6 +22,7 @@ from candlewright_cep.functions.candle_bars import (
     within,
 )
 from candlewright_cep.functions.candle_sequences import SEQUENCES
+from candlewright_cep.functions.indicator import Indicator
 from candlewright_cep.vector import Bools
 
 # -- one bar ----------------------------------------------------------------------------------------------------------
@@ -227,6 +229,8 @@ def _matching_low(bars: Bars) -> Bools:
     return before.falls & bar.falls & within(bar.close, before.close, before.usual(EQUAL))
 
 
+#: 80: the bodies share an end.
+_SHARED = (-100.0, -80.0, 80.0, 100.0)
 _ONE = (
     candle("DOJI", is_(lambda bars: bars.now.is_doji), 10, text="a body of almost no length"),
     candle("DRAGONFLY_DOJI", is_(_dragonfly), 10, text="a doji with only a lower shadow"),
@@ -251,9 +255,11 @@ _TWO = (
     candle(
         "SHOOTING_STAR", is_(_shooting_star, -100.0), 11, text="a small body under a long upper shadow, past a gap up"
     ),
-    candle("ENGULFING", _engulfing, 2, text="a body that covers the previous one, of the opposite colour"),
-    candle("HARAMI", _harami, 11, text="a small body inside the long one before"),
-    candle("HARAMI_CROSS", _harami_cross, 11, text="a doji inside the long body before"),
+    candle(
+        "ENGULFING", Found(_engulfing, _SHARED), 2, text="a body that covers the previous one, of the opposite colour"
+    ),
+    candle("HARAMI", Found(_harami, _SHARED), 11, text="a small body inside the long one before"),
+    candle("HARAMI_CROSS", Found(_harami_cross, _SHARED), 11, text="a doji inside the long body before"),
     candle("HOMING_PIGEON", is_(_homing_pigeon), 11, text="a small fall inside the long fall before"),
     candle("DOJI_STAR", signed(_doji_star, 1, -1.0), 11, text="a doji past a gap after a long body"),
     candle(
@@ -266,7 +272,7 @@ _TWO = (
         text="a belt hold that opens where the opposite colour opened",
     ),
     candle("KICKING", signed(_kicking), 11, text="two marubozu of opposite colours with a gap between them"),
-    candle("KICKING_BY_LENGTH", _kicking_by_length, 11, text="kicking; the longer body gives the direction"),
+    candle("KICKING_BY_LENGTH", Found(_kicking_by_length), 11, text="kicking; the longer body gives the direction"),
     candle(
         "DARK_CLOUD_COVER",
         is_(_dark_cloud, -100.0),
@@ -283,3 +289,9 @@ _TWO = (
     candle("MATCHING_LOW", is_(_matching_low), 6, text="two falls with nearly equal closes"),
 )
 CANDLES = (*_ONE, *_TWO, *SEQUENCES)
+_BY_NAME = {candle.name.removeprefix("CDL_").replace("_", ""): candle for candle in CANDLES}
+
+
+def candle_called(name: str) -> Indicator | None:
+    """The candle pattern meant by a name: `hammer`, `MorningStar`, `CDL_DOJI`."""
+    return _BY_NAME.get(name.upper().removeprefix("CDL").replace("_", ""))

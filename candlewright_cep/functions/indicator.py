@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from candlewright_cep.functions.series import Memory, Series, Walk
-from candlewright_cep.functions.usage import Usage
+from candlewright_cep.functions.usage import Extent, Usage
 from candlewright_cep.types import DOUBLE
 from candlewright_cep.vector import Bools, Index, Vector
 
@@ -23,6 +23,7 @@ class Argument:
     most: float = LONGEST
     is_whole: bool = True
     usual: float = 14
+    is_optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,12 @@ class Indicator:
     numbers: tuple[Argument, ...]
     compute: Callable[..., Series]
     text: str
-    #: How many of the last numbers may be omitted.
-    optional: int = 0
+    values: Extent | None = None
+
+    @property
+    def optional(self) -> int:
+        """How many of the last numbers may be omitted."""
+        return sum(number.is_optional for number in self.numbers)
 
     @property
     def signature(self) -> str:
@@ -49,7 +54,7 @@ class Indicator:
         numbers = [f"{number.usual:g}" for number in self.numbers]
         example = f"{self.name}({', '.join([*columns, *numbers])})"
         nulls = "NULL while it warms up, and for a row whose input is NULL, NaN or infinite"
-        return Usage(self.signature, self.text, example, nulls)
+        return Usage(self.signature, self.text, example, nulls, self.values)
 
     def over(self, arguments: Sequence[Vector], numbers: Sequence[float], rows: "Rows") -> Vector:
         """The indicator's values for these rows; `rows.memory` is updated with them."""

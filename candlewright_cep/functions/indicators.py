@@ -5,12 +5,14 @@ inputs are NULL, NaN or infinite gets NULL, and is ignored by the following rows
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from candlewright_cep.functions.candles import CANDLES
 from candlewright_cep.functions.indicator import Argument, Indicator
 from candlewright_cep.functions.series import Series, Walk
+from candlewright_cep.functions.usage import NOT_NEGATIVE, PERCENT, Extent
 from candlewright_cep.vector import Array
 
 #: TA-Lib treats smaller absolute values as zero.
@@ -288,6 +290,7 @@ def _realized(walk: Walk, x: Series, n: int) -> Series:
 _N = Argument("n")
 _ANY_N = Argument("n", least=1)
 _K = Argument("k", least=0, most=1e6, is_whole=False, usual=2)
+_OPTIONAL_K = replace(_K, is_optional=True)
 _X = ("x",)
 _HLC = ("high", "low", "close")
 _STOCHASTIC = (Argument("k", least=1), Argument("slow", least=1, usual=3), Argument("d", least=1, usual=3))
@@ -300,34 +303,62 @@ _ALL = (
     Indicator("WMA", _X, (_N,), _wma, "mean of the last n values, weighted 1 (oldest) to n"),
     Indicator("DEMA", _X, (_N,), _dema, "2 EMA minus the EMA of the EMA"),
     Indicator("TEMA", _X, (_N,), _tema, "3 EMA minus 3 EMA of EMA, plus the third EMA"),
-    Indicator("RSI", _X, (_N,), _rsi, "relative strength by Wilder, 0 to 100"),
+    Indicator("RSI", _X, (_N,), _rsi, "relative strength by Wilder, 0 to 100", PERCENT),
     Indicator("ROC", _X, (_ANY_N,), _roc, "change over n rows in percent"),
     Indicator("MOM", _X, (_ANY_N,), _mom, "change over n rows"),
-    Indicator("TRUE_RANGE", _HLC, (), _true_range, "range of the bar including the previous close"),
-    Indicator("ATR", _HLC, (_ANY_N,), _atr, "Wilder's mean of the true range"),
-    Indicator("NATR", _HLC, (_N,), _natr, "ATR in percent of the close"),
-    Indicator("ADX", _HLC, (_N,), _adx, "average directional index"),
-    Indicator("PLUS_DI", _HLC, (_ANY_N,), _di(0), "directional indicator up"),
-    Indicator("MINUS_DI", _HLC, (_ANY_N,), _di(1), "directional indicator down"),
+    Indicator("TRUE_RANGE", _HLC, (), _true_range, "range of the bar including the previous close", NOT_NEGATIVE),
+    Indicator("ATR", _HLC, (_ANY_N,), _atr, "Wilder's mean of the true range", NOT_NEGATIVE),
+    Indicator("NATR", _HLC, (_N,), _natr, "ATR in percent of the close", NOT_NEGATIVE),
+    Indicator("ADX", _HLC, (_N,), _adx, "average directional index", PERCENT),
+    Indicator("PLUS_DI", _HLC, (_ANY_N,), _di(0), "directional indicator up", PERCENT),
+    Indicator("MINUS_DI", _HLC, (_ANY_N,), _di(1), "directional indicator down", PERCENT),
     Indicator("CCI", _HLC, (_N,), _cci, "distance of the typical price from its mean, by 0.015 mean distances"),
     Indicator("MACD", _X, _MACD, _macd(0), "EMA of fast rows minus EMA of slow rows"),
     Indicator("MACD_SIGNAL", _X, _MACD, _macd(1), "EMA of MACD"),
     Indicator("MACD_HISTOGRAM", _X, _MACD, _macd(2), "MACD less MACD_SIGNAL"),
     Indicator("BOLLINGER_UPPER", _X, (_N, _K), _bollinger(1), "mean plus k population deviations"),
-    Indicator("BOLLINGER_MIDDLE", _X, (_N, _K), _bollinger(0), "mean of the last n values", optional=1),
+    Indicator("BOLLINGER_MIDDLE", _X, (_N, _OPTIONAL_K), _bollinger(0), "mean of the last n values"),
     Indicator("BOLLINGER_LOWER", _X, (_N, _K), _bollinger(-1), "mean minus k population deviations"),
-    Indicator("STOCH_K", _HLC, _STOCHASTIC, _stoch_k, "place of the close in the range of k rows, mean of slow rows"),
-    Indicator("STOCH_D", _HLC, _STOCHASTIC, _stoch_d, "mean of d rows of STOCH_K"),
+    Indicator(
+        "STOCH_K",
+        _HLC,
+        _STOCHASTIC,
+        _stoch_k,
+        "place of the close in the range of k rows, mean of slow rows",
+        PERCENT,
+    ),
+    Indicator("STOCH_D", _HLC, _STOCHASTIC, _stoch_d, "mean of d rows of STOCH_K", PERCENT),
     Indicator("OBV", ("close", "volume"), (), _obv, "volume added if the close rose, subtracted if it fell"),
-    Indicator("WILLR", _HLC, (_N,), _willr, "Williams %R, -100 to 0"),
+    Indicator("WILLR", _HLC, (_N,), _willr, "Williams %R, -100 to 0", Extent(-100, 0)),
     Indicator("KAMA", _X, (_N,), _kama, "Kaufman's adaptive moving average"),
-    Indicator("STOCHRSI_K", _X, _STOCHRSI, _stochrsi(0), "place of the RSI of n rows in its range of k rows"),
-    Indicator("STOCHRSI_D", _X, _STOCHRSI, _stochrsi(1), "mean of d rows of STOCHRSI_K"),
+    Indicator("STOCHRSI_K", _X, _STOCHRSI, _stochrsi(0), "place of the RSI of n rows in its range of k rows", PERCENT),
+    Indicator("STOCHRSI_D", _X, _STOCHRSI, _stochrsi(1), "mean of d rows of STOCHRSI_K", PERCENT),
     Indicator("EWM_MEAN", _X, (_HALF_LIFE,), _ewm(0), "mean in which a value half_life rows back weighs half"),
-    Indicator("EWM_VARIANCE", _X, (_HALF_LIFE,), _ewm(1), "variance in which a value half_life rows back weighs half"),
-    Indicator("MFI", (*_HLC, "volume"), (_N,), _mfi, "money flow index, 0 to 100"),
-    Indicator("AROON_UP", ("high", "low"), (_N,), _aroon(largest=True), "how new the highest high of n + 1 rows is"),
-    Indicator("AROON_DOWN", ("high", "low"), (_N,), _aroon(largest=False), "how new the lowest low of n + 1 rows is"),
+    Indicator(
+        "EWM_VARIANCE",
+        _X,
+        (_HALF_LIFE,),
+        _ewm(1),
+        "variance in which a value half_life rows back weighs half",
+        NOT_NEGATIVE,
+    ),
+    Indicator("MFI", (*_HLC, "volume"), (_N,), _mfi, "money flow index, 0 to 100", PERCENT),
+    Indicator(
+        "AROON_UP",
+        ("high", "low"),
+        (_N,),
+        _aroon(largest=True),
+        "how new the highest high of n + 1 rows is",
+        PERCENT,
+    ),
+    Indicator(
+        "AROON_DOWN",
+        ("high", "low"),
+        (_N,),
+        _aroon(largest=False),
+        "how new the lowest low of n + 1 rows is",
+        PERCENT,
+    ),
     Indicator("LINEARREG", _X, (_N,), _linear, "end of the least squares line through n values"),
     Indicator("LINEARREG_SLOPE", _X, (_N,), _slope, "slope of the least squares line through n values, by row"),
     Indicator("Z_SCORE", _X, (_N,), _z_score, "distance from the mean of n values in sample deviations"),
@@ -335,6 +366,13 @@ _ALL = (
     Indicator("DONCHIAN_LOW", _X, (_ANY_N,), _donchian(largest=False), "least of the last n values"),
     Indicator("KELTNER_UPPER", _HLC, (_N, _K), _keltner(1), "EMA of the close plus k ATR, both of n rows"),
     Indicator("KELTNER_LOWER", _HLC, (_N, _K), _keltner(-1), "EMA of the close minus k ATR, both of n rows"),
-    Indicator("REALIZED_VOLATILITY", _X, (_ANY_N,), _realized, "root of the sum of n squared logarithmic returns"),
-)  # fmt: skip
+    Indicator(
+        "REALIZED_VOLATILITY",
+        _X,
+        (_ANY_N,),
+        _realized,
+        "root of the sum of n squared logarithmic returns",
+        NOT_NEGATIVE,
+    ),
+)
 INDICATORS = {indicator.name: indicator for indicator in (*_ALL, *CANDLES)}

@@ -24,7 +24,7 @@ from candlewright_cep.functions.signatures import (
     one_type,
     result_of,
 )
-from candlewright_cep.functions.usage import Usage
+from candlewright_cep.functions.usage import NOT_NEGATIVE, Extent, Usage
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, NULL, Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Vector, choose, constant, from_column
 
@@ -541,7 +541,7 @@ def _table() -> dict[str, ScalarFunction]:
             "ABS",
             _negation,
             _exact("ABS", _sign_changed(np.abs)),
-            Usage("ABS(x)", "absolute value of x", "ABS(-2.5) = 2.5"),
+            Usage("ABS(x)", "absolute value of x", "ABS(-2.5) = 2.5", values=NOT_NEGATIVE),
         ),
         ScalarFunction("=", _equality, _comparison(np.equal, "equal")),
         ScalarFunction("<>", _equality, _comparison(np.not_equal, "not_equal")),
@@ -614,7 +614,12 @@ def _table() -> dict[str, ScalarFunction]:
                 "ROUND(2.345, 1) = 2.3",
             ),
         ),
-        ScalarFunction("SIGN", _sign_signature, _strict(np.sign), Usage("SIGN(x)", "-1, 0 or 1", "SIGN(-4) = -1")),
+        ScalarFunction(
+            "SIGN",
+            _sign_signature,
+            _strict(np.sign),
+            Usage("SIGN(x)", "-1, 0 or 1", "SIGN(-4) = -1", values=Extent(-1, 1)),
+        ),
         _rounding(
             "FLOOR",
             np.floor,
@@ -636,9 +641,13 @@ def _table() -> dict[str, ScalarFunction]:
             _exact("TRUNCATE", _truncate),
             Usage("TRUNCATE(x, digits)", "x truncated to this many digits (default 0)", "TRUNCATE(-2.79, 1) = -2.7"),
         ),
-        _float("SQRT", np.sqrt, usage=Usage("SQRT(x)", "square root; NaN of a negative number", "SQRT(9) = 3")),
+        _float(
+            "SQRT",
+            np.sqrt,
+            usage=Usage("SQRT(x)", "square root; NaN of a negative number", "SQRT(9) = 3", values=NOT_NEGATIVE),
+        ),
         _float("CBRT", np.cbrt, usage=Usage("CBRT(x)", "cube root", "CBRT(27) = 3")),
-        _float("EXP", np.exp, usage=Usage("EXP(x)", "e to the power of x", "EXP(0) = 1")),
+        _float("EXP", np.exp, usage=Usage("EXP(x)", "e to the power of x", "EXP(0) = 1", values=NOT_NEGATIVE)),
         _float("LN", np.log, usage=Usage("LN(x)", "natural logarithm", "LN(1) = 0")),
         _float("LOG2", np.log2, usage=Usage("LOG2(x)", "logarithm to base 2", "LOG2(8) = 3")),
         _float("LOG10", np.log10, usage=Usage("LOG10(x)", "logarithm to base 10", "LOG10(1000) = 3")),
@@ -650,8 +659,10 @@ def _table() -> dict[str, ScalarFunction]:
         ),
         _float("POWER", np.power, 2, usage=Usage("POWER(x, y)", "x to the power of y", "POWER(2, 10) = 1024")),
         _float("POW", np.power, 2, usage=Usage("POW(x, y)", "the same as POWER", "POW(2, 10) = 1024")),
-        _float("SIN", np.sin, usage=Usage("SIN(x)", "sine of an angle in radians", "SIN(0) = 0")),
-        _float("COS", np.cos, usage=Usage("COS(x)", "cosine of an angle in radians", "COS(0) = 1")),
+        _float("SIN", np.sin, usage=Usage("SIN(x)", "sine of an angle in radians", "SIN(0) = 0", values=Extent(-1, 1))),
+        _float(
+            "COS", np.cos, usage=Usage("COS(x)", "cosine of an angle in radians", "COS(0) = 1", values=Extent(-1, 1))
+        ),
         _float("TAN", np.tan, usage=Usage("TAN(x)", "tangent of an angle in radians", "TAN(0) = 0")),
         _float("ATAN", np.arctan, usage=Usage("ATAN(x)", "arc tangent, in radians", "ATAN(0) = 0")),
         _float("TANH", np.tanh, usage=Usage("TANH(x)", "hyperbolic tangent", "TANH(0) = 0")),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from candlewright_cep.functions import decimals
 from candlewright_cep.functions.signatures import Mismatch, fixed
 from candlewright_cep.functions.time_format import formatted
-from candlewright_cep.functions.usage import Declared, Usage
+from candlewright_cep.functions.usage import NOT_NEGATIVE, Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from candlewright_cep.times import literal_time
 from candlewright_cep.types import BIGINT, BOOLEAN, NANOSECONDS, STRING, Kind, SqlType
@@ -275,13 +275,13 @@ ENTRIES: list[Declared] = [
         "LENGTH",
         fixed(BIGINT, STRING),
         _kernel(lambda text: pc.utf8_length(text).cast(pa.int64())),
-        Usage("LENGTH(text)", "number of characters", "LENGTH('BTC') = 3"),
+        Usage("LENGTH(text)", "number of characters", "LENGTH('BTC') = 3", values=NOT_NEGATIVE),
     ),
     (
         "CHAR_LENGTH",
         fixed(BIGINT, STRING),
         _kernel(lambda text: pc.utf8_length(text).cast(pa.int64())),
-        Usage("CHAR_LENGTH(text)", "the same as LENGTH", "CHAR_LENGTH('BTC') = 3"),
+        Usage("CHAR_LENGTH(text)", "the same as LENGTH", "CHAR_LENGTH('BTC') = 3", values=NOT_NEGATIVE),
     ),
     (
         "TRIM",

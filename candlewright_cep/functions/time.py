@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits
-from candlewright_cep.functions.usage import Declared, Usage
+from candlewright_cep.functions.usage import Declared, Extent, Usage
 from candlewright_cep.times import UNITS
 from candlewright_cep.types import BIGINT, DOUBLE, INTERVAL, NANOSECONDS, Kind, SqlType, timestamp
 from candlewright_cep.vector import Array, Bools, Vector
@@ -91,6 +91,14 @@ _FIELDS = {
     "YOW": "ISOYEAR", "DAY_OF_YEAR": "DOY", "DOY": "DOY", "HOUR": "HOUR", "MINUTE": "MINUTE",
     "SECOND": "SECOND", "MILLISECOND": "MILLISECOND", "MICROSECOND": "MICROSECOND", "NANOSECOND": "NANOSECOND",
     "EPOCH": "EPOCH",
+}  # fmt: skip
+
+
+#: The values of the fields that have bounds.
+FIELD_EXTENTS = {
+    "QUARTER": Extent(1, 4), "MONTH": Extent(1, 12), "WEEK": Extent(1, 53), "DAY": Extent(1, 31), "DOW": Extent(1, 7),
+    "DOY": Extent(1, 366), "HOUR": Extent(0, 23), "MINUTE": Extent(0, 59), "SECOND": Extent(0, 59),
+    "MILLISECOND": Extent(0, 999), "MICROSECOND": Extent(0, 999_999), "NANOSECOND": Extent(0, 999_999_999),
 }  # fmt: skip
 
 
@@ -245,7 +253,8 @@ def _one(wanted: SqlType, result: SqlType) -> Signature:
 def _field_usage(name: str, field: str) -> Usage:
     asked = f"EXTRACT({field} FROM "
     time = "TIMESTAMP '2024-01-31 09:30:00')"
-    return Usage(f"{name}(time)", f"the same as {asked}time)", f"{name}({time} = {asked}{time}")
+    example = f"{name}({time} = {asked}{time}"
+    return Usage(f"{name}(time)", f"the same as {asked}time)", example, values=FIELD_EXTENTS.get(field))
 
 
 # These take their unit or field from `extra`, which the binder reads from the first argument.

@@ -1,6 +1,6 @@
 """The plan of one checked MATCH_RECOGNIZE."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest
@@ -16,6 +16,7 @@ from candlewright_cep.binding.expressions import (
 from candlewright_cep.binding.pattern_binder import PatternBinder
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.arrays import STRUCT_COMPARISONS, is_struct
+from candlewright_cep.functions.candles import candle_called
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
 from candlewright_cep.matching.conditions import Conditions, compile_conditions
@@ -188,7 +189,7 @@ def bind_recognize(
         columns=columns,
         measures_at=measures_at,
         fields=tuple(shown),
-        warnings=_warnings(node, within),
+        warnings=(*_undefined(node, primary), *_warnings(node, within)),
         has_end_anchor=has_end_anchor(node.pattern),
         is_never_empty=not may_be_empty(node.pattern),
         at=node.at,
@@ -309,6 +310,18 @@ def _within(node: RecognizeNode, binder: Binder, order: tuple[SortKey, ...]) -> 
     if key is None or not isinstance(key.expression, Column) or not key.expression.type.is_time or key.descending:
         raise node.within.at.reject("WITHIN needs ORDER BY a time, ascending, as the first key")
     return duration, key.expression.index
+
+
+def _undefined(node: RecognizeNode, primary: Sequence[str]) -> Iterator[str]:
+    """Variables named after a candle pattern that DEFINE does not mention: SQL lets any row match them."""
+    defined = {definition.variable.folded for definition in node.definitions}
+    for name in primary:
+        candle = candle_called(name)
+        if candle is not None and name not in defined:
+            yield (
+                f"{name} is not in DEFINE, so any row matches it: "
+                f"did you mean DEFINE {name} AS {candle.signature.replace(', penetration', '')} <> 0?"
+            )
 
 
 def _warnings(node: RecognizeNode, within: int | None) -> tuple[str, ...]:

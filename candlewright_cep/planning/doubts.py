@@ -8,7 +8,6 @@ from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from typing import Any
 
-from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.expressions import (
     Apply,
     Column,
@@ -21,6 +20,7 @@ from candlewright_cep.binding.expressions import (
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed
+from candlewright_cep.planning.reach import Known, columns_of, seen, verdict
 
 __all__ = ["doubts"]
 
@@ -32,29 +32,31 @@ _OF_SAME = {"=": True, "<=": True, ">=": True, "<>": False, "<": False, ">": Fal
 def doubts(plan: Plan) -> Iterator[str]:
     """Warnings for the author of the text."""
     for node in _nodes(plan):
-        if isinstance(node, Filter):
-            yield from _of_condition(node.condition, node.inner.fields, "the condition")
-            yield from _of_first_rows(node.condition, node.inner.fields, _shifted(node.inner))
+        if isinstance(node, Filter) and node.is_written:
+            columns = columns_of(node.inner)
+            yield from _of_condition(node.condition, columns, "the condition")
+            yield from _of_first_rows(node.condition, columns, _shifted(node.inner))
         elif isinstance(node, Match):
-            yield from _of_partitions(node.recognize.partition, node.recognize.order, node.inner.fields)
+            columns = seen(node)
+            yield from _of_partitions(node.recognize.partition, node.recognize.order, columns)
             for name, condition in node.recognize.definitions:
-                yield from _of_condition(condition, node.inner.fields, f"DEFINE {name}")
-                yield from _of_first_rows(condition, node.inner.fields, {})
+                yield from _of_condition(condition, columns, f"DEFINE {name}", node.recognize.variables)
+                yield from _of_first_rows(condition, columns, {})
             for measure in node.recognize.measures:
-                yield from _of_values(measure.expression, node.inner.fields)
+                yield from _of_values(measure.expression, columns)
         elif isinstance(node, Join) and node.rest is not None:
-            yield from _of_condition(node.rest, node.fields, "ON")
+            yield from _of_condition(node.rest, columns_of(node), "ON")
         elif isinstance(node, Project):
             for part in node.expressions:
-                yield from _of_values(part, node.inner.fields)
+                yield from _of_values(part, columns_of(node.inner))
         elif isinstance(node, Over):
-            yield from _of_partitions(node.window.partition, node.window.order, node.inner.fields)
+            yield from _of_partitions(node.window.partition, node.window.order, columns_of(node.inner))
         elif isinstance(node, Group):
             for aggregate in node.aggregates:
-                yield from _of_values(aggregate, node.inner.fields)
+                yield from _of_values(aggregate, columns_of(node.inner))
 
 
-def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: Sequence[Field]) -> Iterator[str]:
+def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: Sequence[Known]) -> Iterator[str]:
     for key in order:
         if isinstance(key.expression, Column) and key.expression.index in partition:
             name = columns[key.expression.index].name
@@ -75,7 +77,9 @@ def _nodes(plan: Any) -> Iterator[Any]:
         pending += getattr(node, "branches", ())
 
 
-def _of_condition(condition: Expression, columns: Sequence[Field], what: str) -> Iterator[str]:
+def _of_condition(
+    condition: Expression, columns: Sequence[Known], what: str, variables: Sequence[str] = ()
+) -> Iterator[str]:
     if isinstance(condition, Constant):
         # FALSE alone is intended: it is the text of a trigger that only has silences.
         if condition.value is None:
@@ -89,12 +93,29 @@ def _of_condition(condition: Expression, columns: Sequence[Field], what: str) ->
         elif (said := _of_itself(part)) is not None:
             yield f"{what} compares {_shown(part, columns)} with itself, which is {'always' if said else 'never'} true"
     yield from _contradictions(parts, columns, what)
+    yield from _of_reach(condition, columns, what, variables)
     for part in parts:
         if isinstance(part, Apply) and part.function == "OR":
             yield from _tautologies(part.arguments, columns, what)
 
 
-def _of_first_rows(condition: Expression, columns: Sequence[Field], shifted: Mapping[int, str]) -> Iterator[str]:
+def _of_reach(condition: Expression, columns: Sequence[Known], what: str, variables: Sequence[str]) -> Iterator[str]:
+    """What the values of functions decide, such as RSI(close, 14) > 100."""
+    is_decided = False
+    for part in conjuncts(condition):
+        if (said := verdict(part, columns, variables)) is not None:
+            is_decided = True
+            how = "has a part that is always true" if said.every else "is never true"
+            yield f"{what} {how}: {said}"
+        elif isinstance(part, Apply) and part.function == "OR":
+            for each in part.arguments:
+                if (said := verdict(each, columns, variables)) is not None:
+                    yield f"{what} has a part that is {'always' if said.every else 'never'} true: {said}"
+    if not is_decided and (said := verdict(condition, columns, variables)) is not None:
+        yield f"{what} is {'always' if said.every else 'never'} true: {said}"
+
+
+def _of_first_rows(condition: Expression, columns: Sequence[Known], shifted: Mapping[int, str]) -> Iterator[str]:
     """Warns about `<>` with a value of the previous row, which the first row does not have. `shifted`: columns of such
     values.
     """
@@ -139,7 +160,7 @@ def _of_itself(part: Expression) -> bool | None:
     return _OF_SAME[part.function] if one == other and not isinstance(one, Constant) else None
 
 
-def _of_values(node: Expression, columns: Sequence[Field]) -> Iterator[str]:
+def _of_values(node: Expression, columns: Sequence[Known]) -> Iterator[str]:
     for part in walk(node):
         if not isinstance(part, Apply):
             continue
@@ -176,7 +197,7 @@ class _Span:
         return self.least > self.most or (self.least == self.most and (self.without_least or self.without_most))
 
 
-def _contradictions(parts: Sequence[Expression], columns: Sequence[Field], what: str) -> Iterator[str]:
+def _contradictions(parts: Sequence[Expression], columns: Sequence[Known], what: str) -> Iterator[str]:
     spans: dict[Expression, _Span] = {}
     for part in parts:
         for symbol, value, bound in _bounds(part):
@@ -204,7 +225,7 @@ def _choices(part: Expression) -> Iterator[tuple[Expression, frozenset[Any]]]:
             yield value, frozenset(text for text in texts if text is not None)
 
 
-def _tautologies(parts: Sequence[Expression], columns: Sequence[Field], what: str) -> Iterator[str]:
+def _tautologies(parts: Sequence[Expression], columns: Sequence[Known], what: str) -> Iterator[str]:
     """`x < a OR x > b` where every number satisfies one of the two."""
     below: dict[Expression, tuple[float, bool]] = {}
     above: dict[Expression, tuple[float, bool]] = {}
@@ -242,7 +263,7 @@ def _bounds(part: Expression) -> Iterator[tuple[str, Expression, float]]:
             yield symbol, value, float(bound.value)
 
 
-def _shown(node: Expression, columns: Sequence[Field]) -> str:
+def _shown(node: Expression, columns: Sequence[Known]) -> str:
     """The column names in the expression."""
     names = [columns[part.index].name for part in walk(node) if isinstance(part, Column) and part.index < len(columns)]
     return " and ".join(dict.fromkeys(name for name in reversed(names) if name)) or "the value"

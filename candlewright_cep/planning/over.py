@@ -13,7 +13,7 @@ from candlewright_cep.functions.aggregates import COUNTS, empty_value, reduced, 
 from candlewright_cep.functions.frames import framed
 from candlewright_cep.functions.indicator import whole
 from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.functions.usage import Usage
+from candlewright_cep.functions.usage import SHARE, Extent, Usage
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.conditions import Trial
 from candlewright_cep.matching.matching import LESS_WORK, bound_path, evaluate_matches, masks
@@ -68,16 +68,21 @@ RANKING = {
     "NTILE": BIGINT,
 }
 VALUES = ("LAG", "LEAD", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE")
+_FROM_1 = Extent(1)
 _NO_NULLS = "never NULL; NULLs of ORDER BY come last"
 _OF_ROW = "NULL if that row does not exist, or its value is NULL (IGNORE NULLS skips those)"
 #: Functions that exist only with OVER.
 USAGES = (
-    Usage("ROW_NUMBER()", "number of the row in its partition, from 1", "ROW_NUMBER()", _NO_NULLS),
-    Usage("RANK()", "1 plus the number of rows before the row and its peers", "RANK()", _NO_NULLS),
-    Usage("DENSE_RANK()", "number of the row's value among the different ones, from 1", "DENSE_RANK()", _NO_NULLS),
-    Usage("PERCENT_RANK()", "share of the other rows that come before, 0 to 1", "PERCENT_RANK()", _NO_NULLS),
-    Usage("CUME_DIST()", "share of the rows up to this one and its peers", "CUME_DIST()", _NO_NULLS),
-    Usage("NTILE(n)", "number of the row's part if the partition is cut into n equal ones", "NTILE(4)", _NO_NULLS),
+    Usage("ROW_NUMBER()", "number of the row in its partition, from 1", "ROW_NUMBER()", _NO_NULLS, _FROM_1),
+    Usage("RANK()", "1 plus the number of rows before the row and its peers", "RANK()", _NO_NULLS, _FROM_1),
+    Usage(
+        "DENSE_RANK()", "number of the row's value among the different ones, from 1", "DENSE_RANK()", _NO_NULLS, _FROM_1
+    ),
+    Usage("PERCENT_RANK()", "share of the other rows that come before, 0 to 1", "PERCENT_RANK()", _NO_NULLS, SHARE),
+    Usage("CUME_DIST()", "share of the rows up to this one and its peers", "CUME_DIST()", _NO_NULLS, SHARE),
+    Usage(
+        "NTILE(n)", "number of the row's part if the partition is cut into n equal ones", "NTILE(4)", _NO_NULLS, _FROM_1
+    ),
     Usage("LAG(x, n, default)", "x of the row n (1) rows before, or default", "LAG(price)", _OF_ROW),
     Usage("LEAD(x, n, default)", "x of the row n (1) rows later, or default", "LEAD(price)", _OF_ROW),
     Usage("NTH_VALUE(x, n)", "x of the nth row of the frame", "NTH_VALUE(price, 2)", _OF_ROW),

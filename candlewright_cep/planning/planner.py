@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
@@ -105,7 +106,7 @@ class Planner:
                 "write SELECT * FROM one of " + ", ".join(name for name, _ in self.inputs.values()) + " WHERE ...",
             )
         name, fields = self.inputs[table.lower()]
-        scan = Scan(name, tuple(Field(field.name, field.type, name) for field in fields))
+        scan = Scan(name, tuple(replace(field, qualifier=name) for field in fields))
         binder = SelectBinder(scan.fields, self.parameters, self.limits, windows={})
         condition = binder.condition(node, "a trigger")
         if not binder.uses:

@@ -88,7 +88,7 @@ def check(
         if found.mended is not None:
             say("with obvious slips corrected:")
             sys.stdout.write(found.mended.rstrip("\n") + "\n")
-        elif not found.problems:
+        if not found.problems:
             say("the text may be registered")
     if found.problems:
         raise typer.Exit(1)

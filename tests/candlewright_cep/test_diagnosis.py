@@ -11,8 +11,21 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 
 
+BARS = pa.schema(
+    [("ticker", pa.string()), ("open_time", pa.timestamp("ns")), ("open", pa.float64()), ("high", pa.float64()),
+     ("low", pa.float64()), ("close", pa.float64())]
+)  # fmt: skip
+OF_BARS = "OVER (PARTITION BY ticker ORDER BY open_time)"
+CANDLE = "(open, high, low, close)"
+
+
 def found(sql: str) -> Diagnosis:
-    return diagnose(sql, lambda text: compile_query(text, {"ticks": SCHEMA}, {"limit": "3"}).warnings)
+    schemas = {"ticks": SCHEMA, "ohlc": BARS}
+    return diagnose(sql, lambda text: compile_query(text, schemas, {"limit": "3"}).warnings)
+
+
+def pattern(rest: str, before: str = "LAST(close) AS x") -> str:
+    return f"SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time MEASURES {before} {rest}) AS m"
 
 
 def places(sql: str) -> list[tuple[int, int]]:
@@ -107,8 +120,96 @@ def test_what_is_probably_not_meant_is_warned_of(sql: str, warning: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("sql", "warning"),
+    [
+        (
+            pattern(f"PATTERN (A) DEFINE A AS CDL_HAMMER{CANDLE} > 200"),
+            "DEFINE A is never true: CDL_HAMMER is 0 or 100",
+        ),
+        (
+            pattern(f"PATTERN (A B) DEFINE A AS close > 1, B AS LAST(A.close) > 0 AND 0 > CDL_3WHITE_SOLDIERS{CANDLE}"),
+            "DEFINE B is never true: CDL_3WHITE_SOLDIERS is 0 or 100",
+        ),
+        (
+            pattern(f"PATTERN (A) DEFINE A AS CDL_ENGULFING{CANDLE} > 0 AND CDL_ENGULFING{CANDLE} < 80"),
+            "DEFINE A is never true: CDL_ENGULFING is -100, -80, 0, 80 or 100",
+        ),
+        (
+            pattern("PATTERN (A) DEFINE A AS RSI(close, 14) > 70 AND RSI(close, 14) < 30"),
+            "DEFINE A is never true: its bounds on RSI exclude each other",
+        ),
+        (
+            pattern(f"PATTERN (A) DEFINE A AS CDL_DOJI{CANDLE} >= 0"),
+            "DEFINE A has a part that is always true: CDL_DOJI is 0 or 100",
+        ),
+        (
+            f"SELECT close FROM ohlc QUALIFY CDL_HAMMER{CANDLE} {OF_BARS} + CDL_DOJI{CANDLE} {OF_BARS} = 150",
+            "the condition is never true: CDL_HAMMER is 0 or 100 and CDL_DOJI is 0 or 100",
+        ),
+        (
+            f"SELECT * FROM (SELECT close, RSI(close, 14) {OF_BARS} AS strength FROM ohlc) WHERE strength > 100",
+            "the condition is never true: strength is from 0 to 100",
+        ),
+        ("EXTRACT(HOUR FROM ts) = 24", "the condition is never true: HOUR is from 0 to 23"),
+        ("price > 1 OR ABS(price) < -1", "the condition has a part that is never true: ABS is at least 0"),
+        ("UPPER(side) = 'buy'", "the condition is never true: the result of UPPER is 'BUY'"),
+        (
+            "SELECT side FROM ticks GROUP BY side HAVING COUNT(*) < 0",
+            "the condition is never true: COUNT is at least 0",
+        ),
+        (
+            f"SELECT * FROM ({pattern('PATTERN (up)', 'CLASSIFIER() AS k')}) WHERE k = 'up'",
+            "the condition is never true: k is 'UP'",
+        ),
+    ],
+)
+def test_what_functions_never_return_is_warned_of(sql: str, warning: str) -> None:
+    assert warning in found(sql).warnings
+
+
+def test_texts_that_a_column_of_an_input_never_holds_are_warned_of() -> None:
+    side = pa.field("side", pa.string(), metadata={"values": "buy,sell,unknown"})
+    (warning,) = compile_query("side = 'BUY'", {"ticks": pa.schema([side])}).warnings
+    assert warning == "the condition is never true: side is 'buy', 'sell' or 'unknown'"
+    assert compile_query("side IN ('BUY', 'sell')", {"ticks": pa.schema([side])}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("rest", "mended"),
+    [
+        (
+            "PATTERN (hammer doji) WITHIN INTERVAL '5' MINUTE",
+            f"PATTERN (hammer doji) WITHIN INTERVAL '5' MINUTE DEFINE HAMMER AS CDL_HAMMER{CANDLE} <> 0, "
+            f"DOJI AS CDL_DOJI{CANDLE} <> 0",
+        ),
+        (
+            "PATTERN (S MorningStar{1,2} up) DEFINE up AS close > PREV(close)",
+            f"PATTERN (S MorningStar{{1,2}} up) DEFINE MORNINGSTAR AS CDL_MORNING_STAR{CANDLE} <> 0, "
+            "up AS close > PREV(close)",
+        ),
+    ],
+)
+def test_variables_named_after_candles_without_a_definition_are_warned_of(rest: str, mended: str) -> None:
+    told = found(pattern(rest))
+    assert told.problems == ()
+    assert all("is not in DEFINE, so any row matches it: did you mean DEFINE" in warning for warning in told.warnings)
+    assert told.mended == pattern(mended)
+    assert found(told.mended).warnings == ()
+
+
+def test_a_definition_that_the_input_has_no_columns_for_is_not_proposed_as_a_text() -> None:
+    told = found("SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES LAST(price) AS x PATTERN (doji)) AS m")
+    assert len(told.warnings) == 1 and told.mended is None
+
+
+@pytest.mark.parametrize(
     "sql",
     [
+        pattern(f"PATTERN (HAMMER) DEFINE HAMMER AS CDL_HAMMER{CANDLE} > 0 AND RSI(close, 14) < 30"),
+        pattern(f"PATTERN (A B) DEFINE A AS CDL_HIKKAKE{CANDLE} = -200, B AS CLASSIFIER() = 'B'"),
+        f"SELECT close FROM ohlc QUALIFY CDL_ENGULFING{CANDLE} {OF_BARS} > 80 OR CDL_DOJI{CANDLE} {OF_BARS} = 100",
+        "EXTRACT(SECOND FROM ts) BETWEEN 0 AND 30 AND LENGTH(side) > 3",
+        "SELECT side, COUNT(*) AS n FROM ticks GROUP BY side HAVING COUNT(*) > 0 AND MAX(price) < 0",
         "price > 3 AND price < 5",
         "price >= 5 AND price <= 5",
         "price > 5 OR price < 3",
