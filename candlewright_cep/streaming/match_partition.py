@@ -9,9 +9,8 @@ from candlewright_cep.matching.path_values import PathValues
 from candlewright_cep.matching.search import PartitionSearch, SearchPlan
 from candlewright_cep.streaming import match_state
 from candlewright_cep.streaming.packing import as_json
+from candlewright_cep.streaming.partitioning import Key
 from candlewright_cep.streaming.retained import Piece
-
-Key = tuple[Any, ...]
 
 
 @dataclass(slots=True)

@@ -1,13 +1,16 @@
 """Divides released rows by PARTITION BY and sorts them by its ORDER BY."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.relation import partition_codes, sorted_order
-from candlewright_cep.streaming.match_partition import Key
 from candlewright_cep.streaming.release import Rows
 from candlewright_cep.vector import Index, is_ascending
+
+Key = tuple[Any, ...]
 
 
 def by_partition(
