@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from candlewright_cep import evaluate
-from candlewright_cep.streaming.release import ReleaseBuffer
+from candlewright_cep.streaming.rows.release import ReleaseBuffer
 from candlewright_cep.streaming.stream import StreamInput, TriggerStream, compile_stream
 
 MEASURES = (

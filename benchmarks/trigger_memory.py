@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.trigger_engine import V_SHAPE, Ticks
 from candlewright.wire.tick_columns import TickColumns, encode
-from candlewright_cep.streaming.match_stream import MatchStream
 from candlewright_cep.streaming.operators import MatchStage
+from candlewright_cep.streaming.patterns.match_stream import MatchStream
 from candlewright_cep.streaming.stream import TriggerStream
 from protobuf import records_pb2 as records
 from triggers.partition import TriggerPartition

@@ -11,7 +11,7 @@ from candlewright_cep.spark import install, match_recognize
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.joined import JoinedStream
 from candlewright_cep.streaming.query import StreamQuery
-from candlewright_cep.streaming.release import Clock, ReleaseBuffer
+from candlewright_cep.streaming.rows.release import Clock, ReleaseBuffer
 from candlewright_cep.streaming.stream import Events, TriggerStream, compile_stream
 from candlewright_cep.syntax.layout import formatted
 

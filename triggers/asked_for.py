@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from candlewright.wire.grid import SECOND
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE
 
 __all__ = ["Ages", "AskedFor", "RegisteredAt"]
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from candlewright_cep import Clock
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE
 from candlewright_cep.table_bytes import bytes_of, table_of
 from triggers.asked_for import Ages
 from triggers.moved import Moved

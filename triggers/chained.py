@@ -20,7 +20,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_cep import Clock, StreamInput
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts
 from candlewright_cep.planning.plans import Filter, Plan, Renamed, Scan
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE
 from triggers.event_rows import event_rows
 
 __all__ = [

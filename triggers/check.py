@@ -12,7 +12,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import Diagnosis, Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream, diagnose
 from candlewright_cep.binding.binder import closest
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
-from candlewright_cep.streaming.stages import is_lookup
+from candlewright_cep.streaming.stages.stages import is_lookup
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from core.settings import TriggersSettings
 from triggers.alerts import ALERT_PARAMETERS, AlertAsked, engine_parameters

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from candlewright.wire.grid import SECOND
 from candlewright_cep import Clock, Events
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE
 from candlewright_cep.table_bytes import bytes_of, table_of
 from triggers.check import INPUTS
 

@@ -21,8 +21,8 @@ from candlewright_cep.planning.over import RANKING, Over, takes_frame
 from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Union
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.query import chain_of
-from candlewright_cep.streaming.release import FOREVER
-from candlewright_cep.streaming.stages import is_lookup
+from candlewright_cep.streaming.rows.release import FOREVER
+from candlewright_cep.streaming.stages.stages import is_lookup
 from candlewright_cep.tracing.wording import column_names, text_of
 from triggers.chained import EVENTS_LABEL
 from triggers.check import CompiledTrigger, TriggerRules

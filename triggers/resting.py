@@ -11,7 +11,7 @@ import numpy as np
 
 from candlewright_cep.matching.glance import Glance, Look, Rest
 from candlewright_cep.matching.intervals import Span
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE
 from candlewright_cep.vector import Bools, Index, ranges
 from triggers.moved import Moved
 from triggers.recent import Recent

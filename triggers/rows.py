@@ -16,7 +16,7 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.grid import LATEST_NS
 from candlewright.wire.tick_columns import TickColumns
-from candlewright_cep.streaming.release import NUMBER, SEQUENCE
+from candlewright_cep.streaming.rows.release import NUMBER, SEQUENCE
 from triggers.asked_for import AskedFor
 from triggers.check import INPUTS
 from venues import sound

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from candlewright_cep import TriggerStream
 from candlewright_cep.matching.glance import Glance
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE
 from triggers.moved import Moved
 from triggers.packing import squeezed, unsqueezed
 from triggers.recent import Recent

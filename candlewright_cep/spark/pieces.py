@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from candlewright_cep.spark.groups import OUTPUT_ROWS, Recognition
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.query import StreamQuery
-from candlewright_cep.streaming.release import SEQUENCE, Clock
+from candlewright_cep.streaming.rows.release import SEQUENCE, Clock
 from candlewright_cep.streaming.stream import TriggerStream, compile_stream
 from candlewright_cep.table_bytes import bytes_of, table_of
 

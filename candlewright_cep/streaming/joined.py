@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.streaming.match_stream import Context
-from candlewright_cep.streaming.meeting import Arriving, Kept, Running
-from candlewright_cep.streaming.release import SEQUENCE, Clock, Rows, rows_of
-from candlewright_cep.streaming.stages import Stage
+from candlewright_cep.streaming.joins.meeting import Arriving, Kept, Running
+from candlewright_cep.streaming.patterns.match_stream import Context
+from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
+from candlewright_cep.streaming.stages.stages import Stage
 from candlewright_cep.streaming.stream import Events, TriggerStream, fed, own_rows
 
 __all__ = ["JoinedStream"]

@@ -11,15 +11,15 @@ from candlewright_cep.planning.periods import STATELESS
 from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Project, Renamed, Scan, Union
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
-from candlewright_cep.streaming.ahead import AheadStage, split
-from candlewright_cep.streaming.bar_stage import BarStage
-from candlewright_cep.streaming.left_behind import rising_columns
-from candlewright_cep.streaming.match_stream import Context, MatchStream
-from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
+from candlewright_cep.streaming.patterns.left_behind import rising_columns
+from candlewright_cep.streaming.patterns.match_stream import Context, MatchStream
 from candlewright_cep.streaming.query import StreamQuery, known_at_start, over_whole_windows, walked
-from candlewright_cep.streaming.release import Clock, Rows
+from candlewright_cep.streaming.rows.release import Clock, Rows
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages import (
+from candlewright_cep.streaming.stages.ahead import AheadStage, split
+from candlewright_cep.streaming.stages.bar_stage import BarStage
+from candlewright_cep.streaming.stages.order_stage import LagStage, OrderStage, StartStage
+from candlewright_cep.streaming.stages.stages import (
     GroupStage,
     JoinStage,
     LookupStage,
@@ -30,7 +30,7 @@ from candlewright_cep.streaming.stages import (
     WholeStage,
     is_lookup,
 )
-from candlewright_cep.streaming.window_patterns import PatternStage
+from candlewright_cep.streaming.stages.window_patterns import PatternStage
 from candlewright_cep.types import SqlType
 from candlewright_cep.vector import nulls
 

@@ -24,11 +24,11 @@ from candlewright_cep.planning.plans import (
     Values,
 )
 from candlewright_cep.planning.windows import WindowTable
-from candlewright_cep.streaming.columns import columns_read
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, StreamInput
-from candlewright_cep.streaming.left_behind import rising_columns
+from candlewright_cep.streaming.patterns.columns import columns_read
+from candlewright_cep.streaming.patterns.left_behind import rising_columns
 from candlewright_cep.streaming.slots import Lifted, lift
-from candlewright_cep.streaming.stages import branches_of, is_lookup
+from candlewright_cep.streaming.stages.stages import branches_of, is_lookup
 from candlewright_cep.syntax.tokens import BEGIN, Position
 from candlewright_cep.types import SqlType
 

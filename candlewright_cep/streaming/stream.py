@@ -1,7 +1,7 @@
 """A trigger on a stream: checked text, state, and events batch by batch.
 
 `StreamQuery` is compiled once per text; `TriggerStream` is one running trigger: it takes released rows of its tickers
-(see `streaming.release`) and returns the rows that batch evaluation would return, each as soon as it can no longer
+(see `streaming.rows.release`) and returns the rows that batch evaluation would return, each as soon as it can no longer
 change.
 """
 
@@ -19,19 +19,19 @@ from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.matching.glance import Glance
 from candlewright_cep.planning.periods import joins_by_time
-from candlewright_cep.streaming.ahead import AheadStage
-from candlewright_cep.streaming.branches import joined_query
 from candlewright_cep.streaming.inputs import StreamInput
-from candlewright_cep.streaming.match_stream import Context, MatchStream, Reports
-from candlewright_cep.streaming.meeting import check_branch
+from candlewright_cep.streaming.joins.branches import joined_query
+from candlewright_cep.streaming.joins.meeting import check_branch
+from candlewright_cep.streaming.joins.waiting import Waiting
 from candlewright_cep.streaming.operators import MatchStage, stages
-from candlewright_cep.streaming.order_stage import LagStage, OrderStage, StartStage
-from candlewright_cep.streaming.packing import packed_rows, unpacked, unpacked_rows
+from candlewright_cep.streaming.patterns.match_stream import Context, MatchStream, Reports
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
-from candlewright_cep.streaming.release import SEQUENCE, Clock, Rows, rows_of
+from candlewright_cep.streaming.rows.packing import packed_rows, unpacked, unpacked_rows
+from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages import GroupStage, OverStage, RowStage, Stage, chained
-from candlewright_cep.streaming.waiting import Waiting
+from candlewright_cep.streaming.stages.ahead import AheadStage
+from candlewright_cep.streaming.stages.order_stage import LagStage, OrderStage, StartStage
+from candlewright_cep.streaming.stages.stages import GroupStage, OverStage, RowStage, Stage, chained
 from candlewright_cep.types import to_arrow
 from candlewright_cep.vector import Index
 

@@ -22,7 +22,7 @@ from candlewright_cep import (
     compile_stream,
 )
 from candlewright_cep.planning.plans import Filter, Match, Narrowed, Project, Renamed, Scan
-from candlewright_cep.streaming.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE
 from candlewright_cep.table_bytes import bytes_of, table_of
 from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, field_of, header_of, number_of
 from gateways.kapacitor.ohlc import batch_of

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from candlewright_cep import SkipFailed, evaluate
 from candlewright_cep.matching import bulk
-from candlewright_cep.streaming import match_stream
-from candlewright_cep.streaming.release import ReleaseBuffer
+from candlewright_cep.streaming.patterns import match_stream
+from candlewright_cep.streaming.rows.release import ReleaseBuffer
 from candlewright_cep.streaming.stream import StreamInput, TriggerStream, compile_stream
 from tests.candlewright_cep.random_matches import Case, cases
 from tests.rounds import rounds

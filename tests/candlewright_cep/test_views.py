@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from candlewright_cep import StreamInput, TriggerRejected, TriggerStream, compile_query, compile_stream, evaluate
 from candlewright_cep.planning.plans import Filter
 from candlewright_cep.planning.relation import Relation
-from candlewright_cep.streaming.release import ReleaseBuffer
+from candlewright_cep.streaming.rows.release import ReleaseBuffer
 from tests.rounds import rounds
 
 STEPS = np.random.default_rng(7).integers(0, 6, 60)

@@ -16,7 +16,7 @@ from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, Trigge
 from candlewright_cep.functions import series
 from candlewright_cep.functions.indicator import Indicator
 from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.streaming import indicator_states
+from candlewright_cep.streaming.stages.stages import indicator_states
 from tests.candlewright_cep.streams import streamed
 from tests.rounds import seeds
 

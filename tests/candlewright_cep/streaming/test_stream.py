@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from candlewright_cep import Limits, TriggerRejected, evaluate
-from candlewright_cep.streaming.match_stream import FEW_PARTITIONS
-from candlewright_cep.streaming.release import NUMBER, Clock, ReleaseBuffer, Rows
-from candlewright_cep.streaming.retained import Gathered
+from candlewright_cep.streaming.patterns.match_stream import FEW_PARTITIONS
+from candlewright_cep.streaming.rows.release import NUMBER, Clock, ReleaseBuffer, Rows
+from candlewright_cep.streaming.rows.retained import Gathered
 from candlewright_cep.streaming.stream import Events, StreamInput, TriggerStream, compile_stream
 from candlewright_cep.vector import Index
 

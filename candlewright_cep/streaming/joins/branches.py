@@ -11,7 +11,7 @@ from candlewright_cep.planning.periods import STATELESS, named_period
 from candlewright_cep.planning.plans import AsofJoin, Join, Plan, Scan, Union
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, Leaf, Pair, StreamInput
 from candlewright_cep.streaming.query import StreamQuery, chain_of, check_anchors, ties_in, walked
-from candlewright_cep.streaming.stages import is_lookup
+from candlewright_cep.streaming.stages.stages import is_lookup
 from candlewright_cep.syntax.tokens import BEGIN, Position
 
 _SECOND = 1_000_000_000

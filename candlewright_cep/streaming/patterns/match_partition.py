@@ -7,10 +7,10 @@ from typing import Any
 
 from candlewright_cep.matching.path_values import PathValues
 from candlewright_cep.matching.search import PartitionSearch, SearchPlan
-from candlewright_cep.streaming import match_state
-from candlewright_cep.streaming.packing import as_json
-from candlewright_cep.streaming.partitioning import Key
-from candlewright_cep.streaming.retained import Piece
+from candlewright_cep.streaming.patterns import match_state
+from candlewright_cep.streaming.rows.packing import as_json
+from candlewright_cep.streaming.rows.partitioning import Key
+from candlewright_cep.streaming.rows.retained import Piece
 
 
 @dataclass(slots=True)
@@ -39,8 +39,8 @@ class Partition:
     pending: list[Pending] = field(default_factory=list)
     tickers: set[str] = field(default_factory=set)
     path: PathValues | None = None
-    #: No further row will come (see `candlewright_cep.streaming.left_behind`); dropped after the batch in which this is
-    #: found.
+    #: No further row will come (see `streaming.patterns.left_behind`); dropped after the batch in which
+    #: this is found.
     is_over: bool = False
     #: The state as text, until it changes.
     written: str = ""

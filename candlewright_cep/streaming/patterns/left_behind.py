@@ -10,7 +10,7 @@ from typing import Any
 
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.planning.plans import Filter, Match, Narrowed, Project, Renamed, Scan
-from candlewright_cep.streaming.partitioning import Key
+from candlewright_cep.streaming.rows.partitioning import Key
 from candlewright_cep.types import Kind
 
 #: Functions of a time and constants.

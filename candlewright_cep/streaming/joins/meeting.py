@@ -17,14 +17,14 @@ from candlewright_cep.planning.periods import STATELESS
 from candlewright_cep.planning.plans import side_by_side
 from candlewright_cep.planning.relation import partition_codes
 from candlewright_cep.streaming.inputs import Branch, Leaf, Pair
+from candlewright_cep.streaming.joins.waiting import Waiting
 from candlewright_cep.streaming.operators import stages
-from candlewright_cep.streaming.partitioning import ticker_codes
 from candlewright_cep.streaming.query import StreamQuery, ties_in
-from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
-from candlewright_cep.streaming.row_log import without
+from candlewright_cep.streaming.rows.partitioning import ticker_codes
+from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.rows.row_log import without
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages import Stage, Stateless, is_lookup
-from candlewright_cep.streaming.waiting import Waiting
+from candlewright_cep.streaming.stages.stages import Stage, Stateless, is_lookup
 from candlewright_cep.vector import Bools, Index
 
 _NEVER = -(2**63)

@@ -4,8 +4,8 @@ import numpy as np
 
 from candlewright_cep.planning.over import Over, takes_frame
 from candlewright_cep.planning.relation import arranged
-from candlewright_cep.streaming.ahead import AheadStage, Sight
-from candlewright_cep.streaming.release import Clock, Rows, compact, joined
+from candlewright_cep.streaming.rows.release import Clock, Rows, compact, joined
+from candlewright_cep.streaming.stages.ahead import AheadStage, Sight
 from candlewright_cep.types import BIGINT
 from candlewright_cep.vector import Index, Vector
 

@@ -14,7 +14,7 @@ from candlewright_cep.functions.indicators import INDICATORS
 from candlewright_cep.functions.series import Memory
 from candlewright_cep.planning.over import Window
 from candlewright_cep.planning.relation import arranged
-from candlewright_cep.streaming.release import Rows
+from candlewright_cep.streaming.rows.release import Rows
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Array, Index, Vector
 

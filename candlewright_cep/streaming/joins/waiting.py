@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from candlewright_cep.streaming.partitioning import ticker_codes
-from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.rows.partitioning import ticker_codes
+from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
 
 __all__ = ["Waiting"]
 

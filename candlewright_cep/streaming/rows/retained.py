@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from candlewright_cep.streaming.release import Rows, compact, joined
+from candlewright_cep.streaming.rows.release import Rows, compact, joined
 from candlewright_cep.vector import Index, is_every, ranges
 
 #: Chunks may hold this many rows in excess of twice the rows that are kept.

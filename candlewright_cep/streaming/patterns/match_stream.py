@@ -25,11 +25,11 @@ from candlewright_cep.matching.path_values import PathValues
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
 from candlewright_cep.planning.plans import match_relation
-from candlewright_cep.streaming.left_behind import LeftBehind
-from candlewright_cep.streaming.match_partition import Partition, Pending, read, written
-from candlewright_cep.streaming.partitioning import Key, by_partition, ticker_codes
-from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact
-from candlewright_cep.streaming.retained import Gathered, RetainedRows
+from candlewright_cep.streaming.patterns.left_behind import LeftBehind
+from candlewright_cep.streaming.patterns.match_partition import Partition, Pending, read, written
+from candlewright_cep.streaming.rows.partitioning import Key, by_partition, ticker_codes
+from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact
+from candlewright_cep.streaming.rows.retained import Gathered, RetainedRows
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.vector import Array, Index, Vector, ranges
 from candlewright_cep.work import WorkLimit

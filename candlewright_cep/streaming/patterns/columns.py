@@ -5,7 +5,7 @@ from typing import Any
 
 from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression, walk
 from candlewright_cep.planning.plans import Filter, Match, Plan, Project, Renamed, Scan, Union
-from candlewright_cep.streaming.match_stream import columns_of
+from candlewright_cep.streaming.patterns.match_stream import columns_of
 
 __all__ = ["columns_read"]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from candlewright_cep.streaming.bar_stage import BarStage
-from candlewright_cep.streaming.match_partition import Partition
-from candlewright_cep.streaming.match_stream import MatchStream
-from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
-from candlewright_cep.streaming.stages import GroupStage, Stateless
+from candlewright_cep.streaming.patterns.match_partition import Partition
+from candlewright_cep.streaming.patterns.match_stream import MatchStream
+from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.stages.bar_stage import BarStage
+from candlewright_cep.streaming.stages.stages import GroupStage, Stateless
 from candlewright_cep.vector import Index
 
 

@@ -30,12 +30,12 @@ from candlewright_cep.planning.plans import (
 from candlewright_cep.planning.relation import Relation, arranged, concatenated
 from candlewright_cep.planning.unnest import Unnest
 from candlewright_cep.planning.windows import WindowTable
-from candlewright_cep.streaming.indicator_states import IndicatorStates
-from candlewright_cep.streaming.packing import as_json
-from candlewright_cep.streaming.release import Clock, Rows, compact, joined
-from candlewright_cep.streaming.row_log import RowLog, without
-from candlewright_cep.streaming.running_over import RunningTotals, running_functions
+from candlewright_cep.streaming.rows.packing import as_json
+from candlewright_cep.streaming.rows.release import Clock, Rows, compact, joined
+from candlewright_cep.streaming.rows.row_log import RowLog, without
 from candlewright_cep.streaming.slots import Slots
+from candlewright_cep.streaming.stages.indicator_states import IndicatorStates
+from candlewright_cep.streaming.stages.running_over import RunningTotals, running_functions
 from candlewright_cep.vector import Index, is_every
 
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from candlewright_cep.binding.evaluation import Bounds
 from candlewright_cep.planning.relation import Relation, concatenated
-from candlewright_cep.streaming.packing import packed_rows, unpacked_rows
-from candlewright_cep.streaming.partitioning import ticker_codes
-from candlewright_cep.streaming.release import Rows, compact, joined
+from candlewright_cep.streaming.rows.packing import packed_rows, unpacked_rows
+from candlewright_cep.streaming.rows.partitioning import ticker_codes
+from candlewright_cep.streaming.rows.release import Rows, compact, joined
 from candlewright_cep.vector import Index, is_ascending, is_every, ranges
 
 __all__ = ["RowLog", "Together", "without"]

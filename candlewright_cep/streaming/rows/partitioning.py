@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.relation import partition_codes, sorted_order
-from candlewright_cep.streaming.release import Rows
+from candlewright_cep.streaming.rows.release import Rows
 from candlewright_cep.vector import Index, is_ascending
 
 Key = tuple[Any, ...]

@@ -10,9 +10,9 @@ import pyarrow as pa
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.planning.over import Over, Window, peer_groups, takes_frame
 from candlewright_cep.planning.relation import Relation, arranged
-from candlewright_cep.streaming.release import FOREVER, Clock, Rows, compact, joined
-from candlewright_cep.streaming.row_log import without
-from candlewright_cep.streaming.stages import Given, of_a_ticker
+from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.rows.row_log import without
+from candlewright_cep.streaming.stages.stages import Given, of_a_ticker
 from candlewright_cep.types import BIGINT
 from candlewright_cep.vector import Bools, Index, Vector
 

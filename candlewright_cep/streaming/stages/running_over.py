@@ -13,8 +13,8 @@ from candlewright_cep.functions.aggregates import AGGREGATES
 from candlewright_cep.functions.folds import FOLDS, Fold, State
 from candlewright_cep.planning.over import Over, Window, peers, takes_frame
 from candlewright_cep.planning.relation import arranged
-from candlewright_cep.streaming.packing import as_json, unpacked
-from candlewright_cep.streaming.release import Rows
+from candlewright_cep.streaming.rows.packing import as_json, unpacked
+from candlewright_cep.streaming.rows.release import Rows
 from candlewright_cep.times import UNITS
 from candlewright_cep.vector import Index, Vector, from_list
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from candlewright_cep.planning.relation import from_table
-from candlewright_cep.streaming.release import Rows
+from candlewright_cep.streaming.rows.release import Rows
 from candlewright_cep.table_bytes import bytes_of, table_of
 from candlewright_cep.types import Kind
 from candlewright_cep.vector import Vector

@@ -1,0 +1,1 @@
+"""Joins by time: which rows of the branches meet, and how long each waits."""

@@ -1,0 +1,1 @@
+"""The operators of a stream: filters, OVER, windows, bars, and the order of their results."""
