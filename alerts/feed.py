@@ -21,7 +21,7 @@ from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
 from core import metrics
 from core.log import get_logger
 from protobuf import records_pb2 as rec
-from triggers.alerts import AlertAsked
+from triggers.texts.alerts import AlertAsked
 
 __all__ = ["Feed"]
 

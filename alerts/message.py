@@ -10,7 +10,7 @@ import orjson
 from alerts.alert import Alert, Delivery
 from candlewright.wire.times import iso_nanoseconds
 from core.log import get_logger
-from triggers.alerts import AlertAsked, render
+from triggers.texts.alerts import AlertAsked, render
 
 __all__ = ["body_of", "digest_of", "worded"]
 

@@ -35,7 +35,7 @@ from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.server import prepare_topics
 from flink_replacement_spark.triggers.source import TriggerSource
 from protobuf import records_pb2 as records
-from triggers.rows import ticker_of
+from triggers.records.rows import ticker_of
 
 COUNTS = (1, 100, 1_000, 10_000)
 #: Rows made together: a TickBatch holds those of one symbol.

@@ -14,22 +14,22 @@ from google.protobuf.message import DecodeError
 from candlewright_cep import Clock, Events
 from candlewright_cep.table_bytes import bytes_of, table_of
 from protobuf import records_pb2 as records
-from triggers.asked_for import Ages
-from triggers.chained import EVENTS_LABEL
-from triggers.check import CompiledTrigger, TriggerRules
-from triggers.clocks import TICKS
-from triggers.firings import CHAINED_ENTRY, Firing, firings, schema_of
-from triggers.intake import Due, Intake
-from triggers.lookback import LookbackRequest
-from triggers.moved import Moved
-from triggers.outcome import TriggerOutput, TriggerReport
-from triggers.registry import Registry
-from triggers.resting import Rests
-from triggers.rows import ticker_of
-from triggers.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
-from triggers.shares import Shares
-from triggers.silences import silences
-from triggers.streams import Shard, Trigger
+from triggers.events.chained import EVENTS_LABEL
+from triggers.events.firings import CHAINED_ENTRY, Firing, firings, schema_of
+from triggers.records.asked_for import Ages
+from triggers.records.clocks import TICKS
+from triggers.records.intake import Due, Intake
+from triggers.records.lookback import LookbackRequest
+from triggers.records.moved import Moved
+from triggers.records.rows import ticker_of
+from triggers.running.outcome import TriggerOutput, TriggerReport
+from triggers.running.registry import Registry
+from triggers.running.resting import Rests
+from triggers.running.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
+from triggers.running.shares import Shares
+from triggers.running.silences import silences
+from triggers.running.streams import Shard, Trigger
+from triggers.texts.check import CompiledTrigger, TriggerRules
 from triggers.udf.rows import FunctionInput, frames_of
 from venues import sound
 

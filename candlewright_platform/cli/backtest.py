@@ -26,9 +26,9 @@ from candlewright_cep import (
 )
 from candlewright_platform.cli.near_tickers import near_stored
 from core.settings import Settings
-from triggers.check import INPUTS, TriggerOptions, TriggerRules, compile_trigger
-from triggers.firings import firings
-from triggers.intake import Intake
+from triggers.events.firings import firings
+from triggers.records.intake import Intake
+from triggers.texts.check import INPUTS, TriggerOptions, TriggerRules, compile_trigger
 
 Progress = Callable[[int, int], None]
 

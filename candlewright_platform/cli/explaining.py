@@ -16,9 +16,9 @@ from candlewright_cep import Explanation, explain
 from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tables, in_trade_order
 from candlewright_platform.cli.near_tickers import near_stored
 from core.settings import Settings
-from triggers.alerts import engine_parameters
-from triggers.chained import CHAINED, TRIGGER_EVENTS
-from triggers.check import LIVE_INPUTS, CompiledTrigger, TriggerRules, compile_trigger
+from triggers.events.chained import CHAINED, TRIGGER_EVENTS
+from triggers.texts.alerts import engine_parameters
+from triggers.texts.check import LIVE_INPUTS, CompiledTrigger, TriggerRules, compile_trigger
 
 __all__ = ["ATTEMPTS", "Explained", "newest_trades", "run"]
 

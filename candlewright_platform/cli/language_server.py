@@ -6,7 +6,7 @@ from pathlib import Path
 from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.cli.trigger_text import read_views
 from candlewright_platform.language_server.server import make_server
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 
 
 def serve(views: Sequence[Path], config: Path | None) -> None:

@@ -14,8 +14,8 @@ from candlewright.wire.periods import format_period
 from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tables
 from candlewright_platform.cli.explaining import newest_trades
 from core.settings import Settings
-from triggers.check import INPUTS, TriggerRules, compile_trigger
-from triggers.planned import Measured, TriggerPlan, measure, measure_join, planned, to_dict
+from triggers.texts.check import INPUTS, TriggerRules, compile_trigger
+from triggers.texts.planned import Measured, TriggerPlan, measure, measure_join, planned, to_dict
 
 __all__ = ["Planned", "run"]
 

@@ -17,7 +17,7 @@ from candlewright_cep import TriggerRejected
 from candlewright_platform.cli import planning
 from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.cli.trigger_text import read_views
-from triggers.planned import Measured, PlanStep
+from triggers.texts.planned import Measured, PlanStep
 
 _WIDTH = 80
 #: What a text has, and an id has not.

@@ -15,8 +15,8 @@ from candlewright_cep import TriggerRejected, formatted, view_name
 from candlewright_cep.binding.binder import closest
 from candlewright_platform.cli.loading import settings_for
 from core.settings import Settings
-from triggers.check import TriggerRules, diagnose_trigger
-from triggers.language import language, language_json
+from triggers.texts.check import TriggerRules, diagnose_trigger
+from triggers.texts.language import language, language_json
 
 #: Until the platform must have answered.
 _SECONDS = 10.0

@@ -29,7 +29,7 @@ from candlewright_cep.engine import evaluate_named
 from candlewright_platform.cli.loading import settings_for
 from candlewright_platform.cli.trigger_text import read_views
 from core.settings import Settings
-from triggers.check import TriggerRules, compile_trigger
+from triggers.texts.check import TriggerRules, compile_trigger
 
 if TYPE_CHECKING:
     from candlewright_platform.cli.backtest import Backtest

@@ -10,8 +10,8 @@ from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import TriggerRejected, formatted
 from candlewright_cep.diagnosis import Edit
-from triggers.check import TriggerRules, diagnose_trigger
-from triggers.language import language
+from triggers.texts.check import TriggerRules, diagnose_trigger
+from triggers.texts.language import language
 
 __all__ = [
     "Completion",

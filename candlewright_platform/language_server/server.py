@@ -11,7 +11,7 @@ from candlewright.version import VERSION
 from candlewright_platform.language_server import assistance
 from candlewright_platform.language_server.assistance import Finding, Findings
 from core.background import awaited_task
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 
 __all__ = ["make_server"]
 

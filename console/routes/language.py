@@ -46,7 +46,7 @@ class Language(Shape):
 
 async def get_language(_: Call) -> Response:
     from iceberg import TABLES
-    from triggers.language import language
+    from triggers.texts.language import language
 
     found = language()
     stored = {

@@ -379,7 +379,7 @@ async def list_trigger_events(call: Call) -> Response:
 # ---- inside
 async def _with_views(call: Call, sql: str, work: Callable[[dict[str, str]], T]) -> T:
     """The result of `work`, which gets the registered views if the text is refused without them."""
-    from triggers.views import may_read_views
+    from triggers.texts.views import may_read_views
 
     read = call.services.tables.read
     try:
@@ -407,7 +407,7 @@ async def _planned(call: Call, sql: str, parameters: dict[str, str], tickers: li
 
 async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[str, Any]:
     from candlewright_cep.types import flink_name
-    from triggers.check import TriggerRules, compile_trigger, diagnose_trigger
+    from triggers.texts.check import TriggerRules, compile_trigger, diagnose_trigger
 
     settings = call.services.settings
     rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from candlewright_cep.engine import evaluate_named
 from documentation.cookbook.recipes import Recipe
 from documentation.cookbook.recordings import RECORDINGS, Recording
-from triggers.check import LIVE_INPUTS
+from triggers.texts.check import LIVE_INPUTS
 
 STEPS = (5, 15, 60)
 _SECOND = 1_000_000_000

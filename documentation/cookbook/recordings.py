@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sandbox.files import read_candles, read_trades
-from triggers.check import INPUTS
+from triggers.texts.check import INPUTS
 
 _TIME = pa.timestamp("ns", "UTC")
 _PRICES = ("open", "high", "low", "close", "volume")

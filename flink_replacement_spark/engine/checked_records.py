@@ -14,7 +14,7 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
 from protobuf import far_ahead
 from protobuf import records_pb2 as records
-from triggers.rows import ticker_of
+from triggers.records.rows import ticker_of
 
 __all__ = ["PART", "CheckedRecords", "Place"]
 

@@ -10,7 +10,7 @@ from candlewright.wire.errors import BadFrame
 from core import metrics
 from flink_replacement_spark.tables.appended import Appended
 from iceberg import TRIGGER_EVENTS
-from triggers.event_rows import event_rows
+from triggers.events.event_rows import event_rows
 
 __all__ = ["APPENDED_EVENTS"]
 

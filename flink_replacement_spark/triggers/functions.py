@@ -21,8 +21,8 @@ from core.log import get_logger
 from core.settings_gateways import KapacitorFunctionSettings
 from flink_replacement_spark.engine.writes import Direct
 from flink_replacement_spark.triggers.rows import publish_events, publish_progress
-from triggers.firings import Fired
-from triggers.outcome import TriggerReport
+from triggers.events.firings import Fired
+from triggers.running.outcome import TriggerReport
 from triggers.udf.asked import FunctionAsked
 from triggers.udf.hosted import ATTEMPTS, HostedFunction
 from triggers.udf.known import function_named

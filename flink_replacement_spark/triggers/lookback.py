@@ -21,10 +21,10 @@ from flink_replacement_spark.engine.checked_records import CheckedRecords
 from flink_replacement_spark.live.tick_rows import rows_of_trades
 from flink_replacement_spark.triggers.source import Span, TriggerPlan
 from iceberg import TICKS, read_past_bars, read_past_ticks
-from triggers.check import INPUTS
-from triggers.lookback import LookbackRequest, past_bars, past_ticks
 from triggers.partition import TriggerOutput, TriggerPartition
-from triggers.rows import BarIntake, TickIntake, ticker_of
+from triggers.records.lookback import LookbackRequest, past_bars, past_ticks
+from triggers.records.rows import BarIntake, TickIntake, ticker_of
+from triggers.texts.check import INPUTS
 
 __all__ = ["look_back"]
 

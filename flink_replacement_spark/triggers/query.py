@@ -34,7 +34,7 @@ from flink_replacement_spark.triggers.rows import RESULT_SCHEMA, counted, proces
 from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
 from flink_replacement_spark.triggers.source import BEHIND, ROWS, SOURCE, Barrier
 from flink_replacement_spark.triggers.store import STATE_PREFIX
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 
 __all__ = [
     "TRIGGERS_QUERY",

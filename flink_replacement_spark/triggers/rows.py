@@ -22,9 +22,9 @@ from flink_replacement_spark.engine.writes import Direct, Writes
 from flink_replacement_spark.triggers.source import ROWS, Span, TriggerPlan
 from flink_replacement_spark.triggers.store import PartStore, Stored
 from protobuf import records_pb2 as records
-from triggers.check import TriggerRules
-from triggers.firings import Fired
+from triggers.events.firings import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
+from triggers.texts.check import TriggerRules
 
 __all__ = [
     "RESULT",

@@ -26,7 +26,7 @@ from flink_replacement_spark.triggers.source import (
     towards,
 )
 from flink_replacement_spark.triggers.store import PartStore
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 
 __all__ = ["TriggerOwner", "reader_of"]
 

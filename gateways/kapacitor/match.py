@@ -28,7 +28,7 @@ from gateways.kapacitor.function import Batch, Options, OptionsRefused, Value, f
 from gateways.kapacitor.ohlc import batch_of
 from gateways.kapacitor.rules import registered_rule
 from protobuf.udf_superset_pb2 import Point, Response
-from triggers.check import INPUTS
+from triggers.texts.check import INPUTS
 from triggers.udf.points import plain, put_field
 
 __all__ = ["Matcher", "Table", "make"]

@@ -18,11 +18,11 @@ from relay import metrics
 from relay.topics import Named, live_name, named_topic
 from relay.triggers.commands import Check, CheckView
 from relay.triggers.events import Ack, Checked, Refused, RefusedView, Sound, SoundView, ViewChecked
-from triggers.check import TriggerRules, check_trigger, compile_trigger
+from triggers.texts.check import TriggerRules, check_trigger, compile_trigger
+from triggers.texts.views import check_view
 from triggers.udf.known import KnownFunctions
 from triggers.udf.options import UdfRefused
 from triggers.udf.use import UdfFailed
-from triggers.views import check_view
 
 _IDLE_SECONDS = 1.0
 #: The period of a trigger on bars that names none.

@@ -11,7 +11,7 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay.events import Peer
-from triggers.views import CheckedView
+from triggers.texts.views import CheckedView
 
 if TYPE_CHECKING:
     from relay.triggers.commands import Change, CheckView

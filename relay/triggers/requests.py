@@ -7,7 +7,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ticker import Ticker
 from relay.requests.validation import check_id
-from triggers.check import LIVE_INPUTS
+from triggers.texts.check import LIVE_INPUTS
 
 _MAX_TICKERS = 10_000
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")

@@ -14,7 +14,7 @@ from candlewright_cep.functions.usage import SKIPPED, STRICT
 from candlewright_cep.language import Entry, forms, functions, keywords
 from candlewright_cep.planning.over import RANKING, VALUES
 from candlewright_cep.syntax.reader import KEY_WORDS, RESERVED
-from triggers.check import INPUTS
+from triggers.texts.check import INPUTS
 
 ENTRIES = functions()
 BY_KIND = {kind: [entry for entry in ENTRIES if entry.kind == kind] for kind in sorted({e.kind for e in ENTRIES})}

@@ -23,8 +23,8 @@ from documentation.cookbook.recordings import Recording
 from tests.documentation.cookbook_markets import MARKETS, OTHER, TICKER, Row
 from tests.triggers import market
 from tests.triggers.trigger_records import register, rows
-from triggers.check import LIVE_INPUTS, check_trigger
 from triggers.partition import TriggerPartition
+from triggers.texts.check import LIVE_INPUTS, check_trigger
 
 pytestmark = pytest.mark.timeout(60)
 

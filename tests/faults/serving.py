@@ -17,7 +17,7 @@ from core.settings import Settings, load_settings
 from flink_replacement_spark.engine.serving import Owner, Serving, serve_all
 from flink_replacement_spark.live.served import LiveOwner, LiveTimes
 from flink_replacement_spark.triggers.served import TriggerOwner
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 
 LEASE_SECONDS = 0.5
 _TASKS = 2

@@ -27,7 +27,7 @@ from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.fresh_bus import FreshBus
 from tests.triggers.trigger_records import V_SHAPE, rows
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,7 +13,7 @@ from flink_replacement_spark.triggers.source import TriggerStreamReader
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.triggers.trigger_records import rows
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 
 PARTITIONS = 5
 ONE, OTHER = "BTC/USDT.BINANCE", "ETH/USDT.BINANCE"  # in different ones of the five

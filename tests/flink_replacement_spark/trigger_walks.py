@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from candlewright.wire.grid import SECOND
 from tests.flink_replacement_spark.trigger_feed import T0
-from triggers.check import INPUTS
+from triggers.texts.check import INPUTS
 
 
 def table_of(ticker: str, first_id: int, prices: list[float]) -> pa.Table:

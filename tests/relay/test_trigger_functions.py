@@ -9,7 +9,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from core.settings_gateways import KapacitorFunctionSettings
 from relay.triggers.checks import check
 from relay.triggers.events import Ack, Refused, Sound
-from triggers.check import TriggerRules
+from triggers.texts.check import TriggerRules
 from triggers.udf.known import KnownFunctions
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,8 +12,8 @@ from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from documentation.trigger_text import Text
 from tests.triggers.trigger_records import register
-from triggers.check import INPUTS, TriggerRules
 from triggers.partition import TriggerPartition
+from triggers.texts.check import INPUTS, TriggerRules
 
 Row = dict[str, Any]
 PERIOD = 60

@@ -27,9 +27,9 @@ from tests.triggers.trigger_records import (
     register,
     rows,
 )
-from triggers import shares
-from triggers.check import INPUTS, TriggerRules
 from triggers.partition import TriggerPartition
+from triggers.running import shares
+from triggers.texts.check import INPUTS, TriggerRules
 
 pytestmark = pytest.mark.timeout(120)
 

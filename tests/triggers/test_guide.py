@@ -10,8 +10,8 @@ from candlewright_cep import evaluate
 from tests.rounds import seeds
 from tests.triggers import guide, market
 from tests.triggers.trigger_records import T0, TICKER, batch, clock, prices, register, rows
-from triggers.check import check_trigger
 from triggers.partition import TriggerPartition
+from triggers.texts.check import check_trigger
 
 pytestmark = pytest.mark.timeout(60)
 

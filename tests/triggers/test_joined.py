@@ -9,9 +9,9 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_cep import TriggerRejected
 from tests.rounds import rounds
 from tests.triggers.trigger_records import OTHER, T0, TICKER, bar, batch, register, remove, rows
-from triggers.check import TriggerRules, compile_trigger, is_joint
-from triggers.outcome import TriggerOutput
 from triggers.partition import TriggerPartition
+from triggers.running.outcome import TriggerOutput
+from triggers.texts.check import TriggerRules, compile_trigger, is_joint
 
 LAST_BAR = """SELECT t.ticker, t.price, o.close FROM ticks t ASOF JOIN ohlc o
     ON t.ticker = o.ticker AND t.ts >= o.close_time WHERE t.price > o.close"""

@@ -16,10 +16,10 @@ from protobuf import records_pb2 as records
 from tests.rounds import seeds
 from tests.triggers import guide
 from tests.triggers.trigger_records import OTHER, T0, TICKER, bar, batch, clock, jump, register, rows
-from triggers.chained import EVENTS
-from triggers.check import INPUTS, TriggerRules, check_trigger, compile_trigger, is_joint
-from triggers.event_rows import event_rows
+from triggers.events.chained import EVENTS
+from triggers.events.event_rows import event_rows
 from triggers.partition import TriggerPartition
+from triggers.texts.check import INPUTS, TriggerRules, check_trigger, compile_trigger, is_joint
 
 AFTER_AN_ALERT = """SELECT t.ticker, t.ts, t.price, e.event_id FROM ticks t ASOF JOIN trigger_events e
     ON t.ticker = e.ticker AND t.ts >= e.fired_at AND e.trigger_id = 'jump'"""

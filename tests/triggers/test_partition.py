@@ -23,9 +23,9 @@ from tests.triggers.trigger_records import (
     remove,
     rows,
 )
-from triggers.check import TriggerRules
-from triggers.firings import firings
+from triggers.events.firings import firings
 from triggers.partition import TriggerOutput, TriggerPartition
+from triggers.texts.check import TriggerRules
 
 pytestmark = pytest.mark.timeout(30)
 

@@ -15,8 +15,8 @@ from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.grid import SECOND
 from candlewright_cep import TriggerRejected, evaluate
 from tests.triggers.trigger_records import TICKER, bar, batch, register, rows
-from triggers.check import INPUTS
 from triggers.partition import TriggerPartition
+from triggers.texts.check import INPUTS
 
 START = OHLCV.FromString(bar(0, 1.0)).open_time
 #: (minute, close, period)

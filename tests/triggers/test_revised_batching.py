@@ -11,9 +11,9 @@ from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from tests.rounds import rounds
 from tests.triggers.trigger_records import OTHER, TICKER, bar, register
-from triggers import shares
-from triggers.check import TriggerRules
 from triggers.partition import TriggerPartition
+from triggers.running import shares
+from triggers.texts.check import TriggerRules
 
 pytestmark = pytest.mark.timeout(120)
 

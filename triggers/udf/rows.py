@@ -14,7 +14,7 @@ from candlewright_cep.types import SqlType
 from protobuf import udf_frames, value_columns
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import EdgeType, Point, Request
-from triggers.firings import Fired, Matches, point_event
+from triggers.events.firings import Fired, Matches, point_event
 from triggers.udf.points import TICKER, Value, batch_requests, field_values, plain, point_request
 from triggers.udf.use import Output
 

@@ -17,7 +17,7 @@ from candlewright_platform.language_server.assistance import (
 from documentation.trigger_text import Text, read
 from tests.conftest import ROOT
 from tests.triggers.guide import texts
-from triggers.check import INPUTS, TriggerRules
+from triggers.texts.check import INPUTS, TriggerRules
 
 RULES = TriggerRules()
 FALL = """-- parameters: limit=3; tickers: BTC/USDT.BINANCE

@@ -24,8 +24,8 @@ from tests.flink_replacement_spark.serving import Deaths, OwnCache, pause, serve
 from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, bus_for_triggers, register
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.triggers.trigger_records import V_SHAPE, rows
-from triggers import shares
-from triggers.check import TriggerRules
+from triggers.running import shares
+from triggers.texts.check import TriggerRules
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -4,7 +4,7 @@ import pytest
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import TriggerRejected
-from triggers.check import check_trigger
+from triggers.texts.check import check_trigger
 from triggers.udf.asked import FunctionAsked
 from triggers.udf.options import Duration
 

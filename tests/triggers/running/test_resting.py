@@ -1,0 +1,196 @@
+"""Patterns that wait share the look at new rows: each fires as if it were fed every one."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from candlewright_cep import Events, TriggerStream
+from tests.rounds import seeds
+from tests.triggers.trigger_records import OTHER, TICKER, bar, batch, clock, prices, register, remove, rows
+from triggers.partition import TriggerPartition
+from triggers.running import resting, shares
+from triggers.texts.check import TriggerRules
+
+SECOND = 1_000_000_000
+NAN = float("nan")
+TICKERS = (TICKER, OTHER, "SOL/USDT.BINANCE")
+MATCH = (
+    "SELECT * FROM {source} MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY {time} MEASURES MATCH_NUMBER() AS number, "
+    "FIRST({price}) AS first, LAST({price}) AS last, PREV(FIRST({price})) AS before, COUNT(*) AS n {rest}) AS m"
+)
+#: What follows the measures, with `x` and `y` as numbers.
+PATTERNS = (
+    "PATTERN (B) DEFINE B AS price > {x} AND PREV(price) <= {x}",
+    "PATTERN (B) DEFINE B AS price < PREV(price) * {y}",
+    "PATTERN (B) DEFINE B AS PREV(price) * {y} > price AND price < {x}",
+    "PATTERN (B) DEFINE B AS price < PREV(price, 1) - {y} AND price < {x}",
+    "PATTERN (B) DEFINE B AS ABS(price - PREV(price, 2)) > {y} OR price = {x}",
+    "PATTERN (B) DEFINE B AS NOT (price <= PREV(price) + {y}) AND COALESCE(PREV(price, 3), {x}) > 2",
+    "PATTERN (B) DEFINE B AS PREV(price) IS NULL AND price < {x}",
+    "PATTERN (B) DEFINE B AS price / PREV(price) - 1 > {y} AND price <> {x}",
+    "PATTERN (A+ B) DEFINE A AS price > {x}, B AS price < PREV(price) * {y}",
+    "PATTERN (A B) DEFINE A AS price > {x}, B AS price < PREV(price)",
+    "AFTER MATCH SKIP TO NEXT ROW "
+    "PATTERN (A B C) DEFINE A AS price > {x}, B AS price < PREV(price) * {y}, C AS price > {x}",
+    "AFTER MATCH SKIP TO LAST B "
+    "PATTERN (A{{1,3}} B) DEFINE A AS price BETWEEN {x} AND {x} + 2, B AS price > PREV(price)",
+    "PATTERN (A B*) DEFINE A AS price > {x}, B AS price > PREV(price)",
+    "PATTERN (A (B B B | C)) DEFINE A AS price < {x}, B AS price >= PREV(price), C AS price >= {x}",
+    "PATTERN (A+? B) WITHIN INTERVAL '5' SECOND DEFINE A AS price >= {x}, B AS price < PREV(price) * {y}",
+    "PATTERN (A B) DEFINE A AS price < {x}, B AS price > A.price * {y}",
+    "PATTERN (A X B) DEFINE A AS price < {x}, B AS price > A.price AND price > {x}",
+    "PATTERN (A B) DEFINE A AS side = 'buy' AND price < {x}, B AS price > PREV(price) OR price > {x}",
+)
+
+
+def texts(chance: random.Random, count: int) -> Iterator[tuple[str, str]]:
+    """Id and SQL; each pattern several times, with other numbers."""
+    for number in range(count):
+        x, y = chance.choice([2.0, 3.0, 4.0, 5.5]), chance.choice([0.5, 0.75, 1.0, 1.5])
+        rest = PATTERNS[number % len(PATTERNS)].format(x=x, y=y)
+        yield f"t{number}", MATCH.format(source="ticks", time="ts", price="price", rest=rest)
+
+
+class Both:
+    """A partition in which streams may miss rows, and one that feeds all; what they say must be the same."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rules: TriggerRules) -> None:
+        self._monkeypatch, self._rules = monkeypatch, rules
+        self._partitions = {few: TriggerPartition(rules) for few in (1, 10**6)}
+        self.events = 0
+
+    def process(self, *values: Any, **named: Any) -> None:
+        said = []
+        for few, partition in self._partitions.items():
+            self._monkeypatch.setattr(resting, "_FEW_STREAMS", few)
+            output = partition.process(*values, **named)
+            said.append(sorted((event.trigger_id, event.SerializeToString()) for event in output.events))
+            assert [report.state for report in output.reports if report.state == "suspended"] == []
+        assert said[0] == said[1]
+        self.events += len(said[0])
+
+    def restart(self) -> None:
+        for few, partition in self._partitions.items():
+            self._monkeypatch.setattr(resting, "_FEW_STREAMS", few)
+            self._partitions[few] = TriggerPartition.load(partition.save(), self._rules)
+
+
+def trades(chance: random.Random, second: float, first: int, ticker: str, count: int) -> tuple[bytes, float]:
+    """Of a walk; sometimes out of order or without a number."""
+    made = []
+    for number in range(count):
+        second += chance.choice([0.0, 0.5, 1.0, 1.0, 3.0])
+        late = chance.choice([0.0] * 6 + [2.5])
+        price = chance.choice([1.0, 2.0, 2.5, 3.0, 3.0, 4.0, 5.0, 6.0] + [NAN] * (chance.random() < 0.05))
+        made.append((max(0.0, second - late), f"{ticker}{first + number}", price))
+    return batch(first, *made, ticker=ticker), second
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    chance = random.Random(seed)
+    delay, idle = chance.choice([0, 2 * SECOND]), chance.choice([0, 20 * SECOND])
+    both = Both(monkeypatch, TriggerRules(watermark_delay_ns=delay, idle_ns=idle))
+    named = list(texts(chance, 36))
+    chance.shuffle(named)
+    waiting, running, version = named[24:], named[:24], 1
+    controls = [register(name, sql, chance.choice(TICKERS)) for name, sql in running]
+    both.process([], controls=controls, now_ns=1)
+    firsts, seconds, now = dict.fromkeys(TICKERS, 1), dict.fromkeys(TICKERS, 0.0), 1
+    for _ in range(10):
+        values = []
+        for ticker in chance.sample(TICKERS, chance.choice([0, 1, 2, 3])):
+            count = chance.choice([1, 1, 2, 3, 12])
+            value, seconds[ticker] = trades(chance, seconds[ticker], firsts[ticker], ticker, count)
+            firsts[ticker] += count
+            values.append(value)
+        marks = [clock(seconds[ticker], firsts[ticker] - 1, ticker) for ticker in TICKERS if chance.random() < 0.2]
+        controls = []
+        if waiting and chance.random() < 0.5:
+            name, sql = waiting.pop()
+            running.append((name, sql))
+            version += 1
+            controls.append(register(name, sql, *chance.sample(TICKERS, chance.choice([1, 2])), version=version))
+        if chance.random() < 0.2:
+            controls.append(remove(running.pop(chance.randrange(len(running)))[0]))
+        now += chance.choice([1, 5, 30]) * SECOND
+        both.process(values, (), marks, controls=controls, now_ns=now)
+        if chance.random() < 0.3:
+            both.restart()
+    assert both.events
+
+
+def test_a_pattern_is_fed_once_rows_may_begin_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[int] = []
+    feed = TriggerStream.feed
+
+    def counted(self: TriggerStream, table: pa.Table, *rest: Any, **named: Any) -> Events:
+        fed.append(table.num_rows)
+        return feed(self, table, *rest, **named)
+
+    monkeypatch.setattr(TriggerStream, "feed", counted)
+    partition = TriggerPartition()
+    sql = MATCH.format(source="ticks", time="ts", price="price", rest=PATTERNS[8].format(x="{x}", y="{y}"))
+    levels = range(100, 120)
+    controls = [register(f"t{x}", sql.replace("{x}", str(x)).replace("{y}", "0.99"), TICKER) for x in levels]
+    partition.process([], controls=controls, now_ns=1)
+    # The first row of each, so that PREV of its next one is the row that is kept for all.
+    partition.process([prices(1, 50.0)])
+    assert fed == [1] * len(levels)
+    del fed[:]
+    partition.process([prices(2, 99.0, 60.0, 100.0)])
+    assert fed == []
+    partition.process([prices(5, 101.5)])
+    assert fed == [1, 1]
+    events = partition.process([prices(6, 101.6, 99.4)]).events
+    assert {event.trigger_id: rows(event) for event in events} == {
+        name: [{"ticker": TICKER, "number": 1, "first": 101.5, "last": 99.4, "before": 100.0, "n": 3}]
+        for name in ("t100", "t101")
+    }
+
+
+@pytest.mark.parametrize("tickers", [((TICKER, OTHER),), ((TICKER,), (OTHER,))])
+def test_a_stream_that_falls_behind_or_is_parted_has_what_it_missed(
+    monkeypatch: pytest.MonkeyPatch, tickers: tuple[tuple[str, ...], ...]
+) -> None:
+    monkeypatch.setattr(resting, "_FEW_STREAMS", 1)
+    monkeypatch.setattr(shares, "_ROW_NS", 0)
+    partition = TriggerPartition(TriggerRules(share_ns=1))
+    sql = MATCH.format(source="ticks", time="ts", price="price", rest=PATTERNS[9].format(x=100.0, y=1))
+    partition.process([], controls=[register(f"t{place}", sql, *own) for place, own in enumerate(tickers)])
+    partition.process([prices(1, 50.0), prices(1, 50.0, ticker=OTHER)])
+    # Nothing can end with this row, which begins a match.
+    partition.process([prices(2, 101.0, ticker=OTHER)])
+    # The second step that is too slow.
+    partition.process([prices(2, 40.0)])
+    events = list(partition.process([prices(3, 90.0, ticker=OTHER)]).events)
+    while partition.is_behind:
+        partition = TriggerPartition.load(partition.save(), TriggerRules(share_ns=1))
+        events += partition.process([]).events
+    assert [(row["first"], row["last"]) for event in events for row in rows(event)] == [(101.0, 90.0)]
+
+
+def test_patterns_over_bars_miss_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(5)
+    both = Both(monkeypatch, TriggerRules())
+    controls = []
+    for number in range(12):
+        rest = PATTERNS[number % 12].format(x=chance.choice([2.0, 3.0]), y=chance.choice([0.75, 1.0]))
+        sql = MATCH.format(source="ohlc", time="open_time", price="close", rest=rest.replace("price", "close"))
+        period = {"period_seconds": "60"} if number % 3 else {}
+        controls.append(register(f"t{number}", sql, chance.choice(TICKERS), **period))
+    both.process([], controls=controls, now_ns=1)
+    for minute in range(24):
+        values = [
+            bar(minute, chance.choice([1.0, 2.0, 2.5, 3.0, 4.0]), period, ticker=ticker)
+            for ticker in TICKERS
+            for period in (60, 120)
+            if period == 60 or minute % 2 == 0
+        ]
+        both.process([], values, now_ns=1)
+        if minute % 8 == 5:
+            both.restart()
+    assert both.events > 20

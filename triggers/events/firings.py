@@ -1,0 +1,321 @@
+"""Result rows of a trigger as CEPTriggerEvents, with ids that are the same when the work is repeated."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from candlewright.wire.ingestor_pb2 import ResultSchema
+from candlewright_cep import Events
+from candlewright_cep.types import Kind, SqlType, flink_name
+from protobuf import value_columns
+from triggers.events.chained import CHAINED
+
+__all__ = [
+    "CHAINED_ENTRY",
+    "MAX_EVENT_BYTES",
+    "Fired",
+    "Firing",
+    "Matches",
+    "firings",
+    "point_event",
+    "schema_of",
+    "silence",
+]
+
+#: The most bytes for the rows of one event; a larger event has only the first rows, and says `truncated`.
+MAX_EVENT_BYTES = 1 << 20
+#: The fields of a CEPTriggerEvent as wire tags.
+_TRIGGER_ID, _TIMESTAMP, _SCHEMA, _ROW, _CONTEXT = b"\x0a", b"\x10", 0x1A, 0x22, 0x2A
+
+
+class Fired(NamedTuple):
+    """An event of a trigger; `value`: the serialised CEPTriggerEvent."""
+
+    trigger_id: str
+    ticker: str
+    value: bytes
+
+
+@dataclass(kw_only=True, slots=True)
+class Firing:
+    """An event before it is assigned to a trigger: a match, or a row outside any match.
+
+    `identity`: distinguishes it from the trigger's other events, and is the same whenever the same rows are evaluated
+    again. `time_ns`: event time of its last row; `stamp`: the same as a field. `rows`: serialised ResultRows.
+    `context`: serialised entries; `is_cut`: whether `truncated` is among them.
+    """
+
+    identity: str
+    ticker: str
+    time_ns: int
+    stamp: bytes
+    rows: Sequence[bytes]
+    context: bytes
+    is_cut: bool = False
+
+    def event(self, trigger_id: str, version: int, schema: bytes) -> Fired:
+        """`schema`: see `schema_of`."""
+        written = f"({trigger_id!r}, {version}, {self.identity})"
+        event_id = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
+        rows, more = self.rows, b""
+        size = sum(map(len, rows))
+        if size > MAX_EVENT_BYTES:
+            rows = _bounded(rows)
+            more = _entry("rows", b"%d" % len(self.rows))
+            if not self.is_cut:
+                more += _TRUNCATED
+        packed = b"".join([value_columns.entry(_ROW, row) for row in rows])
+        value = b"".join(
+            (
+                _head(trigger_id), self.stamp, schema, packed,
+                _EVENT_ID, event_id.encode(), _named(self.ticker), self.context, more,
+            )
+        )  # fmt: skip
+        return Fired(trigger_id, self.ticker, value)
+
+
+def _bounded(rows: Sequence[bytes]) -> Sequence[bytes]:
+    size = 0
+    for count, row in enumerate(rows):
+        size += len(row)
+        if size > MAX_EVENT_BYTES:
+            return rows[:count]
+    return rows
+
+
+def _entry(key: str, value: bytes) -> bytes:
+    """A serialised entry of the context."""
+    return value_columns.entry(_CONTEXT, value_columns.entry(0x0A, key.encode()) + value_columns.entry(0x12, value))
+
+
+@lru_cache(maxsize=16_384)
+def _head(trigger_id: str) -> bytes:
+    return value_columns.entry(_TRIGGER_ID[0], trigger_id.encode())
+
+
+@lru_cache(maxsize=16_384)
+def _named(ticker: str) -> bytes:
+    return _entry("ticker", ticker.encode())
+
+
+def _open_entries(key: str, longest: int = 24) -> list[bytes]:
+    """The bytes that precede values of 0, 1, ... bytes."""
+    return [_entry(key, bytes(length))[: -length or None] for length in range(longest + 1)]
+
+
+_EVENT_ID = _open_entries("event_id", 32)[32]
+_NUMBER, _FIRST_TIME, _LAST_TIME = (_open_entries(key) for key in ("match_number", "first_time", "last_time"))
+#: For an event that was caused by events of other triggers.
+CHAINED_ENTRY = _entry(CHAINED, b"true")
+_TRUNCATED, _TIMED_OUT, _PARTIAL = (_entry(key, b"true") for key in ("truncated", "timed_out", "partial"))
+
+
+def schema_of(columns: Sequence[tuple[str, SqlType]]) -> bytes:
+    """The serialised field `schema`."""
+    return _schema([name for name, _ in columns], [flink_name(kind) for _, kind in columns])
+
+
+def _schema(names: Sequence[str], types: Sequence[str]) -> bytes:
+    return value_columns.entry(_SCHEMA, ResultSchema(column_names=names, column_types=types).SerializeToString())
+
+
+def firings(
+    events: Events, columns: Sequence[tuple[str, SqlType]], label: int, *, numbers_hold: bool, is_truncated: bool
+) -> list[Firing]:
+    """`label`: the input of the rows. `numbers_hold`: whether `Events.sequence` is the arrival number; otherwise rows
+    are distinguished by time and content.
+    """
+    count = events.table.num_rows
+    if not count:
+        return []
+    encoded = [_encoded(events.table.column(place), kind) for place, (_, kind) in enumerate(columns)]
+    rows = list(map(b"".join, zip(*encoded, strict=True))) if encoded else [b""] * count
+    matches = Matches.of(events)
+    stamps = value_columns.varints(np.maximum(matches.last_time, 0), _TIMESTAMP)
+    contexts = matches.contexts(events)
+    found: list[Firing] = []
+    repeated: dict[str, int] = {}
+    for start, end, sequence, number, first, last, stamp, context in zip(
+        matches.starts.tolist(), matches.ends.tolist(), matches.first_sequence.tolist(), matches.number.tolist(),
+        matches.first_time.tolist(), matches.last_time.tolist(), stamps, contexts, strict=True,
+    ):  # fmt: skip
+        ticker = events.ticker[start] or ""
+        if numbers_hold:
+            identity = f"{label}, {ticker!r}, {sequence}, {number}, {first}, {last}"
+        else:
+            own = tuple(tuple(value_columns.bare(column[row]) for column in encoded) for row in range(start, end))
+            identity = f"{label}, {ticker!r}, {first}, {last}, {own!r}"
+        # Only rows without distinguishing numbers can be equal, and those always arrive together.
+        again = repeated[identity] = repeated.get(identity, -1) + 1
+        identity = f"{identity}, {again}"
+        if is_truncated:
+            context += _TRUNCATED
+        found.append(
+            Firing(
+                identity=identity,
+                ticker=ticker,
+                time_ns=last,
+                stamp=b"" if last <= 0 else stamp,
+                rows=rows[start:end],
+                context=context,
+                is_cut=is_truncated,
+            )
+        )
+    return found
+
+
+def silence(
+    label: int, ticker: str, last_row: int, *, last_ns: int | None, since_ns: int, now_ns: int
+) -> tuple[Firing, bytes]:
+    """The event of a dead-man trigger, and its schema: no row of this ticker has arrived since `since_ns` (wall clock).
+
+    `last_row`, `last_ns` (event time): those of its newest row; -1 and None if no row has arrived since the
+    registration.
+    """
+    cells = (
+        *value_columns.texts([ticker]),
+        value_columns.NULL if last_ns is None else value_columns.times(np.array([last_ns]))[0],
+        *value_columns.doubles(np.array([(now_ns - since_ns) / 1e9])),
+    )
+    schema = _schema(["ticker", "last_time", "silent_seconds"], ["STRING", "TIMESTAMP_LTZ(9)", "DOUBLE"])
+    # Row numbers restart if the state of a partition is lost; times do not.
+    identity = f"{label}, {ticker!r}, 'silence', {last_row}, {since_ns}"
+    time_ns = since_ns if last_ns is None else last_ns
+    stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
+    return Firing(
+        identity=identity,
+        ticker=ticker,
+        time_ns=time_ns,
+        stamp=stamp,
+        rows=(b"".join(cells),),
+        context=_entry("deadman", b"true"),
+    ), schema
+
+
+def point_event(
+    identity: str, ticker: str, time_ns: int, *, columns: Mapping[str, str], rows: Sequence[bytes]
+) -> tuple[Firing, bytes]:
+    """The event for a function's output, and its schema. `columns`: names, with the Flink SQL names of their types."""
+    stamp = value_columns.varints(np.array([time_ns]), _TIMESTAMP)[0] if time_ns > 0 else b""
+    schema = _schema(list(columns), list(columns.values()))
+    return Firing(
+        identity=f"'udf', {identity}",
+        ticker=ticker,
+        time_ns=time_ns,
+        stamp=stamp,
+        rows=rows,
+        context=_entry("match_number", b"0"),
+    ), schema
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """One entry per match or single row: its result rows from `starts` to `ends`, and what identifies it."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    first_sequence: NDArray[np.int64]
+    number: NDArray[np.int64]
+    first_time: NDArray[np.int64]
+    last_time: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, events: Events) -> "Matches":
+        count = events.table.num_rows
+        context = events.context
+        if context is None:
+            rows = np.arange(count)
+            return cls(rows, rows + 1, events.sequence, np.zeros(count, np.int64), events.time, events.time)
+        told = (context.first_sequence, context.match_number, context.first_time, context.last_time)
+        is_first = np.ones(count, np.bool_)
+        # Rows outside any match have the number 0 and are separate.
+        is_first[1:] = context.match_number[1:] == 0
+        for column in told:
+            is_first[1:] |= column[1:] != column[:-1]
+        same = np.flatnonzero(~is_first).tolist()
+        ticker = events.ticker
+        is_first[[row for row in same if ticker[row] != ticker[row - 1]]] = True
+        starts = np.flatnonzero(is_first)
+        return cls(starts, np.append(starts[1:], count), *(column[starts] for column in told))
+
+    def contexts(self, events: Events) -> list[bytes]:
+        context = events.context
+        if context is None:
+            return [b""] * len(self.starts)
+        found = []
+        for numbers in zip(self.number.tolist(), self.first_time.tolist(), self.last_time.tolist(), strict=True):
+            number, first, last = (b"%d %d %d" % numbers).split()
+            found.append(
+                b"".join((_FIRST_TIME[len(first)], first, _LAST_TIME[len(last)], last, _NUMBER[len(number)], number))
+            )
+        for column, said in ((context.timed_out, _TIMED_OUT), (context.partial, _PARTIAL)):
+            for match in np.flatnonzero(column[self.starts]).tolist():
+                found[match] += said
+        return found
+
+
+def _encoded(column: pa.ChunkedArray, kind: SqlType) -> list[bytes]:
+    """Each value as a cell of a result row (see `value_columns`)."""
+    if kind.kind is Kind.TIMESTAMP:
+        column = column.cast(pa.timestamp("ns", kind.zone)).cast(pa.int64())
+    elif kind.kind in (Kind.INTERVAL, Kind.INT):
+        column = column.cast(pa.int64())
+    if kind.kind in _ARRAYS:
+        blank = False if kind.kind is Kind.BOOLEAN else 0
+        values = pc.fill_null(column, blank) if column.null_count else column
+        found = _ARRAYS[kind.kind](values.to_numpy())
+        for row in np.flatnonzero(column.is_null().to_numpy()).tolist() if column.null_count else ():
+            found[row] = value_columns.NULL
+        return found
+    if kind.kind is Kind.STRING:
+        return _repeated(column)
+    if kind.kind is Kind.OPAQUE:
+        return [value_columns.NULL if v is None else value_columns.octets([_octets(v)])[0] for v in column.to_pylist()]
+    form = "f" if kind.kind is Kind.DECIMAL else ""
+    return [value_columns.NULL if v is None else value_columns.texts([format(v, form)])[0] for v in column.to_pylist()]
+
+
+def _repeated(column: pa.ChunkedArray) -> list[bytes]:
+    """Text columns with few distinct values: tickers, sides, names of variables."""
+    encoded = column.combine_chunks().dictionary_encode()
+    cells = [*value_columns.texts(encoded.dictionary.to_pylist()), value_columns.NULL]
+    codes = encoded.indices.fill_null(len(cells) - 1).to_pylist()
+    return [cells[code] for code in codes]
+
+
+def _octets(value: Any) -> bytes:
+    """An array or a STRUCT as JSON."""
+    if isinstance(value, dict | list):
+        return json.dumps(_json(value), default=str, ensure_ascii=False).encode()
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _json(value: Any) -> Any:
+    """With times in ISO 8601, and as texts the numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _json(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_json(part) for part in value]
+    if isinstance(value, datetime):
+        return f"{pa.scalar(value, pa.timestamp('ns')).cast(pa.string()).as_py()}Z".replace(" ", "T")
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_ARRAYS: dict[Kind, Callable[[Any], list[bytes]]] = {
+    Kind.BOOLEAN: value_columns.booleans,
+    Kind.INT: value_columns.integers,
+    Kind.BIGINT: value_columns.integers,
+    Kind.INTERVAL: value_columns.integers,
+    Kind.DOUBLE: value_columns.doubles,
+    Kind.TIMESTAMP: value_columns.times,
+}

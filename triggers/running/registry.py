@@ -1,0 +1,269 @@
+"""The triggers registered in one bus partition, and the streams they run in."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from bus.api import partition_of
+from candlewright_cep import TriggerRejected
+from protobuf import records_pb2 as records
+from triggers.records.lookback import LookbackRequest
+from triggers.running.outcome import TriggerOutput, TriggerReport
+from triggers.running.streams import Common, Saved, Shard, Text, Trigger
+from triggers.texts.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
+from triggers.udf.rows import FunctionInput
+
+__all__ = ["Registry"]
+
+_TRADES = frozenset(INPUTS["ticks"].schema.names)
+
+
+class Registry:
+    """`triggers`: by id, including suspended ones. `shards`: streams by number, in the order they began.
+
+    `version`: changes whenever something is registered or removed, or the streams change.
+    """
+
+    def __init__(self, rules: TriggerRules, number: int) -> None:
+        self.rules = rules
+        self.number = number
+        self.triggers: dict[str, Trigger] = {}
+        self.shards: dict[int, Shard] = {}
+        self.next_shard = 0
+        self.version = 0
+        self._by_ticker: dict[str, set[int]] = {}
+        self._every: set[int] = set()
+        self._events: set[int] = set()
+        self._by_key: dict[str, set[int]] = {}
+        self._shard_of: dict[str, int] = {}
+        self._columns: tuple[int, frozenset[str]] | None = None
+
+    @property
+    def takes_every_ticker(self) -> bool:
+        return bool(self._every)
+
+    @property
+    def trade_columns(self) -> frozenset[str]:
+        """The columns of trades that some trigger reads."""
+        if self._columns is None or self._columns[0] != self.version:
+            compiled = {id(shard.compiled): shard.compiled for shard in self.shards.values()}.values()
+            read = [_TRADES if one.columns is None else one.columns for one in compiled if one.reads_trades]
+            self._columns = self.version, frozenset[str]().union(*read)
+        return self._columns[1]
+
+    def takes(self, ticker: str) -> bool:
+        """Whether a trigger names this ticker."""
+        return bool(self._by_ticker.get(ticker))
+
+    def over_events(self) -> list[tuple[int, Shard]]:
+        """Streams of texts that read the events of triggers, in the order of their numbers."""
+        return [(number, self.shards[number]) for number in sorted(self._events)]
+
+    def shard_of(self, trigger_id: str) -> Shard | None:
+        """The stream of a trigger; None if it does not run here."""
+        number = self._shard_of.get(trigger_id)
+        return None if number is None else self.shards[number]
+
+    def concerned(self, tickers: Collection[str]) -> Iterable[tuple[int, Shard]]:
+        """The streams of these tickers in the order of their numbers, except for any that are forgotten during the
+        iteration.
+        """
+        found = set(self._every)
+        if len(tickers) < len(self._by_ticker):
+            for ticker in tickers:
+                found |= self._by_ticker.get(ticker, set())
+        else:
+            found |= self.shards.keys()
+        for number in sorted(found):
+            if (shard := self.shards.get(number)) is not None:
+                yield number, shard
+
+    def named_periods(self) -> set[int]:
+        """The periods that triggers over bars name."""
+        return {period for shard in self.shards.values() for period in shard.compiled.periods}
+
+    def forget_period(self, period: int) -> None:
+        """Forget the state that triggers over every period hold for a period that is no longer in use."""
+        for shard in self.shards.values():
+            shard.forget(period)
+        for trigger in self.triggers.values():
+            for times in (trigger.fired, trigger.silent):
+                for place in [place for place in times if place.startswith(f"{period}/")]:
+                    del times[place]
+
+    # ---- registrations
+    def control(
+        self,
+        control: records.TriggerControl,
+        firsts: tuple[int, int, int],
+        now_ns: int,
+        *,
+        output: TriggerOutput,
+    ) -> None:
+        """Apply a control. `firsts`: the numbers of the next trade, bar and event, which are the first that a new
+        trigger sees.
+        """
+        match control.WhichOneof("body"):
+            case "register":
+                self._register(control.register, firsts, now_ns, output)
+            case "remove" if control.remove.trigger_id in self.triggers:
+                trigger = self.triggers[control.remove.trigger_id]
+                self._remove(trigger, output)
+                self.version += 1
+                output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "removed"))
+
+    def _register(
+        self,
+        registration: records.TriggerRegistration,
+        firsts: tuple[int, int, int],
+        now_ns: int,
+        output: TriggerOutput,
+    ) -> None:
+        self.version += 1
+        known = self.triggers.get(registration.trigger_id)
+        if known is not None:
+            if known.version >= registration.version:
+                return
+            self._remove(known, output)
+        tickers = self._tickers_here(registration.tickers)
+        if tickers is None:
+            return
+        ticks_from, bars_from, events_from = firsts
+        trigger = Trigger.of(
+            registration, tickers, ticks_from, bars_from=bars_from, now_ns=now_ns, events_from=events_from
+        )
+        try:
+            compiled = compile_trigger(trigger.sql, trigger.parameters, self.rules, views=trigger.views)
+        except TriggerRejected as error:
+            if not self._is_joint:
+                self.triggers[trigger.trigger_id] = trigger
+                self.suspend(trigger, str(error), output)
+            return
+        if is_joint(compiled, registration.tickers, self.rules.partitions) != self._is_joint:
+            return
+        self.triggers[trigger.trigger_id] = trigger
+        self._attach(trigger, compiled)
+        output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "active"))
+        if compiled.looks_back and trigger.tickers:
+            options = compiled.options
+            since_ns = trigger.registered_ns - options.lookback_ns
+            output.lookbacks.append(
+                LookbackRequest(
+                    trigger.trigger_id, compiled.is_on_bars, options.period_seconds, trigger.tickers, since_ns
+                )
+            )
+
+    def _remove(self, trigger: Trigger, output: TriggerOutput) -> None:
+        self._detach(trigger)
+        if "udf" in trigger.parameters:
+            output.functions.append(FunctionInput(trigger.trigger_id, trigger.version, {}))
+        output.withdraw(trigger.trigger_id)
+        del self.triggers[trigger.trigger_id]
+
+    @property
+    def _is_joint(self) -> bool:
+        return 0 < self.rules.partitions == self.number
+
+    def _tickers_here(self, tickers: Sequence[str]) -> Sequence[str] | None:
+        """The tickers of a registration in this partition; None if it does not concern this partition."""
+        count = self.rules.partitions
+        if count <= 1:
+            return None if self._is_joint else tickers
+        if not tickers:
+            return tickers
+        places = {ticker: partition_of(ticker.encode(), count) for ticker in tickers}
+        if self._is_joint:
+            return tickers if len(set(places.values())) > 1 else None
+        return [ticker for ticker, place in places.items() if place == self.number] or None
+
+    def suspend(self, trigger: Trigger, reason: str, output: TriggerOutput) -> None:
+        """Stop a trigger, which stays registered with the reason."""
+        self._detach(trigger)
+        trigger.reason = reason
+        output.reports.append(TriggerReport(trigger.trigger_id, trigger.version, "suspended", reason))
+
+    # ---- streams
+    def _attach(self, trigger: Trigger, compiled: CompiledTrigger) -> None:
+        is_alone = compiled.runs_alone or not trigger.tickers
+        common = Common.of(compiled, trigger.text, is_alone=is_alone)
+        if not is_alone:
+            taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
+            number = min(self._by_key.get(common.key, set()) - taken, default=None)
+            if number is not None and self.shards[number].can_take(trigger):
+                self.shards[number].add(trigger, common.numbers)
+                self._shard_of[trigger.trigger_id] = number
+                self._index(number, trigger.tickers)
+                return
+        shard = Shard(common.prepared(), common.key, trigger.text, sole=trigger.trigger_id if is_alone else "")
+        shard.add(trigger, common.numbers)
+        self.keep(shard)
+
+    def _detach(self, trigger: Trigger) -> None:
+        number = self._shard_of.pop(trigger.trigger_id, None)
+        if number is None:
+            return
+        self.version += 1
+        shard = self.shards[number]
+        shard.drop(trigger)
+        if shard.sole or not shard.owners:
+            self.forget(number)
+        for ticker in trigger.tickers:
+            self._by_ticker.get(ticker, set()).discard(number)
+
+    def keep(self, shard: Shard) -> int:
+        """Add a stream; returns its number."""
+        self.version += 1
+        number = self.next_shard
+        self.next_shard += 1
+        self.shards[number] = shard
+        self._by_key.setdefault(shard.key, set()).add(number)
+        for trigger_id in shard.trigger_ids:
+            self._shard_of[trigger_id] = number
+        if shard.compiled.reads_events:
+            self._events.add(number)
+        if shard.compiled.is_on_events:
+            return number
+        if shard.takes_every_ticker:
+            self._every.add(number)
+        self._index(number, shard.owners)
+        return number
+
+    def _index(self, number: int, tickers: Sequence[str] | Mapping[str, str]) -> None:
+        for ticker in tickers:
+            self._by_ticker.setdefault(ticker, set()).add(number)
+
+    def forget(self, number: int) -> None:
+        self.version += 1
+        shard = self.shards.pop(number)
+        self._every.discard(number)
+        self._events.discard(number)
+        numbers = self._by_key[shard.key]
+        numbers.discard(number)
+        if not numbers:
+            del self._by_key[shard.key]
+        for ticker in shard.owners:
+            self._by_ticker.get(ticker, set()).discard(number)
+
+    # ---- state
+    def restore(self, saved: Iterable[tuple[int, Saved]]) -> list[TriggerReport]:
+        """Restore the streams of `triggers`, which must be set. Returns the triggers that can no longer run, which are
+        suspended.
+        """
+        reports = []
+        for number, own in saved:
+            self.next_shard = number
+            try:
+                self.keep(Shard.load(self._common(own.text, is_alone=bool(own.sole)), own, self._common_of))
+            except (TriggerRejected, ValueError) as error:
+                for trigger_id in own.trigger_ids:
+                    trigger = self.triggers[trigger_id]
+                    trigger.reason = str(error)
+                    reports.append(TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason))
+        self._columns = None
+        return sorted(reports, key=lambda report: report.trigger_id)
+
+    def _common(self, text: Text, *, is_alone: bool = False) -> Common:
+        sql, parameters, views = text
+        compiled = compile_trigger(sql, dict(parameters), self.rules, views=dict(views))
+        return Common.of(compiled, text, is_alone=is_alone)
+
+    def _common_of(self, trigger_id: str) -> Common:
+        return self._common(self.triggers[trigger_id].text)

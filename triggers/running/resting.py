@@ -1,0 +1,179 @@
+"""Which of the waiting patterns must be fed the rows of a micro-batch.
+
+Ten thousand patterns on a hundred tickers are a hundred streams. What their conditions have in common is computed once
+for all streams of a kind; then each pattern's own numbers decide (see `candlewright_cep.matching.glance`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from candlewright_cep.matching.glance import Glance, Look, Rest
+from candlewright_cep.matching.intervals import Span
+from candlewright_cep.streaming.rows.release import SEQUENCE
+from candlewright_cep.vector import Bools, Index, ranges
+from triggers.records.moved import Moved
+from triggers.running.recent import Recent
+from triggers.running.registry import Registry
+from triggers.running.streams import Shard
+
+__all__ = ["Rests"]
+
+#: Fewer streams of an input are fed every row, which costs less than deciding which of them need it.
+_FEW_STREAMS = 8
+_NAME = "recent-"
+
+
+class Rests:
+    """Feed the streams that `stirred` returns, then call `settle`. `save` gives the rows that streams may have missed;
+    how far each has come is in its own state.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._recent: dict[int, Recent] = {}
+        self._kinds: dict[int, list[_Kind]] = {}
+        self._version = -1
+        self._saved: dict[int, bytes] = {}
+
+    def stirred(self, label: int, moved: Moved, *, is_all: bool) -> Mapping[int, list[str]]:
+        """The streams that may miss rows, by number, with the tickers that they must be fed. `is_all`: feed every
+        ticker that has rows."""
+        if self._version != self._registry.version:
+            self._sort()
+        kinds = self._kinds.get(label, ())
+        found: dict[int, list[str]] = {number: [] for kind in kinds for number in kind.streams}
+        if not found:
+            return found
+        columns = frozenset[int]().union(*(kind.glance.columns for kind in kinds))
+        batch = _Batch.of(moved, self._recent[label], columns)
+        for kind in kinds:
+            for number, ticker in kind.stirred(batch, is_all=is_all):
+                found[number].append(ticker)
+        return found
+
+    def settle(self, label: int, moved: Moved, fed: Mapping[int, Collection[str]]) -> None:
+        """Take note that the streams of `stirred` were fed."""
+        recent = self._recent.get(label)
+        if recent is None:
+            return
+        recent.add(moved)
+        self._saved.pop(label, None)
+        if self._version == self._registry.version:
+            for kind in self._kinds[label]:
+                kind.settle(fed)
+
+    def _sort(self) -> None:
+        """Group the streams by input and kind."""
+        self._version = self._registry.version
+        kinds: dict[int, dict[str, dict[int, Shard]]] = {}
+        for number, shard in self._registry.shards.items():
+            if (label := shard.rests_on) is not None:
+                kinds.setdefault(label, {}).setdefault(shard.key, {})[number] = shard
+        for label in self._recent.keys() - kinds.keys():
+            del self._recent[label]
+            self._saved.pop(label, None)
+        self._kinds = {}
+        for label, by_key in kinds.items():
+            if label not in self._recent and sum(map(len, by_key.values())) < _FEW_STREAMS:
+                continue
+            recent = self._recent.setdefault(label, Recent())
+            self._kinds[label] = [_Kind(recent, streams) for streams in by_key.values()]
+
+    # ---- state
+    def save(self) -> dict[str, bytes]:
+        for label, recent in self._recent.items():
+            if label not in self._saved:
+                self._saved[label] = recent.save()
+        return {f"{_NAME}{label}": self._saved[label] for label in sorted(self._recent)}
+
+    def take(self, parts: dict[str, bytes]) -> None:
+        """Remove from `parts` of a state what `save` returned, and restore it. Raises ValueError for other bytes."""
+        for name in [name for name in parts if name.startswith(_NAME)]:
+            label = int(name.removeprefix(_NAME))
+            self._saved[label] = parts.pop(name)
+            self._recent[label] = Recent.load(self._saved[label])
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """`places`: of its tickers in `look`; `least`: the lowest arrival number of each ticker's rows; `closed`: the
+    tickers that have ended."""
+
+    look: Look | None
+    places: Mapping[str, int]
+    least: Index
+    closed: Collection[str]
+
+    @staticmethod
+    def of(moved: Moved, recent: Recent, columns: Collection[int]) -> "_Batch":
+        closed = moved.tickers & moved.clock.closed
+        if not moved.by_ticker:
+            return _Batch(None, {}, np.zeros(0, np.int64), closed)
+        firsts = [start for start, _ in moved.by_ticker.places.values()]
+        least = np.minimum.reduceat(moved.rows.column(SEQUENCE).to_numpy(), firsts)
+        places = {ticker: place for place, ticker in enumerate(moved.by_ticker)}
+        return _Batch(recent.look(moved, columns), places, least, closed)
+
+
+class _Kind:
+    """Streams whose texts differ in numbers alone. Has an entry for each trigger and ticker, sorted by ticker."""
+
+    def __init__(self, recent: Recent, streams: Mapping[int, Shard]) -> None:
+        glance = next(iter(streams.values())).glance
+        assert glance is not None
+        self.glance: Glance = glance
+        self.streams = streams
+        recent.most = max(recent.most, glance.lookback + glance.reach)
+        entries = sorted((ticker, number) for number, shard in streams.items() for ticker in shard.owners)
+        self._entries = entries
+        self._at = {(number, ticker): place for place, (ticker, number) in enumerate(entries)}
+        names, firsts, counts = np.unique([ticker for ticker, _ in entries], return_index=True, return_counts=True)
+        spans = zip(names.tolist(), firsts.tolist(), counts.tolist(), strict=True)
+        self._spans = {name: (first, count) for name, first, count in spans}
+        for shard in streams.values():
+            shard.rest(recent)
+        self._numbers = glance.numbers([streams[number].numbers[ticker] for ticker, number in entries])
+        self._begins = np.array([streams[number].first_row(ticker) for ticker, number in entries], np.int64)
+        rests = [streams[number].rests(ticker) for ticker, number in entries]
+        self._idle: Bools = np.array([is_idle for is_idle, _ in rests], np.bool_)
+        self._clean: Bools = np.array([is_clean for _, is_clean in rests], np.bool_)
+
+    def stirred(self, batch: _Batch, *, is_all: bool) -> Iterator[tuple[int, str]]:
+        """The entries that must be fed: the stream's number and the ticker."""
+        for place in self._of(batch.closed).tolist():
+            # An open attempt ends with its ticker.
+            if not self._idle[place] and self._entries[place][0] not in batch.places:
+                yield self._entries[place][1], self._entries[place][0]
+        own = [ticker for ticker in batch.places if ticker in self._spans]
+        places = self._of(own)
+        if batch.look is None or not len(places):
+            return
+        counts = [self._spans[ticker][1] for ticker in own]
+        tickers = np.repeat([batch.places[ticker] for ticker in own], counts)
+        idle, clean = self._idle[places], self._clean[places]
+        is_due = batch.least[tickers] < self._begins[places]
+        is_due |= ~idle & np.repeat([ticker in batch.closed for ticker in own], counts)
+        if is_all:
+            is_due[:] = True
+        else:
+            numbers = [Span(*(part if len(part) == 1 else part[places] for part in span)) for span in self._numbers]
+            rest = Rest(is_idle=idle, is_clean=clean)
+            try:
+                is_due |= self.glance.stirs(batch.look, tickers, numbers, rest=rest)
+            except Exception:  # The same error in a stream suspends the trigger at fault alone.
+                is_due[:] = True
+        for place in places[is_due].tolist():
+            yield self._entries[place][1], self._entries[place][0]
+
+    def settle(self, fed: Mapping[int, Collection[str]]) -> None:
+        for number in fed.keys() & self.streams.keys():
+            for ticker in fed[number]:
+                place = self._at[number, ticker]
+                self._idle[place], self._clean[place] = self.streams[number].rests(ticker)
+
+    def _of(self, tickers: Collection[str]) -> Index:
+        spans: Sequence[tuple[int, int]] = [self._spans[ticker] for ticker in tickers if ticker in self._spans]
+        firsts, counts = np.array(spans, np.int64).reshape(len(spans), 2).T
+        return ranges(firsts, counts)

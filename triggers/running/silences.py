@@ -1,0 +1,55 @@
+"""Dead-man triggers: an event when nothing has arrived for too long, by the wall clock."""
+
+from collections.abc import Iterable
+
+from triggers.events.firings import Fired, silence
+from triggers.records.asked_for import AskedFor
+from triggers.records.clocks import NO_ROW, Arrival
+from triggers.running.registry import Registry
+from triggers.running.streams import Trigger
+
+__all__ = ["silences"]
+
+Arrivals = dict[int, dict[str, Arrival]]
+
+
+def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, *, now_ns: int) -> Iterable[Fired]:
+    """The silences that are due, each reported once."""
+    for shard in registry.shards.values():
+        silent_ns = shard.compiled.options.deadman_ns
+        if not silent_ns:
+            continue
+        labels = [label for label in sorted(arrivals) if shard.takes(label)]
+        named = shard.owners
+        tickers = named if not shard.takes_every_ticker else {t for label in labels for t in arrivals[label]}
+        for ticker in sorted(tickers):
+            trigger = registry.triggers[named.get(ticker) or shard.sole]
+            first = trigger.bars_from if shard.compiled.is_on_bars else trigger.ticks_from
+            own = {label: arrivals[label].get(ticker) for label in labels}
+            found = {
+                label: last
+                for label, last in own.items()
+                if last is not None
+                and last.row >= first
+                and not asked_for.is_past(label, ticker, last.row, time_ns=last.time_ns, registered_at=trigger.asked_ns)
+            }
+            for label, last in found.items():
+                if now_ns - last.at_ns >= silent_ns:
+                    yield from _said(trigger, label, ticker, last, now_ns)
+            waited_ns = now_ns - trigger.registered_ns if trigger.registered_ns else 0
+            if not found and ticker in named and waited_ns >= silent_ns:
+                yield from _said(trigger, shard.compiled.options.period_seconds, ticker, None, now_ns)
+
+
+def _said(trigger: Trigger, label: int, ticker: str, last: Arrival | None, now_ns: int) -> Iterable[Fired]:
+    """Nothing if the silence was already reported. `last`: None if no row has arrived since the registration."""
+    place = f"{label}/{ticker}"
+    row = last.row if last is not None else NO_ROW
+    if trigger.silent.get(place) == row:
+        return
+    trigger.silent[place] = row
+    trigger.events += 1
+    since_ns = last.at_ns if last is not None else trigger.registered_ns
+    last_ns = last.time_ns if last is not None else None
+    firing, schema = silence(label, ticker, row, last_ns=last_ns, since_ns=since_ns, now_ns=now_ns)
+    yield firing.event(trigger.trigger_id, trigger.version, schema)

@@ -1,0 +1,110 @@
+"""How far a stream has come in the rows that are kept for all streams, and what it is fed to catch up."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from candlewright_cep import TriggerStream
+from candlewright_cep.matching.glance import Glance
+from candlewright_cep.streaming.rows.release import SEQUENCE
+from triggers.packing import squeezed, unsqueezed
+from triggers.records.moved import Moved
+from triggers.running.recent import Recent
+
+__all__ = ["Standings"]
+
+
+@dataclass(slots=True)
+class _Standing:
+    """`place`: the number of the ticker's next row. `unlike`: the number of rows the stream must still be fed before
+    the rows that it looks back at equal the kept ones."""
+
+    place: int
+    unlike: int
+
+
+@dataclass(slots=True)
+class Standings:
+    """Of each ticker of a stream, whose pattern has this glance. While `recent` is set, the stream may miss rows."""
+
+    glance: Glance
+    recent: Recent | None = None
+    _of: dict[str, _Standing] = field(default_factory=dict)
+    _before: dict[str, _Standing] = field(default_factory=dict)
+    _saved: bytes = b""
+
+    def begin(self, recent: Recent, tickers: Iterable[str]) -> None:
+        """From now on rows of these tickers may be missed. A new ticker has missed none so far."""
+        self.recent = recent
+        for ticker in tickers:
+            if ticker not in self._of:
+                self._of[ticker] = _Standing(recent.counts.get(ticker, 0), self.glance.lookback)
+                self._saved = b""
+
+    def end(self) -> None:
+        """The stream has caught up; from now on it is fed every row."""
+        self.recent, self._of, self._saved = None, {}, b""
+
+    def remove(self, ticker: str) -> None:
+        self._of.pop(ticker, None)
+        self._saved = b""
+
+    def is_alike(self, ticker: str) -> bool:
+        """Whether the rows that the stream looks back at equal the kept ones."""
+        return not self._of[ticker].unlike
+
+    def remember(self) -> None:
+        """Store the standings that `copied` returns with `is_before`."""
+        self._before = {ticker: replace(one) for ticker, one in self._of.items()}
+
+    def copied(self, *, is_before: bool) -> "Standings":
+        of = self._before if is_before else self._of
+        return Standings(self.glance, self.recent, {ticker: replace(one) for ticker, one in of.items()})
+
+    def catch_up(
+        self, stream: TriggerStream, moved: Moved, rows: pa.Table, *, firsts: Mapping[str, int], is_whole: bool
+    ) -> pa.Table:
+        """The missed rows that still matter, followed by `rows`, the part of `moved` that is fed.
+
+        `firsts`: the tickers to feed, each with the arrival number of the first row that the stream may see;
+        `is_whole`: no other row of theirs is hidden from the stream.
+        """
+        recent, lookback = self.recent, self.glance.lookback
+        assert recent is not None
+        self._saved = b""
+        skipped: dict[str, tuple[int, int]] = {}
+        missed: dict[str, tuple[int, int]] = {}
+        for ticker, exists_from in firsts.items():
+            standing, end = self._of[ticker], recent.counts.get(ticker, 0)
+            first = recent.first_needed(ticker, standing.place, self.glance.reach)
+            if first > standing.place:
+                skipped[ticker] = first - lookback, first
+            if first < end:
+                missed[ticker] = first, end
+            start, new = moved.by_ticker.places.get(ticker, (0, 0))
+            arrived = moved.rows.column(SEQUENCE).slice(start, new).to_numpy()
+            standing.place = end + new
+            standing.unlike = max(0, standing.unlike - new)
+            if not is_whole or bool((arrived < exists_from).any()):
+                standing.unlike = lookback
+        if skipped:
+            stream.skip(list(skipped), recent.rows(skipped, rows))
+        if not missed:
+            return rows
+        together = pa.concat_tables([recent.rows(missed, rows), rows]).combine_chunks()
+        return Moved.of(together, set(), moved.clock).rows
+
+    # ---- state
+    def save(self) -> bytes:
+        """The same object until something changes; empty for a stream that is fed every row."""
+        if self._of and not self._saved:
+            self._saved = squeezed(
+                json.dumps({name: [one.place, one.unlike] for name, one in self._of.items()}).encode()
+            )
+        return self._saved
+
+    def restore(self, written: bytes) -> None:
+        standings: dict[str, Sequence[int]] = json.loads(unsqueezed(written))
+        self._of = {ticker: _Standing(*one) for ticker, one in standings.items()}

@@ -1,0 +1,649 @@
+"""Running triggers that share a stream: those with the same text over different tickers, even if their numbers differ.
+Together they cost about as much as one.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
+from candlewright_cep.matching.glance import Glance
+from candlewright_cep.planning.plans import Join
+from candlewright_cep.streaming.slots import Lifted
+from protobuf import records_pb2 as records
+from triggers.events.chained import EVENTS_LABEL, TRIGGER_EVENTS, EventOrder, EventsBeside, seen
+from triggers.packing import squeezed, unsqueezed
+from triggers.records.asked_for import Ages
+from triggers.records.clocks import TICKS
+from triggers.records.lookback import Lookback
+from triggers.records.moved import Moved
+from triggers.running.backlog import Backlog
+from triggers.running.recent import Recent
+from triggers.running.standings import Standings
+from triggers.running.thresholds import thresholds_of
+from triggers.texts.alerts import engine_parameters
+from triggers.texts.check import CompiledTrigger
+
+__all__ = ["Common", "Saved", "Shard", "Trigger"]
+
+_UNKNOWN = -(2**63)
+_PENDING, _STANDINGS = "pending", "standings"
+#: The state of a stream, see `TriggerStream.parts`.
+Parts = Mapping[str, bytes]
+#: Parameters by name, sorted by name.
+Pairs = tuple[tuple[str, str], ...]
+#: A trigger's SQL, its parameters, and the views that it reads.
+Text = tuple[str, Pairs, Pairs]
+
+
+@dataclass(kw_only=True, slots=True)
+class Trigger:
+    """One registration. Rows with numbers below `ticks_from`, `bars_from` and `events_from` precede it and are ignored.
+
+    `fired`: by input and ticker the event time (ns) of the last event; `silent`: the last row of a silence that was
+    reported. `registered_ns`: when it began here (wall clock); `asked_ns`: when its owner requested it.
+    """
+
+    trigger_id: str
+    version: int
+    sql: str
+    parameters: dict[str, str]
+    tickers: tuple[str, ...]
+    ticks_from: int
+    bars_from: int
+    reason: str = ""
+    events: int = 0
+    suppressed: int = 0
+    fired: dict[str, int] = field(default_factory=dict)
+    silent: dict[str, int] = field(default_factory=dict)
+    registered_ns: int = 0
+    asked_ns: int = 0
+    views: dict[str, str] = field(default_factory=dict)
+    events_from: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        registration: records.TriggerRegistration,
+        tickers: Iterable[str],
+        ticks_from: int,
+        *,
+        bars_from: int,
+        now_ns: int,
+        events_from: int = 0,
+    ) -> "Trigger":
+        """`tickers`: those of the registration that are in this partition."""
+        return cls(
+            trigger_id=registration.trigger_id,
+            version=registration.version,
+            sql=registration.sql,
+            parameters=engine_parameters(registration.parameters),
+            tickers=tuple(dict.fromkeys(tickers)),
+            ticks_from=ticks_from,
+            bars_from=bars_from,
+            registered_ns=now_ns or registration.registered_at,
+            asked_ns=registration.registered_at,
+            views=dict(registration.views),
+            events_from=events_from,
+        )
+
+    @property
+    def is_active(self) -> bool:
+        return not self.reason
+
+    @property
+    def text(self) -> Text:
+        return self.sql, tuple(sorted(self.parameters.items())), tuple(sorted(self.views.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What triggers must have in common to share a stream (`key`), and the numbers in which they may differ (`numbers`,
+    in the order of the slots).
+    """
+
+    key: str
+    numbers: tuple[float | int, ...]
+    compiled: CompiledTrigger
+    text: Text
+    lifted: Lifted | None
+
+    @classmethod
+    def of(cls, compiled: CompiledTrigger, text: Text, *, is_alone: bool) -> "Common":
+        lifted = None if is_alone else compiled.query.lifted()
+        if lifted is None:
+            return cls(repr(text), (), compiled, text, None)
+        return cls(f"{lifted.key} {compiled.options}", lifted.values, compiled, text, lifted)
+
+    def prepared(self) -> CompiledTrigger:
+        """The query with slots in place of the numbers."""
+        if self.lifted is None:
+            return self.compiled
+        return replace(self.compiled, query=self.compiled.query.with_slots(self.lifted))
+
+
+class Shard:
+    """The stream of one or several triggers.
+
+    `owners`: from ticker to trigger id; a trigger over all tickers, or one that combines the rows of several, does not
+    share. `key`: what its triggers have in common; `text`: the text of one of them. `numbers`: the numbers in which
+    they differ, by ticker. `streams`: by input (0 = ticks, otherwise the period of the bars).
+    """
+
+    def __init__(self, compiled: CompiledTrigger, key: str, text: Text, *, sole: str = "") -> None:
+        self.compiled = compiled
+        self.key = key
+        self.text = text
+        self.sole = sole
+        self.owners: dict[str, str] = {}
+        self.numbers: dict[str, Sequence[float | int]] = {}
+        self.streams: dict[int, TriggerStream] = {}
+        self._first: dict[str, int] = {}
+        self._every: int | None = None
+        self._saved: dict[int, Parts] = {}
+        # Each part of a state with its squeezed form.
+        self._packed: dict[int, dict[str, tuple[bytes, bytes]]] = {}
+        self._meta: bytes | None = None
+        self._before: Parts = {}
+        self._lookback: Lookback | None = None
+        self._pending = b""
+        # For a text that joins: the first row of each input.
+        self._froms: dict[str, int] = {}
+        # For a text over events: their order, and how far they were taken.
+        is_merged, is_free = compiled.query.needs_merge, compiled.is_stateless
+        self._order = EventOrder(is_merged, is_free) if compiled.is_on_events else None
+        self._beside = EventsBeside(is_merged) if compiled.reads_events and not compiled.is_on_events else None
+        self._thresholds = thresholds_of(compiled)
+        # For a pattern that may miss rows that cannot matter to it.
+        glance = self._glance()
+        self._standings = None if glance is None else Standings(glance)
+        #: Rows of a slow trigger, which does not share its stream; None if it keeps pace.
+        self.backlog: Backlog | None = None
+        #: Rows of the last `feed`, and processor time of the last `save`.
+        self.rows_fed = 0
+        self.save_ns = 0
+
+    @property
+    def takes_every_ticker(self) -> bool:
+        return self._every is not None
+
+    @property
+    def trigger_ids(self) -> tuple[str, ...]:
+        return (self.sole,) if self.sole else tuple(dict.fromkeys(self.owners.values()))
+
+    def can_take(self, trigger: Trigger) -> bool:
+        return not self.sole and self.backlog is None and not any(ticker in self.owners for ticker in trigger.tickers)
+
+    def add(self, trigger: Trigger, numbers: Sequence[float | int]) -> None:
+        self._meta = None
+        first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
+        if self.compiled.is_on_events:
+            first = trigger.events_from
+        if self.compiled.labels:
+            self._froms = {
+                "ticks": trigger.ticks_from,
+                "ohlc": trigger.bars_from,
+                TRIGGER_EVENTS: trigger.events_from,
+            }
+        if not trigger.tickers:
+            self._every = first
+        if self.compiled.looks_back and trigger.tickers:
+            self._lookback = Lookback(first)
+            first = _UNKNOWN
+        for ticker in trigger.tickers:
+            self.owners[ticker] = trigger.trigger_id
+            self._first[ticker] = first
+            self.numbers[ticker] = numbers
+
+    def drop(self, trigger: Trigger) -> None:
+        self._remove([ticker for ticker in trigger.tickers if self.owners.get(ticker) == trigger.trigger_id])
+
+    def _remove(self, tickers: Iterable[str]) -> None:
+        """The next trigger on these tickers must not see the state of the removed one."""
+        self._meta = None
+        gone = list(tickers)
+        for ticker in gone:
+            del self.owners[ticker]
+            self._first.pop(ticker, None)
+            self.numbers.pop(ticker, None)
+            if self._standings is not None:
+                self._standings.remove(ticker)
+        for label, stream in self.streams.items():
+            stream.remove(*gone)
+            self._saved.pop(label, None)
+
+    def forget(self, label: int) -> None:
+        """Forget a period whose bars are no longer made."""
+        for kept in (self.streams, self._saved, self._packed):
+            kept.pop(label, None)
+
+    def takes(self, label: int) -> bool:
+        period = self.compiled.options.period_seconds
+        if self.compiled.labels:
+            return label in self.compiled.labels
+        if self.compiled.is_on_events:
+            return label == EVENTS_LABEL
+        if not self.compiled.is_on_bars:
+            return label == 0
+        return label != 0 and period in (0, label)
+
+    def label_of(self, label: int) -> int:
+        """The input that results belong to if rows of `label` cause them."""
+        return self.compiled.labels[0] if self.compiled.labels else label
+
+    def owner_of(self, ticker: str) -> str | None:
+        return self.sole or self.owners.get(ticker)
+
+    def is_concerned(self, moved: Moved) -> bool:
+        """Whether `moved` matters: a trigger whose rows decide alone does nothing without rows."""
+        if not self.compiled.is_stateless:
+            return True
+        if self._every is not None:
+            return bool(moved.by_ticker)
+        return bool(self._tickers(moved))
+
+    def feed(
+        self, label: int, moved: Moved, ages: Ages | None = None, *, stirred: Sequence[str] | None = None
+    ) -> tuple[Events, bool]:
+        """Results, and whether the stream had to give up partial matches. Raises any error of the trigger.
+
+        `ages`: identifies rows from before a registration that arrived after it; None if there are none. `stirred`: the
+        tickers to feed, if the stream `rests_on` this input; None for all.
+        """
+        stream = self._stream(label)
+        self._remember(label)
+        dropped = stream.reports.dropped_starts
+        if not self.compiled.is_stateless:
+            self._saved.pop(self.label_of(label), None)
+        own = None if stirred is None else [ticker for ticker in stirred if ticker in self.owners]
+        rows, clock = self._rows(moved, own), self._clock(label, moved.clock)
+        self.rows_fed = rows.num_rows
+        old = ages(rows) if ages is not None else None
+        is_own = self._every is None
+        if self._lookback is None:
+            is_whole = old is None or not old.any()
+            rows = rows if is_whole else rows.filter(pa.array(old == 0))
+            if own is not None:
+                rows = self._caught_up(stream, moved, rows, tickers=own, is_whole=is_whole)
+            if isinstance(stream, JoinedStream):
+                events = stream.feed_input("ohlc" if label else "ticks", label, rows, clock=clock)
+            else:
+                events = stream.feed(rows, clock, is_own=is_own)
+        else:
+            options = self.compiled.options
+            if self._lookback.pending is not None or old is not None:
+                self._meta = None
+            if old is not None:
+                rows = self._lookback.older(label, rows, old, most_ns=options.lookback_ns)
+            rows = self._lookback.live(label, rows, clock, takes_revisions=options.revisions)
+            is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
+            events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
+        return events, stream.reports.dropped_starts > dropped
+
+    def _remember(self, label: int) -> None:
+        """For `split`."""
+        self._before = {}
+        if len(self.trigger_ids) > 1:
+            self._before = self._state(label)
+            if self._standings is not None:
+                self._standings.remember()
+
+    # -- rows that need not be fed -----------------------------------------------------------------------------------
+
+    def _glance(self) -> Glance | None:
+        compiled = self.compiled
+        if self.sole or compiled.runs_alone or compiled.is_stateless or compiled.options.revisions:
+            return None
+        return TriggerStream(query=compiled.query).glance
+
+    @property
+    def glance(self) -> Glance | None:
+        """Tells whether new rows can matter; None for a stream that must be fed every row."""
+        return None if self._standings is None else self._standings.glance
+
+    @property
+    def rests_on(self) -> int | None:
+        """The one input of which the stream may miss rows; None if it must be fed every row."""
+        compiled = self.compiled
+        if self._standings is None or self.backlog is not None:
+            return None
+        return (compiled.options.period_seconds or None) if compiled.is_on_bars else 0
+
+    def rest(self, recent: Recent) -> None:
+        """From now on the stream may miss rows of that input; `recent` keeps those that still matter."""
+        assert self._standings is not None
+        self._standings.begin(recent, self.owners)
+
+    def rests(self, ticker: str) -> tuple[bool, bool]:
+        """See `candlewright_cep.matching.glance.Rest`."""
+        label = self.rests_on
+        if self._standings is None or label is None or not self._standings.is_alike(ticker):
+            return False, False
+        return self._stream(label).rests(ticker)
+
+    def first_row(self, ticker: str) -> int:
+        """The arrival number of the first row that the trigger may see."""
+        return self._first[ticker]
+
+    def _caught_up(
+        self, stream: TriggerStream, moved: Moved, rows: pa.Table, *, tickers: Iterable[str], is_whole: bool
+    ) -> pa.Table:
+        assert self._standings is not None
+        firsts = {ticker: self._first[ticker] for ticker in tickers}
+        found = self._standings.catch_up(stream, moved, rows, firsts=firsts, is_whole=is_whole)
+        self.rows_fed = found.num_rows
+        return found
+
+    # -- rows that are fed later -------------------------------------------------------------------------------------
+
+    @property
+    def can_wait(self) -> bool:
+        """Rows that decide alone are too cheap to postpone, and events of triggers have their own order."""
+        options = self.compiled.options
+        return not (self.compiled.is_stateless or self.compiled.reads_events or options.function is not None)
+
+    def put_off(self, label: int, moved: Moved, *, ages: Ages | None, is_whole: bool) -> None:
+        """Postpone rows to the backlog instead of calling `feed`. `is_whole`: the rows must be fed together."""
+        assert self.backlog is not None
+        self.backlog.put(label, moved, self._rows(moved), ages=ages, is_whole=is_whole)
+
+    def fall_behind(self, cost_ns: float, clocks: Mapping[int, Clock]) -> None:
+        """From now on rows are postponed with `put_off`. `cost_ns`: per row; `clocks`: the current ones, by input."""
+        own = None if self._every is not None else self.owners.keys()
+        known = {label: clock.of_tickers(own) for label, clock in clocks.items() if self.takes(label)}
+        missed = self._missed(known)
+        self.backlog = Backlog(cost_ns=cost_ns, clocks=known)
+        for label, moved in missed.items():
+            self.backlog.put(label, moved, moved.rows, ages=None, is_whole=False)
+
+    def _missed(self, clocks: Mapping[int, Clock]) -> dict[int, Moved]:
+        """The missed rows that still matter. From now on none is missed."""
+        label, standings = self.rests_on, self._standings
+        if standings is None or label is None or standings.recent is None:
+            return {}
+        found = {}
+        if (rows := standings.recent.none) is not None:
+            clock = clocks.get(label, Clock())
+            self._saved.pop(label, None)
+            nothing = Moved.of(rows, set(), clock)
+            rows = self._caught_up(self._stream(label), nothing, rows, tickers=self.owners, is_whole=True)
+            if rows.num_rows:
+                found[label] = Moved.of(rows, set(), clock)
+        standings.end()
+        return found
+
+    def feed_events(self, rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock]) -> tuple[Events, bool] | None:
+        """`feed` with events of triggers, for a text that reads them; None if they change nothing. `clocks`: of the
+        other inputs.
+        """
+        tickers = None if self._every is not None else self.owners
+        rows = seen(rows, self.sole, named=self.compiled.sources, tickers=tickers)
+        if self._beside is not None:
+            taken = self._beside.take(rows, now_ns, partial(self._of_every_input, clocks))
+        else:
+            assert self._order is not None
+            taken = self._order.take(rows, now_ns)
+        if taken is None:
+            return None
+        self._meta = None
+        self._saved.pop(self.label_of(EVENTS_LABEL), None)
+        stream = self._stream(EVENTS_LABEL)
+        dropped = stream.reports.dropped_starts
+        if isinstance(stream, JoinedStream):
+            events = stream.feed_input(TRIGGER_EVENTS, 0, taken[0], clock=taken[1])
+        else:
+            events = stream.feed(*taken, is_own=self._every is None)
+        return events, stream.reports.dropped_starts > dropped
+
+    def _of_every_input(self, clocks: Mapping[int, Clock]) -> Clock:
+        """The clock of trades and bars together, just after their newest rows."""
+        labels = sorted({TICKS, *self.compiled.labels} & clocks.keys())
+        found = Clock()
+        for clock in (self._clock(label, clocks[label]) for label in labels):
+            for ticker, watermark in clock.watermarks.items():
+                reached = watermark + (watermark > _UNKNOWN)
+                found.watermarks[ticker] = max(reached, found.watermarks.get(ticker, reached))
+            found.closed |= clock.closed
+        live = {ticker for label in labels for ticker in clocks[label].watermarks.keys() - clocks[label].closed}
+        found.closed -= live
+        return found.of_tickers(None if self._every is not None else self.owners)
+
+    def late_rows(self, label: int) -> Mapping[str, int]:
+        """Rows of the last `feed`, by ticker, that came too late: after the release of other tickers' rows, or, for
+        events, after the watermark.
+        """
+        if label == EVENTS_LABEL and self._beside is not None:
+            return self._beside.late_rows
+        return self._stream(label).late_rows
+
+    def look_back(self, past: pa.Table, clocks: Mapping[int, Clock], delay_ns: int) -> None:
+        """Take the rows from before the first live one, in event order; results are discarded. `clocks`: the current
+        ones, by input. Raises any error of the trigger.
+        """
+        assert self._lookback is not None
+        self._meta = None
+        column = "open_time" if self.compiled.is_on_bars else "ts_ns"
+        for label, rows in self._lookback.begin(past, column, clocks.get(0, Clock()), delay_ns=delay_ns).items():
+            stream = self._stream(label)
+            self._saved.pop(label, None)
+            stream.feed(rows, self._clock(label, clocks.get(label, Clock())))
+
+    def split(self, label: int | None = None) -> list["Shard"]:
+        """Two shards with half of the triggers each. If `label` is given, their state is that before the last `feed`,
+        which was for this input.
+        """
+        ids = self.trigger_ids
+        halves = set(ids[: len(ids) // 2]), set(ids[len(ids) // 2 :])
+        found = []
+        for half in halves:
+            own = Shard(self.compiled, self.key, self.text)
+            own.owners, own._first, own.numbers = dict(self.owners), dict(self._first), dict(self.numbers)
+            for other in self.streams:
+                own.restore(other, self._before if other == label else self._state(other))
+            if self._standings is not None:
+                own._standings = self._standings.copied(is_before=label is not None)
+            own._remove([ticker for ticker, owner in self.owners.items() if owner not in half])
+            found.append(own)
+        return found
+
+    def _rows(self, moved: Moved, tickers: Iterable[str] | None = None) -> pa.Table:
+        """`tickers`: the own ones that must be fed, if that is known."""
+        if self._every is not None:
+            return moved.rows
+        if tickers is not None:
+            return moved.of_tickers([ticker for ticker in tickers if ticker in moved.by_ticker])
+        return moved.of_tickers(self._tickers(moved))
+
+    def _tickers(self, moved: Moved) -> list[str]:
+        """Its own tickers whose rows may have an effect."""
+        few, many = sorted((self.owners.keys(), moved.by_ticker.keys()), key=len)
+        found = [ticker for ticker in few if ticker in many]
+        for threshold in self._thresholds if self._lookback is None else ():
+            ends, slot = moved.by_ticker.ends(threshold.column), threshold.slot
+            if ends:
+                found = [ticker for ticker in found if threshold.can_hold(*ends[ticker], self.numbers[ticker][slot])]
+        return found
+
+    def _clock(self, label: int, clock: Clock) -> Clock:
+        """Merged rows wait only for their own tickers, including those without rows so far."""
+        if self._lookback is not None:
+            clock = self._lookback.clock(label, clock, self.owners)
+        if not self.compiled.query.needs_merge or self._every is not None:
+            return clock
+        known = self.owners.keys() & clock.watermarks.keys()
+        # Once every ticker with rows has gone quiet, no ticker waits for one that never had any.
+        closed = set(self.owners) if known and known <= clock.closed else self.owners.keys() & clock.closed
+        return Clock({ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners}, closed)
+
+    def _stream(self, label: int) -> TriggerStream:
+        label = self.label_of(label)
+        stream = self.streams.get(label)
+        if stream is None and self.compiled.labels:
+            is_every = self._every is not None
+            firsts = {
+                name: (first, None if is_every else dict.fromkeys(self.owners, first))
+                for name, first in self._froms.items()
+            }
+            stream = self.streams[label] = JoinedStream(query=self.compiled.query, firsts=firsts)
+        if stream is None:
+            tickers = None if self._every is not None else self._first
+            first = _UNKNOWN if self._lookback is not None else self._every or 0
+            stream = TriggerStream(query=self.compiled.query, active_from=first, tickers=tickers, numbers=self.numbers)
+            self.streams[label] = stream
+        return stream
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def _state(self, label: int) -> Parts:
+        """The state, taken again only after a change."""
+        found = self._saved.get(label)
+        if found is None:
+            found = self._saved[label] = self.streams[label].parts()
+        return found
+
+    def save(self) -> dict[str, bytes]:
+        """`meta` and a part for each stream; unchanged parts are the same objects as before."""
+        if self._meta is None:
+            meta = {
+                "text": self.text,
+                "sole": self.sole,
+                "key": self.key,
+                "owners": self.owners,
+                "numbers": self.numbers,
+                "first": self._first,
+                "every": self._every,
+                "froms": self._froms,
+                "lookback": None if self._lookback is None else self._lookback.save(),
+                "events": None if self._order is None else self._order.save(),
+                "beside": None if self._beside is None else self._beside.save(),
+            }
+            self._meta = squeezed(json.dumps(meta).encode())
+            self._pending = b"" if self._lookback is None else self._lookback.packed()
+        found = {"meta": self._meta}
+        if self._pending:
+            found[_PENDING] = self._pending
+        if self._standings is not None and (standings := self._standings.save()):
+            found[_STANDINGS] = standings
+        for label in sorted(self.streams):
+            packed = self._packed.get(label, {})
+            if not packed or packed[""][0] is not self._saved.get(label, {}).get(""):
+                began = time.thread_time_ns()
+                state = self._state(label)
+                packed = {
+                    name: known if (known := packed.get(name)) and known[0] is part else (part, squeezed(part))
+                    for name, part in state.items()
+                }
+                self._packed[label] = packed
+                self.save_ns = time.thread_time_ns() - began
+            found |= {_name(label, name): written for name, (_, written) in packed.items()}
+        return found | (self.backlog.save() if self.backlog is not None else {})
+
+    def costs(self) -> Iterator[records.TriggerCost]:
+        """The cost of each of its triggers as of the last `save`: triggers that share a stream have equal parts."""
+        ids = self.trigger_ids
+        streams = self.streams.values()
+        whole = (
+            sum(stream.partitions for stream in streams),
+            sum(len(part) for state in self._saved.values() for part in state.values()),
+            sum(stream.steps for stream in streams),
+        )
+        partitions, state_bytes, steps = (-(-part // len(ids)) for part in whole)
+        for trigger_id in ids:
+            cost = records.TriggerCost(
+                trigger_id=trigger_id, partitions=partitions, state_bytes=state_bytes, steps=steps
+            )
+            if self.backlog is not None:
+                cost.waiting_rows, cost.behind_ns = self.backlog.rows, self.backlog.behind_ns
+                cost.row_ns = round(self.backlog.cost_ns)
+            yield cost
+
+    def restore(self, label: int, state: Parts) -> None:
+        self._stream(label).restore_parts(state)
+        self._saved[label] = state
+
+    @classmethod
+    def load(cls, common: Common, saved: "Saved", common_of: Callable[[str], Common]) -> "Shard":
+        """`common`: for its text, compiled now; `common_of`: for the trigger with a given id.
+
+        Raises ValueError for a state of another version, and if this version no longer lets its triggers share a
+        stream.
+        """
+        shard = cls(common.prepared(), common.key, common.text, sole=saved.sole)
+        shard.owners = dict(saved.meta["owners"])
+        if common.key == saved.meta["key"]:
+            shard.numbers.update(saved.meta["numbers"])
+        else:
+            # Another version may have lifted the numbers differently.
+            own = {trigger_id: common_of(trigger_id) for trigger_id in saved.trigger_ids}
+            if any(other.key != common.key for other in own.values()):
+                raise ValueError(
+                    "this trigger shared its state with triggers that now run separately; register it again"
+                )
+            shard.numbers.update({ticker: own[owner].numbers for ticker, owner in shard.owners.items()})
+        shard._first = dict(saved.meta["first"])
+        shard._every = saved.meta["every"]
+        shard._froms = dict(saved.meta.get("froms", {}))
+        # Missing in states of older versions.
+        if lookback := saved.meta.get("lookback"):
+            shard._lookback = Lookback.load(lookback, saved.pending)
+        if events := saved.meta.get("events"):
+            is_merged, is_free = shard.compiled.query.needs_merge, shard.compiled.is_stateless
+            shard._order = EventOrder.load(events, is_merged=is_merged, is_free=is_free)
+        if beside := saved.meta.get("beside"):
+            shard._beside = EventsBeside.load(beside, is_merged=shard.compiled.query.needs_merge)
+        for label, state in saved.states.items():
+            shard.restore(label, state)
+        shard.backlog = saved.backlog
+        if saved.standings:
+            if shard._standings is None:
+                raise ValueError("the trigger missed rows that this version must have; register it again")
+            shard._standings.restore(saved.standings)
+        return shard
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The output of `Shard.save`. `states`: by label; `pending`: rows of a look-back; `standings`: of `Standings`."""
+
+    meta: Mapping[str, Any]
+    states: Mapping[int, Parts]
+    pending: bytes = b""
+    backlog: Backlog | None = None
+    standings: bytes = b""
+
+    @classmethod
+    def of(cls, parts: Mapping[str, bytes]) -> "Saved":
+        states: dict[int, dict[str, bytes]] = {}
+        for name, content in parts.items():
+            label, _, part = name.partition(".")
+            if label.lstrip("-").isdecimal():
+                states.setdefault(int(label), {})[part] = unsqueezed(content)
+        meta, pending = json.loads(unsqueezed(parts["meta"])), parts.get(_PENDING, b"")
+        return cls(meta, states, pending, Backlog.load(parts), parts.get(_STANDINGS, b""))
+
+    @property
+    def text(self) -> Text:
+        # States of older versions have no views.
+        sql, parameters, views = (*self.meta["text"], [])[:3]
+        return sql, _pairs(parameters), _pairs(views)
+
+    @property
+    def sole(self) -> str:
+        return str(self.meta["sole"])
+
+    @property
+    def trigger_ids(self) -> list[str]:
+        return [self.sole] if self.sole else sorted(set(self.meta["owners"].values()))
+
+
+def _name(label: int, part: str) -> str:
+    return f"{label}.{part}" if part else str(label)
+
+
+def _pairs(written: Sequence[Sequence[str]]) -> Pairs:
+    return tuple((name, value) for name, value in written)

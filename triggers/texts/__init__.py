@@ -1,0 +1,1 @@
+"""What a registration says: its text, inputs and options, checked and described."""
