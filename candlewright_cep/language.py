@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from candlewright_cep.binding.pattern_binder import USAGES as OF_PATTERNS
-from candlewright_cep.functions.aggregates import AGGREGATE_ALIASES, AGGREGATES
-from candlewright_cep.functions.candles import CANDLES
-from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.functions.scalar import FUNCTIONS
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATE_ALIASES, AGGREGATES
+from candlewright_cep.functions.indicators.candles import CANDLES
+from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.functions.scalars.scalar import FUNCTIONS
 from candlewright_cep.functions.usage import Usage
 from candlewright_cep.planning.over import RANKING
 from candlewright_cep.planning.over import USAGES as OF_WINDOWS

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from candlewright_cep import evaluate
-from candlewright_cep.functions.aggregates import AGGREGATE_ALIASES, AGGREGATES
-from candlewright_cep.functions.indicator import Indicator
-from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.functions.scalar import FUNCTIONS
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATE_ALIASES, AGGREGATES
+from candlewright_cep.functions.indicators.indicator import Indicator
+from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.functions.scalars.scalar import FUNCTIONS
 from candlewright_cep.planning.over import RANKING, VALUES
 from documentation.markdown import cell, code, page, table
 

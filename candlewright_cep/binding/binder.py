@@ -15,13 +15,14 @@ from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import calendars, decimals, fields, zones
-from candlewright_cep.functions.aggregates import AGGREGATES
-from candlewright_cep.functions.scalar import FUNCTIONS, cast
+from candlewright_cep.functions import decimals
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES
+from candlewright_cep.functions.scalars import calendars, fields, zones
+from candlewright_cep.functions.scalars.scalar import FUNCTIONS, cast
+from candlewright_cep.functions.scalars.text import like_expression, named_group, read, replacement_form
+from candlewright_cep.functions.scalars.time import UNIT_FUNCTIONS, field_name
+from candlewright_cep.functions.scalars.time_format import time_format
 from candlewright_cep.functions.signatures import Mismatch, fits
-from candlewright_cep.functions.text import like_expression, named_group, read, replacement_form
-from candlewright_cep.functions.time import UNIT_FUNCTIONS, field_name
-from candlewright_cep.functions.time_format import time_format
 from candlewright_cep.limits import Limits
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.syntax.tree import (

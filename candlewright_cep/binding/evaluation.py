@@ -8,7 +8,7 @@ import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, Shift
-from candlewright_cep.functions.scalar import FUNCTIONS, cast
+from candlewright_cep.functions.scalars.scalar import FUNCTIONS, cast
 from candlewright_cep.vector import Bools, Index, Vector, constant, nulls
 
 

@@ -30,8 +30,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """A call of the function `functions.scalar` has under this name; `extra` carries arguments that are not values,
-    such as a unit or a pattern.
+    """A call of the function that `functions.scalars.scalar` has under this name; `extra` carries arguments that are
+    not values, such as a unit or a pattern.
     """
 
     function: str

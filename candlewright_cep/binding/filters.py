@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from candlewright_cep.functions.aggregates import aggregate_name
+from candlewright_cep.functions.aggregates.aggregates import aggregate_name
 from candlewright_cep.syntax.tree import CallNode, LiteralNode, StarNode
 from candlewright_cep.types import BIGINT, NULL
 

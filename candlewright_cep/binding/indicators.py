@@ -2,8 +2,8 @@
 
 from candlewright_cep.binding.binder import Binder
 from candlewright_cep.binding.expressions import Constant, Label, WindowFunction, walk
-from candlewright_cep.functions.indicator import Argument, Indicator
-from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.indicators.indicator import Argument, Indicator
+from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.signatures import fits
 from candlewright_cep.syntax.tree import CallNode, Node
 from candlewright_cep.types import DOUBLE

@@ -22,10 +22,10 @@ from candlewright_cep.binding.expressions import (
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
-from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name, distinct_name
-from candlewright_cep.functions.arrays import INSIDE as ARRAYS
-from candlewright_cep.functions.fields import FIELD
-from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name
+from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.functions.scalars.arrays import INSIDE as ARRAYS
+from candlewright_cep.functions.scalars.fields import FIELD
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.functions.usage import Extent, Usage
 from candlewright_cep.limits import Limits

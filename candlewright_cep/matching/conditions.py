@@ -27,8 +27,8 @@ from candlewright_cep.binding.expressions import (
     rewrite,
     walk,
 )
-from candlewright_cep.functions.arrays import cells, from_cell, is_array
-from candlewright_cep.functions.folds import FOLDS, Fold
+from candlewright_cep.functions.aggregates.folds import FOLDS, Fold
+from candlewright_cep.functions.scalars.arrays import cells, from_cell, is_array
 from candlewright_cep.matching.outlooks import Outlook, in_loop
 from candlewright_cep.types import BOOLEAN, STRING, Kind
 from candlewright_cep.vector import constant

@@ -8,7 +8,7 @@ import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.binding.evaluation import Bounds, RowValues
-from candlewright_cep.functions.arrays import cells
+from candlewright_cep.functions.scalars.arrays import cells
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Bound, Conditions
 from candlewright_cep.matching.foresight import Foresight, Prospects

@@ -18,7 +18,7 @@ from candlewright_cep.binding.expressions import (
     rewrite,
     walk,
 )
-from candlewright_cep.functions.aggregates import COUNTS, arrays, empty_value, running
+from candlewright_cep.functions.aggregates.aggregates import COUNTS, arrays, empty_value, running
 from candlewright_cep.types import BIGINT, STRING
 from candlewright_cep.vector import Index, Vector, constant, from_list
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters
 from candlewright_cep.binding.expressions import Column, Constant, Expression
-from candlewright_cep.functions.zones import is_zone_name
+from candlewright_cep.functions.scalars.zones import is_zone_name
 from candlewright_cep.limits import Limits
 from candlewright_cep.planning.plans import Plan
 from candlewright_cep.planning.windows import NOWHERE, Place, WindowTable, check_intervals, check_place, window_fields

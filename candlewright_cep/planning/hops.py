@@ -8,7 +8,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.expressions import Aggregation, Column, Expression, walk
-from candlewright_cep.functions.frames import framed, has_frames, reduced_over
+from candlewright_cep.functions.aggregates.frames import framed, has_frames, reduced_over
 from candlewright_cep.planning.plans import Filter, Group, Inputs, Plan
 from candlewright_cep.planning.relation import Relation, Source, partition_codes
 from candlewright_cep.planning.windows import MILLISECOND, WindowTable

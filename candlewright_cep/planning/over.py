@@ -9,10 +9,10 @@ from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import WindowFunction
-from candlewright_cep.functions.aggregates import COUNTS, empty_value, reduced, running, spend
-from candlewright_cep.functions.frames import framed
-from candlewright_cep.functions.indicator import whole
-from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.aggregates.aggregates import COUNTS, empty_value, reduced, running, spend
+from candlewright_cep.functions.aggregates.frames import framed
+from candlewright_cep.functions.indicators.indicator import whole
+from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.usage import SHARE, Extent, Usage
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.conditions import Trial

@@ -7,7 +7,7 @@ from dataclasses import replace
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
 from candlewright_cep.binding.recovery import is_noted
-from candlewright_cep.functions.arrays import item_type
+from candlewright_cep.functions.scalars.arrays import item_type
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.recognize import SortKey, bind_recognize

@@ -9,7 +9,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.expressions import Aggregation, Constant, Expression
-from candlewright_cep.functions.aggregates import empty_value, reduced, spend
+from candlewright_cep.functions.aggregates.aggregates import empty_value, reduced, spend
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.matching import evaluate_matches, find
 from candlewright_cep.matching.recognize import RecognizePlan, SortKey

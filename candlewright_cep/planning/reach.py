@@ -24,10 +24,10 @@ from candlewright_cep.binding.expressions import (
     WindowFunction,
     rewrite,
 )
-from candlewright_cep.functions.aggregates import AGGREGATES
-from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.functions.scalar import FUNCTIONS
-from candlewright_cep.functions.time import FIELD_EXTENTS
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES
+from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.functions.scalars.scalar import FUNCTIONS
+from candlewright_cep.functions.scalars.time import FIELD_EXTENTS
 from candlewright_cep.functions.usage import Extent, Usage
 from candlewright_cep.matching.intervals import UNKNOWN, Span, truth
 from candlewright_cep.planning.over import USAGES, Over

@@ -8,8 +8,8 @@ from candlewright_cep.binding.expressions import Aggregation, Apply, Column, Con
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
-from candlewright_cep.functions.aggregates import AGGREGATES, aggregate_name, distinct_name
-from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name
+from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.program import first_anchor

@@ -7,7 +7,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
 from candlewright_cep.binding.expressions import Expression
-from candlewright_cep.functions.arrays import opened
+from candlewright_cep.functions.scalars.arrays import opened
 from candlewright_cep.limits import Limits
 from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation

@@ -7,8 +7,8 @@ import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field
-from candlewright_cep.functions.calendars import calendar
-from candlewright_cep.functions.zones import first_instants, wall_clock
+from candlewright_cep.functions.scalars.calendars import calendar
+from candlewright_cep.functions.scalars.zones import first_instants, wall_clock
 from candlewright_cep.planning.plans import Inputs, Plan
 from candlewright_cep.planning.relation import Relation, partition_codes
 from candlewright_cep.syntax.tokens import Position

@@ -7,9 +7,9 @@ import pytest
 
 from candlewright_cep import TriggerRejected, compile_query, compile_stream, evaluate
 from candlewright_cep.binding.pattern_binder import PATTERN_FUNCTIONS
-from candlewright_cep.functions.aggregates import AGGREGATE_ALIASES, AGGREGATES
-from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.functions.scalar import FUNCTIONS
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATE_ALIASES, AGGREGATES
+from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.functions.scalars.scalar import FUNCTIONS
 from candlewright_cep.functions.usage import SKIPPED, STRICT
 from candlewright_cep.language import Entry, forms, functions, keywords
 from candlewright_cep.planning.over import RANKING, VALUES

@@ -12,8 +12,8 @@ import pyarrow as pa
 from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period
 from candlewright_cep import Clock, Events, JoinedStream, ReleaseBuffer, StreamQuery, TriggerStream
-from candlewright_cep.functions.aggregates import AGGREGATES
-from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES
+from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.matching.program import Op, Program, following, longest_match
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.planning.bars import Bars

@@ -16,7 +16,7 @@ import numpy as np
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import Column, Expression, walk
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions.arrays import cells
+from candlewright_cep.functions.scalars.arrays import cells
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Known, PathCode
 from candlewright_cep.matching.foresight import Foresight, Prospects

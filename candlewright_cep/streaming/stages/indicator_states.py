@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions.indicator import Rows as Part
-from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.functions.series import Memory
+from candlewright_cep.functions.indicators.indicator import Rows as Part
+from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.functions.indicators.series import Memory
 from candlewright_cep.planning.over import Window
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.rows.release import Rows

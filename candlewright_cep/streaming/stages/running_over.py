@@ -9,8 +9,8 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions.aggregates import AGGREGATES
-from candlewright_cep.functions.folds import FOLDS, Fold, State
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES
+from candlewright_cep.functions.aggregates.folds import FOLDS, Fold, State
 from candlewright_cep.planning.over import Over, Window, peers, takes_frame
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.rows.packing import as_json, unpacked

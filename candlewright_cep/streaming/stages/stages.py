@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Column, WindowFunction, walk
-from candlewright_cep.functions.indicators import INDICATORS
+from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.planning.hops import HopGroup
 from candlewright_cep.planning.over import RANKING, Over, peer_groups, takes_frame
 from candlewright_cep.planning.periods import STATELESS, is_written

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from candlewright_cep.functions import frames
-from candlewright_cep.functions.aggregates import AGGREGATES, reduced
+from candlewright_cep.functions.aggregates import frames
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, reduced
 from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, SqlType
 from candlewright_cep.vector import Index, from_list, ranges
 from tests.rounds import rounds

@@ -13,10 +13,10 @@ import talib
 import talib.abstract
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
-from candlewright_cep.functions import series
-from candlewright_cep.functions.indicator import Indicator
-from candlewright_cep.functions.indicators import INDICATORS
-from candlewright_cep.streaming.stages.stages import indicator_states
+from candlewright_cep.functions.indicators import series
+from candlewright_cep.functions.indicators.indicator import Indicator
+from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.streaming.stages import indicator_states
 from tests.candlewright_cep.streams import streamed
 from tests.rounds import seeds
 

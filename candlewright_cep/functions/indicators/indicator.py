@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from candlewright_cep.functions.series import Memory, Series, Walk
+from candlewright_cep.functions.indicators.series import Memory, Series, Walk
 from candlewright_cep.functions.usage import Extent, Usage
 from candlewright_cep.types import DOUBLE
 from candlewright_cep.vector import Bools, Index, Vector

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import decimals, moments, quantiles
+from candlewright_cep.functions import decimals
+from candlewright_cep.functions.aggregates import moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
 from candlewright_cep.functions.usage import NOT_NEGATIVE, SKIPPED, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from candlewright_cep.functions.candles import CANDLES
-from candlewright_cep.functions.indicator import Argument, Indicator
-from candlewright_cep.functions.series import Series, Walk
+from candlewright_cep.functions.indicators.candles import CANDLES
+from candlewright_cep.functions.indicators.indicator import Argument, Indicator
+from candlewright_cep.functions.indicators.series import Series, Walk
 from candlewright_cep.functions.usage import NOT_NEGATIVE, PERCENT, Extent
 from candlewright_cep.vector import Array
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from candlewright_cep.functions.indicator import Argument, Indicator
-from candlewright_cep.functions.series import Series, Walk
+from candlewright_cep.functions.indicators.indicator import Argument, Indicator
+from candlewright_cep.functions.indicators.series import Series, Walk
 from candlewright_cep.functions.usage import Extent
 from candlewright_cep.vector import Bools
 

@@ -4,7 +4,7 @@ none. 80 instead of 100 means that two bodies share an end.
 
 import numpy as np
 
-from candlewright_cep.functions.candle_bars import (
+from candlewright_cep.functions.indicators.candle_bars import (
     EQUAL,
     LONG_SHADOW,
     NEAR,
@@ -21,8 +21,8 @@ from candlewright_cep.functions.candle_bars import (
     signed,
     within,
 )
-from candlewright_cep.functions.candle_sequences import SEQUENCES
-from candlewright_cep.functions.indicator import Indicator
+from candlewright_cep.functions.indicators.candle_sequences import SEQUENCES
+from candlewright_cep.functions.indicators.indicator import Indicator
 from candlewright_cep.vector import Bools
 
 # -- one bar ----------------------------------------------------------------------------------------------------------

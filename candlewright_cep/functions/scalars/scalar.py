@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright_cep.functions import arrays as functions_arrays
-from candlewright_cep.functions import calendars, decimals, fields, zones
-from candlewright_cep.functions import text as functions_text
-from candlewright_cep.functions import time as functions_time
+from candlewright_cep.functions import decimals
+from candlewright_cep.functions.scalars import arrays as functions_arrays
+from candlewright_cep.functions.scalars import calendars, fields, zones
+from candlewright_cep.functions.scalars import text as functions_text
+from candlewright_cep.functions.scalars import time as functions_time
 from candlewright_cep.functions.signatures import (
     Mismatch,
     Signature,

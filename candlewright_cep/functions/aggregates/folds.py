@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from candlewright_cep import work
-from candlewright_cep.functions import decimals, moments, quantiles
+from candlewright_cep.functions import decimals
+from candlewright_cep.functions.aggregates import moments, quantiles
 from candlewright_cep.limits import MADE_TEXT
 
 State = tuple[Any, ...]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from candlewright_cep.functions.candle_bars import (
+from candlewright_cep.functions.indicators.candle_bars import (
     DOJI,
     EQUAL,
     FAR,

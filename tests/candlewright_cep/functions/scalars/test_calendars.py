@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from candlewright_cep import TriggerRejected, evaluate
-from candlewright_cep.functions import calendars
+from candlewright_cep.functions.scalars import calendars
 from tests.candlewright_cep.streams import assert_streams
 
 pytestmark = pytest.mark.timeout(60)

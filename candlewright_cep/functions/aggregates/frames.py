@@ -10,8 +10,8 @@ import numpy as np
 
 from candlewright_cep import work
 from candlewright_cep.functions import decimals
-from candlewright_cep.functions.aggregates import CONTINUOUS, DISCRETE, empty_value
-from candlewright_cep.functions.exact import Moments, RangeSums, moments
+from candlewright_cep.functions.aggregates.aggregates import CONTINUOUS, DISCRETE, empty_value
+from candlewright_cep.functions.aggregates.exact import Moments, RangeSums, moments
 from candlewright_cep.types import Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate, is_ascending
 

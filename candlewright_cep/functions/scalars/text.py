@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from candlewright_cep.functions import decimals
+from candlewright_cep.functions.scalars.time_format import formatted
 from candlewright_cep.functions.signatures import Mismatch, fixed
-from candlewright_cep.functions.time_format import formatted
 from candlewright_cep.functions.usage import NOT_NEGATIVE, Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
 from candlewright_cep.times import literal_time

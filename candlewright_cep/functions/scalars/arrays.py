@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from candlewright_cep import work
+from candlewright_cep.functions.scalars.text import written
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, result_of
-from candlewright_cep.functions.text import written
 from candlewright_cep.functions.usage import NOT_NEGATIVE, Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, check_made
 from candlewright_cep.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, common, from_arrow, to_arrow

@@ -1,0 +1,1 @@
+"""Technical indicators and candle patterns, over the rows of a partition in their order."""
