@@ -139,8 +139,8 @@ CROSS JOIN UNNEST (array) AS u(x)
 
 ASOF JOIN table ON condition
   the last row on the right that is not later
-  SELECT t.ts, t.price, o.high FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.close_time WHERE
-  o.period_seconds = 60
+  SELECT t.ts, t.price, o.high FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND o.period_seconds = 60 AND
+  t.ts >= o.close_time
 
 VALUES (row), (row)
   a table written into the text
@@ -333,7 +333,7 @@ CASE WHEN condition THEN value ELSE value END
   SELECT CASE WHEN side = 'buy' THEN size ELSE -size END AS signed FROM ticks
 
 CAST(x AS type)
-  another type; NULL where x has no such value. TRY_CAST is the same
+  another type, whole numbers rounded; NULL where x has no such value. TRY_CAST is the same
   SELECT CAST(price AS BIGINT) AS whole FROM ticks
 
 TRY_CAST(x AS type)

@@ -13,7 +13,7 @@ import pytest
 from candlewright_cep import TriggerRejected, evaluate
 from tests.conftest import ROOT
 
-_ROWS = pa.table(
+ROWS = pa.table(
     {
         "k": ["a"] * 6 + ["b"] * 3,
         "t": [1, 2, 3, 4, 5, 6, 1, 2, 3],
@@ -202,9 +202,9 @@ _CASES = [pytest.param(case, id=f"{code} {name}") for code, cases in FEATURES.it
 def test_an_item_has_the_standards_answer(case: Case) -> None:
     if case.rows is None:
         with pytest.raises(TriggerRejected, match=case.refused):
-            evaluate(case.text, {"r": _ROWS})
+            evaluate(case.text, {"r": ROWS})
         return
-    found = evaluate(case.text, {"r": _ROWS})
+    found = evaluate(case.text, {"r": ROWS})
     assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == case.rows
 
 
