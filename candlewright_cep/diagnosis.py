@@ -14,9 +14,9 @@ __all__ = ["Diagnosis", "Edit", "Problem", "diagnose", "edited"]
 _ROUNDS = 8
 _NAME = re.compile(r"did you mean '([^']+)'\?$")
 _WORD = re.compile(r"did you mean ([A-Z_]+) instead of ([A-Za-z_0-9]+)\?$")
-_WRITE = re.compile(r"write (AND|>=)$")
+_WRITE = re.compile(r"write (AND|>=|=)$")
 _DEFINITION = re.compile(r"did you mean DEFINE ([A-Z_0-9]+) AS (.+)\?$")
-_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>")
+_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>|==")
 _QUOTES = "write texts in single quotes, names in double quotes"
 
 

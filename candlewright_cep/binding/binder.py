@@ -75,8 +75,27 @@ _OF_PATTERNS = {
     "CLASSIFIER": "it names the variable that a row of a match was found for",
     "MATCH_NUMBER": "ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY ts) counts rows",
 }
+_FORMATTED = "write DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm')"
+_WINDOWED = "write DATE_TRUNC('minute', ts), or GROUP BY TUMBLE(ts, INTERVAL '5' MINUTE)"
+#: What to write instead of functions that other dialects have.
+_ELSEWHERE = {
+    **dict.fromkeys(["TO_CHAR", "STRFTIME", "DATE_TO_STRING"], _FORMATTED),
+    **dict.fromkeys(["TIME_BUCKET", "DATE_BIN", "TOSTARTOFMINUTE", "TOSTARTOFINTERVAL"], _WINDOWED),
+    **dict.fromkeys(["ISNULL", "ZEROIFNULL"], "write COALESCE(price, 0), or price IS NULL"),
+    **dict.fromkeys(["PERCENTILE", "QUANTILE"], "write PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price)"),
+    **dict.fromkeys(
+        ["CROSSOVER", "CROSSUNDER", "CROSS", "CROSSES"],
+        "compare with LAG(...) OVER (...), or write a pattern",
+    ),
+    "DECODE": "write CASE side WHEN 'buy' THEN 1 ELSE 0 END",
+    "STRPTIME": "write CAST(x AS TIMESTAMP)",
+    "REF": "write LAG(price, 1) OVER (PARTITION BY ticker ORDER BY ts)",
+}
 _NOW = (
     "NOW",
+    "GETDATE",
+    "SYSDATE",
+    "UTCNOW",
     "CURRENT_TIMESTAMP",
     "CURRENT_DATE",
     "CURRENT_TIME",
@@ -224,7 +243,7 @@ class Binder:
             hint = "write texts in single quotes, names in double quotes"
         if not hint:
             shown = [field.name for field in self.fields if not field.hidden][:20]
-            hint = "the columns are " + ", ".join(dict.fromkeys(shown)) if shown else ""
+            hint = f"the columns are {', '.join(dict.fromkeys(shown))}; write texts in single quotes" if shown else ""
         return name.at.reject(f"unknown column '{name.text[:60]}'", hint)
 
     def parameter(self, node: ParameterNode) -> Constant:
@@ -318,6 +337,8 @@ class Binder:
     def unknown_function(self, node: CallNode) -> TriggerRejected:
         if node.name in _NOW:
             return node.at.reject(f"{node.name} is not supported", "triggers see only the data, compare its times")
+        if node.name in _ELSEWHERE:
+            return node.at.reject(f"{node.name} is a function of another dialect", _ELSEWHERE[node.name])
         if node.name in _OF_PATTERNS:
             return node.at.reject(f"{node.name} is possible only in MATCH_RECOGNIZE", _OF_PATTERNS[node.name])
         known = [name for name in (*FUNCTIONS, *ALIASES, *self.further_functions()) if name[0].isalpha()]
@@ -710,4 +731,6 @@ def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expre
 
 def _conversion_hint(types: Sequence[SqlType]) -> str:
     kinds = {kind.kind for kind in types}
+    if Kind.BOOLEAN in kinds and any(kind.is_numeric for kind in types):
+        return "compare the number first, as in x > 0"
     return "convert one side with CAST" if Kind.STRING in kinds and len(kinds) > 1 else ""

@@ -277,7 +277,9 @@ class Planner:
         binder.results = plain.results
         for item in node.items:
             if isinstance(item.expression, StarNode):
-                raise item.expression.at.reject("* is not possible with GROUP BY")
+                raise item.expression.at.reject(
+                    "* is not possible with GROUP BY, HAVING or aggregates", "name the columns; WHERE filters rows"
+                )
         having = binder.condition(node.having, "HAVING") if node.having is not None else None
         return self._finish(node, source, binder, order_by, having)
 

@@ -66,6 +66,8 @@ class ExpressionReader(TypeReader):
             at = self.at
             if self.is_one_of(_COMPARISONS):
                 symbol = _COMPARISONS[self.advance().text]
+                if symbol == "=" and self.is_symbol("="):
+                    raise at.reject("== is not an operator", "write =")
                 left = CallNode(name=symbol, arguments=(left, self._sum()), at=at, is_operator=True)
                 continue
             if self.token.kind is not TokenKind.NAME:
@@ -73,6 +75,8 @@ class ExpressionReader(TypeReader):
             if self.accept_words("IS"):
                 left = self._is(left, at)
                 continue
+            if self.is_word("ILIKE"):
+                raise at.reject("ILIKE is not supported", "write LOWER(side) LIKE 'b%'")
             negated = self.is_word("NOT") and any(self.is_word(word, ahead=1) for word in ("BETWEEN", "IN", "LIKE"))
             if negated:
                 self.advance()
@@ -150,6 +154,8 @@ class ExpressionReader(TypeReader):
         links = 0
         while True:
             at = self.at
+            if self.is_symbol("^"):
+                raise at.reject("^ is not an operator", "write POWER(price, 2)")
             if not self.is_one_of(("*", "/", "%")):
                 return left
             symbol = self.advance().text

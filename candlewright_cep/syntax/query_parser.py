@@ -68,6 +68,8 @@ class QueryReader(PatternReader):
                 )
         if views and not is_query:
             raise first.reject("a condition reads no view", "SELECT * FROM the view WHERE ...")
+        if self.is_word("WHERE"):
+            raise self.token.reject("a trigger does not begin with WHERE", "write the condition alone, or a SELECT")
         found = self.query() if is_query else self.expression()
         self.accept(";")
         self._end()
@@ -77,6 +79,8 @@ class QueryReader(PatternReader):
         return found
 
     def _end(self) -> None:
+        if self.is_symbol(",") and self.tokens[self.index - 1].kind is TokenKind.NUMBER:
+            raise self.token.reject("',' is not expected here", "write numbers without separators, as 70000.5")
         if self.token.kind is not TokenKind.END:
             raise self.token.reject(f"{self.token.shown} is not expected here", self._way_out())
 

@@ -38,6 +38,7 @@ def places(sql: str) -> list[tuple[int, int]]:
         ("SELECT prise, sizee + 1 FROM tics", [(1, 8), (1, 15), (1, 30)], "SELECT price, size + 1 FROM ticks"),
         ("SELECT price FORM ticks\nWHERE prize > 3", [(1, 19), (2, 7)], "SELECT price FROM ticks\nWHERE price > 3"),
         ("price > :limmit && sise > 2", [(1, 9), (1, 17), (1, 20)], "price > :limit AND size > 2"),
+        ("price == 1", [(1, 7)], "price = 1"),
         ('price => 1 AND side = "buy"', [(1, 7), (1, 23)], "price >= 1 AND side = 'buy'"),
         (
             "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITON BY ticker ORDER BY ts MEASURES LAST(B.prise) AS x\n"
@@ -57,6 +58,29 @@ def test_every_error_is_found_with_its_place(sql: str, wanted: list[tuple[int, i
     assert found(sql).mended == mended
     if mended is not None:
         assert places(mended) == []
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("SELECT TO_CHAR(ts, 'HH:MI') AS t FROM ticks", "write DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm')"),
+        ("SELECT TIME_BUCKET(INTERVAL '1' MINUTE, ts) AS t FROM ticks", "GROUP BY TUMBLE(ts, INTERVAL '5' MINUTE)"),
+        ("SELECT ISNULL(price, 0) AS p FROM ticks", "write COALESCE(price, 0), or price IS NULL"),
+        ("SELECT PERCENTILE(price, 0.5) AS p FROM ticks", "WITHIN GROUP (ORDER BY price)"),
+        ("ts > GETDATE()", "triggers see only the data, compare its times"),
+        ("side ILIKE 'BUY'", "write LOWER(side) LIKE 'b%'"),
+        ("price ^ 2 > 5", "write POWER(price, 2)"),
+        ("price > 70,000", "write numbers without separators, as 70000.5"),
+        ("WHERE price > 3", "write the condition alone, or a SELECT"),
+        ("side = buyer_initiated", "write texts in single quotes"),
+        ("SELECT * FROM ticks HAVING price > 3", "name the columns; WHERE filters rows"),
+        ("(price + 1) = TRUE", "compare the number first, as in x > 0"),
+    ],
+)
+def test_a_beginners_error_says_what_to_write(sql: str, hint: str) -> None:
+    told = found(sql)
+    assert hint in told.problems[0].hint
+    assert told.mended is None
 
 
 def test_an_error_is_reported_once_without_its_consequences() -> None:
