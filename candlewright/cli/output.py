@@ -26,6 +26,9 @@ UNLIMITED_COLUMNS = 10_000
 LISTED_ROWS = 1_000
 #: A text column is not narrower than this, unless it has a word longer than the second figure.
 NARROW_COLUMNS, LONG_WORD = 20, 48
+#: Characters that a terminal obeys instead of showing them, but the tab and the line break; texts come from strangers.
+_OBEYED = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {0x09, 0x0A}
+_SHOWN = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _OBEYED}
 
 
 class Output(StrEnum):
@@ -41,7 +44,12 @@ class FileOutput(StrEnum):
 
 
 def say(line: str) -> None:
-    print(wrapped(line, sys.stderr), file=sys.stderr, flush=True)
+    print(wrapped(visible(line), sys.stderr), file=sys.stderr, flush=True)
+
+
+def visible(text: str) -> str:
+    """The text with control characters as escapes, so that a terminal shows and does not obey them."""
+    return text if text.isprintable() else text.translate(_SHOWN)
 
 
 def wrapped(text: str, stream: TextIO) -> str:
@@ -167,7 +175,7 @@ def cell(value: object) -> str:
         return iso(value)
     if isinstance(value, list | tuple):
         return ", ".join(map(cell, value))
-    return str(value)
+    return visible(str(value))
 
 
 def iso(moment: datetime) -> str:

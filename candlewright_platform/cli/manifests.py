@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from candlewright.cli.output import Output, json_line, print_rows, say
+from candlewright.cli.output import Output, json_line, print_rows, say, visible
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.periods import format_period
 from candlewright.wire.times import format_nanoseconds
@@ -78,8 +78,8 @@ def _answer(output: Output, manifest: Path, signed: Manifest | None, faults: Seq
         return
     print_rows([_row(each) for each in signed.body.files], output, columns=_COLUMNS, empty="")
     made = format_nanoseconds(signed.body.made_at // 10**9 * 10**9)
-    origin = signed.body.origin or "unknown origin"
-    print(f"{len(signed.body.files)} files are as signed on {made} (candlewright {signed.body.version}, {origin})")
+    maker = visible(f"candlewright {signed.body.version}, {signed.body.origin or 'unknown origin'}")
+    print(f"{len(signed.body.files)} files are as signed on {made} ({maker})")
     print(f"signed by {signed.key}")
     if key is None:
         say("--key was not given: this proves that nothing changed since, not who signed")

@@ -31,6 +31,7 @@ MAX_ROWS = 1_000_000
 _NUMBER = r"^ *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})? *$"
 _WRONG_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _SHOWN = 60
+_MOST_LINE_BYTES = 64 << 10
 _CHUNK_BYTES = 16 << 20
 
 
@@ -66,7 +67,7 @@ class Lines:
         """The column as numbers. Raises BadFile if a value is not a finite number."""
         column = self.table[name]
         if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
-            found = column.cast(pa.float64()).fill_null(np.nan).to_numpy()
+            found = column.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy()
         else:
             self.refuse(~_matches(column, _NUMBER), f"{name} is not a number: {{}}", name)
             found = pc.utf8_trim_whitespace(column).cast(pa.float64()).to_numpy()
@@ -164,8 +165,8 @@ def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -
     """
     if not content.strip():
         raise BadFile(file, "it is empty")
-    has_header = names is None or begins_with_header(content)
-    known = names or _header(file, content)
+    has_header = names is None or begins_with_header(_first_line(file, content))
+    known = names or _header(file, _first_line(file, content))
     try:
         table = csv.read_csv(
             io.BytesIO(content),
@@ -178,6 +179,13 @@ def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -
     if not table.num_rows:
         raise BadFile(file, "it has no rows")
     return Lines(file, table, 1 + int(has_header))
+
+
+def _first_line(file: Path, content: bytes) -> bytes:
+    line, _, _ = content[: _MOST_LINE_BYTES + 1].partition(b"\n")
+    if len(line) > _MOST_LINE_BYTES:
+        raise BadFile(file, f"the line has over {_MOST_LINE_BYTES:,} bytes", "line 1")
+    return line
 
 
 def begins_with_header(content: bytes) -> bool:
@@ -210,10 +218,9 @@ def _unreadable(file: Path, error: pa.ArrowInvalid) -> BadFile:
     return BadFile(file, f"it cannot be read as CSV: {str(error).splitlines()[0][:200]}")
 
 
-def _header(file: Path, content: bytes) -> list[str]:
-    line = content.partition(b"\n")[0].decode("utf-8-sig", "replace")
+def _header(file: Path, line: bytes) -> list[str]:
     try:
-        names = [name.strip() for name in next(reader([line]), [])]
+        names = [name.strip() for name in next(reader([line.decode("utf-8-sig", "replace")]), [])]
     except CsvError as error:
         raise BadFile(file, f"its header cannot be read as CSV: {error}", "line 1") from error
     if len(set(names)) < len(names):
@@ -225,7 +232,8 @@ def checked_sum(file: Path) -> bool:
     """Verify FILE.CHECKSUM; returns False if it does not exist. Raises BadFile if the checksum differs."""
     beside = file.with_name(f"{file.name}.CHECKSUM")
     try:
-        expected = beside.read_text(errors="replace").split(maxsplit=1)[0].lower()
+        with beside.open("rb") as opened:
+            expected = opened.read(_MOST_LINE_BYTES).decode(errors="replace").split(maxsplit=1)[0].lower()
     except FileNotFoundError:
         return False
     except (OSError, IndexError) as error:

@@ -12,6 +12,7 @@ from datasets.archives.candles import Candles, Wanted, checked
 from datasets.archives.files import MAX_BYTES, MAX_ROWS, BadFile, Lines
 from datasets.layouts.files import pair_of
 
+_SHOWN = 60
 _NAMES = ("date", "open", "high", "low", "close", "volume")
 _NAME = re.compile(r"(?P<pair>.+)-(?P<period>[0-9]+[a-zA-Z]+)\.feather")
 
@@ -23,7 +24,11 @@ def read(file: Path, wanted: Wanted) -> Candles:
     lines = Lines(file, table.select(_NAMES), unit="row")
     date = table["date"]
     if not pa.types.is_timestamp(date.type):
-        raise BadFile(file, f"the column date is {date.type}, not a time")
+        raise BadFile(file, f"the column date is {str(date.type)[:_SHOWN]}, not a time")
+    for name in _NAMES[1:]:
+        kind = table[name].type
+        if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
+            raise BadFile(file, f"the column {name} is {str(kind)[:_SHOWN]}, not a number")
     lines.refuse(date.is_null().to_numpy(), "the date is missing")
     try:
         opens = date.cast(pa.timestamp("ns", date.type.tz)).cast(pa.int64()).to_numpy()

@@ -3,14 +3,22 @@
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
 from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.grid import LATEST_NS
 
-#: The largest manifest that is read.
-MOST_BYTES = 256 * 2**20
+#: The largest manifest: over 200,000 partitions.
+MOST_BYTES = 32 * 2**20
+#: The most candles that are listed as different from their trades.
+MOST_OPENS = 1_000
+_MOST_PERIOD = 1 << 31
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+Nanoseconds = Annotated[int, Field(ge=0, le=LATEST_NS)]
+#: Long enough for whatever the tables hold.
+Text = Annotated[str, Field(max_length=4_096)]
 
 
 class ManifestFault(CandlewrightError):
@@ -24,28 +32,28 @@ class _Part(BaseModel):
 class Hole(_Part):
     """Missing candles in [start, end), ns. `reason`: the venue has none (as a request found), or none is stored."""
 
-    start: int
-    end: int
-    candles: int
+    start: Nanoseconds
+    end: Nanoseconds
+    candles: Count
     reason: Literal["venue", "not_stored"]
 
 
 class Gap(_Part):
     """Trades that a live stream missed, and the reason."""
 
-    from_trade_id: str | None
-    to_trade_id: str | None
-    start: int
-    end: int
-    missing: int | None
-    reason: str | None
+    from_trade_id: Text | None
+    to_trade_id: Text | None
+    start: Nanoseconds
+    end: Nanoseconds
+    missing: Count | None
+    reason: Text | None
 
 
 class Partition(_Part):
     """Rows of one month (candles) or day (trades), and the hash of their values."""
 
-    name: str
-    rows: int
+    name: Text
+    rows: Count
     sha256: Digest
 
 
@@ -54,27 +62,27 @@ class FromTrades(_Part):
     `opens`: the open times (ns) of the first differing ones.
     """
 
-    compared: int
-    differing: int
-    opens: list[int]
+    compared: Count
+    differing: Count
+    opens: Annotated[list[Nanoseconds], Field(max_length=MOST_OPENS), FailFast()]
 
 
 class File(_Part):
     """One Parquet file. `period_seconds` 0 means trades; `first`, `last`: open times, or times of trades, in ns."""
 
-    path: str
-    bytes: int
+    path: Text
+    bytes: Count
     sha256: Digest
-    ticker: str
-    period_seconds: int
-    rows: int
-    first: int
-    last: int
-    sources: dict[str, int]
-    incomplete: int
-    partitions: list[Partition]
-    holes: list[Hole]
-    gaps: list[Gap]
+    ticker: Text
+    period_seconds: Annotated[int, Field(ge=0, lt=_MOST_PERIOD)]
+    rows: Count
+    first: Nanoseconds
+    last: Nanoseconds
+    sources: Annotated[dict[Text, Count], Field(max_length=100)]
+    incomplete: Count
+    partitions: Annotated[list[Partition], FailFast()]
+    holes: Annotated[list[Hole], FailFast()]
+    gaps: Annotated[list[Gap], FailFast()]
     from_trades: FromTrades | None
 
     @property
@@ -86,11 +94,11 @@ class Body(_Part):
     """The signed part of a manifest. `origin`: whether the data comes from exchanges or from the sandbox."""
 
     format: Literal["candlewright-manifest/1"]
-    made_at: int
-    version: str
-    origin: str
+    made_at: Nanoseconds
+    version: Text
+    origin: Text
     root: Digest
-    files: list[File]
+    files: Annotated[list[File], FailFast()]
 
     def encoded(self) -> bytes:
         return _encoded(self)

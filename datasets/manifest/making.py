@@ -20,7 +20,7 @@ from core.settings import Settings
 from datasets.layouts import plain
 from datasets.layouts.files import pair_of, replacing, venue_of
 from datasets.manifest.contents import from_trades, hash_of, partitions_of
-from datasets.manifest.document import Body, File, FromTrades, Gap, Hole, Manifest
+from datasets.manifest.document import MOST_BYTES, Body, File, FromTrades, Gap, Hole, Manifest
 from datasets.manifest.merkle import root_of
 from datasets.manifest.signing import sign
 from datasets.stored import Series, missing_ranges, open_times, read_candles
@@ -68,8 +68,13 @@ def write(settings: Settings, wanted: DataSet, folder: Path, *, manifest: Path) 
     )
     key, signature = sign(settings.data_dir, body.encoded())
     signed = Manifest(body=body, key=key, signature=signature)
+    content = signed.encoded()
+    if len(content) > MOST_BYTES:
+        raise CandlewrightError(
+            f"the manifest has over {MOST_BYTES >> 20} MiB: export fewer tickers or a shorter range"
+        )
     with replacing(manifest.absolute()) as draft:
-        draft.write_bytes(signed.encoded())
+        draft.write_bytes(content)
     return signed
 
 
@@ -96,7 +101,8 @@ def _candles(settings: Settings, series: Series, wanted: DataSet, folder: Path, 
     ]
     beside: FromTrades | None = None
     if trades is not None:
-        beside = from_trades(candles.table, folder / trades.path, series.period_seconds)
+        with (folder / trades.path).open("rb") as source:
+            beside = from_trades([candles.table], source, series.period_seconds)
     sources = Counter(str(each) for each in candles.table["source"].to_pylist())
     return _file(
         file, folder, series.ticker, series.period_seconds, open_times(candles.table).tolist(),
@@ -161,11 +167,13 @@ def _file(
     gaps: Sequence[Gap] = (),
     from_trades: FromTrades | None = None,
 ) -> File:
-    partitions = [each for each, _ in partitions_of(file, of_trades=not period_seconds)]
+    with file.open("rb") as source:
+        partitions = [each for each, _ in partitions_of(source, of_trades=not period_seconds)]
+        sha256 = hash_of(source)
     return File(
         path=file.relative_to(folder).as_posix(),
         bytes=file.stat().st_size,
-        sha256=hash_of(file),
+        sha256=sha256,
         ticker=ticker,
         period_seconds=period_seconds,
         rows=sum(each.rows for each in partitions),

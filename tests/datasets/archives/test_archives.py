@@ -304,6 +304,45 @@ def test_damage_that_the_libraries_name_in_their_own_way(
         read(file, replace(BTC, period_seconds=60), of)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([[1.0]] * 3),
+        pa.array(["1.5"] * 3).dictionary_encode(),
+        pa.array([True] * 3),
+        pa.nulls(3),
+        pa.array([1, 1, 1]).cast(pa.decimal128(30, 2)),
+        pa.array(["1.5"] * 3, pa.string_view()),
+        pa.RunEndEncodedArray.from_arrays([3], pa.array([1.5])),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_feather_column_that_is_not_a_number_is_named(tmp_path: Path, column: pa.Array) -> None:
+    file = sound(tmp_path, "freqtrade")
+    table = feather.read_table(str(file))
+    table = table.set_column(table.column_names.index("open"), "open", column)
+    feather.write_feather(table, str(file), compression="uncompressed")
+    with pytest.raises(BadFile, match=r"the column open is .*, not a number"):
+        read(file, BTC, "freqtrade")
+
+
+@pytest.mark.parametrize("of", ["csv", "binance-klines"])
+@pytest.mark.parametrize("content", [b"," * 70_000, b"a" * 70_000, b'"' * 70_001])
+def test_a_first_line_without_an_end_is_refused(tmp_path: Path, of: str, content: bytes) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_bytes(content)
+    with pytest.raises(BadFile, match="line 1: the line has over 65,536 bytes"):
+        read(file, replace(BTC, period_seconds=60), of)
+
+
+def test_a_checksum_file_of_any_length_is_read_to_a_limit(tmp_path: Path) -> None:
+    file = archived(tmp_path, klines())
+    with file.with_name(f"{file.name}.CHECKSUM").open("wb") as sink:
+        sink.truncate(1 << 40)
+    with pytest.raises(BadFile, match="download it again"):
+        read(file)
+
+
 def test_a_zip_directory_with_a_nameless_file_is_refused(tmp_path: Path) -> None:
     file = archived(tmp_path, klines())
     content = file.read_bytes()
