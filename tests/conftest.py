@@ -13,7 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import Scheduling
 
 from tests.processes import FromBothEnds, Turns, is_in_the_middle, place_in_line, processes_for
-from tests.rounds import rounds, take_all
+from tests.rounds import rounds, take_all, take_few
 
 pytest_plugins = ("tests.timeouts",)
 
@@ -22,9 +22,6 @@ ROOT = Path(__file__).resolve().parent.parent
 # As hypothesis does if CI is set: how long an example takes depends on how busy the machine is. Each test has a
 # timeout.
 _SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("long", _SETTINGS)
-settings.register_profile("suite", _SETTINGS, max_examples=rounds(_SETTINGS.max_examples))
-settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,8 +84,11 @@ _TURNS = pytest.StashKey[Turns]()
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.long:
-        settings.load_profile("long")
         take_all()
+    elif config.option.quick:
+        take_few()
+    settings.register_profile("chosen", _SETTINGS, max_examples=rounds(_SETTINGS.max_examples))
+    settings.load_profile("chosen")
     config.addinivalue_line("markers", "alone: the other processes run no test meanwhile")
     config.addinivalue_line("markers", "processes: starts other processes than Redis; left out with --quick")
     config.addinivalue_line("markers", "long: many rounds, clusters or other tools; runs only with --long")

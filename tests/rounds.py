@@ -1,9 +1,11 @@
-"""How many random cases a test takes: some of them in the suite, all of them with `--long`.
+"""How many random cases a test takes: some of them in the suite, half of those with `--quick`, all of them with
+`--long`.
 
-Tests read this when they are imported, which is after `take_all`.
+Tests read this when they are imported, which is after `take_all` or `take_few`.
 """
 
 _takes_all = False
+_takes_few = False
 
 
 def take_all() -> None:
@@ -11,10 +13,17 @@ def take_all() -> None:
     _takes_all = True
 
 
+def take_few() -> None:
+    global _takes_few
+    _takes_few = True
+
+
 def rounds(count: int) -> int:
     """The number of cases that Hypothesis chooses, different ones each time."""
-    return count if _takes_all else max(count // 4, min(count, 10))
+    if _takes_all:
+        return count
+    return max(count // 8, min(count, 5)) if _takes_few else max(count // 4, min(count, 10))
 
 
 def seeds(count: int) -> range:
-    return range(count if _takes_all else -(-count // 3))
+    return range(count if _takes_all else -(-count // (6 if _takes_few else 3)))

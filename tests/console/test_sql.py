@@ -17,6 +17,7 @@ from console.sql.engine import Limits, run
 from iceberg import create_tables, load_table, open_catalog
 from iceberg.tables import OHLC
 from tests.console.calls import calling, settings_in
+from tests.rounds import rounds
 
 LIMITS = Limits(1_000, 256 << 20)
 MINUTE = 60_000_000
@@ -105,7 +106,7 @@ _EDITED = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=rounds(100))
 @given(st.lists(_WORDS, max_size=12).map(" ".join) | _EDITED)
 def test_any_text_is_answered_or_refused(sql: str) -> None:
     try:

@@ -179,7 +179,7 @@ def test_any_batching_and_restart_gives_the_same_events_once(
     assert {event.context["event_id"]: event for event in cut} == wanted
 
 
-@settings(_SETTINGS, max_examples=15)
+@settings(_SETTINGS, max_examples=rounds(60))
 @given(trades, st.lists(st.integers(0, 30), max_size=8), st.booleans())
 def test_triggers_that_fall_behind_give_the_same_events_later(
     steps: list[tuple[str, int, int]], cuts: list[int], restarts: bool

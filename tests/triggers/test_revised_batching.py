@@ -124,7 +124,7 @@ def test_any_cut_of_corrected_bars_gives_the_same_events(walk: list[tuple[str, i
     assert _events(bars, sorted({cut for cut in cuts if cut <= len(bars)})) == every
 
 
-@settings(_SETTINGS, max_examples=10)
+@settings(_SETTINGS, max_examples=rounds(40))
 @given(steps, st.lists(st.integers(0, 24), max_size=6))
 def test_triggers_that_fall_behind_give_the_same_events(walk: list[tuple[str, int, int]], cuts: list[int]) -> None:
     bars = _bars(walk)
