@@ -13,6 +13,7 @@ import fcntl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,7 @@ def processes_for(config: pytest.Config) -> int:
     return 4 if config.option.quick else 3
 
 
+@cache
 def _place(path: str) -> int:
     return _LINE.index(max((name for name in _LINE if path.startswith(name)), key=len))
 

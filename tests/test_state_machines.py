@@ -4,6 +4,7 @@ beside it are what CONTRIBUTING.md says of their names.
 
 import ast
 import functools
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +44,15 @@ MODULES = modules()
 
 def called(name: str) -> list[Path]:
     return [path for path in MODULES if path.name == name]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _trees_are_not_searched() -> Iterator[None]:
+    """The collector would look through the trees of all files again and again."""
+    gc.disable()
+    yield
+    parsed.cache_clear()
+    gc.enable()
 
 
 @functools.cache

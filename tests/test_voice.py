@@ -94,8 +94,8 @@ NAME_PHRASES = {
 }
 TEST_NAME = re.compile(r"^ *(?:async )?def test_(\w+)\(", re.MULTILINE)
 CHECKS = [(re.compile(rf"\b{pattern}", re.IGNORECASE), better) for pattern, better in PHRASES.items()]
-#: All of them in one search, which most texts need alone.
-ANY = re.compile(rf"\b(?:{'|'.join(PHRASES)})", re.IGNORECASE)
+#: All of them in one search of a text in lower case, which is three times as fast; most texts need no other.
+ANY = re.compile(rf"\b(?:{'|'.join(PHRASES)})")
 NAME_CHECKS = [(re.compile(rf"(?:^|_)({pattern})(?:_|$)"), better) for pattern, better in NAME_PHRASES.items()]
 
 
@@ -111,7 +111,7 @@ def files() -> Iterator[Path]:
 def faults(text: str) -> list[str]:
     # Phrases may span lines, and the lines of a comment.
     joined = re.sub(r"\s+(?:(?:#:?|//|--|\*) )?\s*", " ", text)
-    if not ANY.search(joined):
+    if not ANY.search(joined.lower()):
         return []
     return [
         f"…{joined[max(0, found.start() - 40) : found.end() + 20]}… → write: {better}"
