@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from typing import Any
 
+import pyarrow as pa
 import zmq
 from google.protobuf.message import Message
 
@@ -98,7 +99,7 @@ class Subscriber:
 class Platform:
     """The relay under test, its bus, and sockets that are closed with it."""
 
-    def __init__(self, bus: Bus, relay: Relay, stack: ExitStack, *, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
+    def __init__(self, bus: Bus, relay: Relay, stack: ExitStack, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
         self.bus = bus
         self.relay = relay
         self._stack = stack
@@ -129,5 +130,5 @@ class Platform:
         return [rec.Request.FromString(record.value) for record in self.bus.read(bus_topics.REQUESTS, 0, 0)]
 
 
-def no_rows(*_: object) -> Any:
+def no_rows(ticker: str, period_seconds: int, start_ns: int, end_ns: int, limit: int | None) -> pa.Table:
     raise AssertionError("this test reads no rows")
