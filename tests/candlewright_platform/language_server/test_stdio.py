@@ -8,7 +8,7 @@ from lsprotocol import types as lsp
 from pygls.lsp.client import LanguageClient
 
 URI = "file:///tmp/fall.trigger.sql"
-TEXT = "-- 😀 parameters\nSELECT prise,  sise\nFORM ticks\nWHERE '😀' <> side AND prize > 1"
+TEXT = "-- 😀 parameters\nSELECT prise,  sise\nFORM ticks\nWHERE '😀' <> ticker AND prize > 1"
 TIMEOUT = 30
 
 
@@ -55,7 +55,7 @@ async def test_an_editor_is_helped_over_stdio() -> None:
         found = (await editor.told()).diagnostics
         # In UTF-16 units, in which the smiley is two.
         places = [(each.range.start.line, each.range.start.character, each.range.end.character) for each in found]
-        assert places == [(1, 7, 12), (1, 15, 19), (2, 5, 10), (3, 23, 28)]
+        assert places == [(1, 7, 12), (1, 15, 19), (2, 5, 10), (3, 25, 30)]
 
         actions = await editor.text_document_code_action_async(
             lsp.CodeActionParams(document, found[-1].range, lsp.CodeActionContext(diagnostics=[found[-1]]))
@@ -75,7 +75,7 @@ async def test_an_editor_is_helped_over_stdio() -> None:
         told = await editor.told()
         assert (told.version, list(told.diagnostics)) == (8, [])
 
-        place = lsp.Position(3, 24)
+        place = lsp.Position(3, 26)
         hover = await editor.text_document_hover_async(lsp.HoverParams(document, place))
         assert hover is not None and "price of the trade" in str(hover.contents)
         listed = await editor.text_document_completion_async(lsp.CompletionParams(document, place))
