@@ -168,11 +168,11 @@ HOSTILE = [
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("sql", HOSTILE, ids=lambda sql: ascii(sql[:60]))
 def test_hostile_text_is_refused_within_a_second(sql: str) -> None:
-    # Time of this process: a busy machine must not decide.
-    begin = time.process_time()
+    # Time of this thread: neither a busy machine nor another test must decide.
+    begin = time.thread_time()
     with pytest.raises(TriggerRejected) as caught:
         compile_query(sql, {"ticks": SCHEMA})
-    assert time.process_time() - begin < 1.0
+    assert time.thread_time() - begin < 1.0
     assert str(caught.value).startswith(f"INVALID_SQL {caught.value.line}:{caught.value.column}: ")
     assert len(str(caught.value)) < 500
 
@@ -180,10 +180,10 @@ def test_hostile_text_is_refused_within_a_second(sql: str) -> None:
 @pytest.mark.timeout(30)
 def test_expressions_over_text_do_not_go_back() -> None:
     table = pa.table({"side": ["a" * 5_000 + "b"]})
-    begin = time.process_time()
+    begin = time.thread_time()
     found = evaluate("SELECT REGEXP_REPLACE(side, '(a+)+$', 'x') = side AS same FROM ticks", table)
     assert found.to_pylist() == [{"same": True}]
-    assert time.process_time() - begin < 1.0
+    assert time.thread_time() - begin < 1.0
 
 
 def test_there_are_at_least_sixty_hostile_texts() -> None:

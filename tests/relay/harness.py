@@ -1,6 +1,7 @@
 """A relay with real sockets over a bus, clients for it, and a stand-in for the history writer."""
 
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from relay.settings import SECOND_NS, RelayConfig, RelayLimits
 START = 1_704_067_200 * SECOND_NS
 HOUR = 3_600 * SECOND_NS
 PATIENCE_MILLISECONDS = 10_000
+#: Numbers for markers, each used once.
+MARKERS = count()
 
 
 def config(**changes: Any) -> RelayConfig:
@@ -116,7 +119,7 @@ class Platform:
 
     def ready_subscriber(self, *subscriptions: str) -> Subscriber:
         """Returns once the relay has taken the subscriptions, shown by a kept final that is replayed on one more."""
-        marker = f"HISTORY_READY:marker-{id(object())}"
+        marker = f"HISTORY_READY:marker-{next(MARKERS)}"
         finish(self.bus, marker.removeprefix("HISTORY_READY:"))
         subscriber = self.subscriber(*subscriptions, marker)
         while subscriber.next()[0] != marker:

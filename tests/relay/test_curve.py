@@ -17,7 +17,7 @@ from core.doors import KeyFolder
 from core.metrics import REGISTRY
 from tests.relay import pipeline
 from tests.relay.conftest import Start
-from tests.relay.harness import Client, Platform, Subscriber, finish, submit
+from tests.relay.harness import MARKERS, Client, Platform, Subscriber, finish, submit
 
 Ack = ing.CEPTriggerAck
 QUIET_MILLISECONDS = 300
@@ -58,7 +58,7 @@ class Guarded:
         address = self.platform.relay.notifications_address
         if key is None:
             return Watched(self.socket(zmq.SUB, None), address, *subscriptions)
-        marker = f"{key.name}-marker-{id(object())}"
+        marker = f"{key.name}-marker-{next(MARKERS)}"
         finish(self.bus, marker)
         subscriber = Watched(self.socket(zmq.SUB, key), address, *subscriptions, f"HISTORY_READY:{marker}")
         subscriber.await_marker(f"HISTORY_READY:{marker}")

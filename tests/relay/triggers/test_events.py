@@ -23,6 +23,9 @@ from tests.relay.harness import Platform, Subscriber, config
 from tests.relay.test_live import eventually
 from tests.relay.test_triggers import trigger
 
+#: Without the repetitions of the first moments, which reach every subscriber that comes in them.
+NO_REPETITION = replace(RelayLimits(), recent_seconds=0.0)
+
 
 def registered(platform: Platform, trigger_id: str = "t", **fields: Any) -> None:
     with pipeline.running(platform.bus):
@@ -36,7 +39,7 @@ def numbers(subscriber: Subscriber, count: int) -> list[tuple[str, int]]:
 
 
 def test_an_event_goes_to_its_topic_and_its_callback(start_relay: Start) -> None:
-    platform = start_relay()
+    platform = start_relay(limits=NO_REPETITION)
     registered(platform, callback_id="c")
     registered(platform, "u")
     both = platform.ready_subscriber("TRIGGER:t", "RESPONSE:c")
@@ -53,7 +56,7 @@ def test_an_event_goes_to_its_topic_and_its_callback(start_relay: Start) -> None
 
 
 def test_a_callback_changes_with_its_trigger_and_ends_with_it(start_relay: Start) -> None:
-    platform = start_relay()
+    platform = start_relay(limits=NO_REPETITION)
     registered(platform, callback_id="c")
     subscriber = platform.ready_subscriber("RESPONSE:")
     registered(platform, callback_id="d")
@@ -101,7 +104,7 @@ def test_events_fired_while_the_relay_was_down_reach_returning_clients(start_rel
 
 
 def test_after_the_first_moments_nothing_is_sent_again(start_relay: Start) -> None:
-    platform = start_relay(limits=replace(RelayLimits(), recent_seconds=0.0))
+    platform = start_relay(limits=NO_REPETITION)
     registered(platform)
     early = platform.ready_subscriber("TRIGGER:t")
     pipeline.fire(platform.bus, "t", 1)
