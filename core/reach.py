@@ -2,22 +2,25 @@
 
 import contextlib
 import socket
+import sqlite3
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from core.settings import Settings
-from core.table_files import warehouse_of
+from core.table_files import catalog_file, is_lock, warehouse_of
 
 SECONDS = 3.0
+_LOCKED = "another process has locked it"
 _PORTS = {"postgresql": 5432, "mysql": 3306, "https": 443, "http": 80}
 
 
 def away(settings: Settings) -> Iterator[str]:
     """A sentence for each configured service that does not answer, which a restart of a part cannot fix."""
     for what, look in (
-        (f"the catalog {shown(settings.iceberg.uri)}", _catalog),
+        (_catalog_name(settings), _catalog),
         (f"the object store {store_endpoint(settings)}", _store),
         (f"the Spark master {settings.spark.master}", _master),
     ):
@@ -25,11 +28,38 @@ def away(settings: Settings) -> Iterator[str]:
             yield f"{what}: {reason}"
 
 
+def locked(settings: Settings, error: Exception) -> str:
+    """What `away` says of a locked catalog, if that is why an operation failed; else empty."""
+    return f"{_catalog_name(settings)}: {_LOCKED}" if settings.iceberg.catalog == "sqlite" and is_lock(error) else ""
+
+
+def _catalog_name(settings: Settings) -> str:
+    is_file = settings.iceberg.catalog == "sqlite"
+    return f"the catalog {catalog_file(settings) if is_file else shown(settings.iceberg.uri)}"
+
+
 def _catalog(settings: Settings) -> str:
+    if settings.iceberg.catalog == "sqlite":
+        return _sqlite(catalog_file(settings))
     if settings.iceberg.catalog == "rest" and settings.iceberg.uri:
         return _http(f"{settings.iceberg.uri.rstrip('/')}/v1/config")
     if settings.iceberg.catalog == "jdbc" and settings.iceberg.uri:
         return _tcp(settings.iceberg.uri.removeprefix("jdbc:"))
+    return ""
+
+
+def _sqlite(file: Path) -> str:
+    """Only a lock counts, of a process that was stopped in a commit: other faults of a file need a person."""
+    if not file.is_file():
+        return ""
+    try:
+        catalog = sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=SECONDS, isolation_level=None)
+        with contextlib.closing(catalog):
+            # At some moments of a commit others can read, but not write.
+            catalog.execute("BEGIN IMMEDIATE")
+            catalog.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        return _LOCKED if is_lock(error) else ""
     return ""
 
 

@@ -7,7 +7,19 @@ from pathlib import Path
 from candlewright.wire.errors import ConfigurationError, DirectoryMoved
 from core.settings import Settings
 
-__all__ = ["catalog_file", "check_not_moved", "local_path", "moved_from", "warehouse_of"]
+__all__ = ["CatalogLocked", "catalog_file", "check_not_moved", "is_lock", "local_path", "moved_from", "warehouse_of"]
+
+#: How long (s) a reader waits for another process to finish its commit.
+LOCK_SECONDS = 10.0
+
+
+class CatalogLocked(ConfigurationError):
+    """Another process holds a `sqlite` catalog's lock: it is in a commit, or was stopped in one."""
+
+
+def is_lock(error: Exception) -> bool:
+    """Whether an operation failed because a SQLite file is locked, as Python's and Java's libraries say it."""
+    return any(said in str(error) for said in ("database is locked", "SQLITE_BUSY"))
 
 
 def warehouse_of(settings: Settings) -> str:
@@ -35,7 +47,7 @@ def local_path(location: str) -> Path | None:
 def moved_from(settings: Settings) -> Path | None:
     """The warehouse that the catalog names, if the files are in the settings' warehouse instead.
 
-    Raises ConfigurationError if the catalog cannot be read.
+    Raises ConfigurationError if the catalog cannot be read, and CatalogLocked if that may pass.
     """
     warehouse = local_path(warehouse_of(settings))
     if settings.iceberg.catalog != "sqlite" or warehouse is None:
@@ -51,7 +63,7 @@ def moved_from(settings: Settings) -> Path | None:
 
 
 def check_not_moved(settings: Settings) -> None:
-    """Raises DirectoryMoved, and ConfigurationError if the catalog cannot be read."""
+    """Raises DirectoryMoved, ConfigurationError if the catalog cannot be read, and CatalogLocked if that may pass."""
     before = moved_from(settings)
     if before is not None:
         raise DirectoryMoved(str(settings.data_dir), str(before))
@@ -67,9 +79,10 @@ def _metadata_locations(file: Path) -> list[str]:
         return []
     try:
         # To read is to write here, if a process died in a commit: its journal has to be rolled back first.
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=10)) as catalog:
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS)) as catalog:
             tables = catalog.execute("SELECT name FROM sqlite_master WHERE name = 'iceberg_tables'").fetchall()
             rows = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall() if tables else []
     except sqlite3.Error as error:
-        raise ConfigurationError(f"the catalog {file} cannot be read: {error}") from error
+        kind = CatalogLocked if is_lock(error) else ConfigurationError
+        raise kind(f"the catalog {file} cannot be read: {error}") from error
     return [location for (location,) in rows if location]

@@ -31,7 +31,6 @@ from candlewright.wire.errors import (
 from core.background import spare_startup, start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
-from core.reach import away
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan, worker_bus
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
@@ -46,6 +45,7 @@ from flink_replacement_spark.engine.session import (
     start_session,
 )
 from flink_replacement_spark.engine.standby import Prepared
+from flink_replacement_spark.engine.waiting import Awaited
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
 from flink_replacement_spark.history.merger import SparkMerger
@@ -68,7 +68,7 @@ from flink_replacement_spark.tables.deliveries import APPENDED_DELIVERIES
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
-from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS, RevisionTable, fill_once
+from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS, RevisionTable, fill_once, must_fill
 from flink_replacement_spark.tables.trigger_events import APPENDED_EVENTS
 from flink_replacement_spark.triggers.functions import TriggerFunctions
 from flink_replacement_spark.triggers.query import (
@@ -144,7 +144,8 @@ class Driver:
         self._bus_problem = ""
         self._lost = ""
         self._vitals = Vitals()
-        self._away = ""
+        self._awaited = Awaited(settings, self._stopping)
+        self._must_fill = False
         self._too_small = ""
         self._connect_at = 0.0
         self._lives = Lives()
@@ -197,7 +198,7 @@ class Driver:
             session.dataSource.register(source)
         # A standby has already done this when it takes over.
         session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
-        if (catalog := self._open_tables()) is None:
+        if (catalog := self._awaited.run(self._open_tables)) is None:
             return
         if (term := self._keeper.wait(self._stopping, lambda: self._stand_by(session, on_standby))) is not None:
             took_at = time.monotonic()
@@ -264,33 +265,22 @@ class Driver:
         """Whether the time as a standby is over."""
         return self._stopping.is_set() or self._keeper.term is not None
 
-    def _open_tables(self) -> Catalog | None:
-        """Open the catalog, waiting while it or the store does not answer; None if `stop` was called."""
+    def _open_tables(self) -> Catalog:
         settings = self._settings
-        while not self._stopping.is_set():
-            try:
-                catalog = open_catalog(settings)
-                create_tables(catalog)
-                if settings.origin is not None and is_shared(settings):
-                    settle_origin(catalog, settings.origin)
-                warm_up(catalog)
-            except Exception as error:
-                # Each library has its own errors for a server that is down; any other error is raised.
-                self._away = "; ".join(away(settings))
-                if not self._away:
-                    raise
-                log.warning("waits", what=self._away, error=str(error))
-                self._stopping.wait(_LOOK_SECONDS)
-            else:
-                self._away = ""
-                return catalog
-        return None
+        catalog = open_catalog(settings)
+        create_tables(catalog)
+        if settings.origin is not None and is_shared(settings):
+            settle_origin(catalog, settings.origin)
+        warm_up(catalog)
+        self._must_fill = must_fill(catalog)
+        return catalog
 
     def _serve(self, session: SparkSession, catalog: Catalog) -> None:
         settings = self._settings
         bus = self._bus = connect(settings.bus)
         prepare_topics(bus)
-        fill_once(session, catalog)
+        if self._must_fill:
+            self._awaited.run(lambda: self._fill(session, catalog))
         writer = self._writer = make_writer(
             settings, bus, catalog, session=session, locks=self.locks, stopping=self._stopping
         )
@@ -359,6 +349,11 @@ class Driver:
         importer = Importer(bus, catalog, self.locks, data_dir=self._settings.data_dir, stopping=self._stopping)
         self._start_thread("importer", importer.run)
         spare_startup()
+
+    def _fill(self, session: SparkSession, catalog: Catalog) -> None:
+        # Another driver may have taken over during the wait for the catalog.
+        self._sign({})
+        fill_once(session, catalog)
 
     def _start_live(self, session: SparkSession, checkpoint: str, partitions: int) -> StreamingQuery:
         if self._settings.spark.mode == "continuous":
@@ -505,7 +500,10 @@ class Driver:
                 if self._stopping.is_set():
                     return
                 raise
-            self._away = "; ".join(away(self._settings)) if self._troubles() else ""
+            if self._troubles():
+                self._awaited.look()
+            else:
+                self._awaited.clear()
 
     def _observe(self, look: int, at: float) -> None:
         assert self._bus is not None and self._writer is not None
@@ -578,17 +576,16 @@ class Driver:
         held_up = self.locks.held_by_maintenance(_LONG_WAIT_SECONDS)
         warnings += [f"maintenance holds table {table}" for table in sorted({turn.table for turn in held_up})]
         is_running = bool(self.queries) and all(query.is_running for query in self.queries)
-        is_well = self._vitals.is_well(now) and not held_up and not self._away
+        is_well = self._vitals.is_well(now) and not held_up and not self._awaited.names
         is_ready = is_running and is_well and self._takes_clients(now)
-        if self._away:
-            problems.append(f"waits for {self._away}")
+        problems.append(self._awaited.problem)
         return Status(
             part=PART,
             is_ready=is_ready,
             problems=tuple(filter(None, problems)),
             details=details,
             warnings=tuple(filter(None, warnings)),
-            waits_for=self._away,
+            waits_for=self._awaited.names,
         )
 
 

@@ -14,7 +14,7 @@ from candlewright_platform.supervisor.parts import BROKER, RELAY, Choice, bus_ur
 from candlewright_platform.supervisor.server import Supervisor
 from core.origin import Origin
 from core.settings import Settings
-from core.table_files import check_not_moved
+from core.table_files import CatalogLocked, check_not_moved
 
 #: How long ports of a platform that was just killed may stay taken.
 PORT_PATIENCE_SECONDS = 5.0
@@ -51,7 +51,11 @@ def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] =
     try:
         remove_left_behind(lock)
         data_origin.check(settings.data_dir, origin)
-        check_not_moved(settings)
+        try:
+            check_not_moved(settings)
+        except CatalogLocked as error:
+            # The driver waits, and checks again.
+            tell(f"warning: {error}")
         run = secrets.token_hex(8)
         lock.announce(run)
         ports.check(ports.binds_of(settings, names), PORT_PATIENCE_SECONDS)

@@ -27,7 +27,7 @@ from iceberg import (
     scan_revisions,
 )
 
-__all__ = ["FOLLOWED_REVISIONS", "RevisionTable", "fill_once"]
+__all__ = ["FOLLOWED_REVISIONS", "RevisionTable", "fill_once", "must_fill"]
 
 log = get_logger()
 
@@ -74,12 +74,19 @@ class RevisionTable:
         _ROWS.labels("history").inc(rows.num_rows)
 
 
+def must_fill(catalog: Catalog) -> bool:
+    """Whether the data directory predates the table; once False, it stays so."""
+    if load_table(catalog, OHLC_REVISIONS).current_snapshot() is not None:
+        return False
+    return load_table(catalog, OHLC).current_snapshot() is not None
+
+
 def fill_once(session: SparkSession, catalog: Catalog) -> None:
     """Fill the table in a data directory that predates it; each stored bar counts as known since its last write.
 
     This is one commit, so a killed driver starts it again.
     """
-    if load_table(catalog, OHLC_REVISIONS).current_snapshot() or not load_table(catalog, OHLC).current_snapshot():
+    if not must_fill(catalog):
         return
     bars, revisions = (f"{SPARK_CATALOG}.{'.'.join(table.identifier)}" for table in (OHLC, OHLC_REVISIONS))
     columns = ", ".join(name for name in OHLC_REVISIONS.arrow_schema.names if name in OHLC.arrow_schema.names)

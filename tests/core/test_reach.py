@@ -1,7 +1,9 @@
 """Finds services that do not answer."""
 
 import socket
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -9,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from core.reach import away
+from core import reach, table_files
+from core.reach import away, locked
 from core.settings import Settings
+from core.table_files import CatalogLocked, catalog_file, check_not_moved
 
 
 class Catalog(BaseHTTPRequestHandler):
@@ -83,3 +87,38 @@ def test_each_service_that_is_away_is_named_without_its_password(tmp_path: Path,
 def test_one_of_several_masters_suffices(tmp_path: Path, catalog: str, closed: int) -> None:
     there = catalog.removeprefix("http://")
     assert found(tmp_path, spark={"master": f"spark://127.0.0.1:{closed},{there}"}) == []
+
+
+@pytest.mark.parametrize("kind", ["IMMEDIATE", "EXCLUSIVE"])
+def test_a_locked_catalog_is_away_until_its_writer_has_finished(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit first keeps other writers out, and then readers."""
+    monkeypatch.setattr(reach, "SECONDS", 0.1)
+    file = catalog_file(Settings(data_dir=tmp_path))
+    with closing(sqlite3.connect(file, isolation_level=None)) as writer:
+        writer.execute("CREATE TABLE iceberg_tables (metadata_location TEXT)")
+        assert found(tmp_path) == []
+        writer.execute(f"BEGIN {kind}")
+        assert found(tmp_path) == [f"the catalog {file}: another process has locked it"]
+        writer.execute("COMMIT")
+        assert found(tmp_path) == []
+
+
+def test_a_file_that_is_not_a_catalog_is_not_taken_for_a_locked_one(tmp_path: Path) -> None:
+    catalog_file(Settings(data_dir=tmp_path)).write_text("not a database, but long enough to be read as one" * 100)
+    assert found(tmp_path) == []
+
+
+def test_an_operation_that_met_a_lock_is_distinguished_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_files, "LOCK_SECONDS", 0.1)
+    settings = Settings(data_dir=tmp_path)
+    with closing(sqlite3.connect(catalog_file(settings), isolation_level=None)) as writer:
+        writer.execute("CREATE TABLE iceberg_tables (metadata_location TEXT)")
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(CatalogLocked) as raised:
+            check_not_moved(settings)
+    assert locked(settings, raised.value) == f"the catalog {catalog_file(settings)}: another process has locked it"
+    assert locked(settings, ValueError("no such table")) == ""

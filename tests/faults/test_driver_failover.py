@@ -9,10 +9,12 @@ one, and what the first one still does changes nothing.
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +32,7 @@ from iceberg import OHLC, TICKS, TRIGGER_EVENTS, load_table, open_catalog
 from tests.faults.link import Link
 from tests.faults.live_trades import OTHER, PATIENCE_SECONDS, TICKER, TRADES, VALUES, LiveTrades
 from tests.faults.process import Process
-from tests.faults.take_overs import FAULTS, ROUNDS, SEED, Fault, assert_fast
+from tests.faults.take_overs import FAULTS, ROUNDS, SEED, Fault, assert_fast, killed
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.harness import Feed, final_of, wait_for
 
@@ -146,6 +148,48 @@ def take_over(stage: Stage, fault: Fault) -> TakeOver:
     return took
 
 
+@contextmanager
+def locked(file: str) -> Iterator[None]:
+    """Another process holds the catalog's lock, as one does that was stopped in a commit."""
+    code = (
+        "import sqlite3, sys; catalog = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None); "
+        "catalog.execute('BEGIN EXCLUSIVE'); print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, file], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "locked\n"
+        yield
+        # `Popen` closes its input, upon which it ends.
+
+
+def take_over_while_the_catalog_is_locked(stage: Stage) -> None:
+    """Topics and triggers need no table; what starts meanwhile waits, and rows wait on the bus."""
+    holder = next(driver for driver in stage.drivers if driver.is_ready())
+    (standby,) = (driver for driver in stage.drivers if driver is not holder)
+    wait_for(lambda: standby.is_standby() or None, PATIENCE_SECONDS)
+    epoch = stage.epoch()
+    with stage.live.trading():
+        with locked(stage.settings.iceberg.uri), killed(holder):
+            wait_for(lambda: stage.epoch() > epoch or None, PATIENCE_SECONDS)
+            newest = stage.live.trades + TRADES
+            wait_for(lambda: stage.live.events() > newest or None, PATIENCE_SECONDS)
+            holder.start()
+            name = stage.request()
+            for driver in stage.drivers:
+                waits_for = wait_for(partial(_waits_for, driver), PATIENCE_SECONDS)
+                assert waits_for == f"the catalog {stage.settings.iceberg.uri}: another process has locked it"
+            assert final_of(stage.bus, name) is None
+        wait_for(partial(final_of, stage.bus, name), PATIENCE_SECONDS)
+    wait_for(lambda: standby.is_ready() or None, PATIENCE_SECONDS)
+    wait_for(lambda: stage.live.events() >= stage.live.trades or None, PATIENCE_SECONDS)
+    assert standby.process.poll() is None and holder.process.poll() is None
+
+
+def _waits_for(driver: Process) -> str | None:
+    return driver.status().get("waits_for") or None
+
+
 def check(stage: Stage) -> None:
     """Nothing lost or duplicated, no holes in any sequence, and tables equal to topics."""
     ids = stage.live.check()
@@ -191,6 +235,7 @@ def test_a_standby_takes_over_from_a_driver_that_was_killed_stopped_or_cut_off(s
     """Two drivers at once sent matches again under other event ids, and bars twice."""
     for fault in FAULTS:
         take_over(stage, fault)
+    take_over_while_the_catalog_is_locked(stage)
     check(stage)
 
 
