@@ -8,10 +8,11 @@ A topic is created by its first record or group, which fixes its number of parti
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from bus.lives import Lives
+from bus.partitions import PartitionState, TopicPartition
 
 __all__ = [
     "NOBODY",
@@ -112,16 +113,6 @@ class Once:
     position: Position | None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """Offsets first to end-1 are kept; `size_bytes` estimates their size; `lives`: see bus.lives."""
-
-    first: int
-    end: int
-    size_bytes: int
-    lives: str = field(default="", compare=False)
-
-
 class Swap(NamedTuple):
     """Replaces `old` (None: no value) with `new` in a row, puts the rows `put` and deletes those of `delete`.
     For keys that never expire.
@@ -153,8 +144,6 @@ class PendingPublish(Pending, Protocol):
     @property
     def ends(self) -> Mapping[int, int]: ...
 
-
-TopicPartition = tuple[str, int]
 
 #: The consumer of records that were given back.
 NOBODY = "nobody"

@@ -7,14 +7,11 @@ partition agree up to the earlier of the offsets at which they part.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
+from bus.partitions import PartitionState, TopicPartition
 from candlewright.wire.errors import RecordsLost
 from core.log import get_logger
 from core.metrics import REGISTRY, Counter
-
-if TYPE_CHECKING:
-    from bus.api import PartitionState, TopicPartition
 
 __all__ = ["LATE_ACKNOWLEDGEMENTS", "Lives", "agreed", "life_of"]
 
@@ -64,14 +61,14 @@ class Lives:
     `known`: the value of `known` of an earlier object; a partition that it does not name is accepted as it is.
     """
 
-    def __init__(self, known: "Mapping[TopicPartition, str] | None" = None) -> None:
+    def __init__(self, known: Mapping[TopicPartition, str] | None = None) -> None:
         self._known = dict(known or {})
 
     @property
-    def known(self) -> "Mapping[TopicPartition, str]":
+    def known(self) -> Mapping[TopicPartition, str]:
         return self._known
 
-    def check(self, place: "TopicPartition", offset: int, history: str, *, end: int) -> None:
+    def check(self, place: TopicPartition, offset: int, history: str, *, end: int) -> None:
         """Raises RecordsLost, until `rewound` is called, if records before `offset` were replaced or lost."""
         known = self._known.get(place)
         if known is not None and known == history and offset <= end:
@@ -82,7 +79,7 @@ class Lives:
             raise RecordsLost(place[0], place[1], offset, kept=kept)
         self._known[place] = history or _of_old(end)
 
-    def rewound(self, place: "TopicPartition", offset: int, history: str, *, end: int) -> int:
+    def rewound(self, place: TopicPartition, offset: int, history: str, *, end: int) -> int:
         """Returns `offset`, or the offset of the first record that differs from the one read: from there on, the
         partition is accepted as it is. Losses are counted.
         """
@@ -91,13 +88,13 @@ class Lives:
         self._known[place] = history or _of_old(end)
         return kept
 
-    def check_all(self, topic: str, positions: Mapping[int, int], states: "Iterable[PartitionState]") -> None:
+    def check_all(self, topic: str, positions: Mapping[int, int], states: Iterable[PartitionState]) -> None:
         """`check` of every partition of `topic` that has a position."""
         for partition, state in enumerate(states):
             if partition in positions:
                 self.check((topic, partition), positions[partition], state.lives, end=state.end)
 
-    def start(self, topic: str, states: "Iterable[PartitionState]") -> None:
+    def start(self, topic: str, states: Iterable[PartitionState]) -> None:
         """Accept the partitions as they are, because their positions are read again."""
         for partition, state in enumerate(states):
             self._known[topic, partition] = state.lives or _of_old(state.end)

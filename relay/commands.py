@@ -7,7 +7,7 @@ from google.protobuf.message import Message
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from relay.events import Peer, Purpose, Submission
+from relay.asked import Peer, Purpose, Submission
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from google.protobuf.message import Message
 
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.frames import CLIENT_TO_RELAY, decode, encode
-from relay.events import FrameRefused, MessageReceived, Peer
+from relay.asked import Peer
+from relay.events import FrameRefused, MessageReceived
 
 #: Identity, delimiter, version, body; one more reveals a message with too many.
 _KEPT_PARTS = 5

@@ -4,9 +4,7 @@ An event that carries the time has it in nanoseconds of the wall clock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
@@ -14,70 +12,8 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BUS_AWAY
 from protobuf import records_pb2 as rec
-from relay import topics
-
-if TYPE_CHECKING:
-    from relay.commands import Command
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """One client connection. `is_req`: its frames begin with an empty delimiter, and so do the answers.
-
-    `name`: of its key; empty with keys off. `address`: where it connects from.
-    """
-
-    identity: bytes
-    is_req: bool
-    name: str = ""
-    address: str = field(default="", compare=False)
-
-
-class Kind(Enum):
-    HISTORICAL = auto()
-    DATA = auto()
-    LEGACY = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """A valid request on its way to the bus. `request` has a body but no times; duplicates are compared in this
-    form.
-    """
-
-    peer: Peer
-    kind: Kind
-    request: rec.Request
-    at_ns: int
-
-    @property
-    def body(self) -> ing.SubmitHistoricalRequest | ing.DataRequest:
-        return self.request.data if self.kind is Kind.DATA else self.request.historical
-
-    @property
-    def topic(self) -> str:
-        return topics.request_topic(self.body.request_id, self.body.client_id)
-
-
-@dataclass(frozen=True, slots=True)
-class StateAsked:
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
-class CancelAsked:
-    peer: Peer
-    control: ing.IngestorControl
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    submission: Submission
-
-
-#: The reason for looking up a request.
-Purpose = StateAsked | CancelAsked | Repeated
+from relay.asked import Peer, Purpose, Submission
+from relay.commands import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +80,7 @@ class CommandFailed:
     `newest_sequence`: if a replay began beyond the topic's newest number, that number at `at_ns`.
     """
 
-    command: "Command"
+    command: Command
     code: str
     text: str
     newest_sequence: int | None = None

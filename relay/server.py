@@ -40,6 +40,7 @@ from core.settings import is_loopback
 from relay import commands as do
 from relay import events as ev
 from relay import metrics
+from relay.asked import Peer
 from relay.door import event_of, frames_of, receive, receive_with_key
 from relay.doors.gate import Gate
 from relay.doors.inbox import Inbox
@@ -347,7 +348,7 @@ class Relay:
             self._door.notify(batch)
         return self._notifier.publish(batch, seconds)
 
-    def _answer(self, peer: ev.Peer, message: Message) -> None:
+    def _answer(self, peer: Peer, message: Message) -> None:
         if isinstance(peer, DistantPeer):
             self._door.answer(peer, message)
         else:

@@ -16,6 +16,7 @@ from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.grid import count_opens
 from protobuf import records_pb2 as rec
 from relay import topics
+from relay.asked import CancelAsked, Kind, Peer, Repeated, StateAsked, Submission
 from relay.commands import (
     Announce,
     AskTriggers,
@@ -31,20 +32,14 @@ from relay.commands import (
 )
 from relay.doors import ownership
 from relay.events import (
-    CancelAsked,
     CommandFailed,
     ControlPublished,
     Enqueued,
     Event,
     FinalArrived,
     FrameRefused,
-    Kind,
     LookedUp,
     MessageReceived,
-    Peer,
-    Repeated,
-    StateAsked,
-    Submission,
     TimePassed,
     VenuesListed,
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright_cep import compile_query
+from candlewright_cep.engine import compile_query
 
 __all__ = ["Recognition", "bunches", "recognizer"]
 

@@ -5,6 +5,7 @@ Partitions are distributed over buckets, and a bucket's partitions go through th
 """
 
 import json
+import logging
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from candlewright_cep.streaming.rows.release import SEQUENCE, Clock
 from candlewright_cep.streaming.stream import TriggerStream, compile_stream
 from candlewright_cep.table_bytes import bytes_of, table_of
 
-__all__ = ["Piece", "StateMismatch", "Step", "compiled", "packer", "unpacker"]
+__all__ = ["Piece", "StateMismatch", "Step", "advance", "compiled", "packer", "report", "unpacker"]
 
 BUCKET, TIME, ROWS = "__bucket", "time", "rows"
 #: Rows of a task are packed together up to this many.
@@ -32,6 +33,7 @@ _MAGIC = b"mr01"
 _MICROSECOND = 1_000
 
 Task = Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]
+_log = logging.getLogger(__name__)
 
 
 class StateMismatch(Exception):
@@ -68,6 +70,11 @@ class Step:
     results: tuple[bytes, ...]
     waits: bool
     late: int
+
+
+def report(step: Step) -> None:
+    if step.late:
+        _log.warning("%d rows without a time, or older than the watermark, are left out", step.late)
 
 
 @lru_cache(maxsize=16)

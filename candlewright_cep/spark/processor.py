@@ -6,8 +6,7 @@ from typing import Any
 import pandas
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from candlewright_cep.spark.pieces import ROWS, Piece, advance
-from candlewright_cep.spark.streams import report
+from candlewright_cep.spark.pieces import ROWS, Piece, advance, report
 
 __all__ = ["Matcher"]
 

@@ -4,7 +4,6 @@ It uses `transformWithStateInPandas` if the session has the state store that thi
 `applyInPandasWithState`. Both carry the same bytes (see `pieces`).
 """
 
-import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StructField, St
 
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.spark.groups import Recognition
-from candlewright_cep.spark.pieces import BUCKET, ROWS, TIME, Piece, Step, advance, compiled, packer, unpacker
+from candlewright_cep.spark.pieces import BUCKET, ROWS, TIME, Piece, advance, compiled, packer, report, unpacker
 from candlewright_cep.spark.statement import quoted
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ _DELAY = "spark.watermarkDelayMs"
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "state binary"
 _RESULT = f"{ROWS} binary"
-
-_log = logging.getLogger(__name__)
 
 
 def matches_of_stream(rows: "DataFrame", recognition: Recognition, result: StructType) -> "DataFrame":
@@ -82,11 +79,6 @@ def _has_column_families(rows: "DataFrame") -> bool:
     if not hasattr(type(rows.groupBy()), "transformWithStateInPandas"):
         return False
     return "RocksDB" in (rows.sparkSession.conf.get(_PROVIDER, "") or "")
-
-
-def report(step: Step) -> None:
-    if step.late:
-        _log.warning("%d rows without a time, or older than the watermark, are left out", step.late)
 
 
 def _stepper(piece: Piece) -> Any:

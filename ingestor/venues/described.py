@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cache
 from types import ModuleType
 
-import ingestor.venues
 from candlewright.wire.ticker import ccxt_id
 from ingestor.venues.default import OTHER
 from ingestor.venues.description import VenueDescription
@@ -15,9 +14,10 @@ from ingestor.venues.description import VenueDescription
 
 def files() -> Iterator[ModuleType]:
     """The modules that describe a venue."""
-    for found in pkgutil.iter_modules(ingestor.venues.__path__):
+    room = importlib.import_module(__name__.rpartition(".")[0])
+    for found in pkgutil.iter_modules(room.__path__):
         if not found.name.startswith("__"):
-            module = importlib.import_module(f"{ingestor.venues.__name__}.{found.name}")
+            module = importlib.import_module(f"{room.__name__}.{found.name}")
             if isinstance(getattr(module, "VENUE", None), VenueDescription):
                 yield module
 

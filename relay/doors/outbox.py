@@ -11,8 +11,8 @@ from typing import Protocol
 import zmq
 
 from relay import metrics
+from relay.asked import Peer
 from relay.doors.inbox import Wakeup
-from relay.events import Peer
 
 #: Pages of one answer that may wait for a client; beyond this, the thread that makes them waits too.
 _STREAM_AHEAD = 8

@@ -14,6 +14,7 @@ from core.log import get_logger
 from relay import commands as do
 from relay import events as ev
 from relay import metrics
+from relay.asked import Peer
 from relay.door import frames_of
 from relay.doors.outbox import Outbox, PeerStalled
 from relay.live import topic_replay
@@ -105,13 +106,13 @@ class LongAnswers:
         for page in pages(request.request_id, table, self._limits.page_rows):
             self._outbox.stream(command.peer, frames_of(command.peer, page), _STREAM_SECONDS)
 
-    def _stream(self, peer: ev.Peer, messages: Sequence[Message]) -> None:
+    def _stream(self, peer: Peer, messages: Sequence[Message]) -> None:
         if len(messages) > 1 and peer.is_req:
             self._refuse_several(peer, "")
             return
         for message in messages:
             self._outbox.stream(peer, frames_of(peer, message), _STREAM_SECONDS)
 
-    def _refuse_several(self, peer: ev.Peer, request_id: str) -> None:
+    def _refuse_several(self, peer: Peer, request_id: str) -> None:
         text = "This answer has several frames and a REQ socket takes only one: use DEALER."
         self._reply(do.Reply(peer, cw.Error(code="USE_DEALER", text=text, request_id=request_id)))

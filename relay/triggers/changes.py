@@ -6,7 +6,7 @@ A change has an offset once its control is published, and is done once every par
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from relay.events import Peer
+from relay.asked import Peer
 
 #: How often (s) to look for clients that have waited too long.
 _EXPIRY_SECONDS = 0.25

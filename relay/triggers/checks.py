@@ -16,8 +16,9 @@ from core.settings import TriggersSettings
 from core.settings_gateways import KapacitorFunctionSettings
 from relay import metrics
 from relay.topics import Named, live_name, named_topic
+from relay.triggers.asked import Ack
 from relay.triggers.commands import Check, CheckView
-from relay.triggers.events import Ack, Checked, Refused, RefusedView, Sound, SoundView, ViewChecked
+from relay.triggers.events import Checked, Refused, RefusedView, Sound, SoundView, ViewChecked
 from triggers.texts.check import TriggerRules, check_trigger, compile_trigger
 from triggers.texts.views import check_view
 from triggers.udf.known import KnownFunctions

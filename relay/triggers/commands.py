@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from candlewright.wire import candlewright_pb2 as cw
 from protobuf import records_pb2 as rec
-from relay.events import Peer
-from relay.triggers.events import Ack, RegisterAsked, ViewAsked
+from relay.asked import Peer
+from relay.triggers.asked import Ack, RegisterAsked, ViewAsked
 from relay.triggers.suspensions import Notice
 
 

@@ -18,10 +18,12 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusError, BusFull, RoleLost
 from core.log import get_logger
 from relay import metrics
+from relay.asked import Peer
 from relay.doors.notifier import Batch
-from relay.events import UNAVAILABLE, Peer
+from relay.events import UNAVAILABLE
 from relay.settings import RelayConfig
 from relay.store import RelayStore
+from relay.triggers.asked import Ack, RegisterAsked, ViewAsked
 from relay.triggers.checks import TriggerChecks
 from relay.triggers.commands import (
     Answer,
@@ -41,16 +43,13 @@ from relay.triggers.commands import (
     Tell,
 )
 from relay.triggers.events import (
-    Ack,
     Event,
     EventsDelivered,
     ListAsked,
     ProgressMade,
-    RegisterAsked,
     RemoveAsked,
     Subscribed,
     TimePassed,
-    ViewAsked,
     ViewRemoveAsked,
     ViewsAsked,
     WriteFailed,

@@ -5,31 +5,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from candlewright.wire import candlewright_pb2 as cw
-from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
-from relay.events import Peer
+from relay.asked import Peer
+from relay.triggers.asked import Ack, RegisterAsked, ViewAsked
+from relay.triggers.commands import Change, CheckView
 from triggers.texts.views import CheckedView
-
-if TYPE_CHECKING:
-    from relay.triggers.commands import Change, CheckView
-
-Ack = ing.CEPTriggerAck
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterAsked:
-    """`request` has the form that `relay.triggers.requests.clean` returns."""
-
-    peer: Peer
-    request: ing.CEPTriggerRequest
-    at_ns: int
-
-    @property
-    def trigger_id(self) -> str:
-        return self.request.trigger_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +24,6 @@ class RemoveAsked:
 class ListAsked:
     peer: Peer
     query: cw.TriggerQuery
-
-
-@dataclass(frozen=True, slots=True)
-class ViewAsked:
-    """`request` was accepted by `relay.triggers.requests.check_view`."""
-
-    peer: Peer
-    request: cw.ViewRequest
-    at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +84,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class ViewChecked:
-    check: "CheckView"
+    check: CheckView
     outcome: SoundView | RefusedView
 
 
@@ -127,7 +100,7 @@ class Written:
 class WriteFailed:
     """It is unknown how far these changes came, so `Loaded` must follow."""
 
-    changes: tuple["Change", ...]
+    changes: tuple[Change, ...]
     text: str
 
 

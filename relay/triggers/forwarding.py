@@ -21,18 +21,10 @@ from candlewright.wire.errors import BadFrame, BusError, OffsetOutOfRange
 from candlewright.wire.frames import decode_body, encode_body
 from core.log import get_logger
 from relay import metrics
+from relay.asked import Peer
 from relay.doors.notifier import Batch
-from relay.events import Peer
-from relay.triggers.events import (
-    Event,
-    ListAsked,
-    RegisterAsked,
-    RemoveAsked,
-    Subscribed,
-    ViewAsked,
-    ViewRemoveAsked,
-    ViewsAsked,
-)
+from relay.triggers.asked import RegisterAsked, ViewAsked
+from relay.triggers.events import Event, ListAsked, RemoveAsked, Subscribed, ViewRemoveAsked, ViewsAsked
 
 #: The reader of `registry_asks`, whose hold is where a registry begins.
 READER = "registry"

@@ -14,8 +14,10 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay import topics
-from relay.events import UNAVAILABLE, Peer
+from relay.asked import Peer
+from relay.events import UNAVAILABLE
 from relay.settings import RelayLimits
+from relay.triggers.asked import Ack, RegisterAsked, ViewAsked
 from relay.triggers.book import Registered, TriggerBook
 from relay.triggers.changes import Changes, Waiter
 from relay.triggers.commands import (
@@ -31,7 +33,6 @@ from relay.triggers.commands import (
     Tell,
 )
 from relay.triggers.events import (
-    Ack,
     Checked,
     Event,
     EventsDelivered,
@@ -39,12 +40,10 @@ from relay.triggers.events import (
     Loaded,
     ProgressMade,
     Refused,
-    RegisterAsked,
     RemoveAsked,
     Sound,
     Subscribed,
     TimePassed,
-    ViewAsked,
     ViewChecked,
     ViewRemoveAsked,
     ViewsAsked,

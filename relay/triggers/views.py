@@ -10,21 +10,14 @@ from itertools import starmap
 
 from candlewright.wire import candlewright_pb2 as cw
 from protobuf import records_pb2 as rec
+from relay.asked import Peer
 from relay.doors.ownership import is_own
-from relay.events import UNAVAILABLE, Peer
+from relay.events import UNAVAILABLE
 from relay.settings import RelayLimits
+from relay.triggers.asked import ViewAsked
 from relay.triggers.book import Registered, TriggerBook
 from relay.triggers.commands import AnswerView, CheckView, Command, DropView, SaveViews
-from relay.triggers.events import (
-    Loaded,
-    RefusedView,
-    Sound,
-    SoundView,
-    ViewAsked,
-    ViewChecked,
-    ViewRemoveAsked,
-    ViewsAsked,
-)
+from relay.triggers.events import Loaded, RefusedView, Sound, SoundView, ViewChecked, ViewRemoveAsked, ViewsAsked
 
 ViewAck = cw.ViewAck
 #: The most readers of a view named in a message.

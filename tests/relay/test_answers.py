@@ -11,6 +11,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay import commands as do
 from relay import events as ev
+from relay.asked import Peer
 from relay.settings import SECOND_NS
 from relay.state import RelayState
 from tests.relay.harness import HOUR, START, config, submit
@@ -93,7 +94,7 @@ def test_each_message_gets_one_answer(steps: list[Any], is_req: bool, works: hyp
             continue
         identity = b"%d" % number
         sent[identity] = step
-        world.handle(ev.MessageReceived(ev.Peer(identity, is_req), step, NOW))
+        world.handle(ev.MessageReceived(Peer(identity, is_req), step, NOW))
     world.handle(ev.TimePassed(NOW + 2 * HOUR))
     assert not world.state.waiting
     for identity, message in sent.items():

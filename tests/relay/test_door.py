@@ -5,8 +5,9 @@ from hypothesis import strategies as hyp
 
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import FRAMES, VERSION, encode
+from relay.asked import Peer
 from relay.door import event_of, frames_of
-from relay.events import FrameRefused, MessageReceived, Peer
+from relay.events import FrameRefused, MessageReceived
 from tests.relay.harness import submit
 
 BODIES = hyp.one_of(

@@ -7,12 +7,13 @@ from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as rec
 from relay import commands as do
 from relay import events as ev
+from relay.asked import CancelAsked, Peer, Purpose, Repeated, StateAsked
 from relay.settings import SECOND_NS
 from relay.state import LEGACY_CLIENT, RelayState
 from tests.relay.harness import HOUR, START, config, submit
 
-PEER = ev.Peer(b"one", False)
-OTHER = ev.Peer(b"two", True)
+PEER = Peer(b"one", False)
+OTHER = Peer(b"two", True)
 NOW = 1_800_000_000 * SECOND_NS
 OK = ing.HistoryReadyNotification.OK
 
@@ -22,7 +23,7 @@ def state() -> RelayState:
     return RelayState(config())
 
 
-def send(state: RelayState, message: Any, peer: ev.Peer = PEER) -> list[do.Command]:
+def send(state: RelayState, message: Any, peer: Peer = PEER) -> list[do.Command]:
     return state.handle(ev.MessageReceived(peer, message, NOW))
 
 
@@ -37,7 +38,7 @@ def legacy(request_id: str = "r") -> ing.OHLCRequest:
     )
 
 
-def looked_up(purpose: ev.Purpose, **found: Any) -> ev.LookedUp:
+def looked_up(purpose: Purpose, **found: Any) -> ev.LookedUp:
     return ev.LookedUp(purpose, "r", *(found.get(name) for name in ("request", "progress", "final")))
 
 
@@ -76,7 +77,7 @@ def test_the_same_request_again_is_a_duplicate_on_the_same_topic(state: RelaySta
     assert isinstance(reply, do.Reply)
     assert reply.message.status == ing.SubmitResponse.DUPLICATE
     assert reply.message.notification_topic == "RESPONSE:c"
-    assert again == do.LookUp(ev.Repeated(submission), "r")
+    assert again == do.LookUp(Repeated(submission), "r")
     assert state.handle(looked_up(again.purpose)) == []
     final = ing.HistoryReadyNotification(request_id="r", row_count=3)
     announce = only(state.handle(looked_up(again.purpose, final=final)), do.Announce)
@@ -176,7 +177,7 @@ def cancel(request_id: str = "r") -> ing.IngestorControl:
 
 
 @pytest.mark.parametrize("peer", [PEER, OTHER])
-def test_a_cancellation_is_put_on_the_bus_and_only_a_req_gets_an_echo(state: RelayState, peer: ev.Peer) -> None:
+def test_a_cancellation_is_put_on_the_bus_and_only_a_req_gets_an_echo(state: RelayState, peer: Peer) -> None:
     lookup = only(send(state, cancel(), peer), do.LookUp)
     publish = only(
         state.handle(looked_up(lookup.purpose, request=rec.Request(historical=submit("r")))), do.PublishControl
@@ -298,10 +299,10 @@ def test_venues_are_listed_from_the_bus(state: RelayState) -> None:
 
 
 def test_every_command_that_fails_is_answered(state: RelayState) -> None:
-    asked = do.LookUp(ev.StateAsked(PEER), "r")
+    asked = do.LookUp(StateAsked(PEER), "r")
     failing: list[do.Command] = [
         asked,
-        do.LookUp(ev.CancelAsked(PEER, cancel(), NOW), "r"),
+        do.LookUp(CancelAsked(PEER, cancel(), NOW), "r"),
         do.PublishControl(PEER, cancel(), rec.Request()),
         do.ListVenues(PEER, cw.VenueQuery()),
         do.ReplayTopic(PEER, cw.TopicReplay()),
@@ -315,7 +316,7 @@ SERVED = rec.ServedVenues(historical=["OKX", "BINANCE"], realtime=["OKX"])
 
 
 def state_of(state: RelayState, request: rec.Request, served: rec.ServedVenues | None, **found: Any) -> Any:
-    known = ev.LookedUp(ev.StateAsked(PEER), "r", request, found.get("progress"), found.get("final"), served)
+    known = ev.LookedUp(StateAsked(PEER), "r", request, found.get("progress"), found.get("final"), served)
     return only(state.handle(known), do.Reply).message
 
 

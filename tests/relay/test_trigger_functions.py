@@ -7,8 +7,9 @@ import pytest
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from core.settings_gateways import KapacitorFunctionSettings
+from relay.triggers.asked import Ack
 from relay.triggers.checks import check
-from relay.triggers.events import Ack, Refused, Sound
+from relay.triggers.events import Refused, Sound
 from triggers.texts.check import TriggerRules
 from triggers.udf.known import KnownFunctions
 

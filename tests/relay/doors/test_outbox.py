@@ -6,9 +6,9 @@ import pytest
 import zmq
 
 from core.metrics import REGISTRY
+from relay.asked import Peer
 from relay.doors.inbox import Inbox
 from relay.doors.outbox import Bounds, Outbox, PeerStalled, Sent, send_nowait
-from relay.events import Peer
 
 ONE, TWO = Peer(b"one", False), Peer(b"two", False)
 

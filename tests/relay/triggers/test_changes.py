@@ -1,6 +1,6 @@
 """Changes of triggers on their way, and who waits for them."""
 
-from relay.events import Peer
+from relay.asked import Peer
 from relay.triggers.changes import Changes, Waiter
 
 TIMEOUT = 30.0

@@ -11,10 +11,11 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import ON_TOPIC, decode_body
 from protobuf import records_pb2 as rec
-from relay.events import Peer
+from relay.asked import Peer
 from relay.settings import RelayLimits
 from relay.triggers import commands as do
 from relay.triggers import events as ev
+from relay.triggers.asked import RegisterAsked
 from relay.triggers.requests import clean
 from relay.triggers.state import TriggerState
 
@@ -65,7 +66,7 @@ class World:
         self.acks: dict[bytes, Ack] = {}
         #: Of each register request the id and the least version that answers it.
         self.versions: dict[bytes, tuple[str, int]] = {}
-        self.checks: list[ev.RegisterAsked] = []
+        self.checks: list[RegisterAsked] = []
         self.awaited: set[int] = set()
         self.followed: set[str] = set()
         #: Of each suspension the topics that heard of it, since the last start.
@@ -151,7 +152,7 @@ class World:
 
     def register(self, wanted: ing.CEPTriggerRequest) -> bytes:
         peer = self.peer()
-        self.take(ev.RegisterAsked(peer, wanted, next(self.clock)))
+        self.take(RegisterAsked(peer, wanted, next(self.clock)))
         return peer.identity
 
     def remove(self, name: str, dies_after: int = 99) -> bytes:
@@ -288,13 +289,13 @@ def test_a_client_that_waits_too_long_is_notified_that_it_is_stored() -> None:
 def test_a_failed_write_is_reported_and_its_effect_is_read_again() -> None:
     world = World()
     peer = world.peer()
-    [check] = world.state.handle(ev.RegisterAsked(peer, request(), 1_000))
+    [check] = world.state.handle(RegisterAsked(peer, request(), 1_000))
     assert isinstance(check, do.Check)
     [change] = world.state.handle(ev.Checked(check.asked, ev.Sound((), False, 0)))
     assert isinstance(change, do.Change)
     [answer] = world.state.handle(ev.WriteFailed((change,), "Away."))
     assert answer == do.Answer(peer, Ack(trigger_id="a", status=Ack.ERROR, error_message="Away."))
-    [refused] = world.state.handle(ev.RegisterAsked(peer, request(), 1_001))
+    [refused] = world.state.handle(RegisterAsked(peer, request(), 1_001))
     assert isinstance(refused, do.Answer)
     assert "cannot be reached" in refused.ack.error_message
     world.take(ev.Loaded({"a": change.entry}, frozenset(), {}, PARTITIONS, 0))
@@ -304,7 +305,7 @@ def test_a_failed_write_is_reported_and_its_effect_is_read_again() -> None:
 def test_the_registered_triggers_may_not_grow_without_bound() -> None:
     state = TriggerState(RelayLimits(max_trigger_bytes=1_000), 100, TIMEOUT)
     state.handle(ev.Loaded({}, frozenset(), {}, PARTITIONS, 0))
-    [answer] = state.handle(ev.RegisterAsked(PEER, request(sql="x" * 1_000), 1))
+    [answer] = state.handle(RegisterAsked(PEER, request(sql="x" * 1_000), 1))
     assert isinstance(answer, do.Answer)
     assert "1000 are allowed" in answer.ack.error_message
 

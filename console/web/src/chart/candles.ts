@@ -1,6 +1,5 @@
 /** The bars of one chart in order of time, and the one that is still forming. Pure. */
 import { openTime } from "../data/times";
-import { indexFrom } from "./stretch";
 
 export interface Bar {
   /** Open time in seconds since the epoch. */
@@ -28,6 +27,18 @@ export interface Trade {
 export interface Hole {
   from: number;
   to: number;
+}
+
+/** The index of the first bar at or after a time. */
+export function indexFrom(bars: readonly { time: number }[], time: number): number {
+  let low = 0;
+  let high = bars.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (bars[middle]!.time < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 export class Candles {

@@ -2,7 +2,7 @@
  * The part of the bars that is passed to the chart: the visible ones and some screens around them. If too many are visible
  * to be distinguished, each place holds a group of bars, so a million bars cost the chart no more than a thousand. Pure.
  */
-import type { Bar } from "./candles";
+import { type Bar, indexFrom } from "./candles";
 
 /** A place without a bar is part of a gap. */
 export interface Place {
@@ -17,18 +17,6 @@ const SCREENS_AROUND = 2;
 const LEAST_AROUND = 1000;
 /** A longer gap takes only one place, because it would push everything else out of view. */
 const LONGEST_DRAWN_HOLE = 240;
-
-/** The index of the first bar at or after a time. */
-export function indexFrom(bars: readonly { time: number }[], time: number): number {
-  let low = 0;
-  let high = bars.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (bars[middle]!.time < time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
 
 export class Stretch {
   readonly places: Place[] = [];

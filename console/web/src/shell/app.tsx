@@ -9,6 +9,7 @@ import Events from "../pages/events";
 import Markets from "../pages/markets";
 import Requests from "../pages/requests";
 import System from "../pages/system";
+import { Dialog } from "./dialog";
 import { Icon, type IconName } from "./icons";
 import { shortcuts, useShortcuts } from "./keys";
 import { Palette } from "./palette";
@@ -202,29 +203,5 @@ function Help({ close }: { close: () => void }) {
         Charts by <a href="https://www.tradingview.com/">TradingView</a>. <a href="/licences.txt">Licences</a>
       </p>
     </Dialog>
-  );
-}
-
-export function Dialog(props: { title: string; close: () => void; children: preact.ComponentChildren }) {
-  const [element, setElement] = useState<HTMLDialogElement | null>(null);
-  useEffect(() => {
-    if (element && !element.open) element.showModal();
-  }, [element]);
-  return (
-    <dialog
-      ref={setElement}
-      aria-label={props.title}
-      onClose={props.close}
-      onClick={(event) => event.target === element && element?.close()}
-    >
-      <div class="dialog">
-        <h2>{props.title}</h2>
-        <button class="quiet square corner" type="button" onClick={() => element?.close()}>
-          <Icon name="close" />
-          <span class="unseen">Close</span>
-        </button>
-        {props.children}
-      </div>
-    </dialog>
   );
 }

@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { findMarkets, storedBars, type Stored } from "../data/markets";
 import { periodName } from "../data/times";
-import { Dialog } from "./app";
+import { Dialog } from "./dialog";
 import { chartOf, go } from "./router";
 
 interface Entry {
