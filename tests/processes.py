@@ -69,7 +69,7 @@ WAITING = ("tests/ingestor/realtime/", "tests/relay/", "tests/broker/")
 
 
 def processes_for(config: pytest.Config) -> int:
-    """Three for the whole suite, four for its quick tests, many of which mostly wait.
+    """Three for the whole suite, six for its quick tests, many of which mostly wait.
 
     None but pytest's own for a selection of tests, or if output must appear immediately.
     """
@@ -77,7 +77,7 @@ def processes_for(config: pytest.Config) -> int:
     chosen = config.option.keyword or config.option.markexpr
     if not whole or chosen or config.option.capture == "no":
         return 0
-    return 4 if config.option.quick else 3
+    return 6 if config.option.quick else 3
 
 
 @cache
