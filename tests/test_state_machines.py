@@ -17,6 +17,8 @@ OTHER_ROOMS = {"tests", "benchmarks", "documentation"}
 CLASSES = {"feed": "Feed", "writer": "Writer", "desk": "Desk", "store": "Store"}
 #: The exchange of the sandbox, and an address where it listens: two whole things, and most tests need both as one.
 JOINED = {"Sandbox"}
+#: Operations that run as generators: the steps that they yield are commands, and they are resumed with events.
+CLIENT = Path("candlewright/client/session/session.py")
 #: What a pure module has no use for: sockets, clocks, threads, logs, stores.
 IMPURE = {
     "aiohttp",
@@ -132,10 +134,9 @@ def test_events_and_commands_are_those_of_a_state(name: str) -> None:
         assert "Command" in defined[path] | beside, path
 
 
-def test_what_a_state_takes_and_gives_is_defined_beside_it() -> None:
-    servers = {path.parent for path in called("state.py")}
+def test_only_a_state_has_events_and_commands() -> None:
     for path in MODULES:
-        if path.name not in ("state.py", "events.py", "commands.py") and path.parent in servers:
+        if path.name not in ("state.py", "events.py", "commands.py") and path != CLIENT:
             assert not assigned(path) & {"Event", "Command"}, path
 
 

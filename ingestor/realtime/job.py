@@ -26,9 +26,9 @@ from ingestor.realtime.sampling import BarSampler
 from ingestor.realtime.seeds import Seeds
 from ingestor.realtime.stream import (
     MAX_WAITING,
-    Command,
     DenseStream,
     Lost,
+    Outcome,
     Quiet,
     Release,
     Repair,
@@ -247,22 +247,22 @@ class TickJob:
             return
         is_first, self._minute = not self._minute, minute
         silence_ns = int(self._stream.quiet.silence(at) * SECOND)
-        if not is_first and (commands := self._stream.check(at)):
+        if not is_first and (outcomes := self._stream.check(at)):
             self._unheard = now_ns - silence_ns, now_ns
-            self._carry_out(commands)
+            self._carry_out(outcomes)
 
-    # ---- commands
+    # ---- outcomes of the stream
 
-    def _carry_out(self, commands: Sequence[Command], *, is_live: bool = True) -> None:
+    def _carry_out(self, outcomes: Sequence[Outcome], *, is_live: bool = True) -> None:
         """`is_live`: released trades arrived as they happened; others may be older than a newly registered trigger."""
-        for command in commands:
-            match command:
+        for outcome in outcomes:
+            match outcome:
                 case Release(trades):
                     self._release(trades, is_live=is_live)
                 case Repair():
-                    self._spawn(self._repair(command))
+                    self._spawn(self._repair(outcome))
                 case Lost():
-                    self._tell_gap(command)
+                    self._tell_gap(outcome)
 
     def _release(self, trades: Sequence[Trade], *, is_live: bool) -> None:
         client = self._client
@@ -340,9 +340,9 @@ class TickJob:
         reason = found.reason or "the exchange's newest trades do not reach this far"
         answer = Repaired(found.trades, proven, reason)
         known = self._stream.counts.repaired
-        commands = self._stream.repaired(answer, time.monotonic())
-        self._carry_out(commands, is_live=False)
-        lost = tuple(command for command in commands if isinstance(command, Lost) and command.from_id)
+        outcomes = self._stream.repaired(answer, time.monotonic())
+        self._carry_out(outcomes, is_live=False)
+        lost = tuple(outcome for outcome in outcomes if isinstance(outcome, Lost) and outcome.from_id)
         if lost and not is_answered:
             self._owed.add(repair, lost, time.monotonic())
         if not repair.is_recheck:
@@ -374,9 +374,9 @@ class TickJob:
             self._mark(records.TickMark(seed=seed_of(found.aggregates)))
         proven = found.proven and _reaches(gap.repair, found)
         for lost in gap.lost:
-            commands = self._stream.found_later(lost, Repaired(found.trades, proven, found.reason))
-            self._carry_out(commands, is_live=False)
-            if not any(isinstance(command, Lost) for command in commands):
+            outcomes = self._stream.found_later(lost, Repaired(found.trades, proven, found.reason))
+            self._carry_out(outcomes, is_live=False)
+            if not any(isinstance(outcome, Lost) for outcome in outcomes):
                 self._tell_gap(replace(lost, reason=f"requested again: {found.reason}"))
 
     def _doubt_silence(self, repair: Repair, reason: str) -> None:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Command, Lost, Release, Repair, Repaired, TradeStream
+from ingestor.realtime.stream import IDLE_CHECK_SECONDS, Lost, Outcome, Release, Repair, Repaired, TradeStream
 from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade
 
 #: Ids remembered to recognise repeats, far more than a REST page has or a socket resends.
@@ -30,42 +30,42 @@ class LooseStream(TradeStream):
     def known(self) -> dict[int, Trade]:
         return {}
 
-    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
+    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Outcome]:
         for trade in known:
             self._remember(trade)
         self._last = last
         self.is_open = True
         return []
 
-    def connected(self, at: float) -> list[Command]:
+    def connected(self, at: float) -> list[Outcome]:
         self._is_met = False
         return TradeStream.connected(self, at)
 
-    def closed(self, at: float) -> list[Command]:
+    def closed(self, at: float) -> list[Outcome]:
         self._is_met = False
         return TradeStream.closed(self, at)
 
-    def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
+    def came(self, trades: Sequence[Trade], at: float) -> list[Outcome]:
         self.quiet.heard(at)
         if self.is_open and self._is_met:
             return self._release(trades)
         self._waiting.extend(trades)
         return self._look(at)
 
-    def repaired(self, answer: Repaired, at: float) -> list[Command]:
+    def repaired(self, answer: Repaired, at: float) -> list[Outcome]:
         asked, self._repair = self._repair, None
         if asked is None or self._is_stale:
             # The connection ended during the REST request, so the trades since are requested again.
             self._is_stale = False
             return self._look(at)
-        commands: list[Command] = []
+        outcomes: list[Outcome] = []
         fresh = [trade for trade in answer.trades if trade[TRADE_ID] not in self._seen]
         self.counts.repaired += len(fresh)
         if not answer.proven and (fresh or not asked.is_recheck):
             start = asked.after[TIME]
             end = min((trade[TIME] for trade in (*fresh, *self._waiting)), default=start)
             self.counts.gaps += 1
-            commands.append(
+            outcomes.append(
                 Lost(
                     from_id=asked.after[TRADE_ID],
                     to_id="",
@@ -79,13 +79,13 @@ class LooseStream(TradeStream):
         if asked.is_recheck and fresh:
             self.quiet.begin(at)
         if asked.until_trade is None:
-            # No trade had arrived before the request; one that arrived since is checked with a page of its own.
-            return commands + self._release(fresh) + self._look(at)
+            # No trade had arrived before the request; one that arrived since is checked with a separate page.
+            return outcomes + self._release(fresh) + self._look(at)
         self._is_met = True
         waiting, self._waiting = self._waiting, []
-        return commands + self._release([*fresh, *waiting])
+        return outcomes + self._release([*fresh, *waiting])
 
-    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
+    def found_later(self, lost: Lost, answer: Repaired) -> list[Outcome]:
         last = self._last
         within = [
             trade
@@ -93,17 +93,17 @@ class LooseStream(TradeStream):
             if lost.from_time <= trade[TIME] <= lost.to_time and trade[TRADE_ID] not in (lost.from_id, lost.to_id)
         ]
         before = self.counts.trades
-        commands = self._release(within)
+        outcomes = self._release(within)
         self.counts.repaired += self.counts.trades - before
         # The stream continues after its newest trade; late ones do not matter.
         self._last = last
         if answer.proven:
-            commands.append(replace(lost, is_repaired=True, reason="requested again"))
-        return commands
+            outcomes.append(replace(lost, is_repaired=True, reason="requested again"))
+        return outcomes
 
     # ---- inside
 
-    def _look(self, at: float) -> list[Command]:
+    def _look(self, at: float) -> list[Outcome]:
         if self._repair is not None or self._last is None or self._connected_at is None:
             return []
         if self._is_checked and not self._waiting:
@@ -113,7 +113,7 @@ class LooseStream(TradeStream):
         first = self._waiting[0] if self._waiting else None
         return self._ask(Repair(self._last, until_trade=first))
 
-    def _release(self, trades: Iterable[Trade]) -> list[Command]:
+    def _release(self, trades: Iterable[Trade]) -> list[Outcome]:
         fresh = []
         for trade in trades:
             if trade[TRADE_ID] in self._seen:

@@ -1,5 +1,7 @@
 """Orders and de-duplicates one ticker's trades: takes what a socket delivers, and returns what may be published. Pure.
 
+This is a part of `TickJob`, which calls it directly, and not the state of a server.
+
 `DenseStream` is for venues whose ids count up by one: a missing id is a missing trade. `LooseStream` (loose_stream.py)
 is for the others, where only a reconnect shows that something may be missing. Times `at` are monotonic seconds.
 """
@@ -77,7 +79,7 @@ class Lost:
     is_repaired: bool = False
 
 
-Command = Release | Repair | Lost
+Outcome = Release | Repair | Lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,35 +177,35 @@ class TradeStream(ABC):
         """Trades by id that an aggregate may have joined with missing ones."""
 
     @abstractmethod
-    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
-        """Go on after `last`; one without a trade id only says since when there was none."""
+    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Outcome]:
+        """Continue after `last`; one without a trade id only gives the time since which no trade was seen."""
 
-    def connected(self, at: float) -> list[Command]:
+    def connected(self, at: float) -> list[Outcome]:
         self._connected_at = at
         self._is_checked = False
         self.quiet.begin(at)
         return []
 
-    def closed(self, at: float) -> list[Command]:
+    def closed(self, at: float) -> list[Outcome]:
         self._connected_at = None
         self._is_checked = False
         self._is_stale = self._repair is not None
         return []
 
     @abstractmethod
-    def came(self, trades: Sequence[Trade], at: float) -> list[Command]: ...
+    def came(self, trades: Sequence[Trade], at: float) -> list[Outcome]: ...
 
     @abstractmethod
-    def repaired(self, answer: Repaired, at: float) -> list[Command]: ...
+    def repaired(self, answer: Repaired, at: float) -> list[Outcome]: ...
 
     @abstractmethod
-    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
+    def found_later(self, lost: Lost, answer: Repaired) -> list[Outcome]:
         """What REST shows, when it can be asked again, of what was given up."""
 
-    def ticked(self, at: float) -> list[Command]:
+    def ticked(self, at: float) -> list[Outcome]:
         return self._look(at)
 
-    def check(self, at: float) -> list[Command]:
+    def check(self, at: float) -> list[Outcome]:
         """Ask by REST after an unusual silence, unless something is being looked for; not sound until the answer."""
         if not self.is_sound or self._connected_at is None or self._last is None or not self.quiet.is_unusual(at):
             return []
@@ -211,10 +213,10 @@ class TradeStream(ABC):
         return self._ask(Repair(self._last, is_recheck=True))
 
     @abstractmethod
-    def _look(self, at: float) -> list[Command]:
+    def _look(self, at: float) -> list[Outcome]:
         """Whether it is time to ask for something."""
 
-    def _ask(self, repair: Repair) -> list[Command]:
+    def _ask(self, repair: Repair) -> list[Outcome]:
         self._repair = repair
         self.counts.repairs += 1
         return [repair]
@@ -238,7 +240,7 @@ class DenseStream(TradeStream):
     def known(self) -> dict[int, Trade]:
         return {**{trade[ORDER]: trade for trade in self.recent}, **self._waiting}
 
-    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Command]:
+    def open(self, last: Trade, known: Iterable[Trade] = ()) -> list[Outcome]:
         self.recent.extend(known)
         self._last = last
         self._next = last[ORDER] + 1 if last[ORDER] else 0
@@ -246,7 +248,7 @@ class DenseStream(TradeStream):
         waiting, self._waiting = self._waiting, {}
         return self.came([waiting[order] for order in sorted(waiting)], self._hole_since or 0.0)
 
-    def came(self, trades: Sequence[Trade], at: float) -> list[Command]:
+    def came(self, trades: Sequence[Trade], at: float) -> list[Outcome]:
         if not trades:
             return []
         self.quiet.heard(at)
@@ -263,24 +265,24 @@ class DenseStream(TradeStream):
             else:
                 self._is_checked = self._is_checked or self._connected_at is not None
                 return [self._release(list(trades))]
-        commands: list[Command] = []
+        outcomes: list[Outcome] = []
         late: list[Trade] = []
         for trade in trades:
             if trade[ORDER] >= self._next:
                 self._keep(trade)
             elif self._last is not None and trade[TIME] > self._last[TIME] + ANEW_NS:
-                commands += self._begin_anew(self._last, trade)
+                outcomes += self._begin_anew(self._last, trade)
             else:
-                self._old(trade, late, commands)
+                self._old(trade, late, outcomes)
         if late:
             late.sort()
             self.counts.late += len(late)
             self.counts.trades += len(late)
-            commands.insert(0, Release(late))
-        commands += self._drain()
-        return commands + self._look(at)
+            outcomes.insert(0, Release(late))
+        outcomes += self._drain()
+        return outcomes + self._look(at)
 
-    def repaired(self, answer: Repaired, at: float) -> list[Command]:
+    def repaired(self, answer: Repaired, at: float) -> list[Outcome]:
         asked, self._repair = self._repair, None
         if asked is None:
             return []
@@ -291,7 +293,7 @@ class DenseStream(TradeStream):
             if trade[ORDER] >= self._next and trade[ORDER] not in self._waiting:
                 self._waiting[trade[ORDER]] = trade
         self.counts.repaired += len(self._waiting) - held
-        commands = self._drain()
+        outcomes = self._drain()
         # An answer from before the connection ended does not cover what was missed since.
         self._is_checked = self._is_checked or (self._connected_at is not None and not self._is_stale)
         self._is_stale = False
@@ -299,17 +301,17 @@ class DenseStream(TradeStream):
         if until is None:
             until = answer.trades[0][ORDER] - 1 if answer.trades else 0
         while self._waiting and self._next <= until:
-            commands += self._give_up(min(self._waiting), answer)
-            commands += self._drain()
+            outcomes += self._give_up(min(self._waiting), answer)
+            outcomes += self._drain()
         if answer.trades and self.counts.trades > before:
             self._hole_since = None
             if asked.is_recheck:
                 self.quiet.begin(at)
-        return commands + self._look(at)
+        return outcomes + self._look(at)
 
-    def found_later(self, lost: Lost, answer: Repaired) -> list[Command]:
+    def found_later(self, lost: Lost, answer: Repaired) -> list[Outcome]:
         late: list[Trade] = []
-        mended: list[Command] = []
+        mended: list[Outcome] = []
         for trade in answer.trades:
             if any(first <= trade[ORDER] <= last for first, last, other in self._lost if other is lost):
                 self._old(trade, late, mended)
@@ -338,7 +340,7 @@ class DenseStream(TradeStream):
         self.counts.trades += len(trades)
         return Release(trades)
 
-    def _drain(self) -> list[Command]:
+    def _drain(self) -> list[Outcome]:
         waiting, order = self._waiting, self._next
         if order == 0:
             # It is not known yet which trade is the first.
@@ -353,7 +355,7 @@ class DenseStream(TradeStream):
                 self._is_checked = True
         return [self._release(ready)] if ready else []
 
-    def _look(self, at: float) -> list[Command]:
+    def _look(self, at: float) -> list[Outcome]:
         """Request a repair if one is due."""
         if self._repair is not None or not self.is_open or self._last is None:
             return []
@@ -368,7 +370,7 @@ class DenseStream(TradeStream):
             return self._ask(Repair(self._last))
         return []
 
-    def _give_up(self, until: int, answer: Repaired) -> list[Command]:
+    def _give_up(self, until: int, answer: Repaired) -> list[Outcome]:
         """Continue at id `until`, and give up the missing ids before it."""
         first, self._next = self._next, until
         missing = until - first if first else None
@@ -391,7 +393,7 @@ class DenseStream(TradeStream):
             self._lost.popleft()
         return [lost]
 
-    def _begin_anew(self, last: Trade, trade: Trade) -> list[Command]:
+    def _begin_anew(self, last: Trade, trade: Trade) -> list[Outcome]:
         """Restart with lower ids. Trades since `last` that were taken for repeats, or that wait, count as missing."""
         self.counts.gaps += 1
         lost = Lost(
@@ -408,7 +410,7 @@ class DenseStream(TradeStream):
         self._keep(trade)
         return [*self._drain(), lost]
 
-    def _old(self, trade: Trade, late: list[Trade], commands: list[Command]) -> None:
+    def _old(self, trade: Trade, late: list[Trade], outcomes: list[Outcome]) -> None:
         """Handle a trade at or below the last id: it is a repeat, unless its id was given up."""
         order = trade[ORDER]
         entry = next((entry for entry in self._lost if entry[0] <= order <= entry[1]), None)
@@ -423,7 +425,7 @@ class DenseStream(TradeStream):
         if order < last:
             self._lost.append((order + 1, last, lost))
         if not any(other is lost for _, _, other in self._lost):
-            commands.append(
+            outcomes.append(
                 Lost(
                     from_id=lost.from_id,
                     to_id=lost.to_id,

@@ -22,7 +22,7 @@ from relay.topics import LiveTopic, live_topic, named_topic
 from relay.venues.ticker_judge import TickerJudge
 from relay.venues.topic_checks import TopicChecks
 
-#: How often (s) the state is checked for due work when nothing happens.
+#: How often (s) the subscriptions are checked for due work when nothing happens.
 _IDLE_SECONDS = 0.25
 _RETRY_SECONDS = 0.5
 _TOGETHER = 500
@@ -39,9 +39,10 @@ log = get_logger()
 
 
 class LiveRequests:
-    """`subscribed`, `last_left` and `follow` never block, and are carried out in order."""
+    """`subscribed`, `last_left` and `follow` never block, and are carried out in order.
 
-    """`is_registry`: whether this relay looks after the requests of relays that have stopped."""
+    `is_registry`: whether this relay cancels the requests of relays that have stopped.
+    """
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class LiveRequests:
         self._is_registry = is_registry
         self._alive_at = 0.0
         self._publish = publish
-        self._state = Subscriptions(config.limits)
+        self._subscriptions = Subscriptions(config.limits)
         self._judge = TickerJudge(relay_store, config.limits.venue_refresh_seconds)
         self._checks = TopicChecks(config.limits)
         self._shares = Shares(config.limits)
@@ -96,10 +97,10 @@ class LiveRequests:
                 self._say_alive()
                 self._take_news()
                 if not self._is_adopted:
-                    self._state.adopt(self._relay_store.live_requests(), time.monotonic())
+                    self._subscriptions.adopt(self._relay_store.live_requests(), time.monotonic())
                     self._is_adopted = True
                 self._cancel()
-                self._start(self._state.to_start(time.monotonic())[:_TOGETHER])
+                self._start(self._subscriptions.to_start(time.monotonic())[:_TOGETHER])
                 self._tell_of_wrong_tickers()
             except BusError as error:
                 log.warning("live_requests_delayed", error=str(error))
@@ -109,7 +110,7 @@ class LiveRequests:
                 self._is_adopted = False
                 stop.wait(_RETRY_SECONDS)
                 self._changed.set()
-            metrics.LIVE_TOPICS.set(len(self._state))
+            metrics.LIVE_TOPICS.set(len(self._subscriptions))
 
     def _say_alive(self) -> None:
         now = time.monotonic()
@@ -151,7 +152,7 @@ class LiveRequests:
         there is room.
         """
         refusal = self._shares.take(topic.name, holder)
-        if not refusal and not self._state.subscribed(topic, _reader(holder)):
+        if not refusal and not self._subscriptions.subscribed(topic, _reader(holder)):
             self._shares.give_back(topic.name, [holder])
             refusal = f"the platform follows {self._max_refused} live topics, and can follow no more"
         if not refusal:
@@ -167,7 +168,7 @@ class LiveRequests:
         self._shares.give_back(name, [TRIGGERS] if is_trigger else self._shares.others(name))
         for each in [each for each in self._refused.get(name, ()) if (each is TRIGGERS) == is_trigger]:
             self._withdraw(name, each)
-        self._state.last_left(name, time.monotonic(), _reader(holder))
+        self._subscriptions.last_left(name, time.monotonic(), _reader(holder))
 
     def _withdraw(self, name: str, holder: Holder) -> None:
         holders = self._refused.get(name, set())
@@ -184,7 +185,7 @@ class LiveRequests:
         ended = {each for each in holders - {TRIGGERS} if not each.inode or inode_of(each.descriptor) != each.inode}
         for holder in ended:
             for name in self._shares.ended(holder):
-                self._state.last_left(name, time.monotonic(), Reader.SUBSCRIBERS)
+                self._subscriptions.last_left(name, time.monotonic(), Reader.SUBSCRIBERS)
         for name in [name for name, group in self._refused.items() if group & ended]:
             for holder in self._refused[name] & ended:
                 self._withdraw(name, holder)
@@ -240,23 +241,23 @@ class LiveRequests:
                 self._judge.book.check_venue(start.topic.ticker.venue)
             except InvalidRequest as error:
                 metrics.UNSERVED_TOPICS.labels("invalid").inc()
-                if self._state.refused(start.topic, time.monotonic()):
+                if self._subscriptions.refused(start.topic, time.monotonic()):
                     log.info("live_topic_starts_nothing", topic=start.topic.name, reason=str(error))
             else:
                 valid.append(start)
         if not valid:
             return
         self._relay_store.start_live({start.topic.name: start.request for start in valid}, time.time_ns())
-        self._state.started(valid)
+        self._subscriptions.started(valid)
         for start in valid:
             log.info("live_topic_started", topic=start.topic.name, request_id=start.request_id)
         self._changed.set()
 
     def _cancel(self) -> None:
-        due = self._state.to_cancel(time.monotonic())
+        due = self._subscriptions.to_cancel(time.monotonic())
         if due:
             self._relay_store.cancel_live(due, time.time_ns())
-            self._state.cancelled(due)
+            self._subscriptions.cancelled(due)
             log.info("live_topics_cancelled", topics=len(due))
 
 

@@ -1,7 +1,7 @@
 """Decides which realtime requests the subscribers of live topics and the registered triggers need. Pure: no bus, clock
 or thread.
 
-`at` is monotonic seconds.
+This is a ledger, which `LiveRequests` asks what is due, and not the state of a server. `at` is monotonic seconds.
 """
 
 import uuid

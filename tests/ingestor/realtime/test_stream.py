@@ -9,9 +9,9 @@ from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.stream import (
     IDLE_CHECK_SECONDS,
     REORDER_SECONDS,
-    Command,
     DenseStream,
     Lost,
+    Outcome,
     Quiet,
     Release,
     Repair,
@@ -30,12 +30,12 @@ def trade(order: int, time_ms: int | None = None) -> Trade:
     return (order, time, 100.0 + order, 1.0, 1, str(order), 0)
 
 
-def released(commands: list[Command]) -> list[int]:
-    return [one[ORDER] for command in commands if isinstance(command, Release) for one in command.trades]
+def released(outcomes: list[Outcome]) -> list[int]:
+    return [one[ORDER] for outcome in outcomes if isinstance(outcome, Release) for one in outcome.trades]
 
 
-def only(commands: list[Command], kind: type[Command]) -> list[Command]:
-    return [command for command in commands if isinstance(command, kind)]
+def only(outcomes: list[Outcome], kind: type[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if isinstance(outcome, kind)]
 
 
 def opened(last: int = 100) -> DenseStream:
@@ -58,15 +58,15 @@ class Exchange:
         return Repaired(found, self.kept_from <= after + 1, "too old")
 
 
-def run(stream: DenseStream, deliveries: list[list[Trade]], exchange: Exchange, step: float = 0.1) -> list[Command]:
+def run(stream: DenseStream, deliveries: list[list[Trade]], exchange: Exchange, step: float = 0.1) -> list[Outcome]:
     """Feed, tick and repair until nothing is left to do."""
     at, out = 0.0, []
 
-    def obey(commands: list[Command]) -> None:
-        for command in commands:
-            out.append(command)
-            if isinstance(command, Repair):
-                obey(stream.repaired(exchange.answer(command), at))
+    def obey(outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            out.append(outcome)
+            if isinstance(outcome, Repair):
+                obey(stream.repaired(exchange.answer(outcome), at))
 
     for delivery in deliveries:
         at += step
@@ -103,14 +103,14 @@ def test_any_order_repeats_and_drops_give_all_ids_once_ascending(data: st.DataOb
 def test_cuts_at_any_place_lose_nothing_that_rest_has(seed: int) -> None:
     rng = random.Random(seed)
     stream, exchange = opened(), Exchange(101, 400)
-    out: list[Command] = []
+    out: list[Outcome] = []
     at = 0.0
 
-    def obey(commands: list[Command]) -> None:
-        for command in commands:
-            out.append(command)
-            if isinstance(command, Repair):
-                obey(stream.repaired(exchange.answer(command), at))
+    def obey(outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            out.append(outcome)
+            if isinstance(outcome, Repair):
+                obey(stream.repaired(exchange.answer(outcome), at))
 
     order = 101
     while order <= 400:
@@ -196,7 +196,7 @@ def test_what_rest_does_not_keep_is_given_up_by_name() -> None:
     assert (lost.from_id, lost.to_id, lost.missing) == ("101", "149", 49)
     assert (lost.from_time, lost.to_time) == (trade(100)[1], trade(150)[1])
     assert released(out) == list(range(150, 201))
-    assert out.index(lost) < next(i for i, command in enumerate(out) if isinstance(command, Release))
+    assert out.index(lost) < next(i for i, outcome in enumerate(out) if isinstance(outcome, Release))
 
 
 def test_ids_that_the_exchange_never_gave_are_not_a_gap() -> None:
@@ -337,8 +337,8 @@ def test_a_silent_ticker_is_requested_at_growing_intervals_until_something_arriv
         stream.repaired(Repaired([], True, ""), 1.1)
         asked = []
         for second in range(60, 4_000, 60):
-            for command in stream.check(float(second)):
-                assert isinstance(command, Repair) and command.is_recheck
+            for outcome in stream.check(float(second)):
+                assert isinstance(outcome, Repair) and outcome.is_recheck
                 asked.append(second)
                 # What the exchange has to tell comes before its clock.
                 assert not stream.is_sound
