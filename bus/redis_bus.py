@@ -47,7 +47,7 @@ _NAMED_CALL_SECONDS = 30 * 86_400
 
 
 class Known(tuple[int, ...]):
-    """Positions of names that were known."""
+    """The positions of names that were already known."""
 
 
 class RedisBus:
@@ -645,7 +645,7 @@ class RedisBus:
         is_refusing: bool = False,
         is_contiguous: bool = False,
     ) -> tuple[int, bytes]:
-        """Of `lua/publish.lua`."""
+        """The arguments of `lua/publish.lua`."""
         head = (topic, partitions, self._max_bytes, "" if lease is None else f"={lease}", *call)
         limits = self._limits
         bounds = (
@@ -774,7 +774,7 @@ class RedisBus:
 
 
 def _grant(leases: Mapping[str, bytes], revoking: Sequence[str]) -> list[Argument]:
-    """Of `lua/grant.lua`."""
+    """The arguments of `lua/grant.lua`."""
     return [len(revoking), *revoking, *(part for pair in leases.items() for part in pair)]
 
 

@@ -17,7 +17,7 @@ class LakeRows:
         self._settings = settings
 
     def history(self, wanted: Range, final: Notification) -> History:
-        # Loading pyiceberg takes longer than most requests: only those who read rows pay for it.
+        # Loading pyiceberg takes longer than most requests, so it is imported only to read rows.
         from iceberg.coverage import read_request
         from iceberg.read import read_ohlc
 
@@ -98,5 +98,5 @@ def are_near(config: ClientConfig) -> bool:
 
 
 def near_rows(config: ClientConfig) -> LakeRows | None:
-    """None where the tables cannot be reached from here."""
+    """None if the tables cannot be reached from here."""
     return LakeRows(config) if isinstance(config, Settings) and are_near(config) else None

@@ -191,7 +191,7 @@ class Driver:
         if not self._lock.acquire() and is_listening(settings):
             raise ConfigurationError(
                 f"another Spark driver uses {self._lock.path} and spark.connect_bind {settings.spark.connect_bind}: "
-                "a standby on the same machine needs an address of its own"
+                "a standby on the same machine needs its own address"
             )
         session = self._session = start_session(settings, self._lock)
         for source in (BusSource, LiveSource, TriggerSource):

@@ -95,7 +95,7 @@ class RelayStore:
         known = _read(rec.Request, once.content, bus_topics.REGISTRY_REQUESTS)
         return Enqueued(submission, False, known or rec.Request())
 
-    # ---- realtime requests of our own, for subscribers
+    # ---- our own realtime requests, for subscribers
 
     def live_requests(self) -> tuple[dict[str, str], dict[str, str]]:
         """Request ids by topic: the running ones, and those whose cancellation was begun."""

@@ -1,6 +1,6 @@
 """`FreshBus`: an empty bus for each test, on one redis-server that all tests of a process share.
 
-Each object gets a database of its own, so nothing has to be cleared between tests, and two buses of one test do not
+Each object gets its own database, so nothing has to be cleared between tests, and two buses of one test do not
 meet. The server starts with the first bus (in about 0.1 s) and ends with the process.
 """
 

@@ -74,7 +74,7 @@ def test_secrets_that_are_there_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_user_of_the_store_may_do_what_the_platform_does_and_no_more(tmp_path: Path) -> None:
-    """The arguments of compose.yaml, with a real server."""
+    """Starts a real server with the arguments of compose.yaml."""
     words = [_filled(str(word)) for word in _SERVICES["redis"]["command"]]
     port = free_port()
     command = [str(find_redis_server()), *words[1:], "--port", str(port)]
@@ -216,7 +216,7 @@ def test_the_image_has_the_wheels_and_runs_as_an_ordinary_user() -> None:
 
 
 def test_what_git_ignores_stays_out_of_the_image() -> None:
-    """Packages for Node of another system, above all: those that are there are not fetched again."""
+    """Above all Node packages of another system, since the build would not replace them."""
     ignored = (ROOT / ".gitignore").read_text().split()
     paths = {line.strip("/") if "/" in line.rstrip("/") else f"**/{line.rstrip('/')}" for line in ignored}
     assert set((ROOT / ".dockerignore").read_text().split()) == {".git", *paths}

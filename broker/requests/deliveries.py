@@ -38,7 +38,7 @@ class Deliveries:
             return
         collected = job.collected = job.collected or Collected()
         if event.period_seconds - {request.period_seconds} or event.tickers - {request.ticker}:
-            collected.problem = "candles of another period or ticker than the asked one"
+            collected.problem = "candles of another period or ticker than requested"
         collected.problem = collected.problem or event.problem
         if collected.problem:
             return
@@ -71,7 +71,7 @@ class Deliveries:
         if held is None or request is None:
             return
         if event.snapshot.ticker != request.ticker:
-            text = f"a snapshot of {event.snapshot.ticker} where {request.ticker} was asked for"
+            text = f"a snapshot of {event.snapshot.ticker} instead of the requested {request.ticker}"
             self._board.say(Refuse(event.connection, "UNEXPECTED", text, request.request_id))
         else:
             held.snapshot = event.snapshot

@@ -308,7 +308,7 @@ class AsyncClient(AsyncClosing):
         return await asyncio.to_thread(self._connection.sql, sql, limit)
 
     def chart(self, ticker: str, period: str | int = "1m", *, height: int = 360) -> "Chart":
-        """See `Client.chart`. Its charts have sockets of their own, which `close()` closes too."""
+        """See `Client.chart`. Its charts have their own sockets, which `close()` closes too."""
         self._check_open()
         if self._twin is None or self._twin.is_closed:
             self._twin = Client(self._connection.another())

@@ -80,7 +80,7 @@ class Clause:
     end: int
 
     def query(self) -> str:
-        """The rows to be matched, as a query of their own."""
+        """The rows to be matched, as a separate query."""
         found = f"SELECT * FROM {self.relation}"
         for level, scope in enumerate(reversed(self.scopes)):
             found = f"{scope} SELECT * FROM ({found})" if level else f"{scope} {found}"

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from bus.api import Bus
     from core.settings import Settings
 
-#: Where settings can be; without any of them there is nothing to read for a function on stdin.
+#: Where settings may come from; if none is set, a function on stdin reads no settings.
 _SETTINGS = ("CANDLEWRIGHT_CONFIG", "CANDLEWRIGHT_GATEWAYS__KAPACITOR", "CANDLEWRIGHT_GATEWAYS__KAPACITOR__SOCKET")
 
 
 def serve(
     function: str, *, is_batch: bool, path: str | None, http: str | None, data_dir: Path | None, config: Path | None
 ) -> None:
-    """Until the daemon closes its side, or SIGTERM. Exit code 1 where it ended with an error. `http`: where the status
-    page of a server on a socket is.
+    """Serve until the daemon closes its side, or SIGTERM arrives. Exit code 1 after an error.
+
+    `http`: the address of the status page of a server on a socket.
     """
 
     def settings() -> "Settings":

@@ -52,7 +52,7 @@ SANDBOX_VENUE = "BINANCE"
 BUS_URL_FILE = "bus.url"
 #: The key that the ingestors of `up` show to its broker.
 OWN_INGESTOR = "own-ingestors"
-#: Set if an external Spark is used through Spark Connect; then no Spark of our own starts.
+#: Set if an external Spark is used through Spark Connect; then the platform does not start Spark itself.
 _FOREIGN = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE"})
 
 

@@ -1,4 +1,4 @@
-"""One part as a process: started in a session of its own, found again by a mark in its environment, killed whole."""
+"""One part as a process: started in a new session, found again by a mark in its environment, killed whole."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ GUARD = Path(__file__).with_name("guard.py")
 #: `<run id>/<part>`: every process that a part starts inherits it, whatever process group it moves to.
 MARK = "CANDLEWRIGHT_SUPERVISED"
 _PROC = Path("/proc")
-#: glibc gives each thread a heap of its own, up to eight a core. What one frees is of no use to the others, so that the
+#: glibc gives each thread its own heap, up to eight a core. What one frees is of no use to the others, so that the
 #: parts, above all Spark with its many threads, grow for hours before they are as large as they get. Arrow's own
 #: allocator has a heap for each thread as well, and gives back that of the thread that asks; what it takes from glibc
 #: goes back with the rest.

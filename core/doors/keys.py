@@ -79,7 +79,7 @@ class KeyFolder:
         self.path = data_dir / "keys"
 
     def platform(self) -> Pair:
-        """The platform's own pair, made if there is none."""
+        """The platform's own pair, created if missing."""
         with self._locked():
             return self._platform()
 
@@ -105,7 +105,7 @@ class KeyFolder:
         return token
 
     def own(self, name: str, role: Role) -> Path:
-        """The file with a key of the platform's own parts, made if there is none."""
+        """The file with a key of the platform's own parts, created if missing."""
         file = self.path / _OWN / f"{name}.key"
         with self._locked():
             known = self._entries()

@@ -1,6 +1,6 @@
-"""The live query's processing of one bus partition's records: no Spark, no bus, no clock.
+"""Turns the records of one bus partition into bars, for the live query. Uses no Spark, bus or clock.
 
-A ticker's trades are always in one partition, so its bars, repeats and gaps are decided only here.
+All trades of a ticker are in one partition, so its bars, duplicates and gaps are decided only here.
 """
 
 from collections import deque
@@ -27,16 +27,16 @@ from venues import sound
 
 __all__ = ["PERIODS", "LiveOutput", "LivePartition"]
 
-#: Made for every ticker, so that a later request for one of them gets a correct first bar; shorter ones on demand.
+#: Periods made for every ticker, so that a later request gets a correct first bar; shorter ones are made on demand.
 PERIODS = (60, 180, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800, 43_200, 86_400, 604_800)
 #: The base periods of the makers of minute and of second bars.
 _MADE: tuple[tuple[int, ...], ...] = (PERIODS, (1,))
 #: Published for every ticker, requested or not.
 ALWAYS = 60
-#: Larger ids do not count as numeric, which leaves room for non-numeric ids after the largest one.
+#: Ids above this count as non-numeric, which leaves numbers for the order of non-numeric ids.
 _MAX_ID = str(1 << 62).encode()
 _MAX_ID_DIGITS = len(_MAX_ID)
-#: The most open gaps per ticker, whose trades may still arrive.
+#: The maximum number of open gaps per ticker; their trades may still arrive.
 _OPEN_GAPS = 1_000
 ANOTHER_VERSION = (
     "start the version that wrote it, or stop the platform and put an empty file `forget` into the folder `live` of "
@@ -46,8 +46,8 @@ ANOTHER_VERSION = (
 
 @dataclass(slots=True)
 class LiveOutput:
-    """`bars`: to publish and store; `ticks`: new trades to store; `gaps`: as received; `refused`: invalid records, or
-    records with invalid trades, with the reason.
+    """What a partition produces. `bars`: to be published and stored; `ticks`: new trades to be stored; `gaps`: as
+    received; `refused`: records that are invalid or contain invalid trades, each with the reason.
     """
 
     bars: list[tuple[list[str], MadeBars]] = field(default_factory=list)
@@ -68,13 +68,15 @@ class _Wishes:
 
 
 _NOTHING = _Wishes()
-#: A ticker without trades for this long, and for the time of revisions, is forgotten, since all its bars have ended.
+#: A ticker is forgotten after this long without trades, plus the time of revisions: all its bars have then ended.
 _IDLE_NS = PERIODS[-1] * SECOND
 
 
 class LivePartition:
-    """Call `process` with each micro-batch's records, or `add` with them part by part and `finish`; `save` after it and
-    `LivePartition.load` before its next.
+    """The live bars of one bus partition.
+
+    For each micro-batch, call `process`, or call `add` with parts of its records and then `finish`. `save` returns the
+    state after a micro-batch, and `load` restores it before the next one.
     """
 
     def __init__(self, lateness_ns: int, horizon_ns: int) -> None:
@@ -99,17 +101,17 @@ class LivePartition:
         return self.makers[0].too_late
 
     def process(self, batches: Sequence[bytes], marks: Sequence[bytes], now_ns: int = 0) -> LiveOutput:
-        """`batches`: serialised TickBatch or Tick; `marks`: serialised TickMark; both in the order of the bus.
-        `now_ns`: the bus's clock when the newest of them came; 0 forgets no ticker.
+        """Process a micro-batch. `batches`: serialised TickBatch or Tick; `marks`: serialised TickMark; both in the
+        order of the bus. `now_ns`: the bus's clock when the newest record arrived; with 0, no ticker is forgotten.
 
-        A mark applies between the trades that were published before it and those after it, however early it is read.
+        A mark applies between the trades published before and after it, even if it is read before them.
         """
         self.add(batches, marks)
         return self.finish(now_ns)
 
     def add(self, batches: Iterable[bytes], marks: Iterable[bytes] = ()) -> None:
-        """Add the next records of a micro-batch. Only `finish` returns bars, so that parts cause no additional
-        revisions.
+        """Add the next records of a micro-batch. Only `finish` returns bars, so splitting a micro-batch causes no
+        additional revisions.
         """
         output = self._output
         for mark in _decode_marks(marks, output):
@@ -127,12 +129,12 @@ class LivePartition:
             pending = {ticker: queue for ticker, queue in pending.items() if queue}
 
     def take_refused(self) -> list[tuple[bytes, str]]:
-        """The values given to `add` since the last call that are invalid, entirely or in part."""
+        """Return the values passed to `add` since the last call that are wholly or partly invalid."""
         refused, self._output.refused = self._output.refused, []
         return refused
 
     def finish(self, now_ns: int = 0) -> LiveOutput:
-        """The output of the records added since the last call; `now_ns` as in `process`."""
+        """Return the output for the records added since the last call. `now_ns`: see `process`."""
         output, self._output = self._output, LiveOutput()
         touched, self._heard_of = self._heard_of, set()
         idle = self._idle(touched, now_ns) if now_ns else []
@@ -142,7 +144,7 @@ class LivePartition:
         self._forget(idle)
         return output
 
-    # ---- tickers that are gone
+    # ---- idle tickers
     def _idle(self, touched: Iterable[str], now_ns: int) -> list[str]:
         self._touched |= dict.fromkeys(touched, now_ns)
         for ticker in self.makers[0].tickers:
@@ -151,7 +153,7 @@ class LivePartition:
         return [ticker for ticker, at in self._touched.items() if at <= since]
 
     def _forget(self, tickers: Iterable[str]) -> None:
-        """Forget these tickers, except for a few numbers that distinguish old trades from new ones."""
+        """Forget these tickers, but keep the few numbers that tell old trades from new ones."""
         for maker in self.makers:
             maker.forget(list(tickers))
         for ticker in tickers:
@@ -177,7 +179,7 @@ class LivePartition:
     def _apply_due(self, pending: Mapping[str, Sequence[TickColumns]], output: LiveOutput) -> None:
         counted = {ticker: self._sequence.get(ticker, 0) for ticker in self._marks.tickers()}
         for ticker in pending.keys() & counted.keys():
-            # Trades arrive in the order of their numbers, so any missing before the next ones are lost.
+            # Trades arrive in the order of their numbers, so those missing before the next one are lost.
             counted[ticker] = max(counted[ticker], pending[ticker][0].first_sequence - 1)
         while counted:
             starting = []
@@ -195,7 +197,7 @@ class LivePartition:
             counted = {mark.ticker: counted[mark.ticker] for mark in starting}
 
     def _before_next_mark(self, ticker: str, queue: deque[TickColumns]) -> list[TickColumns]:
-        """Take the trades from the front of `queue` up to the one after which the next mark is due."""
+        """Remove and return the trades at the front of `queue`, up to the one after which the next mark is due."""
         until = self._marks.next_number(ticker)
         if until is None:
             taken = list(queue)
@@ -236,8 +238,8 @@ class LivePartition:
                 self._clocks[mark.ticker] = mark.clock.exchange_time
 
     def _apply_gap(self, ticker: str, gap: records.Gap) -> None:
-        """Apply a gap. If all its ids were counted, even as aggregates, the bars are complete and only ticks are
-        missing.
+        """Apply a gap. If every id in it was counted, even within an aggregate, the bars are complete and only ticks
+        are missing.
         """
         if gap.is_repaired:
             for maker in self.makers:
@@ -264,12 +266,12 @@ class LivePartition:
             del self._gaps[ticker]
 
     def want(self, ticker: str, wanted: records.Wanted) -> None:
-        """Set the needs for trades that are counted from now on."""
+        """Set what is requested of `ticker`, for trades counted from now on."""
         had_seconds = self._wants_seconds(ticker)
         self._wishes[ticker] = _Wishes(wanted.ticks, frozenset(wanted.period_seconds))
         minutes = self.makers[0]
         if self._wants_seconds(ticker) and not had_seconds and ticker in minutes.tickers:
-            # Earlier trades were not given to this maker.
+            # This maker has not received the earlier trades.
             covered_from = minutes.states[minutes.tickers.index(ticker)].covered_from
             self.makers[1].start(ticker, max(minutes.clock(ticker) + 1, covered_from))
         self._want_periods(ticker)
@@ -285,7 +287,7 @@ class LivePartition:
         for ticker, own in by_ticker.items():
             for numbered in own:
                 if numbered.first_sequence:
-                    # Smaller than before if the bus lost its newest trades.
+                    # This decreases if the bus has lost its newest trades.
                     self._sequence[ticker] = numbered.first_sequence + len(numbered) - 1
             batch = own[0] if len(own) == 1 else _joined(own)
             if len(batch) == 0:
@@ -304,8 +306,8 @@ class LivePartition:
             self._close_gaps(ticker)
 
     def _by_text(self, batch: TickColumns) -> tuple[TickColumns, NDArray[np.int64]]:
-        """Trades with non-numeric ids, and all trades after the first of these, without known ones; their order is that
-        of arrival, after earlier numeric ids.
+        """The new trades of `batch` and their order, once a ticker has had a non-numeric id: that of arrival, after all
+        earlier numeric ids.
         """
         seen = self._seen(batch.ticker)
         texts = self._texts.setdefault(batch.ticker, TextIds())
@@ -373,8 +375,9 @@ class LivePartition:
 
     @classmethod
     def load(cls, data: bytes) -> "LivePartition":
-        """The partition that `save` wrote. Raises OtherVersion, whose text names the remedy; bytes that are not a state
-        may raise any exception.
+        """Restore the partition that `save` wrote.
+
+        Raises OtherVersion, whose text names the remedy. Bytes that are not a saved state may raise any exception.
         """
         try:
             meta, arrays = saved.unpack(data)
@@ -427,7 +430,7 @@ def _decode_ticks(values: Iterable[bytes], output: LiveOutput) -> Iterator[TickC
 
 
 def _sound_runs(columns: TickColumns, sound: NDArray[np.bool_]) -> Iterator[TickColumns]:
-    """The runs of valid trades, each with its own numbers; an empty one at the end gives the last number."""
+    """The runs of valid trades, each with its numbers; an empty run carries the number of an invalid last trade."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], sound, [False]))))
     for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         yield _run(columns, start, end)
@@ -472,7 +475,7 @@ def _joined(batches: Sequence[TickColumns]) -> TickColumns:
 
 
 def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
-    """The ids as integers, or None unless all are decimal numbers up to `_MAX_ID`."""
+    """The ids as integers; None unless every id is a decimal number up to `_MAX_ID`."""
     width = ids.dtype.itemsize
     texts = np.ascontiguousarray(ids).view(np.uint8).reshape(len(ids), width)
     is_given = texts != 0
@@ -483,7 +486,7 @@ def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
         return None
     values = np.zeros(len(ids), np.int64)
     for place in range(width):
-        # Shorter ids are padded with zero bytes, which add no digit.
+        # Shorter ids are padded with zero bytes, which are not digits.
         values = np.where(is_given[:, place], values * 10 + digits[:, place], values)
     return values
 

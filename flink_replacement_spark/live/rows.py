@@ -67,7 +67,7 @@ def process(
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         ranges = [batch for batch in batches if batch.num_rows]
         if ranges:
-            # A function of its own: with this one its module's names would come to a worker as copies, the states that
+            # A separate function: with this one its module's names would come to a worker as copies, the states that
             # it keeps too.
             yield from run_step(
                 url,

@@ -1,4 +1,4 @@
-"""Two Spark drivers over one Redis and one catalog, each with a data directory of its own: one serves, one stands by.
+"""Two Spark drivers over one Redis and one catalog, each with its own data directory: one serves, one stands by.
 
 The standby takes over from a driver that was killed, stopped or cut off, with the state and the positions of the first
 one, and what the first one still does changes nothing.

@@ -1,4 +1,4 @@
-"""Tasks that serve, without Spark: two at a time for each owner, both of which die again and again."""
+"""Serving tasks without Spark: two at a time for each owner, both of which die repeatedly."""
 
 import random
 import threading
@@ -14,7 +14,7 @@ from flink_replacement_spark.engine.serving import Owner, Steps, serve
 
 
 class OwnCache(threading.local):
-    """What a process remembers, where each thread stands for a process."""
+    """The memory of a process, when each thread plays the part of a process."""
 
     def __init__(self) -> None:
         self.kept: dict[Any, Any] = {}
@@ -31,7 +31,7 @@ class OwnCache(threading.local):
 
 @dataclass
 class Deaths:
-    """`often`: of so many calls one dies, before its effect or after it."""
+    """One in `often` calls dies, before or after its effect."""
 
     often: int
     count: int = 0
@@ -82,5 +82,5 @@ def served(bus: Bus, query_id: str, cache: OwnCache, owners: Sequence[Callable[[
 
 
 def pause(chance: random.Random) -> None:
-    """So that what is published before it and after it is cut at random."""
+    """Wait, so that batches are cut at random between what is published before and after."""
     time.sleep(chance.choice((0.0, 0.0, 0.001, 0.01)))

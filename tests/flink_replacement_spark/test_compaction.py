@@ -40,7 +40,7 @@ _numbers = count()
 
 
 class Case:
-    """A catalog of its own in the session that all tests share."""
+    """A separate catalog in the session that all tests share."""
 
     def __init__(self, folder: Path, session: SparkSession) -> None:
         self.folder = folder

@@ -90,7 +90,7 @@ def test_a_live_ticker_whose_trades_come_without_bars_is_named_while_others_get_
     at = BARLESS_SECONDS + 15
     assert vitals.tickers_without_bars(at) == ["BAD/X.Y"]
     assert list(vitals.warnings(at)) == ["no bar of BAD/X.Y for 163 s although its trades come"]
-    # A new start helps where a whole partition stands still, not where one ticker has a fault of its own.
+    # A restart helps if a whole partition stalls, not if only one ticker is at fault.
     assert vitals.is_well(at) and not list(vitals.problems(at))
     assert vitals.to_json(at)["newest_bar_seconds_ago"] == {"BAD/X.Y": 165.0, "CALM/X.Y": 165.0, "GOOD/X.Y": 45.0}
     assert vitals.oldest_bar_seconds(at) == 165.0

@@ -32,7 +32,7 @@ Table = dict[str, dict[str, list[object]]]
 
 
 def _published(names: Iterable[str], folder: Path) -> list[FileDescriptor]:
-    """The files as a stock compiler reads them, in a pool of their own."""
+    """The files as a stock compiler reads them, in a separate descriptor pool."""
     from grpc_tools import protoc
 
     out = folder / "set"

@@ -34,7 +34,7 @@ def start_relay() -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def platform() -> Iterator[Platform]:
-    """One relay for tests that share nothing but it: each uses ids of its own."""
+    """One relay for tests that share nothing but it: each uses its own ids."""
     with ExitStack() as stack:
         context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
         bus = FreshBus()

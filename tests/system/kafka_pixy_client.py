@@ -1,4 +1,4 @@
-"""A client of Kafka-Pixy in a process of its own, with classes made from the published file as its users do.
+"""A client of Kafka-Pixy in a separate process, with classes made from the published file as its users do.
 
 `python kafka_pixy_client.py FILE.proto FOLDER ADDRESS`; each line of input is a call as JSON (bytes as hex):
 `[method, {field: value}]`; each line of output its answer, or `{"error": [code, text]}`.

@@ -1,4 +1,4 @@
-"""The ingestor as a process of its own over a real Redis: signals, and a stop past its lease."""
+"""The ingestor as a separate process over a real Redis: signals, and a stop past its lease."""
 
 import asyncio
 import json

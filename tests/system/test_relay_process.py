@@ -1,4 +1,4 @@
-"""The relay as a process of its own over a real Redis: kills, outages, an orderly end."""
+"""The relay as a separate process over a real Redis: kills, outages, an orderly end."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The RocketMQ gateway as a process of its own over a real Redis, called over TLS, and killed at any moment."""
+"""The RocketMQ gateway as a separate process over a real Redis, called over TLS, and killed at any moment."""
 
 import asyncio
 import json

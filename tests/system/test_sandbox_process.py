@@ -1,4 +1,4 @@
-"""The sandbox as a process of its own."""
+"""The sandbox as a separate process."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _NEVER = -(2**63)
 #: Rows that still wait for their turn belong to the last runs.
 _RUNS = 16
 
-#: When the trigger on a ticker was registered (ns, platform clock); None if there is none.
+#: When the trigger on a ticker was registered (ns, platform clock); None if unknown.
 RegisteredAt = Callable[[str], int | None]
 #: For each row how long (ns) before its trigger's registration it happened; 0 for rows that the trigger sees, None if
 #: it sees all.

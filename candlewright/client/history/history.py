@@ -81,7 +81,7 @@ class History(Candles):
 
 
 def span(table: "pa.Table") -> str:
-    """The open times of the first and the last candle, as text; nothing where there is none."""
+    """The open times of the first and the last candle, as text; empty if there are no candles."""
     if not table.num_rows:
         return ""
     opens = table["open_time"].cast("int64")

@@ -1,6 +1,6 @@
 """A live chart as a widget: the console's chart, which reads and follows through the kernel.
 
-No request leaves the page, so the notebook may be on another machine, and needs no network of its own.
+No request leaves the page, so the notebook may be on another machine, and needs no network access.
 """
 
 import json
@@ -95,7 +95,7 @@ class Chart(anywidget.AnyWidget):
         self._streams = ()
 
     def _pass_on(self, stream: Stream[Any], packed: Callable[[list[dict[str, Any]]], list[Any]]) -> None:
-        """Until the stream, or its client, is closed."""
+        """Runs until the stream or its client is closed."""
         while True:
             found: list[dict[str, Any]] = []
             note: dict[str, str] = {}
@@ -120,7 +120,7 @@ class Chart(anywidget.AnyWidget):
 
 
 def _readable(item: Bar | Tick) -> dict[str, Any]:
-    """With times as the HTTP API writes them."""
+    """The item as JSON values, with times as the HTTP API writes them."""
     return {name: iso_nanoseconds(value) if name in _TIMES else value for name, value in asdict(item).items()}
 
 
@@ -129,7 +129,7 @@ def _as_batch(ticks: list[dict[str, Any]]) -> list[Any]:
 
 
 def _thread() -> Callable[..., threading.Thread]:
-    """In marimo only its own threads reach the page."""
+    """A thread that can reach the page: in marimo, only marimo's own threads can."""
     marimo = sys.modules.get("marimo")
     if marimo is not None and marimo.running_in_notebook():
         own: Callable[..., threading.Thread] = marimo.Thread

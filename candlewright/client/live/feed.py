@@ -120,7 +120,7 @@ class Feed(Generic[T]):
 
     # ---- the reader's side
     def take(self) -> T | Interruption | None:
-        """The next item, or the error in its place; None when there is none yet."""
+        """The next item, or the error in its place; None if none has arrived yet."""
         while True:
             for item in self._out:
                 return item

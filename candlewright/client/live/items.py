@@ -81,7 +81,7 @@ class Bars:
 
 
 class Ticks:
-    """The topic `TICKS:{ticker}`; every trade has a number of its own."""
+    """The topic `TICKS:{ticker}`; every trade has its own number."""
 
     def __init__(self, ticker: str) -> None:
         self.topic = f"TICKS:{ticker}"

@@ -54,7 +54,7 @@ def bars_of(output: LiveOutput) -> list[tuple[object, ...]]:
 
 
 def lived(trades: list[StoredRecord], checked: CheckedRecords) -> tuple[list[tuple[object, ...]], LivePartition]:
-    """The bars that come out when each trade is a micro-batch of its own."""
+    """The bars that come out when each trade is a separate micro-batch."""
     live = LivePartition(0, 3_600 * SECOND)
     covered = records.TickMark(ticker=TICKER, covered=records.Covered(job_id="j", from_time=T0))
     live.process([], [covered.SerializeToString()])

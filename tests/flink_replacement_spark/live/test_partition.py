@@ -116,7 +116,7 @@ def test_ids_that_grow_past_the_largest_number_count_once_each(partition: LivePa
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_ids_of_which_some_are_numbers_count_once_each(is_restarted: bool) -> None:
-    """Hexadecimal ones, say: `9` is a number and `a` is none, and neither stands for the other."""
+    """Hexadecimal ids, for example: `9` is a number and `a` is not, so neither can be taken for the other."""
     partition = LivePartition(0, 3_600 * SECOND)
     partition.process([], [_covered(), _mark(wanted=records.Wanted(ticks=True))])
     stored: list[bytes] = []

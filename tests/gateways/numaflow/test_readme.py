@@ -1,4 +1,4 @@
-"""The client of the README, in a process of its own, over stubs under the names that the SDK has them by."""
+"""The client of the README in a separate process, over stubs under the SDK's names."""
 
 import asyncio
 import re

@@ -39,7 +39,7 @@ MARKET = Market("BTC/USDT", "BTCUSDT", True, "BTC", "USDT")
 NOW = 1_700_000_040
 #: A whole venue: another name for an exchange that speaks as a class of ccxt does.
 MOONBASE = '''
-"""Moonbase, spot. Speaks as Binance does, under limits of its own."""
+"""Moonbase, spot. Speaks as Binance does, under its own limits."""
 
 from dataclasses import replace
 

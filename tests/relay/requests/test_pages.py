@@ -94,7 +94,7 @@ def ohlc(request_id: str, **changes: Any) -> ing.OHLCRequest:
 
 
 def wait_until_queued(platform: Platform, request_id: str) -> None:
-    """A client of its own asks: answers come in order, so the relay has read what was sent before this began."""
+    """A separate client asks: answers come in order, so the relay has read what was sent before this began."""
     client = platform.client()
     while client.ask(cw.RequestStateQuery(request_id=request_id)).state == "unknown":
         pass
