@@ -32,13 +32,13 @@ from core.background import spare_startup, start_thread
 from core.http import Status, StatusServer
 from core.log import get_logger
 from core.settings import Settings
-from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan, worker_bus
+from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
 from flink_replacement_spark.engine.fence import DriverLock
+from flink_replacement_spark.engine.micro_batches import start_query
 from flink_replacement_spark.engine.serving_query import ServingQuery
 from flink_replacement_spark.engine.session import (
     QUERIES_SERVING,
-    STREAMS_POOL,
     checkpoint_of,
     is_listening,
     leaves_a_core,
@@ -637,11 +637,8 @@ def make_writer(
 
 def start_history_query(session: SparkSession, settings: Settings, writer: HistoryWriter) -> StreamingQuery:
     """The one streaming query over `history_outcomes`."""
-    shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint_of(settings, HISTORY_QUERY))
 
-    def write_batch(frame: DataFrame, batch_id: int) -> None:
-        query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or HISTORY_QUERY
-        shared.keep(batch_id)
+    def write(frame: DataFrame, query_id: str, batch_id: int) -> None:
         rows = (
             frame.select("partition", "offset", "value")
             .toArrow()
@@ -650,7 +647,6 @@ def start_history_query(session: SparkSession, settings: Settings, writer: Histo
         partitions, offsets, values = (column.to_pylist() for column in rows.columns)
         writer.write(query_id, batch_id, [OutcomeRecord(*row) for row in zip(partitions, offsets, values, strict=True)])
 
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
     outcomes = (
         session.readStream.format("bus")
         .option("url", settings.bus.url)
@@ -659,13 +655,8 @@ def start_history_query(session: SparkSession, settings: Settings, writer: Histo
         .option("max_records", str(MAX_OUTCOMES))
         .load()
     )
-    return (
-        outcomes.writeStream.queryName(HISTORY_QUERY)
-        .foreachBatch(write_batch)
-        .option("checkpointLocation", checkpoint_of(settings, HISTORY_QUERY))
-        .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
-        .start()
-    )
+    checkpoint = checkpoint_of(settings, HISTORY_QUERY)
+    return start_query(session, settings, outcomes, name=HISTORY_QUERY, checkpoint=checkpoint, write=write)
 
 
 def serve_status(driver: Driver, bind: str, port_file: str | None) -> StatusServer:

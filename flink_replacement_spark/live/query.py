@@ -15,11 +15,10 @@ from bus.connect import connect
 from candlewright.wire.grid import SECOND
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import lives_at, worker_bus, written_lives
-from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
+from flink_replacement_spark.engine.micro_batches import start_query
 from flink_replacement_spark.engine.modes import begin_anew, finish, merged, to_batches, to_serving
 from flink_replacement_spark.engine.serving import Done, Step, Steps
 from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
-from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.journal import MAX_BYTES
 from flink_replacement_spark.live.results import RESULT_SCHEMA, LiveCounts, LiveHealth
 from flink_replacement_spark.live.rows import process
@@ -37,11 +36,8 @@ def start_live_query(
 ) -> StreamingQuery:
     """Start the query. Source `live` must be registered, and its topics must exist."""
     times = _times(settings)
-    shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint)
 
-    def write_batch(frame: DataFrame, batch_id: int) -> None:
-        query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or LIVE_QUERY
-        shared.keep(batch_id)
+    def write(frame: DataFrame, query_id: str, batch_id: int) -> None:
         work = process(
             settings.bus.url,
             query_id,
@@ -55,20 +51,13 @@ def start_live_query(
         # Freed memory would otherwise be kept in pieces that hardly fit the next large batch.
         pa.default_memory_pool().release_unused()
 
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
     trades = (
         session.readStream.format("live")
         .option("url", settings.bus.url)
         .option("reader", bus_topics.READER_BAR_MAKER)
         .load()
     )
-    query = (
-        trades.writeStream.queryName(LIVE_QUERY)
-        .foreachBatch(write_batch)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
-        .start()
-    )
+    query = start_query(session, settings, trades, name=LIVE_QUERY, checkpoint=checkpoint, write=write)
     with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
         drop_outdated(bus, str(query.id))
     return query

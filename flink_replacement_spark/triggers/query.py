@@ -18,11 +18,10 @@ from core import metrics
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import ends_of, lives_at, worker_bus, written_lives
-from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
+from flink_replacement_spark.engine.micro_batches import start_query
 from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches, to_serving
 from flink_replacement_spark.engine.serving import Done, Step, Steps
 from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
-from flink_replacement_spark.engine.session import STREAMS_POOL
 from flink_replacement_spark.live.store import drop_outdated
 from flink_replacement_spark.triggers.functions import (
     FUNCTION_STATE_PREFIX,
@@ -129,11 +128,7 @@ def start_trigger_query(
     rules = TriggerRules.of(settings.triggers, partitions)
     functions = functions or TriggerFunctions(settings.gateways.kapacitor.udf)
 
-    shared = SharedCheckpoint(worker_bus(settings.bus.url), checkpoint)
-
-    def run_batch(frame: DataFrame, batch_id: int) -> None:
-        query_id = session.sparkContext.getLocalProperty("sql.streaming.queryId") or TRIGGERS_QUERY
-        shared.keep(batch_id)
+    def write(frame: DataFrame, query_id: str, batch_id: int) -> None:
         work = process(settings.bus.url, query_id, batch_id, rules=rules, settings=settings)
         results = frame.mapInArrow(work, RESULT_SCHEMA).toArrow()
         outcome = carry_out(
@@ -144,7 +139,6 @@ def start_trigger_query(
         if published is not None and (outcome.fired or "events" in results["name"].to_pylist()):
             published.set()
 
-    session.sparkContext.setLocalProperty("spark.scheduler.pool", STREAMS_POOL)
     plans = (
         session.readStream.format(SOURCE)
         .option("url", settings.bus.url)
@@ -152,13 +146,7 @@ def start_trigger_query(
         .option("tasks", str(min(partitions + 1, session.sparkContext.defaultParallelism)))
         .load()
     )
-    query = (
-        plans.writeStream.queryName(TRIGGERS_QUERY)
-        .foreachBatch(run_batch)
-        .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=f"{settings.spark.trigger_milliseconds} milliseconds")
-        .start()
-    )
+    query = start_query(session, settings, plans, name=TRIGGERS_QUERY, checkpoint=checkpoint, write=write)
     with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
         for prefix in (STATE_PREFIX, FUNCTION_STATE_PREFIX):
             drop_outdated(bus, str(query.id), prefix)
