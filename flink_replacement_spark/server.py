@@ -425,7 +425,7 @@ class Driver:
             if self._session is not None:
                 self._session.stop()
         except (Py4JError, PySparkException, OSError) as error:
-            log.warning("driver_closed_hard", error=str(error))
+            log.warning("driver_close_failed", error=str(error))
         if self._bus is not None:
             self._bus.close()
         self._keeper.close()

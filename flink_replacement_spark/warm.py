@@ -87,6 +87,6 @@ def warm_streaming(session: SparkSession, folder: Path, is_over: Callable[[], bo
                 break
         query.stop()
     except (PySparkException, Py4JError) as error:
-        log.warning("not_warm", error=str(error)[:300])
+        log.warning("warm_up_failed", error=str(error)[:300])
     finally:
         shutil.rmtree(checkpoint, ignore_errors=True)

@@ -35,7 +35,7 @@ def begin_anew(session: SparkSession, bus: Bus, name: str, *, checkpoint: str, r
     bus.delete(TABLE_PLANNED, [reader])
     SharedCheckpoint(bus, checkpoint).forget()
     folder.remove()
-    log.warning("query_begins_anew", query=name, checkpoint=checkpoint)
+    log.warning("query_reset", query=name, checkpoint=checkpoint)
 
 
 def to_serving(

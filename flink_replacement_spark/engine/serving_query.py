@@ -97,7 +97,7 @@ class ServingQuery:
                     # The driver itself notices that its JVM or its role is lost, and ends.
                     return
                 except BusError as error:
-                    log.warning("reports_not_read", query=self._name, error=str(error))
+                    log.warning("reports_unreadable", query=self._name, error=str(error))
                 if not is_active:
                     return
                 if reports.silent_seconds > _SILENT_SECONDS + 3 * self._serving.interval_seconds:

@@ -55,7 +55,7 @@ class Awaited:
                 self._set("; ".join(away(self._settings)) or locked(self._settings, error))
                 if not self.names:
                     raise
-                log.warning("waits", what=self.names, seconds=round(self.seconds, 1), error=str(error))
+                log.warning("waiting", what=self.names, seconds=round(self.seconds, 1), error=str(error))
                 self._stopping.wait(PAUSE_SECONDS)
             else:
                 self.clear()

@@ -161,7 +161,7 @@ class Importer:
     def _counted(self, done: Import) -> Import:
         for effect in ("new", "same", "different", "absent"):
             _ROWS.labels(effect).inc(getattr(done, effect))
-        log.info("imported", import_id=done.import_id, new=done.new, same=done.same, different=done.different)
+        log.info("import_finished", import_id=done.import_id, new=done.new, same=done.same, different=done.different)
         return done
 
     def _compare(self, table: Table, part: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table]:

@@ -195,4 +195,4 @@ def drop_outdated(bus: Bus, query_id: str, prefix: str = "live_state") -> None:
             bus.delete(registry, [old])
             log.info("state_dropped", query_id=old, table=table)
     except CandlewrightError as error:
-        log.warning("state_not_dropped", prefix=prefix, error=str(error))
+        log.warning("state_drop_failed", prefix=prefix, error=str(error))
