@@ -2,7 +2,7 @@
 
     uv run --no-project --python 3.11 --with apache-flink==2.3.0 benchmarks/flink.py ohlc|match ticks.parquet
 
-It runs in an environment of its own, which needs Java 17 and holds nothing of this project. Flink's SQL runs on a
+It runs in a separate environment, which needs Java 17 and holds nothing of this project. Flink's SQL runs on a
 local cluster with one slot per core (`--parallelism`). It reads the ticks from a CSV file and discards its results.
 Timing starts when the job is submitted and stops when it has finished; a first job over `--warm-rows` rows starts the
 cluster. One JSON line with the fields of the other benchmarks.

@@ -94,7 +94,7 @@ def run(
 
 
 def _measured(what: str, url: str, redis_url: str, rows: int) -> dict[str, Any]:
-    """One measurement of the side under test, in a process of its own."""
+    """One measurement of the side under test, in a separate process."""
     command = [sys.executable, "-m", "benchmarks.ticks", "--side", what, "--url", url, "--redis", redis_url]
     done = subprocess.run([*command, "--rows", str(rows)], stdout=subprocess.PIPE, check=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

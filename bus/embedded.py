@@ -1,4 +1,4 @@
-"""`EmbeddedRedis`: a redis-server of our own, if no other is configured."""
+"""`EmbeddedRedis`: a redis-server that the platform starts, if no other is configured."""
 
 import contextlib
 import fcntl

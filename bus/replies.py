@@ -56,7 +56,7 @@ class Pack(NamedTuple):
     tag: bytes
 
     def records(self, first: int) -> list[Entry]:
-        """As entries of their own, from offset `first` on."""
+        """As separate entries, from offset `first` on."""
         offset, number = self.offset + 1 - len(self.lengths), self.sequence
         found = []
         start = 0
@@ -86,7 +86,7 @@ class KeyedPack(NamedTuple):
     lengths: list[int]
 
     def records(self, first: int) -> list[Entry]:
-        """As entries of their own, from offset `first` on."""
+        """As separate entries, from offset `first` on."""
         offset = self.offset + 1 - len(self.lengths)
         found = []
         start = key_start = 0

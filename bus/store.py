@@ -116,7 +116,7 @@ class Fence(NamedTuple):
 
 
 class Store:
-    """Runs commands, each call on a connection of its own; safe for threads and after a fork.
+    """Runs commands, each call on a separate connection; safe for threads and after a fork.
 
     A call that meets a broken connection, or a server that refuses for now, is repeated for `retry_seconds`; then it
     raises BusUnavailable or BusRefusing. Every command given here must therefore be idempotent.

@@ -1,4 +1,4 @@
--- Give records of one partition to a consumer of a group, each hidden from the others for a time of its own.
+-- Give records of one partition to a consumer of a group, each hidden from the others for its own time.
 -- ARGV: topic, partition, group, consumer, milliseconds to hide, milliseconds to hide those that were given out without
 --       such a time, '1' = in order within each message group, records at most, bytes after which no more are taken,
 --       in order: records that may be given out and unsettled, reader, call number of that reader, seconds to remember the

@@ -4,7 +4,7 @@
 --   'claim', how many, milliseconds to hide them     -> {id, payload, ...} of those that are due
 --   'defer', id, milliseconds from now
 --   'remove', id, key to forget in ten minutes
---   'next'                                           -> milliseconds until one is due, '' when there is none
+--   'next'                                           -> milliseconds until one is due, '' if there is none
 --   'kept'                                           -> bytes of these and of half messages
 local queue, verb = 'cw:later:' .. ARGV[1], ARGV[2]
 local items = queue .. ':items'

@@ -136,7 +136,7 @@ local function known_of(entry)
   return found
 end
 
--- Time and size of the first record of a log, nothing where there is none.
+-- Time and size of the first record of a log, nothing if it is empty.
 local function first_of(log)
   local known = log.known
   if not known or known.last < log.first then

@@ -121,7 +121,7 @@ class _Events:
         self._next_free: dict[int, int] = {}
 
     def add(self, events: Events, result: Backtest, label: int = 0) -> None:
-        """`label`: of the input, each with a cooldown of its own."""
+        """`label`: of the input, each with its own cooldown."""
         kept: list[int] = []
         row = 0
         for firing in firings(events, self._query.columns, label, numbers_hold=True, is_truncated=False):

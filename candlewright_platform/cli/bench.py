@@ -1,4 +1,4 @@
-"""`candlewright bench NAME`: each benchmark is a module of `benchmarks/`, run as a process of its own."""
+"""`candlewright bench NAME`: each benchmark is a module of `benchmarks/`, run in a separate process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`candlewright demo`: the whole way of a request, on a platform of its own that is gone afterwards."""
+"""`candlewright demo`: follows a request from end to end, on a temporary platform."""
 
 import signal
 import tempfile

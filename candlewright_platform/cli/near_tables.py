@@ -1,4 +1,4 @@
-"""Tables that are read from the data directory, or where there is none through Spark Connect."""
+"""Tables that are read from the data directory, or through Spark Connect if there is none."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

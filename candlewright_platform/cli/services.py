@@ -21,7 +21,7 @@ _CLUSTER_SECONDS = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`is_good` is None for what could not be tried, without a fault of its own."""
+    """`is_good` is None for what could not be tried, through no fault of its own."""
 
     what: str
     is_good: bool | None

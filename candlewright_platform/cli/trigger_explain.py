@@ -145,7 +145,7 @@ def _test_lines(tests: Sequence["Tested"], words: str) -> Iterator[str]:
 
 
 def _condition_lines(condition: "Condition | None", indent: int) -> Iterator[str]:
-    """One line for each part of an AND, with its values on a line of their own."""
+    """One line for each part of an AND, with its values on a separate line."""
     if condition is None:
         return
     if condition.connective == "AND":
