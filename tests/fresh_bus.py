@@ -47,6 +47,7 @@ class FreshBus(RedisBus):
         partitions: int = 4,
         max_bytes: int = DEFAULT_MAX_BYTES,
         group_expiry_seconds: float = DEFAULT_GROUP_EXPIRY_SECONDS,
+        *,
         limits: Limits | None = None,
     ) -> None:
         number = next(_numbers) % _DATABASES

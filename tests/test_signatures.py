@@ -43,6 +43,8 @@ NAMED_BY_OTHERS = {"read_response", "handle_errors", "call_binop", "fetch_manife
 OF_AN_ANSWER = {"give_back", "yes_or_no"}
 #: Of the trigger language's aggregates: one call for every aggregate, which names only what they share.
 KERNELS = {"framed", "most_frequent", "reduced"}
+#: Decorators of functions that no one calls by position.
+_CALL_BY_NAME = (".command(", "fixture", "rule(", "given(")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -103,7 +105,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 def declared() -> list[Declared]:
     return [
         each
-        for file in files(*ROOMS)
+        for file in files(*ROOMS, "tests")
         for each in file.functions
         if each.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS
     ]
@@ -111,7 +113,7 @@ def declared() -> list[Declared]:
 
 def _functions(path: str, parent: ast.AST, *, is_inner: bool = False) -> Iterator[Declared]:
     for node in _inside(parent):
-        if isinstance(node, Function) and not _is_command(node):
+        if isinstance(node, Function) and not _is_called_by_name(node):
             is_method = isinstance(parent, ast.ClassDef) and not _is_static(node)
             arguments = [*node.args.posonlyargs, *node.args.args][is_method:]
             positional = tuple(
@@ -121,9 +123,10 @@ def _functions(path: str, parent: ast.AST, *, is_inner: bool = False) -> Iterato
         yield from _functions(path, node, is_inner=is_inner or isinstance(node, Function))
 
 
-def _is_command(node: Function) -> bool:
-    """Called only by typer: its parameters are those of a command line."""
-    return any(".command(" in ast.unparse(each) for each in node.decorator_list)
+def _is_called_by_name(node: Function) -> bool:
+    """Called only by typer, pytest or hypothesis, which pass every argument by name."""
+    decorators = [ast.unparse(each) for each in node.decorator_list]
+    return node.name.startswith("test_") or any(word in each for each in decorators for word in _CALL_BY_NAME)
 
 
 def _is_static(node: Function) -> bool:

@@ -22,7 +22,7 @@ def settings(**groups: object) -> AlertsSettings:
     return AlertsSettings.model_validate(groups)
 
 
-def alert(number: int, trigger: str = "t", ticker: str = "A/B.X", kind: str = "event") -> Alert:
+def alert(number: int, trigger: str = "t", ticker: str = "A/B.X", *, kind: str = "event") -> Alert:
     return Alert(
         alert_id=f"{trigger}-{number}",
         kind=kind,
@@ -215,7 +215,7 @@ def test_routes_choose_by_trigger_ticker_and_kind() -> None:
         alert(1, "dip-a", "BTC/USDT.X"),
         alert(2, "dip-a", "ETH/USDT.X"),
         alert(3, "rise", "BTC/USDT.X"),
-        alert(4, "rise", "", "trigger_suspended"),
+        alert(4, "rise", "", kind="trigger_suspended"),
     )
     assert sorted((send.destination, send.deliveries[0].alert_id) for send in run.flying) == [
         ("one", "dip-a-1"),

@@ -72,7 +72,7 @@ def test_no_client_waits_longer_than_one_round_of_all_clients(pieces: list[list[
             assert waited_requests[name] < len(pieces) * len(pieces[int(name.partition("-")[0])])
 
 
-def historical(name: str, client_id: str, sender: str, connection: str, offset: int) -> HistoricalAccepted:
+def historical(name: str, client_id: str, sender: str, *, connection: str, offset: int) -> HistoricalAccepted:
     return HistoricalAccepted(
         request_id=name,
         ticker="A/B.TEST",
@@ -106,9 +106,9 @@ def test_no_crowd_of_one_sender_holds_up_another(crowd: list[tuple[str, str, str
     state.handle(VenueLearned("TEST", 1_000, 0))
     for number in range(500):
         sender, connection, client_id = crowd[number % len(crowd)]
-        state.handle(historical(f"crowd-{number}", client_id, sender, connection, next(numbers)))
+        state.handle(historical(f"crowd-{number}", client_id, sender, connection=connection, offset=next(numbers)))
     sender, connection, client_id = one
-    state.handle(historical("one", client_id, sender, connection, next(numbers)))
+    state.handle(historical("one", client_id, sender, connection=connection, offset=next(numbers)))
     served = []
     while "one" not in served:
         commands = state.handle(SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), 0.0))
@@ -188,7 +188,7 @@ SLOT = SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), 0.0)
 
 
 def test_people_go_ahead_of_background_requests(ten_a_page: BrokerState) -> None:
-    ten_a_page.handle_all([keeping("a", 0, 5), historical("person", "c", "10.0.0.1", "x", 1)])
+    ten_a_page.handle_all([keeping("a", 0, 5), historical("person", "c", "10.0.0.1", connection="x", offset=1)])
     assert served(ten_a_page, SLOT) == [("person", 10)]
     assert served(ten_a_page, SLOT) == [("keep:a", 10)]
 
@@ -196,7 +196,7 @@ def test_people_go_ahead_of_background_requests(ten_a_page: BrokerState) -> None
 def test_background_requests_leave_a_slot_free_and_take_one_page_at_a_time(ten_a_page: BrokerState) -> None:
     ten_a_page.handle(keeping("a", 0, 9))
     assert served(ten_a_page, SLOT, SLOT, SLOT) == [("keep:a", 10)] * 2
-    assert served(ten_a_page, historical("person", "c", "10.0.0.1", "x", 1)) == [("person", 10)]
+    assert served(ten_a_page, historical("person", "c", "10.0.0.1", connection="x", offset=1)) == [("person", 10)]
 
 
 def test_one_slot_alone_is_shared_with_background_requests(ten_a_page: BrokerState) -> None:

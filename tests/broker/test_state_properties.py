@@ -200,9 +200,9 @@ class Run(RuleBasedStateMachine):
     @rule(data=st.data(), is_stranger=st.booleans(), rows=st.booleans(), closed=st.none() | st.integers(0, 9))
     def complete(self, data: st.DataObject, is_stranger: bool, rows: bool, closed: int | None) -> None:
         job_id = data.draw(st.sampled_from(sorted(self.given)))
-        self.finish_job(job_id, b"stranger" if is_stranger else self.given[job_id][0], rows, closed)
+        self.finish_job(job_id, b"stranger" if is_stranger else self.given[job_id][0], rows=rows, closed=closed)
 
-    def finish_job(self, job_id: str, connection: bytes, rows: bool, closed: int | None = None) -> None:
+    def finish_job(self, job_id: str, connection: bytes, *, rows: bool, closed: int | None = None) -> None:
         """`closed`: how many candles of the range have closed, if it has more."""
         asked = self.given[job_id][1].request
         expected = (asked.end - asked.start) // MINUTE

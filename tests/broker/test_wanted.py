@@ -286,7 +286,7 @@ def test_whatever_happens_the_pipeline_finally_gets_what_is_wanted(steps: list[t
     names = count()
     at = 0.0
 
-    def carry_out(commands: list[Command], is_full: bool = False) -> None:
+    def carry_out(commands: list[Command], *, is_full: bool = False) -> None:
         new = [command for command in commands if isinstance(command, PublishMark)]
         if new and is_full:
             carry_out(state.handle(MarksRefused(tuple(mark.ticker for mark in new))))

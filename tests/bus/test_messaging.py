@@ -330,7 +330,7 @@ def test_all_is_given_out_whatever_is_settled_and_trimmed_meanwhile(store: Store
     out: dict[int, Delivery] = {}
     done: set[int] = set()
 
-    def receive(most: int, in_order: bool) -> None:
+    def receive(most: int, *, in_order: bool) -> None:
         found = store.receive(most, in_order=in_order)
         assert len(found) <= most
         assert done.isdisjoint(delivery.record.offset for delivery in found)
@@ -355,14 +355,14 @@ def test_all_is_given_out_whatever_is_settled_and_trimmed_meanwhile(store: Store
             count += len(groups)
             store.publish(*groups)
         elif step < 0.65:
-            receive(choose.randint(1, 4), choose.random() < 0.9)
+            receive(choose.randint(1, 4), in_order=choose.random() < 0.9)
         elif step < 0.7:
             store.bus.trim("t", keep_seconds=-1)
             assert store.bus.state("t")[0].first == min(set(range(count + 1)) - done)
         elif out:
             settle(choose.choice(["done", "done", "again", "unseen"]), choose.choice(sorted(out)))
     while len(done) < count:
-        receive(9, True)
+        receive(9, in_order=True)
         assert out
         for offset in sorted(out):
             settle("done", offset)

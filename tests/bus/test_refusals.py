@@ -88,7 +88,7 @@ def calls_of(bus: RedisBus, messaging: RedisMessaging) -> dict[str, Callable[[],
     def once() -> object:
         return bus.publish_once("t", Record(b"x"), registry="r", name="n", content=b"c", keep_seconds=60)
 
-    def receive(in_order: bool = False) -> object:
+    def receive(*, in_order: bool = False) -> object:
         return messaging.receive(
             "grouped", "g", "c", partition=0, max_records=3, hide_seconds=9, default_hide_seconds=9, in_order=in_order
         )

@@ -84,7 +84,7 @@ _QUANTIFIERS = [("*", 0, None), ("+", 1, None), ("?", 0, 1), ("{2}", 2, 2), ("{2
                 ("{,2}", 0, 2), ("{0,3}", 0, 3)]  # fmt: skip
 
 
-def _repeated(inner: tuple[str, Any], quantifier: tuple[str, int, int | None], greedy: bool) -> tuple[str, Any]:
+def _repeated(inner: tuple[str, Any], quantifier: tuple[str, int, int | None], *, greedy: bool) -> tuple[str, Any]:
     text, tree = inner
     mark, least, most = quantifier
     return f"({text}){mark}{'' if greedy else '?'}", ("repeat", tree, least, most, greedy)
@@ -102,8 +102,8 @@ def patterns() -> st.SearchStrategy[tuple[str, Any]]:
             several.map(
                 lambda parts: ("(" + " | ".join(t for t, _ in parts) + ")", ("alt", [tree for _, tree in parts]))
             ),
-            st.builds(_repeated, inner, st.sampled_from(_QUANTIFIERS), st.booleans()),
-            st.builds(_repeated, inner, st.sampled_from(_QUANTIFIERS), st.booleans()),
+            st.builds(_repeated, inner, st.sampled_from(_QUANTIFIERS), greedy=st.booleans()),
+            st.builds(_repeated, inner, st.sampled_from(_QUANTIFIERS), greedy=st.booleans()),
             several.map(lambda p: ("PERMUTE(" + ", ".join(t for t, _ in p) + ")", ("permute", [x for _, x in p]))),
             inner.map(lambda part: (f"{{- {part[0]} -}}", ("exclude", part[1]))),
         )
@@ -137,42 +137,42 @@ def _sum_of(values: set[int]) -> int | None:
     return sum(values) if values else None
 
 
-def _sum(view: View, labels: set[str] | None, final: bool = False) -> Any:
-    values = view.values("v", labels, final)
+def _sum(view: View, labels: set[str] | None, *, final: bool = False) -> Any:
+    values = view.values("v", labels, final=final)
     return sum(values) if values else None
 
 
-def _average(view: View, labels: set[str] | None, final: bool = False) -> Any:
-    values = view.values("v", labels, final)
+def _average(view: View, labels: set[str] | None, *, final: bool = False) -> Any:
+    values = view.values("v", labels, final=final)
     return sum(values) / len(values) if values else None
 
 
 def _values(labels: dict[str, set[str]]) -> st.SearchStrategy[Value]:
     """Integer values of conditions; `labels` are the usable variables."""
 
-    def navigated(name: str, k: int, move: int, last: bool) -> Value:
+    def navigated(name: str, k: int, move: int, *, last: bool) -> Value:
         function = "LAST" if last else "FIRST"
         text = f"{function}({name}.v, {k})"
         if move:
             text = f"PREV({text}, {-move})" if move < 0 else f"NEXT({text}, {move})"
 
         def value(view: View) -> Any:
-            return (view.last if last else view.first)("v", labels[name], k, move)
+            return (view.last if last else view.first)("v", labels[name], k, move=move)
 
         return text, value
 
-    def over_all(k: int, move: int, last: bool) -> Value:
+    def over_all(k: int, move: int, *, last: bool) -> Value:
         text = f"{'LAST' if last else 'FIRST'}(v, {k})"
         if move:
             text = f"PREV({text}, {-move})" if move < 0 else f"NEXT({text}, {move})"
-        return text, lambda view: (view.last if last else view.first)("v", None, k, move)
+        return text, lambda view: (view.last if last else view.first)("v", None, k, move=move)
 
     names = st.sampled_from(sorted(labels))
     fixed: list[Value] = [
         ("v", lambda view: view.last("v")),
-        ("PREV(v)", lambda view: view.last("v", None, 0, -1)),
-        ("NEXT(v)", lambda view: view.last("v", None, 0, 1)),
-        ("PREV(v, 2)", lambda view: view.last("v", None, 0, -2)),
+        ("PREV(v)", lambda view: view.last("v", move=-1)),
+        ("NEXT(v)", lambda view: view.last("v", move=1)),
+        ("PREV(v, 2)", lambda view: view.last("v", move=-2)),
         ("PREV(v, 0)", lambda view: view.last("v")),
         ("COUNT(*)", lambda view: len(view.of(None))),
         ("SUM(v)", lambda view: _sum(view, None)),
@@ -185,7 +185,7 @@ def _values(labels: dict[str, set[str]]) -> st.SearchStrategy[Value]:
         lambda name: (f"COUNT({name}.v)", lambda view: len(view.values("v", labels[name]))),
         lambda name: (f"SUM({name}.v)", lambda view: _sum(view, labels[name])),
         lambda name: (f"MAX({name}.v)", lambda view: max(view.values("v", labels[name]), default=None)),
-        lambda name: (f"PREV({name}.v)", lambda view: view.last("v", labels[name], 0, -1)),
+        lambda name: (f"PREV({name}.v)", lambda view: view.last("v", labels[name], move=-1)),
         lambda name: (f"COUNT(DISTINCT {name}.v)", lambda view: len(set(view.values("v", labels[name])))),
         lambda name: (f"SUM(DISTINCT {name}.v)", lambda view: _sum_of(set(view.values("v", labels[name])))),
         lambda name: (f"CARDINALITY(ARRAY_AGG({name}.v))", lambda view: len(view.of(labels[name])) or None),
@@ -195,8 +195,8 @@ def _values(labels: dict[str, set[str]]) -> st.SearchStrategy[Value]:
         st.sampled_from(fixed),
         st.integers(-1, 4).map(lambda number: (str(number), lambda _view: number)),
         st.builds(lambda make, name: make(name), st.sampled_from(by_name), names),
-        st.builds(navigated, names, st.integers(0, 2), st.integers(-2, 2), st.booleans()),
-        st.builds(over_all, st.integers(0, 2), st.integers(-1, 1), st.booleans()),
+        st.builds(navigated, names, st.integers(0, 2), st.integers(-2, 2), last=st.booleans()),
+        st.builds(over_all, st.integers(0, 2), st.integers(-1, 1), last=st.booleans()),
     )
 
 
@@ -245,27 +245,27 @@ def _conditions(labels: dict[str, set[str]]) -> st.SearchStrategy[tuple[str, Con
 def _measures(labels: dict[str, set[str]]) -> st.SearchStrategy[Measure]:
     """(SQL, function, value over no row)."""
 
-    def navigation(name: str, final: bool, last: bool, k: int, move: int) -> Measure:
+    def navigation(name: str, k: int, move: int, *, final: bool, last: bool) -> Measure:
         text = f"{'FINAL' if final else 'RUNNING'} {'LAST' if last else 'FIRST'}({name}.v, {k})"
         if move:
             text = f"PREV({text}, {-move})" if move < 0 else f"NEXT({text}, {move})"
         return (
             text,
-            lambda view: (view.last if last else view.first)("v", labels[name], k, move, final),
+            lambda view: (view.last if last else view.first)("v", labels[name], k, move=move, final=final),
             None,
         )
 
-    def aggregate(variable: str | None, final: bool, function: str) -> Measure:
+    def aggregate(variable: str | None, function: str, *, final: bool) -> Measure:
         chosen = labels[variable] if variable else None
         mode = "FINAL " if final else ""
         dot = f"{variable}." if variable else ""
         compute: dict[str, Callable[[View], Any]] = {
-            "SUM": lambda view: _sum(view, chosen, final),
-            "AVG": lambda view: _average(view, chosen, final),
-            "MAX": lambda view: max(view.values("v", chosen, final), default=None),
-            "COUNT": lambda view: len(view.values("v", chosen, final)),
-            "COUNT DISTINCT": lambda view: len(set(view.values("v", chosen, final))),
-            "SUM DISTINCT": lambda view: _sum_of(set(view.values("v", chosen, final))),
+            "SUM": lambda view: _sum(view, chosen, final=final),
+            "AVG": lambda view: _average(view, chosen, final=final),
+            "MAX": lambda view: max(view.values("v", chosen, final=final), default=None),
+            "COUNT": lambda view: len(view.values("v", chosen, final=final)),
+            "COUNT DISTINCT": lambda view: len(set(view.values("v", chosen, final=final))),
+            "SUM DISTINCT": lambda view: _sum_of(set(view.values("v", chosen, final=final))),
         }
         name, _, distinct = function.partition(" ")
         return f"{mode}{name}({distinct} {dot}v)", compute[function], 0 if name == "COUNT" else None
@@ -275,11 +275,11 @@ def _measures(labels: dict[str, set[str]]) -> st.SearchStrategy[Measure]:
         ("MATCH_NUMBER()", lambda view: view.number, "number"),
         ("CLASSIFIER()", lambda view: view.classifier(), None),
         ("COUNT(*)", lambda view: len(view.of(None)), 0),
-        ("FINAL COUNT(*) - COUNT(*)", lambda view: len(view.of(None, True)) - len(view.of(None)), 0),
+        ("FINAL COUNT(*) - COUNT(*)", lambda view: len(view.of(None, final=True)) - len(view.of(None)), 0),
         ("v", lambda view: view.last("v"), None),
-        ("PREV(v)", lambda view: view.last("v", None, 0, -1), None),
-        ("NEXT(v, 2)", lambda view: view.last("v", None, 0, 2), None),
-        ("FINAL LAST(v)", lambda view: view.last("v", None, 0, 0, True), None),
+        ("PREV(v)", lambda view: view.last("v", move=-1), None),
+        ("NEXT(v, 2)", lambda view: view.last("v", move=2), None),
+        ("FINAL LAST(v)", lambda view: view.last("v", final=True), None),
         ("FIRST(v, 1)", lambda view: view.first("v", None, 1), None),
         ("FIRST(CLASSIFIER())", lambda view: view.label_of(view.of(None)[0]), None),
         ("COUNT(CLASSIFIER())", lambda view: len(view.of(None)), 0),
@@ -288,18 +288,18 @@ def _measures(labels: dict[str, set[str]]) -> st.SearchStrategy[Measure]:
         st.sampled_from(fixed),
         names.map(lambda name: (f"CLASSIFIER({name})", lambda view: view.classifier(labels[name]), None)),
         names.map(lambda name: (f"COUNT({name}.*)", lambda view: len(view.of(labels[name])), 0)),
-        st.builds(navigation, names, st.booleans(), st.booleans(), st.integers(0, 2), st.integers(-1, 1)),
+        st.builds(navigation, names, st.integers(0, 2), st.integers(-1, 1), final=st.booleans(), last=st.booleans()),
         st.builds(
             aggregate,
             st.one_of(st.none(), names),
-            st.booleans(),
             st.sampled_from(["SUM", "AVG", "MAX", "COUNT", "COUNT DISTINCT", "SUM DISTINCT"]),
+            final=st.booleans(),
         ),
     )
 
 
 @st.composite
-def cases(draw: st.DrawFn, within: bool = False, timeouts: bool = False) -> Case:
+def cases(draw: st.DrawFn, *, within: bool = False, timeouts: bool = False) -> Case:
     pattern_sql, pattern = draw(patterns())
     names = sorted(set(_names(pattern)))
     labels = {name: {name} for name in names}

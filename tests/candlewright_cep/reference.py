@@ -6,6 +6,7 @@ It shares nothing with the library. Patterns are nested tuples, conditions and m
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 Mapping = list[tuple[int, str, bool]]  # (row, variable, excluded), in row order
@@ -22,26 +23,30 @@ class View:
     number: int
     whole: Mapping = field(default_factory=list)
 
-    def of(self, labels: set[str] | None, final: bool = False) -> list[int]:
+    def of(self, labels: set[str] | None, *, final: bool = False) -> list[int]:
         source = self.whole if final else self.mapping
         return [row for row, label, _ in source if labels is None or label in labels]
 
-    def last(self, column: str, labels: set[str] | None = None, k: int = 0, move: int = 0, final: bool = False) -> Any:
-        found = self.of(labels, final)
+    def last(
+        self, column: str, labels: set[str] | None = None, k: int = 0, *, move: int = 0, final: bool = False
+    ) -> Any:
+        found = self.of(labels, final=final)
         return self.at(column, found[-1 - k] + move) if len(found) > k else None
 
-    def first(self, column: str, labels: set[str] | None = None, k: int = 0, move: int = 0, final: bool = False) -> Any:
-        found = self.of(labels, final)
+    def first(
+        self, column: str, labels: set[str] | None = None, k: int = 0, *, move: int = 0, final: bool = False
+    ) -> Any:
+        found = self.of(labels, final=final)
         return self.at(column, found[k] + move) if len(found) > k else None
 
     def at(self, column: str, row: int) -> Any:
         return self.rows[row][column] if 0 <= row < len(self.rows) else None
 
-    def values(self, column: str, labels: set[str] | None = None, final: bool = False) -> list[Any]:
-        found = (self.rows[row][column] for row in self.of(labels, final))
+    def values(self, column: str, labels: set[str] | None = None, *, final: bool = False) -> list[Any]:
+        found = (self.rows[row][column] for row in self.of(labels, final=final))
         return [value for value in found if value is not None]
 
-    def classifier(self, labels: set[str] | None = None, final: bool = False) -> str | None:
+    def classifier(self, labels: set[str] | None = None, *, final: bool = False) -> str | None:
         source = self.whole if final else self.mapping
         found = [label for _, label, _ in source if labels is None or label in labels]
         return found[-1] if found else None
@@ -52,6 +57,15 @@ class View:
 
 Condition = Callable[[View], bool | None]
 Outcome = tuple[int, Mapping]
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A quantified part of a pattern."""
+
+    inner: Any
+    greedy: bool
+    excluded: bool
 
 
 class Reference:
@@ -68,10 +82,10 @@ class Reference:
 
     # -- all mappings from a row, most preferred first --------------------------------------------------------------
 
-    def ways(self, pattern: Any, row: int, mapping: Mapping, excluded: bool) -> Iterator[Outcome]:
+    def ways(self, pattern: Any, row: int, mapping: Mapping, *, excluded: bool) -> Iterator[Outcome]:
         kind = pattern[0]
         if kind == "var":
-            yield from self._take(pattern[1], row, mapping, excluded)
+            yield from self._take(pattern[1], row, mapping, excluded=excluded)
         elif kind == "empty":
             yield row, mapping
         elif kind == "start":
@@ -81,18 +95,19 @@ class Reference:
             if row == len(self.rows):
                 yield row, mapping
         elif kind == "seq":
-            yield from self._sequence(list(pattern[1]), row, mapping, excluded)
+            yield from self._sequence(list(pattern[1]), row, mapping, excluded=excluded)
         elif kind == "alt":
             for branch in pattern[1]:
-                yield from self.ways(branch, row, mapping, excluded)
+                yield from self.ways(branch, row, mapping, excluded=excluded)
         elif kind == "permute":
-            yield from self._permute(list(pattern[1]), [], row, mapping, excluded)
+            for parts in permutations(pattern[1]):
+                yield from self._sequence(list(parts), row, mapping, excluded=excluded)
         elif kind == "exclude":
-            yield from self.ways(pattern[1], row, mapping, True)
+            yield from self.ways(pattern[1], row, mapping, excluded=True)
         elif kind == "repeat":
-            yield from self._repeat(pattern, row, mapping, excluded)
+            yield from self._repeat(pattern, row, mapping, excluded=excluded)
 
-    def _take(self, name: str, row: int, mapping: Mapping, excluded: bool) -> Iterator[Outcome]:
+    def _take(self, name: str, row: int, mapping: Mapping, *, excluded: bool) -> Iterator[Outcome]:
         if row >= len(self.rows):
             return
         if self.within is not None and mapping:
@@ -104,69 +119,60 @@ class Reference:
         if condition is None or condition(View(self.rows, extended, row, self.number)) is True:
             yield row + 1, extended
 
-    def _sequence(self, parts: list[Any], row: int, mapping: Mapping, excluded: bool) -> Iterator[Outcome]:
+    def _sequence(self, parts: list[Any], row: int, mapping: Mapping, *, excluded: bool) -> Iterator[Outcome]:
         if not parts:
             yield row, mapping
             return
-        for next_row, extended in self.ways(parts[0], row, mapping, excluded):
-            yield from self._sequence(parts[1:], next_row, extended, excluded)
+        for next_row, extended in self.ways(parts[0], row, mapping, excluded=excluded):
+            yield from self._sequence(parts[1:], next_row, extended, excluded=excluded)
 
-    def _permute(
-        self, left: list[Any], order: list[Any], row: int, mapping: Mapping, excluded: bool
-    ) -> Iterator[Outcome]:
-        if not left:
-            yield from self._sequence(order, row, mapping, excluded)
-            return
-        for index, part in enumerate(left):
-            yield from self._permute(left[:index] + left[index + 1 :], [*order, part], row, mapping, excluded)
-
-    def _repeat(self, pattern: Any, row: int, mapping: Mapping, excluded: bool) -> Iterator[Outcome]:
+    def _repeat(self, pattern: Any, row: int, mapping: Mapping, *, excluded: bool) -> Iterator[Outcome]:
         _, inner, least, most, greedy = pattern
+        loop = _Loop(inner, greedy, excluded)
         if most is None:
-            yield from self._unbounded(inner, max(0, least - 1), least == 0, greedy, row, mapping, excluded)
+            yield from self._unbounded(loop, max(0, least - 1), row, mapping, optional=least == 0)
         else:
-            yield from self._bounded(inner, least, most - least, greedy, row, mapping, excluded)
+            yield from self._bounded(loop, least, most - least, row, mapping)
 
-    def _bounded(
-        self, inner: Any, needed: int, allowed: int, greedy: bool, row: int, mapping: Mapping, excluded: bool
-    ) -> Iterator[Outcome]:
+    def _once(self, loop: _Loop, row: int, mapping: Mapping) -> Iterator[Outcome]:
+        return self.ways(loop.inner, row, mapping, excluded=loop.excluded)
+
+    def _bounded(self, loop: _Loop, needed: int, allowed: int, row: int, mapping: Mapping) -> Iterator[Outcome]:
         if needed:
-            for next_row, extended in self.ways(inner, row, mapping, excluded):
-                yield from self._bounded(inner, needed - 1, allowed, greedy, next_row, extended, excluded)
+            for next_row, extended in self._once(loop, row, mapping):
+                yield from self._bounded(loop, needed - 1, allowed, next_row, extended)
             return
-        if not greedy:
+        if not loop.greedy:
             yield row, mapping
         if allowed:
-            for next_row, extended in self.ways(inner, row, mapping, excluded):
-                yield from self._bounded(inner, 0, allowed - 1, greedy, next_row, extended, excluded)
-        if greedy:
+            for next_row, extended in self._once(loop, row, mapping):
+                yield from self._bounded(loop, 0, allowed - 1, next_row, extended)
+        if loop.greedy:
             yield row, mapping
 
-    def _unbounded(
-        self, inner: Any, needed: int, optional: bool, greedy: bool, row: int, mapping: Mapping, excluded: bool
-    ) -> Iterator[Outcome]:
+    def _unbounded(self, loop: _Loop, needed: int, row: int, mapping: Mapping, *, optional: bool) -> Iterator[Outcome]:
         """`needed` iterations, then a loop. After the loop's first iteration, only iterations that take rows count."""
         if needed:
-            for next_row, extended in self.ways(inner, row, mapping, excluded):
-                yield from self._unbounded(inner, needed - 1, optional, greedy, next_row, extended, excluded)
+            for next_row, extended in self._once(loop, row, mapping):
+                yield from self._unbounded(loop, needed - 1, next_row, extended, optional=optional)
             return
-        if optional and not greedy:
+        if optional and not loop.greedy:
             yield row, mapping
-        for next_row, extended in self.ways(inner, row, mapping, excluded):
+        for next_row, extended in self._once(loop, row, mapping):
             if next_row == row:
                 yield next_row, extended
             else:
-                yield from self._further(inner, greedy, next_row, extended, excluded)
-        if optional and greedy:
+                yield from self._further(loop, next_row, extended)
+        if optional and loop.greedy:
             yield row, mapping
 
-    def _further(self, inner: Any, greedy: bool, row: int, mapping: Mapping, excluded: bool) -> Iterator[Outcome]:
-        if not greedy:
+    def _further(self, loop: _Loop, row: int, mapping: Mapping) -> Iterator[Outcome]:
+        if not loop.greedy:
             yield row, mapping
-        for next_row, extended in self.ways(inner, row, mapping, excluded):
+        for next_row, extended in self._once(loop, row, mapping):
             if next_row > row:
-                yield from self._further(inner, greedy, next_row, extended, excluded)
-        if greedy:
+                yield from self._further(loop, next_row, extended)
+        if loop.greedy:
             yield row, mapping
 
     # -- matches ----------------------------------------------------------------------------------------------------
@@ -177,7 +183,7 @@ class Reference:
         row = 0
         while row < len(self.rows):
             self.number = len(found) + 1
-            first = next(self.ways(pattern, row, [], False), None)
+            first = next(self.ways(pattern, row, [], excluded=False), None)
             if first is None:
                 row += 1
                 continue
@@ -202,6 +208,7 @@ class Reference:
         found: list[tuple[int, Mapping, int]],
         mode: str,
         measures: list[Callable[[View], Any]],
+        *,
         empty: list[Any],
     ) -> list[tuple[Any, ...]]:
         """(input row, measures ...) for `mode` one, show, omit or unmatched; `empty` are the measures over no row

@@ -19,7 +19,7 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def streamed(
-    sql: str, table: pa.Table, cuts: list[int], order: list[int] | None = None, *, name: str = "ticks", time: str = "ts"
+    sql: str, table: pa.Table, cuts: list[int], *, order: list[int] | None = None, name: str = "ticks", time: str = "ts"
 ) -> list[dict[str, Any]]:
     """The rows of a text over the table `name`. With an order of arrival, rows are held until none can be late."""
     query = compile_stream(sql, {name: StreamInput(table.schema, (time,))}, default_table=name)
@@ -53,7 +53,7 @@ def assert_streams(sql: str, table: pa.Table, seed: int) -> list[dict[str, Any]]
     times = table.column("ts").to_pylist()
     turn = {time: place + chance.uniform(0, 5) for place, time in enumerate(dict.fromkeys(times))}
     order = sorted(range(table.num_rows), key=lambda row: turn[times[row]])
-    assert ordered(streamed(sql, table, cuts, order)) == expected
+    assert ordered(streamed(sql, table, cuts, order=order)) == expected
     return rows
 
 

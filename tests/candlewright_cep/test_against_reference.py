@@ -27,7 +27,7 @@ def expected(case: Case) -> list[tuple[Any, ...]] | None:
     if found is None:
         return None
     functions = [function for _, function, _ in case.measures]
-    rows = reference.output(found, case.mode, functions, [empty for _, _, empty in case.measures])
+    rows = reference.output(found, case.mode, functions, empty=[empty for _, _, empty in case.measures])
     if case.mode == "one":
         starts_of_empty = {start for start, mapping, _ in found if not mapping}
         rows = [(None if row[0] in starts_of_empty and _is_empty(found, row[0]) else row[0], *row[1:]) for row in rows]

@@ -185,7 +185,7 @@ def wandering(count: int) -> pa.Table:
     )
 
 
-def thresholds(pattern: str, define: str, within: str = "", clauses: str = "") -> str:
+def thresholds(pattern: str, define: str, within: str = "", *, clauses: str = "") -> str:
     return (
         "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES A.price AS a, C.price AS c "
         f"{clauses} PATTERN ({pattern}) {within} DEFINE {define}) AS m"
@@ -254,10 +254,10 @@ def test_time_has_a_limit_for_any_text() -> None:
 def test_work_has_a_limit_on_a_stream() -> None:
     sql = thresholds("A B* C", "C AS C.price > STDDEV(B.price) * 1e9", "WITHIN INTERVAL '60' SECOND")
     with pytest.raises(TriggerRejected, match="took more than"):
-        on_stream(sql, wandering(20_000), 500, Limits(steps_per_batch=100_000, steps_per_row=1))
+        on_stream(sql, wandering(20_000), 500, limits=Limits(steps_per_batch=100_000, steps_per_row=1))
 
 
-def on_stream(sql: str, table: pa.Table, batch: int, limits: Limits | None = None) -> int:
+def on_stream(sql: str, table: pa.Table, batch: int, *, limits: Limits | None = None) -> int:
     query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}, limits=limits or Limits())
     running, buffer = TriggerStream(query=query), ReleaseBuffer("ts", "ticker")
     return sum(
@@ -321,7 +321,7 @@ def test_work_has_a_limit_without_a_pattern_too(name: str) -> None:
 def test_work_has_a_limit_without_a_pattern_on_a_stream(name: str) -> None:
     begin = time.thread_time()
     with pytest.raises(TriggerRejected, match="the text took more than"):
-        on_stream(HEAVY[name], wandering(3_000), 3_000, LITTLE)
+        on_stream(HEAVY[name], wandering(3_000), 3_000, limits=LITTLE)
     assert time.thread_time() - begin < 1.5
 
 
@@ -342,4 +342,4 @@ def test_a_wide_frame_on_a_stream_costs_what_its_new_rows_need() -> None:
     much.
     """
     sql, table = over("STDDEV(price)", 1_000), wandering(1_500)
-    assert on_stream(sql, table, 10, Limits(steps_per_batch=50_000)) == 1_499
+    assert on_stream(sql, table, 10, limits=Limits(steps_per_batch=50_000)) == 1_499

@@ -25,7 +25,7 @@ SCHEMA = pa.schema(
 )
 
 
-def recognize(pattern: str = "A B", define: str = "A AS price > 1", clauses: str = "", subset: str = "") -> str:
+def recognize(pattern: str = "A B", define: str = "A AS price > 1", clauses: str = "", *, subset: str = "") -> str:
     return (
         f"SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts {clauses} "
         f"PATTERN ({pattern}) {subset} DEFINE {define}) AS m"

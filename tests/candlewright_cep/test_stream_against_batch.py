@@ -26,7 +26,9 @@ _SETTINGS = settings(
 _LATER_NS = 100 * 10**9
 
 
-def streamed(sql: str, table: pa.Table, cuts: list[int], restart: bool, clock: bool = False) -> list[tuple[Any, ...]]:
+def streamed(
+    sql: str, table: pa.Table, cuts: list[int], *, restart: bool, clock: bool = False
+) -> list[tuple[Any, ...]]:
     """The rows of `table` in batches, then the end of all tickers. `clock`: time advances to the next batch even
     without rows.
     """
@@ -58,7 +60,7 @@ def with_ticker(case: Case) -> pa.Table:
 
 
 def in_batches(
-    case: Case, cuts: list[int], restart: bool, few_kept: int = 0, partition: str = "", clock: bool = False
+    case: Case, cuts: list[int], *, restart: bool, few_kept: int = 0, partition: str = "", clock: bool = False
 ) -> None:
     """`few_kept`: fewer retained rows are copied with each batch. `partition`: columns of PARTITION BY, where `s` is
     the second of the row's time.
@@ -75,13 +77,13 @@ def in_batches(
         return
     places = sorted({cut for cut in cuts if cut <= table.num_rows})
     with patch.object(match_stream, "MANY_KEPT", few_kept), patch.object(match_stream, "MOST_PIECES", 3):
-        assert streamed(sql, table, places, restart, clock) == wanted, (sql, places)
+        assert streamed(sql, table, places, restart=restart, clock=clock) == wanted, (sql, places)
 
 
 @_SETTINGS
 @given(cases(), st.lists(st.integers(0, 7), max_size=6), st.booleans(), st.sampled_from([0, 2, 256]))
 def test_a_stream_gives_the_rows_of_the_batch(case: Case, cuts: list[int], restart: bool, few_kept: int) -> None:
-    in_batches(case, cuts, restart, few_kept)
+    in_batches(case, cuts, restart=restart, few_kept=few_kept)
 
 
 @_SETTINGS
@@ -96,7 +98,7 @@ def test_dropping_partitions_changes_no_row(
     case: Case, cuts: list[int], restart: bool, partition: str, clock: bool
 ) -> None:
     with patch.object(match_stream, "FEW_PARTITIONS", 0):
-        in_batches(case, cuts, restart, partition=partition, clock=clock)
+        in_batches(case, cuts, restart=restart, partition=partition, clock=clock)
 
 
 @_SETTINGS
@@ -105,7 +107,7 @@ def test_a_stream_whose_matches_are_found_in_bulk_gives_the_rows_of_the_batch(
     case: Case, cuts: list[int], restart: bool
 ) -> None:
     with patch.object(bulk, "FEWEST_ROWS", 0):
-        in_batches(case, cuts, restart)
+        in_batches(case, cuts, restart=restart)
 
 
 @_SETTINGS
@@ -113,7 +115,7 @@ def test_a_stream_whose_matches_are_found_in_bulk_gives_the_rows_of_the_batch(
 def test_a_stream_with_within_gives_the_rows_of_the_batch(
     case: Case, cuts: list[int], restart: bool, clock: bool
 ) -> None:
-    in_batches(case, cuts, restart, clock=clock)
+    in_batches(case, cuts, restart=restart, clock=clock)
 
 
 @_SETTINGS
@@ -121,4 +123,4 @@ def test_a_stream_with_within_gives_the_rows_of_the_batch(
 def test_a_stream_with_timeout_rows_gives_the_rows_of_the_batch(
     case: Case, cuts: list[int], restart: bool, clock: bool
 ) -> None:
-    in_batches(case, cuts, restart, clock=clock)
+    in_batches(case, cuts, restart=restart, clock=clock)

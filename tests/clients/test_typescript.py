@@ -77,7 +77,7 @@ async def test_topics_continue_without_gaps_or_duplicates_while_the_server_resta
         for turn in range(3):
             await put(put_ticks, platform.bus, BTC, *map(str, range(20)))
             for _ in range(10):
-                await put(put_bar, platform.bus, BTC, 60, 1.0)
+                await put(put_bar, platform.bus, BTC, 60, close=1.0)
             if turn < 2:
                 await server.stop()
                 await server.start()

@@ -104,7 +104,7 @@ def test_history_bars_triggers_and_maintenance_are_exact_while_parts_are_killed(
         bus = stack.enter_context(closing(connect(cluster.settings.bus)))
         client = stack.enter_context(cw.connect(settings=cluster.settings, timeout=PATIENCE_SECONDS))
         assert_history(platform, client, day=0)
-        playing = replay(platform, bus, {PAIR: trades}, stack, PERIODS)
+        playing = replay(platform, bus, {PAIR: trades}, stack=stack, periods=PERIODS)
         until(lambda: PAIR.replace("/", "") in streamed(platform), 60, "it is streamed")
         # Trades that arrive as they happen are recognised by their position on the bus; the exchange's clock, which the
         # tape drives, plays no role.
@@ -126,7 +126,7 @@ def test_history_bars_triggers_and_maintenance_are_exact_while_parts_are_killed(
         playing.finish()
         playing.pass_time(6 * MINUTE_MS)
 
-        check(platform, bus, PAIR, trades, patience=PATIENCE_SECONDS)
+        check(platform, bus, PAIR, trades=trades, patience=PATIENCE_SECONDS)
         until(lambda: len(trigger_feed.events(bus, trigger.id)) >= len(large), PATIENCE_SECONDS, "an event for each")
         events = trigger_feed.events(bus, trigger.id)
         assert [int(event.context["sequence"]) for event in events] == list(range(1, len(large) + 1))
@@ -136,7 +136,7 @@ def test_history_bars_triggers_and_maintenance_are_exact_while_parts_are_killed(
         until(lambda: len(stored_events(platform)) >= len(ids), PATIENCE_SECONDS, "the events in the table")
         assert_history(platform, client, day=1)
         until(lambda: is_maintained(platform), PATIENCE_SECONDS, "maintenance has merged files")
-        check(platform, bus, PAIR, trades, patience=PATIENCE_SECONDS)
+        check(platform, bus, PAIR, trades=trades, patience=PATIENCE_SECONDS)
         assert stored_events(platform) == ids
 
 

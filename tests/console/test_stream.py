@@ -133,15 +133,15 @@ def count(wanted: int) -> Callable[[list[Any]], bool]:
     return lambda events: len(events) >= wanted
 
 
-async def put(call: Callable[..., None], *arguments: Any) -> None:
-    await asyncio.to_thread(call, *arguments)
+async def put(call: Callable[..., None], *arguments: Any, **named: Any) -> None:
+    await asyncio.to_thread(call, *arguments, **named)
 
 
 async def test_every_message_of_several_topics_is_one_event(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
     platform = start_relay()
     async with serving(platform, tmp_path) as server, reading(server, TICKS, BARS) as sse:
         await put(put_ticks, platform.bus, BTC, "a", "b")
-        await put(put_bar, platform.bus, BTC, 60, 5.0)
+        await put(put_bar, platform.bus, BTC, 60, close=5.0)
         found = await sse.until(count(2))
         kinds = dict(sse.events)
         assert [tick["sequence"] for tick in kinds["ticks"]["ticks"]] == [1, 2]
@@ -158,17 +158,17 @@ async def test_a_reader_continues_over_a_server_restart_without_gaps_or_duplicat
     async with serving(platform, tmp_path) as server:
         async with reading(server, BARS, OTHER) as sse:
             for close in (1.0, 2.0):
-                await put(put_bar, platform.bus, BTC, 60, close)
-            await put(put_bar, platform.bus, ETH, 60, 1.0)
+                await put(put_bar, platform.bus, BTC, 60, close=close)
+            await put(put_bar, platform.bus, ETH, 60, close=1.0)
             before = await sse.until(count(3))
         await server.stop()
         for close in (3.0, 4.0):
-            await put(put_bar, platform.bus, BTC, 60, close)
-            await put(put_bar, platform.bus, ETH, 60, close)
+            await put(put_bar, platform.bus, BTC, 60, close=close)
+            await put(put_bar, platform.bus, ETH, 60, close=close)
         await server.start()
         async with reading(server, BARS, OTHER, last_id=sse.last_id) as again:
             await again.until(count(4))
-            await put(put_bar, platform.bus, BTC, 60, 5.0)
+            await put(put_bar, platform.bus, BTC, 60, close=5.0)
             after = await again.until(count(5))
         assert numbers(before + after, BARS) == [1, 2, 3, 4, 5]
         assert numbers(before + after, OTHER) == [1, 2, 3]
@@ -176,12 +176,12 @@ async def test_a_reader_continues_over_a_server_restart_without_gaps_or_duplicat
 
 async def test_the_place_is_known_before_the_first_event(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
     platform = start_relay()
-    await put(put_bar, platform.bus, BTC, 60, 1.0)
+    await put(put_bar, platform.bus, BTC, 60, close=1.0)
     async with serving(platform, tmp_path) as server:
         async with reading(server, BARS) as sse:
             assert sse.events == []
         await server.stop()
-        await put(put_bar, platform.bus, BTC, 60, 2.0)
+        await put(put_bar, platform.bus, BTC, 60, close=2.0)
         await server.start()
         async with reading(server, BARS, last_id=sse.last_id) as again:
             assert numbers(await again.until(count(1)), BARS) == [2]
@@ -301,15 +301,15 @@ async def test_a_websocket_has_the_same_events_and_takes_new_topics(
         async with websockets.connect(f"ws://{server.place}/ws?topic={BARS}") as ws:
             told = json.loads(await ws.recv())
             assert (told["event"], told["topics"]) == ("subscribed", [BARS])
-            await put(put_bar, platform.bus, BTC, 60, 1.0)
+            await put(put_bar, platform.bus, BTC, 60, close=1.0)
             event = json.loads(await ws.recv())
             assert (event["event"], event["data"]["sequence"], event["data"]["topic"]) == ("bar", 1, BARS)
             await ws.send(json.dumps({"subscribe": [BARS, OTHER]}))
             assert json.loads(await ws.recv())["topics"] == [BARS, OTHER]
-            await put(put_bar, platform.bus, ETH, 60, 2.0)
+            await put(put_bar, platform.bus, ETH, 60, close=2.0)
             last = json.loads(await ws.recv())
             assert last["data"]["topic"] == OTHER
-        await put(put_bar, platform.bus, ETH, 60, 3.0)
+        await put(put_bar, platform.bus, ETH, 60, close=3.0)
         async with websockets.connect(f"ws://{server.place}/ws") as ws:
             await ws.send(json.dumps({"subscribe": [BARS, OTHER], "cursor": last["id"]}))
             assert json.loads(await ws.recv())["event"] == "subscribed"
@@ -353,7 +353,7 @@ async def test_bad_frames_of_one_socket_are_answered_and_harm_no_other(
             with pytest.raises(websockets.ConnectionClosed) as closed:
                 await bad.recv()
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
-        await put(put_bar, platform.bus, BTC, 60, 1.0)
+        await put(put_bar, platform.bus, BTC, 60, close=1.0)
         assert json.loads(await ws.recv())["data"]["sequence"] == 1
 
 

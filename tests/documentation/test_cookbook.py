@@ -67,7 +67,7 @@ def streamed_events(name: str, own: list[Row]) -> list[dict[str, Any]]:
 def streamed(names: list[str], own: list[Row], seed: int, *, restarts: bool = True) -> dict[str, list[dict[str, Any]]]:
     """The event rows of each text, in random micro-batches."""
     texts = {name: RECIPES[name].text for name in names}
-    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), restarts, (1, 7, 60))
+    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), restarts=restarts, sizes=(1, 7, 60))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for event in [*live, *end]:
         found[event.trigger_id] += rows(event)
@@ -87,7 +87,7 @@ def test_a_recipe_can_be_registered_without_warning(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_finds_its_pattern_and_the_same_on_a_stream(name: str) -> None:
-    own = MARKETS[name](random.Random(1), True)
+    own = MARKETS[name](random.Random(1), occurs=True)
     wanted = found_in(name, own)
     assert decided_in(name, own)
     found = streamed_events(name, own) if RECIPES[name].reads else streamed([name], own, 1)[name]
@@ -96,12 +96,12 @@ def test_a_recipe_finds_its_pattern_and_the_same_on_a_stream(name: str) -> None:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_does_not_match_a_market_without_its_pattern(name: str) -> None:
-    assert decided_in(name, MARKETS[name](random.Random(1), False)) == []
+    assert decided_in(name, MARKETS[name](random.Random(1), occurs=False)) == []
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_match_needs_no_row_after_the_one_that_it_names(name: str) -> None:
-    own = MARKETS[name](random.Random(2), True)
+    own = MARKETS[name](random.Random(2), occurs=True)
     matches = decided_in(name, own)
     assert matches
     for match in matches:
@@ -111,7 +111,7 @@ def test_a_match_needs_no_row_after_the_one_that_it_names(name: str) -> None:
 @pytest.mark.parametrize("input_name", ["ohlc", "ticks"])
 def test_recipes_give_the_same_over_rough_markets_stored_and_streamed(input_name: str) -> None:
     make = market.bars if input_name == "ohlc" else market.trades
-    own = make(3, (TICKER, OTHER), 300, 1_705_363_200 * 10**9)
+    own = make(3, (TICKER, OTHER), 300, start_ns=1_705_363_200 * 10**9)
     names = [
         name
         for name, each in RECIPES.items()
@@ -130,7 +130,7 @@ def test_the_commands_of_a_page_run_as_pasted(name: str, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     recipe = RECIPES[name]
     Path(f"{name}.sql").write_text(recipe.text.sql)
-    own = MARKETS[name](random.Random(1), True)
+    own = MARKETS[name](random.Random(1), occurs=True)
     pq.write_table(table_of(name, own), f"{recipe.input}.parquet")
     tried, added = (shlex.split(line) for line in recipe.made.splitlines() if line.startswith("    candlewright"))
     assert [*tried[:3], *added[:3]] == ["candlewright", "trigger", "try", "candlewright", "trigger", "add"]

@@ -120,7 +120,7 @@ class Platform:
             os.kill(pid, signal.SIGCONT)
 
     # ---- what is right, and what there is
-    def exchange_rows(self, symbol: str, start_ms: int, end_ms: int, interval: str = "1m") -> list[Row]:
+    def exchange_rows(self, symbol: str, start_ms: int, end_ms: int, *, interval: str = "1m") -> list[Row]:
         """The exchange's own REST answer for [start, end)."""
         rows: list[Row] = []
         while start_ms < end_ms:
@@ -144,7 +144,7 @@ class Platform:
             scan = scan.filter(equals(column, value))
         return scan.to_arrow()
 
-    def rows(self, ticker: str, start_ms: int, end_ms: int, period_seconds: int = 60) -> list[Row]:
+    def rows(self, ticker: str, start_ms: int, end_ms: int, *, period_seconds: int = 60) -> list[Row]:
         """Rows of [start, end) by open time, including any duplicates."""
         return [row for row in self.all_rows(ticker, period_seconds) if start_ms <= row[0] < end_ms]
 
@@ -191,7 +191,7 @@ def with_exchange(platform: Platform, act: Callable[[Sandbox], Any]) -> Any:
 
 
 def submit_message(
-    request_id: str, ticker: str, start_ms: int, end_ms: int, period_seconds: int = 60, **further: Any
+    request_id: str, ticker: str, start_ms: int, *, end_ms: int, period_seconds: int = 60, **further: Any
 ) -> ing.SubmitHistoricalRequest:
     return ing.SubmitHistoricalRequest(
         request_id=request_id,

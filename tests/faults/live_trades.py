@@ -69,8 +69,8 @@ class LiveTrades:
         while not stopping.wait(PAUSE_SECONDS):
             prices = self.prices[self.trades : self.trades + TRADES]
             for ticker in (TICKER, OTHER):
-                feed.trades(self.bus, ticker, 1 + self.trades, prices)
-                feed.clock(self.bus, ticker, self.trades + TRADES, self.trades + TRADES)
+                feed.trades(self.bus, ticker, 1 + self.trades, prices=prices)
+                feed.clock(self.bus, ticker, self.trades + TRADES, sequence=self.trades + TRADES)
             self.trades += TRADES
 
     def bars(self) -> list[OHLCV]:

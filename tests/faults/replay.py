@@ -134,7 +134,7 @@ class Replay:
         until(lambda: self.behind() == 0, patience, f"all trades on the bus, {self.behind()} missing")
 
 
-def replay(platform: Platform, bus: Bus, markets: Markets, stack: ExitStack, periods: Sequence[int]) -> Replay:
+def replay(platform: Platform, bus: Bus, markets: Markets, *, stack: ExitStack, periods: Sequence[int]) -> Replay:
     """The markets are listed, the clock is ahead of their first trades, and a client has requested all of them."""
     start = min(trades[0][3] for trades in markets.values()) - 1
 
@@ -213,7 +213,7 @@ def expected_ticks(trades: Iterable[Trade]) -> list[tuple[Any, ...]]:
     ]
 
 
-def check(platform: Platform, bus: Bus, pair: str, trades: Sequence[Trade], *, patience: float = 180.0) -> None:
+def check(platform: Platform, bus: Bus, pair: str, *, trades: Sequence[Trade], patience: float = 180.0) -> None:
     """Check the results for a market whose trades were all shown: bars on the topic and in the table, and ticks."""
     ticker = f"{pair}.BINANCE"
     expected = {period: bars_of(trades, period) for period in PERIODS}

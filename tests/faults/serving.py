@@ -50,7 +50,9 @@ def _serving(settings: Settings, name: str) -> Serving:
 def _trigger_owners(settings: Settings) -> Sequence[Owner]:
     count = settings.bus.partitions
     rules = TriggerRules.of(settings.triggers, count)
-    return [TriggerOwner("", "", number, rules, settings) for number in range(count + 1)]
+    return [
+        TriggerOwner(url="", query_id="", owner=number, rules=rules, settings=settings) for number in range(count + 1)
+    ]
 
 
 def _end(_: BaseException) -> None:

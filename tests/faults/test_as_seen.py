@@ -150,7 +150,7 @@ def published(bus: Bus, topic: str) -> list[bytes]:
     return found
 
 
-def live_through(platform: Platform, bus: Bus, shared_data: Path, number: int, victims: list[str]) -> None:
+def live_through(platform: Platform, bus: Bus, shared_data: Path, *, number: int, victims: list[str]) -> None:
     """The exchange's clock runs like this machine's; how far it is ahead tells which trades are from after a
     registration.
     """
@@ -159,7 +159,7 @@ def live_through(platform: Platform, bus: Bus, shared_data: Path, number: int, v
     trades = recorded_minute(shared_data, number)
     start = trades[0][3] - 1
     with ExitStack() as stack:
-        replay(platform, bus, {period.pair: trades}, stack, PERIODS)
+        replay(platform, bus, {period.pair: trades}, stack=stack, periods=PERIODS)
         client = stack.enter_context(cw.connect(settings=platform.up.settings, timeout=60.0))
         for name, (sql, parameters) in TEXTS.items():
             client.triggers.add(sql, tickers=[period.ticker], parameters=parameters, trigger_id=period.trigger(name))
@@ -210,7 +210,7 @@ def recorded_minute(shared_data: Path, number: int) -> list[Trade]:
 def test_as_seen_repeats_the_events_of_a_period_with_late_trades_repaired_gaps_and_kills(
     platform: Platform, bus: Bus, shared_data: Path
 ) -> None:
-    live_through(platform, bus, shared_data, 0, ["flink_replacement_spark", HOLDER, "redis"])
+    live_through(platform, bus, shared_data, number=0, victims=["flink_replacement_spark", HOLDER, "redis"])
 
 
 @pytest.mark.long
@@ -223,4 +223,4 @@ def test_as_seen_repeats_the_events_whichever_parts_are_killed(
     print(f"AS_SEEN_SEED={SEED}")
     choice = random.Random(SEED + number)
     victims = choice.choices(["flink_replacement_spark", "relay", "broker", "redis", HOLDER], k=5)
-    live_through(platform, bus, shared_data, number, victims)
+    live_through(platform, bus, shared_data, number=number, victims=victims)

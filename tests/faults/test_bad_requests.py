@@ -22,11 +22,11 @@ MARCH_MS = 1_677_628_800_000
 HOUR_MS = 60 * MINUTE_MS
 TICKER = "BTC/USDT.BINANCE"
 ERROR = 0x40
-GOOD = submit_message("good", TICKER, MARCH_MS, MARCH_MS + HOUR_MS).SerializeToString()
+GOOD = submit_message("good", TICKER, MARCH_MS, end_ms=MARCH_MS + HOUR_MS).SerializeToString()
 
 
 def changed(**fields: object) -> ing.SubmitHistoricalRequest:
-    message = submit_message("bad", TICKER, MARCH_MS, MARCH_MS + HOUR_MS)
+    message = submit_message("bad", TICKER, MARCH_MS, end_ms=MARCH_MS + HOUR_MS)
     for name, value in fields.items():
         setattr(message, name, value)
     return message
@@ -40,7 +40,7 @@ def _everything_still_works(platform: Platform, client: WireClient, request: pyt
     platform.wait_until_well()
     start_ms = MARCH_MS + random.randrange(100_000) * MINUTE_MS
     name = f"after-{request.node.name}"[:150].replace("#", "")
-    final = client.history(submit_message(name, TICKER, start_ms, start_ms + HOUR_MS), 60)
+    final = client.history(submit_message(name, TICKER, start_ms, end_ms=start_ms + HOUR_MS), 60)
     assert (final.status, final.row_count) == (Status.OK, 60)
     assert platform.rows(TICKER, start_ms, start_ms + HOUR_MS) == platform.exchange_rows(
         "BTCUSDT", start_ms, start_ms + HOUR_MS
@@ -83,14 +83,14 @@ def test_an_impossible_request_is_invalid_with_a_sentence(client: WireClient) ->
 
 
 def test_an_id_that_is_known_with_other_parameters_is_invalid_and_the_first_continues(client: WireClient) -> None:
-    first = submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS)
+    first = submit_message("known", TICKER, MARCH_MS, end_ms=MARCH_MS + HOUR_MS)
     assert client.submit(first).status in (Submitted.QUEUED, Submitted.DUPLICATE)
     for other in (
-        submit_message("known", TICKER, MARCH_MS, MARCH_MS + 2 * HOUR_MS),
-        submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS, 300),
-        submit_message("known", "ETH/USDT.BINANCE", MARCH_MS, MARCH_MS + HOUR_MS),
-        submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS, limit=1),
-        submit_message("known", TICKER, MARCH_MS, MARCH_MS + HOUR_MS, client_id="another-client"),
+        submit_message("known", TICKER, MARCH_MS, end_ms=MARCH_MS + 2 * HOUR_MS),
+        submit_message("known", TICKER, MARCH_MS, end_ms=MARCH_MS + HOUR_MS, period_seconds=300),
+        submit_message("known", "ETH/USDT.BINANCE", MARCH_MS, end_ms=MARCH_MS + HOUR_MS),
+        submit_message("known", TICKER, MARCH_MS, end_ms=MARCH_MS + HOUR_MS, limit=1),
+        submit_message("known", TICKER, MARCH_MS, end_ms=MARCH_MS + HOUR_MS, client_id="another-client"),
     ):
         answer = client.submit(other)
         assert (answer.status, answer.notification_topic) == (Submitted.INVALID, ""), other
@@ -100,7 +100,7 @@ def test_an_id_that_is_known_with_other_parameters_is_invalid_and_the_first_cont
 
 
 def test_a_symbol_that_the_venue_does_not_have_is_queued_and_not_found(client: WireClient) -> None:
-    answer = client.submit(submit_message("no-symbol", "NOSUCH/COIN.BINANCE", MARCH_MS, MARCH_MS + HOUR_MS))
+    answer = client.submit(submit_message("no-symbol", "NOSUCH/COIN.BINANCE", MARCH_MS, end_ms=MARCH_MS + HOUR_MS))
     assert answer.status in (Submitted.QUEUED, Submitted.DUPLICATE)
     final = client.final("no-symbol")
     assert (final.status, final.row_count) == (Status.NOT_FOUND, 0)
@@ -205,7 +205,7 @@ def test_connections_that_do_not_speak_zeromq_harm_no_one(platform: Platform) ->
 
 def test_false_reports_about_jobs_of_others_change_nothing(platform: Platform, client: WireClient) -> None:
     start_ms = MARCH_MS - 50_000 * MINUTE_MS
-    request = submit_message("lied-about", TICKER, start_ms, start_ms + 20_000 * MINUTE_MS)
+    request = submit_message("lied-about", TICKER, start_ms, end_ms=start_ms + 20_000 * MINUTE_MS)
     row = cw.OHLCV(open_time=start_ms * 1_000_000, open=1, high=1, low=1, close=1, volume=1, period_seconds=60)
     lies = (
         (0x21, ing.WorkComplete(job_id="nobody", success=True)),

@@ -59,12 +59,12 @@ def test_a_full_warehouse_is_reported_and_the_request_ends_well_when_there_is_ro
 ) -> None:
     end_ms = START_MS + MINUTES * MINUTE_MS
     with cramped.client("disk") as client:
-        before = client.history(submit_message("before", TICKER, START_MS, START_MS + 60 * MINUTE_MS))
+        before = client.history(submit_message("before", TICKER, START_MS, end_ms=START_MS + 60 * MINUTE_MS))
         assert (before.status, before.row_count) == (Status.OK, 60)
         spark = cramped.part("flink_replacement_spark")["pid"]
         ballast = small_disk / "ballast"
         fill(ballast)
-        assert client.submit(submit_message("during", TICKER, START_MS, end_ms)).status == Submitted.QUEUED
+        assert client.submit(submit_message("during", TICKER, START_MS, end_ms=end_ms)).status == Submitted.QUEUED
         problems = until(lambda: cramped.part("flink_replacement_spark")["problems"], 60, "the problem is reported")
         assert "No space left on device" in problems[0], problems
         code, body = cramped.ask("/health")
@@ -72,7 +72,7 @@ def test_a_full_warehouse_is_reported_and_the_request_ends_well_when_there_is_ro
         assert any("No space left" in problem for problem in json.loads(body)["problems"])
         # A second one waits after it.
         later_ms = end_ms + 60 * MINUTE_MS
-        assert client.submit(submit_message("behind", TICKER, end_ms, later_ms)).status == Submitted.QUEUED
+        assert client.submit(submit_message("behind", TICKER, end_ms, end_ms=later_ms)).status == Submitted.QUEUED
         assert not {"during", "behind"} & set(client.deliveries.bodies)
         ballast.unlink()
         for request_id, rows in (("during", MINUTES), ("behind", 60)):

@@ -75,7 +75,9 @@ def hopeless(impatient: Platform, listener: WireClient) -> Iterator[float]:
     with struck_by(impatient, {base: Fault(kind=kind) for base, kind in HOPELESS.items()}):
         started = time.monotonic()
         for base in HOPELESS:
-            listener.submit(submit_message(f"never-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS))
+            listener.submit(
+                submit_message(f"never-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, end_ms=HOPELESS_END_MS)
+            )
         yield started
 
 
@@ -84,7 +86,7 @@ def test_a_fault_that_passes_leaves_no_trace_in_the_rows(impatient: Platform, li
     end_ms = SEPTEMBER_MS + MINUTES * MINUTE_MS
     with struck_by(impatient, FAULTS):
         for base in FAULTS:
-            listener.submit(submit_message(base, f"{base}/USDT.BINANCE", SEPTEMBER_MS, end_ms))
+            listener.submit(submit_message(base, f"{base}/USDT.BINANCE", SEPTEMBER_MS, end_ms=end_ms))
         listener.finals(FAULTS, 120)
     for base in FAULTS:
         final = listener.final(base)
@@ -96,7 +98,7 @@ def test_a_fault_that_passes_leaves_no_trace_in_the_rows(impatient: Platform, li
 
 
 def test_well_formed_replies_without_rows_are_not_found(impatient: Platform, listener: WireClient) -> None:
-    request = submit_message("nothing", "LTC/USDT.BINANCE", SEPTEMBER_MS, SEPTEMBER_MS + 100 * MINUTE_MS)
+    request = submit_message("nothing", "LTC/USDT.BINANCE", SEPTEMBER_MS, end_ms=SEPTEMBER_MS + 100 * MINUTE_MS)
     with struck_by(impatient, {"LTC": Fault(kind="none")}):
         final = listener.history(request)
     assert (final.status, final.row_count) == (Status.NOT_FOUND, 0), final
@@ -109,7 +111,7 @@ def test_an_empty_page_in_the_middle_hides_no_rows_after_it(impatient: Platform,
     end_ms = start_ms + 5_000 * MINUTE_MS
     hole = (start_ms + 1_000 * MINUTE_MS, start_ms + 3_500 * MINUTE_MS)
     impatient.exchange.call(lambda sandbox: sandbox.add_hole("SOLUSDT", *hole))
-    final = listener.history(submit_message("wide-hole", ticker, start_ms, end_ms), 90)
+    final = listener.history(submit_message("wide-hole", ticker, start_ms, end_ms=end_ms), 90)
     expected = impatient.exchange_rows("SOLUSDT", start_ms, hole[0]) + impatient.exchange_rows(
         "SOLUSDT", hole[1], end_ms
     )
@@ -138,7 +140,7 @@ def test_what_never_answers_rightly_is_never_ok(impatient: Platform, listener: W
     impatient.exchange.clear_faults()
     for base in HOPELESS:
         # The next request for the same range is not affected by the previous one.
-        listener.submit(submit_message(f"again-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, HOPELESS_END_MS))
+        listener.submit(submit_message(f"again-{base}", f"{base}/USDT.BINANCE", SEPTEMBER_MS, end_ms=HOPELESS_END_MS))
     for base in HOPELESS:
         again = listener.final(f"again-{base}", 90)
         assert (again.status, again.row_count) == (Status.OK, 100), again
@@ -159,7 +161,7 @@ def test_an_exchange_that_asks_for_a_pause_is_left_alone(
 
     before = struck()
     with struck_by(impatient, {"BTC": Fault(kind="status", status=status, retry_after=seconds, count=1)}):
-        listener.submit(submit_message(name, TICKER, start_ms, start_ms + 60 * MINUTE_MS))
+        listener.submit(submit_message(name, TICKER, start_ms, end_ms=start_ms + 60 * MINUTE_MS))
         give_up = time.monotonic() + 30
         while struck() == before:
             assert time.monotonic() < give_up, "the exchange was never asked"

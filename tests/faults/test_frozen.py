@@ -30,7 +30,7 @@ def test_a_frozen_ingestors_piece_goes_to_another_and_its_late_rows_change_nothi
 ) -> None:
     ticker, end_ms = "XRP/USDT.BINANCE", JUNE_MS + 30_000 * MINUTE_MS
     slow = platform.exchange.add_fault(Fault(kind="delay", path="*/klines", symbol="XRPUSDT", seconds=0.4))
-    answer = client.submit(submit_message("frozen", ticker, JUNE_MS, end_ms))
+    answer = client.submit(submit_message("frozen", ticker, JUNE_MS, end_ms=end_ms))
     assert answer.status == Submitted.QUEUED
     victim = until(lambda: working_on(platform, ticker), 30, "an ingestor works on it")[0]
     with platform.frozen(victim):
@@ -47,7 +47,7 @@ def test_a_frozen_ingestors_piece_goes_to_another_and_its_late_rows_change_nothi
         for name in INGESTORS:
             if name != victim:
                 others.enter_context(platform.frozen(name))
-        again = client.history(submit_message("thawed", ticker, end_ms, end_ms + 60 * MINUTE_MS), 60)
+        again = client.history(submit_message("thawed", ticker, end_ms, end_ms=end_ms + 60 * MINUTE_MS), 60)
         assert (again.status, again.row_count) == (Status.OK, 60), again
     platform.wait_until_well()
     assert platform.rows(ticker, JUNE_MS, end_ms) == expected
@@ -75,7 +75,7 @@ def test_a_server_that_stalls_for_seconds_loses_nothing(platform: Platform, clie
     for number in range(6):
         first = start_ms + number * MINUTES * MINUTE_MS
         further: dict[str, Any] = {"client_id": client.client_id} if number % 2 else {}
-        message = submit_message(f"{part}-{number}", ticker, first, first + MINUTES * MINUTE_MS, **further)
+        message = submit_message(f"{part}-{number}", ticker, first, end_ms=first + MINUTES * MINUTE_MS, **further)
         assert client.submit(message).status == Submitted.QUEUED
         asked[message.request_id] = first
     pid = platform.signal(part, signal.SIGSTOP)

@@ -37,7 +37,7 @@ def waits(client: WireClient, first_ms: int) -> list[float]:
         number = next(_numbers)
         start = first_ms + number * 1_440 * MINUTE_MS
         since = time.monotonic()
-        asked = submit_message(f"person-{number}", TICKERS[0], start, start + 1_440 * MINUTE_MS)
+        asked = submit_message(f"person-{number}", TICKERS[0], start, end_ms=start + 1_440 * MINUTE_MS)
         final = client.history(asked, 120.0)
         found.append(time.monotonic() - since)
         assert (final.status, final.row_count) == (ing.HistoryReadyNotification.OK, 1_440), final
@@ -59,9 +59,9 @@ def test_keeping_continues_when_parts_are_killed_and_leaves_room_for_a_person(
             moment = time.strftime("%Y-%m-%dT%H:%M", time.gmtime(since / 1_000))
             added = CliRunner().invoke(app, ["keep", "add", *TICKERS, "--period", "1m", "--since", moment])
             assert added.exit_code == 0, added.output
-            until(lambda: kept(running, TICKERS[0], since, end), 120, "the rule has begun")
+            until(lambda: kept(running, TICKERS[0], since, end_ms=end), 120, "the rule has begun")
             beside = waits(client, since - 400 * 1_440 * MINUTE_MS)
-            busy_until = [kept(running, ticker, since, end) for ticker in TICKERS]
+            busy_until = [kept(running, ticker, since, end_ms=end) for ticker in TICKERS]
             ratio = statistics.median(beside) / statistics.median(idle)
             print(f"a person waits {statistics.median(idle):.2f} s idle, {ratio:.2f} times as long beside a rule")
             assert sum(busy_until) < len(TICKERS) * DAYS * 1_440, "the rule was over too early to measure beside it"
@@ -70,7 +70,7 @@ def test_keeping_continues_when_parts_are_killed_and_leaves_room_for_a_person(
         killer.join(400)
         running.wait_until_well()
         whole = DAYS * 1_440
-        until(lambda: all(kept(running, ticker, since, end) >= whole for ticker in TICKERS), 300, "all is kept")
+        until(lambda: all(kept(running, ticker, since, end_ms=end) >= whole for ticker in TICKERS), 300, "all is kept")
         print(f"kept {len(TICKERS) * whole:,} candles in {time.monotonic() - started:.0f} s, five kills included")
         for ticker in TICKERS:
             symbol = ticker.partition(".")[0].replace("/", "")
@@ -80,7 +80,7 @@ def test_keeping_continues_when_parts_are_killed_and_leaves_room_for_a_person(
     assert ratio <= MOST_RATIO, f"{statistics.median(idle):.2f} s idle, {statistics.median(beside):.2f} s beside a rule"
 
 
-def kept(running: Platform, ticker: str, since_ms: int, end_ms: int) -> int:
+def kept(running: Platform, ticker: str, since_ms: int, *, end_ms: int) -> int:
     times = running.table("ohlc", ticker=ticker, period_seconds=60)["open_time"]
     return sum(since_ms <= moment.timestamp() * 1_000 < end_ms for moment in times.to_pylist())
 

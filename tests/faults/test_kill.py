@@ -87,8 +87,8 @@ class Load:
             f"killed-{len(self.asked)}",
             f"{choice.choice(SYMBOLS)}/USDT.BINANCE",
             start_ms,
-            start_ms + minutes * MINUTE_MS,
-            period,
+            end_ms=start_ms + minutes * MINUTE_MS,
+            period_seconds=period,
             **further,
         )
 
@@ -135,7 +135,9 @@ def _check(platform: Platform, load: Load) -> None:
         for period, interval in INTERVALS.items():
             key = (f"{symbol}/USDT.BINANCE", period)
             end_ms = FIRST_MS + SPAN_MINUTES * MINUTE_MS
-            truth[key] = {row[0]: row for row in platform.exchange_rows(f"{symbol}USDT", FIRST_MS, end_ms, interval)}
+            truth[key] = {
+                row[0]: row for row in platform.exchange_rows(f"{symbol}USDT", FIRST_MS, end_ms, interval=interval)
+            }
             rows = platform.all_rows(*key)
             assert len({row[0] for row in rows}) == len(rows), f"{key}: some rows are there twice"
             # Other tests on this platform request other months.

@@ -53,7 +53,7 @@ def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bu
     platform.wait_until_well()
     struck_before = platform.exchange.call(lambda sandbox: Counter(sandbox.stream_counters))
     with ExitStack() as stack:
-        playing = replay(platform, bus, markets, stack, PERIODS)
+        playing = replay(platform, bus, markets, stack=stack, periods=PERIODS)
         for fault in faults:
             platform.exchange.add_fault(fault)
         until(lambda: {pair.replace("/", "") for pair in markets} <= streamed(platform), 60, "all are streamed")
@@ -62,7 +62,7 @@ def test_disturbed_streams_give_the_bars_of_the_file(platform: Platform, bus: Bu
         playing.pass_time(6 * MINUTE_MS)
         struck = platform.exchange.call(lambda sandbox: Counter(sandbox.stream_counters)) - struck_before
         for pair, trades in markets.items():
-            check(platform, bus, pair, trades)
+            check(platform, bus, pair, trades=trades)
     assert struck["late"] == 90 and struck["duplicate"] > 19_000 and struck["swap"] > 1_000
     assert (struck["close"], struck["abort"], struck["freeze"]) == (3, 1, 1)
 
@@ -78,7 +78,7 @@ def test_killed_parts_cost_no_trade_and_no_bar(
     markets = {f"KILL{number}/USDT": moved(recorded, ids=number, milliseconds=DAY_MS) for number in range(3)}
     platform.wait_until_well()
     with ExitStack() as stack:
-        playing = replay(platform, bus, markets, stack, PERIODS)
+        playing = replay(platform, bus, markets, stack=stack, periods=PERIODS)
         until(lambda: {pair.replace("/", "") for pair in markets} <= streamed(platform), 60, "all are streamed")
         problems: list[BaseException] = []
 
@@ -108,4 +108,4 @@ def test_killed_parts_cost_no_trade_and_no_bar(
         playing.pass_time(6 * MINUTE_MS)
         platform.wait_until_well(240)
         for pair, trades in markets.items():
-            check(platform, bus, pair, trades)
+            check(platform, bus, pair, trades=trades)

@@ -40,7 +40,7 @@ asyncio.run(main())
 class Gateways:
     """The process `gateways`, serving the topic `mine` and reading the source `other` into `theirs`."""
 
-    def __init__(self, url: str, folder: Path, mine: str = "mine", theirs: str = "theirs") -> None:
+    def __init__(self, url: str, folder: Path, mine: str = "mine", *, theirs: str = "theirs") -> None:
         self.socket = folder / "own" / "source.sock"
         self.info = folder / "own" / "sourcer-server-info"
         settings = {
@@ -151,7 +151,7 @@ async def test_kills_of_gateway_and_redis_between_a_source_and_its_reader_lose_a
     other.add([result(payload, payload) for payload in payloads])
     await other.start()
     with EmbeddedRedis(tmp_path / "redis", fsync="always") as server:
-        gateways = Gateways(server.url, tmp_path, "chain", "chain")
+        gateways = Gateways(server.url, tmp_path, "chain", theirs="chain")
         seen: dict[bytes, bytes] = {}
         reading: asyncio.Task[None] | None = None
         try:

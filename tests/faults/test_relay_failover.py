@@ -156,7 +156,7 @@ def take_over(stage: Stage, fault: Fault) -> float:
         assert _has_registry(other)
         final = finish(stage.bus, name, status=ing.HistoryReadyNotification.OK, row_count=1_440)
         assert client.wait(name, timeout=PATIENCE_SECONDS).row_count == 1_440
-        pipeline.fire(stage.bus, stage.triggers[0], stage.events + 1, BTC)
+        pipeline.fire(stage.bus, stage.triggers[0], stage.events + 1, ticker=BTC)
         stage.events += 1
         assert stage.fired[1 - place].next(timeout=PATIENCE_SECONDS).sequence == stage.events
     holder.start()

@@ -33,7 +33,7 @@ def test_what_waits_for_room_ends_whole_though_broker_and_driver_are_killed(smal
 
     small.wait_until_well()
     with small.client("small") as client:
-        message = submit_message("large", "XRP/USDT.BINANCE", JULY_MS, JULY_MS + MINUTES * MINUTE_MS)
+        message = submit_message("large", "XRP/USDT.BINANCE", JULY_MS, end_ms=JULY_MS + MINUTES * MINUTE_MS)
         assert client.submit(message).status == Submitted.QUEUED
         for victim in ("broker", "flink_replacement_spark", "redis"):
             with small.frozen("flink_replacement_spark"):

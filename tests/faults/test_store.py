@@ -132,7 +132,7 @@ def test_what_is_in_work_ends_exactly_when_the_store_is_back(
     ticker, symbol, asked = "XRP/USDT.BINANCE", "XRPUSDT", {}
     for number in range(4):
         first = JULY_MS + (FAULTS.index(fault) * 4 + number) * MINUTES * MINUTE_MS
-        message = submit_message(f"{fault.__name__}-{number}", ticker, first, first + MINUTES * MINUTE_MS)
+        message = submit_message(f"{fault.__name__}-{number}", ticker, first, end_ms=first + MINUTES * MINUTE_MS)
         assert client.submit(message).status == Submitted.QUEUED
         asked[message.request_id] = first
     with fault(platform, store) as code:
@@ -161,7 +161,7 @@ def test_live_data_waits_for_a_store_that_takes_no_writes_and_loses_no_trade(
     trades = moved(recorded, milliseconds=(2 + FAULTS.index(fault)) * DAY_MS)
     platform.wait_until_well()
     with ExitStack() as stack:
-        playing = replay(platform, bus, {pair: trades}, stack, PERIODS)
+        playing = replay(platform, bus, {pair: trades}, stack=stack, periods=PERIODS)
         until(lambda: pair.replace("/", "") in streamed(platform), 60, "it is streamed")
         playing.play(len(trades) // 2)
         playing.finish()
@@ -177,14 +177,14 @@ def test_live_data_waits_for_a_store_that_takes_no_writes_and_loses_no_trade(
         playing.finish()
         playing.pass_time(6 * MINUTE_MS)
         platform.wait_until_well()
-        check(platform, bus, pair, trades)
+        check(platform, bus, pair, trades=trades)
     assert f"({code})" not in json.dumps(platform.page())
 
 
 def test_every_key_and_table_of_a_running_platform_is_listed_with_its_bound(
     platform: Platform, client: WireClient, store: redis.Redis
 ) -> None:
-    message = submit_message("listed", "ETH/USDT.BINANCE", JULY_MS, JULY_MS + 60 * MINUTE_MS)
+    message = submit_message("listed", "ETH/USDT.BINANCE", JULY_MS, end_ms=JULY_MS + 60 * MINUTE_MS)
     assert client.history(message).status == Status.OK
     text = OPERATIONS.read_text()
     families = {family for family, _ in re.findall(r"`(cw:[a-z]+)(:\*)?", text)}

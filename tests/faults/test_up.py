@@ -108,7 +108,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
     up.start(START_SECONDS)
     family, parts = family_of(ran), pids_of_parts(ran)
     with ran.client("lives") as client:
-        first = client.history(submit_message("first", TICKER, START_MS, START_MS + 60 * MINUTE_MS))
+        first = client.history(submit_message("first", TICKER, START_MS, end_ms=START_MS + 60 * MINUTE_MS))
         assert first.status == Status.OK
         first_body = client.deliveries.bodies["first"][0]
 
@@ -132,7 +132,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
         assert ran.is_well()
 
         # Killed in the middle of work.
-        assert client.submit(submit_message("unfinished", TICKER, START_MS, end_ms)).status == Submitted.QUEUED
+        assert client.submit(submit_message("unfinished", TICKER, START_MS, end_ms=end_ms)).status == Submitted.QUEUED
         up.kill()
         assert_nothing_is_left(ran, family, 20)
 
@@ -142,7 +142,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
         assert (unfinished.status, unfinished.row_count) == (Status.OK, 30_000)
         assert ran.all_rows(TICKER) == ran.exchange_rows("BTCUSDT", START_MS, end_ms)
         client.deliveries.bodies.clear()
-        answer = client.submit(submit_message("first", TICKER, START_MS, START_MS + 60 * MINUTE_MS))
+        answer = client.submit(submit_message("first", TICKER, START_MS, end_ms=START_MS + 60 * MINUTE_MS))
         assert answer.status == Submitted.DUPLICATE
         until(lambda: client.deliveries.bodies.get("first"), 30, "the earlier final comes again")
         assert set(client.deliveries.bodies["first"]) == {first_body}
@@ -154,7 +154,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
 
         up.start(START_SECONDS)
         family = family_of(ran)
-        after = client.history(submit_message("after", TICKER, end_ms, end_ms + 60 * MINUTE_MS))
+        after = client.history(submit_message("after", TICKER, end_ms, end_ms=end_ms + 60 * MINUTE_MS))
         assert (after.status, after.row_count) == (Status.OK, 60)
         assert up.stop() == 0
         assert_nothing_is_left(ran, family, 5)

@@ -18,7 +18,7 @@ Status = ing.HistoryReadyNotification.NotificationStatus
 
 
 def page(
-    job_id: str, minutes: Sequence[int], ticker: str = TICKER, close: float = 1.0, source: str = "exchange"
+    job_id: str, minutes: Sequence[int], ticker: str = TICKER, *, close: float = 1.0, source: str = "exchange"
 ) -> records.HistoryPage:
     count = len(minutes)
     return records.HistoryPage(
@@ -58,7 +58,7 @@ class Feed:
     ) -> records.PieceDone:
         """Publish the pages of one piece now; its outcome goes out with `send`."""
         job_id = f"{request_id}-{piece}-{time.monotonic_ns()}"
-        own = pages if pages is not None else [page(job_id, minutes, self.ticker, close, source)]
+        own = pages if pages is not None else [page(job_id, minutes, self.ticker, close=close, source=source)]
         places = self.bus.publish(
             bus_topics.HISTORY,
             [Record(value=p.SerializeToString(), partition_key=self.ticker.encode()) for p in own],

@@ -54,7 +54,7 @@ class Deaths:
 
 
 @contextmanager
-def served(bus: Bus, query_id: str, cache: OwnCache, owners: Sequence[Callable[[], Owner]]) -> Iterator[None]:
+def served(bus: Bus, query_id: str, cache: OwnCache, *, owners: Sequence[Callable[[], Owner]]) -> Iterator[None]:
     stopping = threading.Event()
     unexpected: list[BaseException] = []
 

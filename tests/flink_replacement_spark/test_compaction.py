@@ -64,7 +64,7 @@ class Case:
     def table(self, definition: TableDefinition = OHLC) -> Table:
         return load_table(self.catalog, definition)
 
-    def append(self, first: int, count: int, name: str = "x", tickers: int = 1) -> None:
+    def append(self, first: int, count: int, name: str = "x", *, tickers: int = 1) -> None:
         with self.locks.writing(OHLC, "test"):
             append_or_find(self.table(), bars(first, count, tickers), {"candlewright.live-bars": name})
 

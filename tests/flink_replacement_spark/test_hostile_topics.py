@@ -102,11 +102,11 @@ def attack(platform: Platform, sent: Mapping[str, list[bytes]], round_number: in
     )  # fmt: skip
     bus.publish(bus_topics.TICKS, [Record(trades.SerializeToString(), partition_key=key)])
     partition = partition_of(key, bus.partitions(bus_topics.OHLC))
-    wait_for(lambda: has_bar(bus, partition, ticker, opened), 90)
+    wait_for(lambda: has_bar(bus, partition, ticker, opened=opened), 90)
     wait_for(lambda: is_drained(platform), 90)
 
 
-def has_bar(bus: Bus, partition: int, ticker: str, opened: int) -> bool | None:
+def has_bar(bus: Bus, partition: int, ticker: str, *, opened: int) -> bool | None:
     state = bus.state(bus_topics.OHLC)[partition]
     offset = state.first
     while offset < state.end:

@@ -65,8 +65,8 @@ def test_triggers_continue_in_the_other_mode_and_back(
 
         def trades(first: int, end: int) -> None:
             for at in range(first, end, 20):
-                feed.trades(bus, ONE, 1 + at, prices[at : at + 20])
-                feed.trades(bus, OTHER, 1 + at, prices[at : at + 20])
+                feed.trades(bus, ONE, 1 + at, prices=prices[at : at + 20])
+                feed.trades(bus, OTHER, 1 + at, prices=prices[at : at + 20])
 
         batches = Query(url)
         register(bus, "v", V_SHAPE, ONE)
@@ -121,8 +121,8 @@ def test_triggers_continue_in_the_other_mode_and_back(
         batches.reader = TriggerStreamReader({"url": url, "reader": bus_topics.READER_TRIGGERS, "tasks": "2"})
         batches.start = batches.end = dict(offsets)
         trades(240, 300)
-        feed.clock(bus, ONE, 10_000, 300)
-        feed.clock(bus, OTHER, 10_000, 300)
+        feed.clock(bus, ONE, 10_000, sequence=300)
+        feed.clock(bus, OTHER, 10_000, sequence=300)
         for _ in range(2):
             batches.run()
         batches.reader.stop()
@@ -144,7 +144,7 @@ def test_live_data_continues_in_the_other_mode_and_back(platform: Platform, tmp_
     bus, folder = FreshBus(2), tmp_path / "live"
     for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TICK_ROWS):
         bus.create_topic(topic)
-    feed.trades(bus, ONE, 1, [1.0, 2.0])
+    feed.trades(bus, ONE, 1, prices=[1.0, 2.0])
     (place,) = (p for p, state in enumerate(bus.state(bus_topics.TICKS)) if state.end)
     nothing, end = {"0": 0, "1": 0}, {"0": 0, "1": 0, str(place): 1}
     marks = {bus_topics.TICK_MARKS: nothing}

@@ -78,17 +78,17 @@ def test_a_killed_driver_continues_with_the_same_events_each_once(tmp_path: Path
             feed.register(bus, "killed", V_SHAPE, TICKER)
             feed.register(bus, "any", "price > 101", OTHER)
             for start in range(0, 300, 50):
-                feed.trades(bus, TICKER, 1 + start, prices[start : start + 50])
-                feed.trades(bus, OTHER, 1 + start, prices[start : start + 50])
+                feed.trades(bus, TICKER, 1 + start, prices=prices[start : start + 50])
+                feed.trades(bus, OTHER, 1 + start, prices=prices[start : start + 50])
             before = alive(first, lambda: feed.first_events(bus, 10, "killed"))
             # It dies on the way through these, and registers what follows only after its end.
-            feed.trades(bus, TICKER, 301, prices[300:600])
+            feed.trades(bus, TICKER, 301, prices=prices[300:600])
             first.send_signal(signal.SIGKILL)
             first.wait()
         with driver(tmp_path, redis.url) as second:
             feed.register(bus, "later", "price > 0", OTHER)
-            feed.trades(bus, TICKER, 601, prices[600:])
-            feed.clock(bus, TICKER, 10_000, len(prices))
+            feed.trades(bus, TICKER, 601, prices=prices[600:])
+            feed.clock(bus, TICKER, 10_000, sequence=len(prices))
             found = alive(second, lambda: feed.first_events(bus, len(expected) - 1, "killed"))
             assert [row for event in found for row in rows(event)] == expected[: len(found)]
             numbers = list(range(1, len(found) + 1))

@@ -4,7 +4,7 @@ from bus.api import partition_of
 from flink_replacement_spark.vitals import BARLESS_SECONDS, LOST_SECONDS, STUCK_SECONDS, Reading, Vitals
 
 
-def seen(vitals: Vitals, at: float, steps: int, end: int, held: int = 0, is_idle: bool = False) -> None:
+def seen(vitals: Vitals, at: float, steps: int, *, end: int, held: int = 0, is_idle: bool = False) -> None:
     vitals.observe_query("live", Reading(steps, at, (end, 0), {0: held, 1: 0}, is_idle), at)
 
 

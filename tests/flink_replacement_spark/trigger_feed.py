@@ -60,7 +60,7 @@ def is_carried_out(bus: Bus, offset: int) -> bool:
     return passed == set(range(bus.partitions(bus_topics.TICKS) + 1))
 
 
-def trades(bus: Bus, ticker: str, first_id: int, prices: Sequence[float]) -> None:
+def trades(bus: Bus, ticker: str, first_id: int, *, prices: Sequence[float]) -> None:
     """One trade a second of event time; second and id are the number in the topic."""
     count = len(prices)
     numbers = np.arange(first_id, first_id + count)
@@ -79,7 +79,7 @@ def trades(bus: Bus, ticker: str, first_id: int, prices: Sequence[float]) -> Non
     bus.publish(bus_topics.TICKS, [Record(tick_columns.encode(columns), key=ticker.encode(), sequence=stamp)])
 
 
-def clock(bus: Bus, ticker: str, second: float, sequence: int) -> None:
+def clock(bus: Bus, ticker: str, second: float, *, sequence: int) -> None:
     body = records.Clock(exchange_time=T0 + round(second * SECOND), sequence=sequence)
     mark = records.TickMark(ticker=ticker, clock=body)
     bus.publish(bus_topics.TICK_MARKS, [Record(mark.SerializeToString(), key=ticker.encode())])

@@ -14,6 +14,7 @@ def candles(
     minutes: Sequence[int],
     ticker: str = TICKER,
     close: float = 1.0,
+    *,
     source: str = "exchange",
     quote_volume: float | None = 2.0,
 ) -> pa.Table:

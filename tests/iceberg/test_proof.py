@@ -56,6 +56,7 @@ def proven(
     rows: Sequence[dict[str, Any]],
     stored: Sequence[int],
     start: int,
+    *,
     end: int,
     limit: int | None = None,
     foreign: Collection[int] = (),
@@ -84,24 +85,24 @@ def _in_minutes(part: Proven) -> tuple[int, int, int, list[tuple[int, int]]]:
 
 
 def test_a_range_that_a_request_covered_is_proven_whole() -> None:
-    assert proven([covered(0, 10)], range(10), 2, 8) == [(2, 8, 6, [])]
+    assert proven([covered(0, 10)], range(10), 2, end=8) == [(2, 8, 6, [])]
 
 
 def test_of_an_overlapping_range_the_rest_is_not_proven() -> None:
-    assert proven([covered(0, 10), covered(20, 30)], range(30), 5, 25) == [(5, 10, 5, []), (20, 25, 5, [])]
+    assert proven([covered(0, 10), covered(20, 30)], range(30), 5, end=25) == [(5, 10, 5, []), (20, 25, 5, [])]
 
 
 def test_deleted_rows_are_not_proven() -> None:
-    assert proven([covered(0, 10)], [0, 1, 2, 6, 7, 8, 9], 0, 10) == [(0, 3, 3, []), (6, 10, 4, [])]
+    assert proven([covered(0, 10)], [0, 1, 2, 6, 7, 8, 9], 0, end=10) == [(0, 3, 3, []), (6, 10, 4, [])]
 
 
 def test_a_hole_between_candles_is_proven_and_one_at_the_end_of_a_request_is_not() -> None:
-    assert proven([covered(0, 10, [(4, 6), (8, 10)])], [0, 1, 2, 3, 6, 7], 0, 10) == [(0, 8, 6, [(4, 6)])]
+    assert proven([covered(0, 10, [(4, 6), (8, 10)])], [0, 1, 2, 3, 6, 7], 0, end=10) == [(0, 8, 6, [(4, 6)])]
 
 
 def test_what_had_not_closed_is_not_proven() -> None:
     open_ended = covered(0, 10, expected=6, got=6, closed_until=_time(6))
-    assert proven([open_ended], range(10), 0, 10) == [(0, 6, 6, [])]
+    assert proven([open_ended], range(10), 0, end=10) == [(0, 6, 6, [])]
 
 
 @pytest.mark.parametrize(
@@ -116,26 +117,26 @@ def test_what_had_not_closed_is_not_proven() -> None:
     ],
 )
 def test_other_requests_prove_nothing(changed: dict[str, Any]) -> None:
-    assert proven([covered(0, 10, **changed)], range(10), 0, 10) == []
+    assert proven([covered(0, 10, **changed)], range(10), 0, end=10) == []
 
 
 def test_a_long_run_of_the_exchanges_own_candles_proves_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "LONG_RUN", 10)
     failed = covered(0, 40, status="ERROR")
-    assert proven([failed], [*range(15), *range(20, 29)], 0, 40) == [(0, 15, 15, [])]
-    assert proven([], range(15), 0, 40, limit=12) == [(0, 12, 12, [])]
+    assert proven([failed], [*range(15), *range(20, 29)], 0, end=40) == [(0, 15, 15, [])]
+    assert proven([], range(15), 0, end=40, limit=12) == [(0, 12, 12, [])]
     # Bars that the platform derived are not the exchange's, and a proven hole ends no run.
-    assert proven([failed], range(15), 0, 40, foreign={7}) == []
-    assert proven([covered(5, 9, [(6, 7)])], [*range(6), *range(7, 12)], 0, 40) == [(0, 12, 11, [(6, 7)])]
+    assert proven([failed], range(15), 0, end=40, foreign={7}) == []
+    assert proven([covered(5, 9, [(6, 7)])], [*range(6), *range(7, 12)], 0, end=40) == [(0, 12, 11, [(6, 7)])]
 
 
 def test_a_limit_takes_the_first_candles_and_nothing_after_a_gap() -> None:
     rows = [covered(0, 10, [(2, 4)]), covered(12, 20)]
     stored = [0, 1, *range(4, 20)]
-    assert proven(rows, stored, 0, 20, limit=3) == [(0, 5, 3, [(2, 4)])]
-    assert proven(rows, stored, 0, 20, limit=15) == [(0, 10, 8, [(2, 4)])]
-    assert proven(rows, stored, 11, 20, limit=3) == []
-    assert proven(rows, stored, 0, 20, limit=0) == []
+    assert proven(rows, stored, 0, end=20, limit=3) == [(0, 5, 3, [(2, 4)])]
+    assert proven(rows, stored, 0, end=20, limit=15) == [(0, 10, 8, [(2, 4)])]
+    assert proven(rows, stored, 11, end=20, limit=3) == []
+    assert proven(rows, stored, 0, end=20, limit=0) == []
 
 
 def test_a_range_off_the_grid_is_proven_to_its_own_ends() -> None:
@@ -150,13 +151,13 @@ def test_a_range_off_the_grid_is_proven_to_its_own_ends() -> None:
 def test_long_ranges_and_many_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proof, "WINDOW", 10)
     monkeypatch.setattr(proof, "MAX_OPENS", 30)
-    assert proven([covered(0, 100)], range(100), 0, 100) == [(0, 10, 10, []), (10, 20, 10, []), (20, 30, 10, [])]
-    assert proven([covered(0, 100)], range(100), 0, 100, limit=15) == [(0, 10, 10, []), (10, 15, 5, [])]
+    assert proven([covered(0, 100)], range(100), 0, end=100) == [(0, 10, 10, []), (10, 20, 10, []), (20, 30, 10, [])]
+    assert proven([covered(0, 100)], range(100), 0, end=100, limit=15) == [(0, 10, 10, []), (10, 15, 5, [])]
     monkeypatch.setattr(proof, "MAX_PARTS", 2)
-    assert proven([covered(0, 100)], range(0, 100, 2), 0, 100) == [(0, 1, 1, []), (2, 3, 1, [])]
+    assert proven([covered(0, 100)], range(0, 100, 2), 0, end=100) == [(0, 1, 1, []), (2, 3, 1, [])]
     monkeypatch.setattr(proof, "MAX_HOLES", 2)
     sparse = covered(0, 9, [(1, 2), (3, 4), (5, 6)])
-    assert proven([sparse], [0, 2, 4, 6, 7, 8], 0, 9) == []
+    assert proven([sparse], [0, 2, 4, 6, 7, 8], 0, end=9) == []
 
 
 @st.composite
@@ -199,7 +200,7 @@ def test_parts_are_what_each_open_time_says(
         of_limit = [minute for minute in expected if minute in stored][:limit]
         if len(of_limit) == limit:
             expected = list(range(start, of_limit[-1] + 1))
-    found = proven(rows, stored, start, end, limit)
+    found = proven(rows, stored, start, end=end, limit=limit)
     assert [minute for low, high, _, _ in found for minute in range(low, high)] == expected
     holes = [minute for *_, each in found for low, high in each for minute in range(low, high)]
     assert holes == [minute for minute in expected if minute not in stored]

@@ -30,12 +30,13 @@ def published(
     minutes: list[int],
     known_ms: int,
     close: float = 1.0,
+    *,
     revision: int = 0,
     source: str = "ticks",
     ticker: str = TICKER,
 ) -> pa.Table:
     """Bars of one moment, as the topic has them."""
-    rows = candles(minutes, ticker, close, source)
+    rows = candles(minutes, ticker, close, source=source)
     count = rows.num_rows
     columns = {name: rows[name] for name in SCHEMA.names if name in rows.column_names} | {
         "revision": pa.array([revision] * count, pa.int32()),

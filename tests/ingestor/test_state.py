@@ -39,7 +39,7 @@ from tests.rounds import rounds
 PLAN = SlotPlan(venues=("BINANCE", "KRAKEN"), historical=2, realtime=1)
 
 
-def job(job_id: str = "j1", venue: str = "BINANCE", kind: Kind = Kind.HISTORICAL, request_id: str = "r1#3") -> Job:
+def job(job_id: str = "j1", venue: str = "BINANCE", kind: Kind = Kind.HISTORICAL, *, request_id: str = "r1#3") -> Job:
     return Job(
         job_id=job_id,
         request_id=request_id,
@@ -396,7 +396,7 @@ class AnyHistory(RuleBasedStateMachine):
     def dispatch(self, venue: str, kind: Kind, old: bool) -> None:
         connection = min(self.open) if old else self.connection
         self.number += 1
-        new = job(f"j{self.number}", venue, kind, f"r{self.number}")
+        new = job(f"j{self.number}", venue, kind, request_id=f"r{self.number}")
         key = (connection, venue)
         had_offer = self.known.get(key, 0) > 0
         if had_offer:

@@ -130,7 +130,7 @@ async def client_of(
 
 
 async def fetch(
-    client: VenueClient, job: HistoryJob, progress: Progress | None = None, source: PageSource | None = None
+    client: VenueClient, job: HistoryJob, progress: Progress | None = None, *, source: PageSource | None = None
 ) -> tuple[HistorySummary, Candles | None, list[str]]:
     """Run one history job; its candles, and where each batch came from."""
     parts: list[Candles] = []

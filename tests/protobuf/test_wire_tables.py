@@ -76,14 +76,14 @@ def _enums(*files: FileDescriptor) -> dict[str, dict[str, int]]:
 
 
 def _services(*files: FileDescriptor) -> dict[str, dict[str, list[str]]]:
-    def side(is_stream: bool, message: Descriptor) -> str:
+    def side(*, is_stream: bool, message: Descriptor) -> str:
         return f"{'stream ' if is_stream else ''}{message.full_name}"
 
     return {
         service.full_name: {
             method.name: [
-                side(method.client_streaming, method.input_type),
-                side(method.server_streaming, method.output_type),
+                side(is_stream=method.client_streaming, message=method.input_type),
+                side(is_stream=method.server_streaming, message=method.output_type),
             ]
             for method in service.methods
         }

@@ -27,7 +27,7 @@ def start_relay() -> Iterator[Start]:
             relay = Relay(config(**changes), bus, read_rows, read_stored=read_stored)
             relay.start()
             stack.callback(relay.close)
-            return Platform(bus, relay, stack, context)
+            return Platform(bus, relay, stack, context=context)
 
         yield start
 
@@ -41,4 +41,4 @@ def platform() -> Iterator[Platform]:
         relay = Relay(config(), bus, no_rows, read_stored=no_rows)
         relay.start()
         stack.callback(relay.close)
-        yield Platform(bus, relay, stack, context)
+        yield Platform(bus, relay, stack, context=context)

@@ -40,7 +40,7 @@ def report_all(bus: Bus, controls_end: int | None = None) -> None:
         report(bus, partition, end)
 
 
-def fire(bus: Bus, trigger_id: str, number: int, ticker: str = "") -> None:
+def fire(bus: Bus, trigger_id: str, number: int, *, ticker: str = "") -> None:
     bus.publish(bus_topics.TRIGGER_EVENTS, [fired(trigger_id, number, ticker)])
 
 

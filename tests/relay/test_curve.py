@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(60)
 class Guarded:
     """A relay with keys on, and clients that show theirs."""
 
-    def __init__(self, platform: Platform, folder: KeyFolder, where: Path, stack: ExitStack) -> None:
+    def __init__(self, platform: Platform, folder: KeyFolder, where: Path, *, stack: ExitStack) -> None:
         self.platform = platform
         self.bus = platform.bus
         self._folder = folder
@@ -83,7 +83,7 @@ def guarded(start_relay: Start, tmp_path: Path) -> Iterator[Guarded]:
     with ExitStack() as stack:
         (tmp_path / "clients").mkdir()
         platform = start_relay(keys_in=tmp_path / "data")
-        yield Guarded(platform, KeyFolder(tmp_path / "data"), tmp_path / "clients", stack)
+        yield Guarded(platform, KeyFolder(tmp_path / "data"), tmp_path / "clients", stack=stack)
 
 
 def refused() -> float:

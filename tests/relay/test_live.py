@@ -69,7 +69,7 @@ def put_ticks(bus: Bus, ticker: str, *trade_ids: str) -> None:
     bus.publish(bus_topics.TICKS, [Record(batch.SerializeToString(), key=key, partition_key=key, sequence=stamp)])
 
 
-def put_bar(bus: Bus, ticker: str, period_seconds: int, close: float) -> None:
+def put_bar(bus: Bus, ticker: str, period_seconds: int, *, close: float) -> None:
     bar = cw.OHLCV(ticker=ticker, period_seconds=period_seconds, close=close, complete=True)
     key = ticker.encode()
     stamp = SequenceStamp(f"OHLC:{ticker}:{period_seconds}", tag=b"\x68")
@@ -100,7 +100,7 @@ def test_the_first_subscriber_starts_a_job_and_the_last_one_ends_it(start_relay:
     assert table(platform.bus) == {topic: request.request_id}
 
     first.socket.unsubscribe(topic)
-    put_bar(platform.bus, BTC, 60, 1.5)
+    put_bar(platform.bus, BTC, 60, close=1.5)
     assert second.next()[1].close == 1.5
     assert cancels(platform.bus) == []
     second.socket.unsubscribe(topic)
@@ -277,9 +277,9 @@ def test_bars_go_to_their_period_and_to_triggers_on_all_periods(start_relay: Sta
     minutes = following(platform, f"OHLC:{BTC}:60")
     every = platform.ready_subscriber(f"OHLC:{BTC}:")
     for number in range(3):
-        put_bar(platform.bus, BTC, 60, float(number))
-        put_bar(platform.bus, BTC, 3_600, float(number))
-        put_bar(platform.bus, ETH, 60, float(number))
+        put_bar(platform.bus, BTC, 60, close=float(number))
+        put_bar(platform.bus, BTC, 3_600, close=float(number))
+        put_bar(platform.bus, ETH, 60, close=float(number))
     assert [minutes.next()[1].sequence for _ in range(3)] == [1, 2, 3]
     got = [every.next() for _ in range(6)]
     assert [(name, bar.sequence) for name, bar in got] == [
@@ -334,8 +334,8 @@ def test_bars_are_replayed_and_what_was_trimmed_is_an_error(start_relay: Start) 
     platform = start_relay(limits=LIMITS)
     topic = f"OHLC:{BTC}:60"
     for number in range(5):
-        put_bar(platform.bus, BTC, 60, float(number))
-        put_bar(platform.bus, BTC, 300, float(number))
+        put_bar(platform.bus, BTC, 60, close=float(number))
+        put_bar(platform.bus, BTC, 300, close=float(number))
     client = platform.client()
     client.socket.send_multipart(encode(cw.TopicReplay(topic=topic, from_sequence=2, to_sequence=4)))
     got = [client.answer() for _ in range(3)]

@@ -135,7 +135,7 @@ def test_records_that_are_not_a_final_are_skipped(platform: Platform) -> None:
     assert subscriber.next() == ("HISTORY_READY:behind-garbage", final)
 
 
-def snapshot(bus: Any, ticker: str, request_id: str, last: float) -> None:
+def snapshot(bus: Any, ticker: str, request_id: str, *, last: float) -> None:
     record = cw.Snapshot(ticker=ticker, request_id=request_id, last=last).SerializeToString()
     stamp = SequenceStamp(f"SNAPSHOT:{ticker}", tag=b"\x58")
     bus.publish(bus_topics.SNAPSHOTS, [Record(record, key=ticker.encode(), sequence=stamp)])
@@ -152,8 +152,8 @@ def test_a_snapshot_goes_to_its_ticker_and_to_the_topic_of_its_request(platform:
         kind = ing.DataRequest.TICKER_SNAPSHOT
         message = ing.DataRequest(request_id=request_id, type=kind, ticker=ticker, client_id=client_id)
         platform.client().ask(message)
-    snapshot(platform.bus, ticker, "s1", 1.5)
-    snapshot(platform.bus, ticker, "s2", 2.5)
+    snapshot(platform.bus, ticker, "s1", last=1.5)
+    snapshot(platform.bus, ticker, "s2", last=2.5)
     topic, first = by_client.next()
     assert (topic, first.last, first.sequence) == ("RESPONSE:snap-client", 1.5, 1)
     topic, second = by_request.next()

@@ -58,7 +58,7 @@ class Group:
         self.stack.callback(own.close)
         eventually(lambda: relay.status().is_ready)
         eventually(lambda: keeper.term is not None or keeper.is_standby)
-        return Member(Platform(self.bus, relay, self.stack, self.context), keeper, own.close)
+        return Member(Platform(self.bus, relay, self.stack, context=self.context), keeper, own.close)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from sandbox.faults import Fault, FaultRules
 
 
-def hits(rules: FaultRules, count: int, path: str = "/api/v3/klines", symbol: str | None = "BTCUSDT") -> list[int]:
+def hits(rules: FaultRules, count: int, path: str = "/api/v3/klines", *, symbol: str | None = "BTCUSDT") -> list[int]:
     return [n for n in range(count) if rules.for_request(path, symbol) is not None]
 
 

@@ -35,7 +35,7 @@ def market_of(instrument: Instrument, seed: int = 7) -> GeneratedMarket:
     return _markets.setdefault(key, GeneratedMarket(instrument, seed))
 
 
-def page(market: GeneratedMarket, interval: str, start: int | None, end: int | None, limit: int = 1000) -> Any:
+def page(market: GeneratedMarket, interval: str, start: int | None, *, end: int | None, limit: int = 1000) -> Any:
     return orjson.loads(market.kline_page(INTERVALS[interval], start, end, limit=limit, now=NOW))
 
 
@@ -176,11 +176,11 @@ def test_shorter_candles_merge_into_longer_ones(instrument: Instrument, fine: st
     span = INTERVALS[fine].step_ms * 1000
     rows = []
     while start <= NOW:
-        rows += page(market, fine, start, start + span - 1)
+        rows += page(market, fine, start, end=start + span - 1)
         start += span
     expected = list(fold(rows, coarse))
     assert len(expected) >= 5
-    assert [flat(row) for row in page(market, coarse, expected[0][0], None)] == expected
+    assert [flat(row) for row in page(market, coarse, expected[0][0], end=None)] == expected
 
 
 def test_minutes_without_trades_occur_and_are_flat_at_the_price_before() -> None:
@@ -193,17 +193,19 @@ def test_minutes_without_trades_occur_and_are_flat_at_the_price_before() -> None
 
 def test_a_candle_is_the_same_whatever_page_it_was_asked_in() -> None:
     start = utc_ms("2023-05-17T03:11")
-    wanted = page(market_of(BTC), "1m", start, start + 49 * MINUTE)
+    wanted = page(market_of(BTC), "1m", start, end=start + 49 * MINUTE)
     assert len(wanted) == 50
     other = GeneratedMarket(BTC, 7)
-    assert page(other, "1m", start - 400 * MINUTE, None)[400:450] == wanted
-    assert page(other, "1m", None, start + 49 * MINUTE, 50) == wanted
-    assert page(other, "1m", start, None, 50) == wanted
+    assert page(other, "1m", start - 400 * MINUTE, end=None)[400:450] == wanted
+    assert page(other, "1m", None, end=start + 49 * MINUTE, limit=50) == wanted
+    assert page(other, "1m", start, end=None, limit=50) == wanted
 
 
 def test_another_seed_or_symbol_gives_another_market() -> None:
     start = utc_ms("2023-05-17")
-    pages = [page(market_of(instrument, seed), "1m", start, None, 5) for instrument, seed in ((BTC, 1), (BTC, 2))]
+    pages = [
+        page(market_of(instrument, seed), "1m", start, end=None, limit=5) for instrument, seed in ((BTC, 1), (BTC, 2))
+    ]
     assert pages[0] != pages[1]
 
 
@@ -241,7 +243,7 @@ GOLDEN: list[list[Any]] = [
 
 def test_the_market_of_a_seed_is_this_one_forever() -> None:
     """Written down, so that a change of the generator, which would break users' recorded results, is noticed."""
-    rows = page(market_of(BTC, 1), "1m", utc_ms("2024-01-01"), None, 2)
+    rows = page(market_of(BTC, 1), "1m", utc_ms("2024-01-01"), end=None, limit=2)
     assert rows == GOLDEN
 
 
@@ -283,23 +285,23 @@ def test_nothing_is_later_than_now() -> None:
     assert len(newest) == 1
     assert newest.time[0] <= NOW
     assert market.next_trade_time(NOW) == market.fills(int(newest.id[0]) + 1, 1, NOW + DAY).time[0]
-    assert page(market, "1m", NOW + HOUR, None) == []
+    assert page(market, "1m", NOW + HOUR, end=None) == []
 
 
 def test_history_begins_with_the_listing() -> None:
     market = market_of(SOL)
-    rows = page(market, "1m", 0, None, 3)
+    rows = page(market, "1m", 0, end=None, limit=3)
     assert rows[0][0] == SOL.listed_ms
-    assert page(market, "1m", None, SOL.listed_ms - 1) == []
+    assert page(market, "1m", None, end=SOL.listed_ms - 1) == []
     assert market.orders(0, 2, NOW).id.tolist() == [1]
     assert market.fills(1, 1, NOW).id.tolist() == [1]
-    assert page(market, "1w", 0, None, 1)[0][0] == INTERVALS["1w"].floor(SOL.listed_ms)
+    assert page(market, "1w", 0, end=None, limit=1)[0][0] == INTERVALS["1w"].floor(SOL.listed_ms)
 
 
 def test_delisted_pair_keeps_its_history_and_trades_no_more() -> None:
     market = market_of(DELISTED)
     assert DELISTED.delisted_ms is not None
-    assert page(market, "1m", None, None, 1)[0][0] == DELISTED.delisted_ms - MINUTE
+    assert page(market, "1m", None, end=None, limit=1)[0][0] == DELISTED.delisted_ms - MINUTE
     assert market.next_trade_time(DELISTED.delisted_ms) is None
     last = market.fill_at(NOW)
     assert market.fills(last - 1, 5, NOW).time[0] < DELISTED.delisted_ms
@@ -309,9 +311,9 @@ def test_hole_has_no_candles_and_no_trades_and_leaves_ids_contiguous() -> None:
     market = GeneratedMarket(BTC, 7)
     start = utc_ms("2024-01-10T06:00")
     hole = (start + 30 * MINUTE, start + 210 * MINUTE)
-    before = page(market, "1m", start, start + 400 * MINUTE)
+    before = page(market, "1m", start, end=start + 400 * MINUTE)
     market.add_hole(*hole)
-    after = page(market, "1m", start, start + 400 * MINUTE)
+    after = page(market, "1m", start, end=start + 400 * MINUTE)
     assert after == [row for row in before if not hole[0] <= row[0] < hole[1]]
     for trades in (orders_between(market, start, hole[1] + HOUR), fills_between(market, start, hole[1] + HOUR)):
         assert (np.diff(trades.id) == 1).all()
@@ -319,22 +321,22 @@ def test_hole_has_no_candles_and_no_trades_and_leaves_ids_contiguous() -> None:
         assert trades.time[0] < hole[0] < hole[1] <= trades.time[-1]
     orders = orders_between(market, start, hole[1] + HOUR)
     assert (orders.first[1:] == orders.last[:-1] + 1).all()
-    hours = page(market, "1h", start, start + 5 * HOUR)
+    hours = page(market, "1h", start, end=start + 5 * HOUR)
     assert [row[0] for row in hours] == [start, *(start + n * HOUR for n in (3, 4, 5))]
     assert [flat(row) for row in hours[:2]] == list(fold(after[:60], "1h"))
     market.clear_holes()
-    assert page(market, "1m", start, start + 400 * MINUTE) == before
+    assert page(market, "1m", start, end=start + 400 * MINUTE) == before
 
 
 def test_page_is_full_even_if_it_spans_a_hole_of_a_year() -> None:
     market = GeneratedMarket(BTC, 7)
     start = utc_ms("2022-01-01")
     market.add_hole(start + 10 * MINUTE, start + 365 * DAY)
-    rows = page(market, "1m", start, None, 20)
+    rows = page(market, "1m", start, end=None, limit=20)
     assert len(rows) == 20
     assert rows[9][0] == start + 9 * MINUTE
     assert rows[10][0] == start + 365 * DAY
-    assert page(market, "1m", None, rows[-1][0], 20) == rows
+    assert page(market, "1m", None, end=rows[-1][0], limit=20) == rows
 
 
 @pytest.mark.parametrize("bounds", [(NOW // MINUTE * MINUTE + 1, NOW), (5 * MINUTE, 5 * MINUTE)])
@@ -347,13 +349,13 @@ def test_hole_that_is_not_whole_minutes_is_refused(bounds: tuple[int, int]) -> N
 @settings(max_examples=rounds(25), deadline=None)
 def test_bounds_of_a_page_are_inclusive_open_times(start: int, length: int) -> None:
     market = market_of(BTC)
-    rows = page(market, "1m", start - 59_999, start + (length - 1) * MINUTE)
+    rows = page(market, "1m", start - 59_999, end=start + (length - 1) * MINUTE)
     assert [row[0] for row in rows] == [start + n * MINUTE for n in range(length)]
     assert all(later[0] == earlier[6] + 1 for earlier, later in pairwise(rows))
 
 
 def test_seconds_are_filled_and_bounded() -> None:
-    rows = page(market_of(QUIET), "1s", NOW - 90 * SECOND, NOW)
+    rows = page(market_of(QUIET), "1s", NOW - 90 * SECOND, end=NOW)
     assert len(rows) == 90
     assert any(row[8] == 0 for row in rows)
 
@@ -361,7 +363,7 @@ def test_seconds_are_filled_and_bounded() -> None:
 def test_any_pair_can_be_listed() -> None:
     instrument = make_instrument("foo/usd")
     assert instrument.symbol == "FOOUSD"
-    rows = page(GeneratedMarket(instrument, 1), "1m", None, None, 3)
+    rows = page(GeneratedMarket(instrument, 1), "1m", None, end=None, limit=3)
     assert len(rows) == 3
     with pytest.raises(ValueError, match="BASE/QUOTE"):
         make_instrument("FOOUSD")

@@ -27,7 +27,7 @@ ZEROS = ["0.00000000", 0, "0.00000000", "0.00000000", "0"]
 Trade = tuple[int, str, str, int, bool]
 
 
-def page(market: Any, interval: str, start: int | None = None, limit: int = 1000, now: int = NOW) -> Any:
+def page(market: Any, interval: str, start: int | None = None, *, limit: int = 1000, now: int = NOW) -> Any:
     return orjson.loads(market.kline_page(INTERVALS[interval], start, None, limit=limit, now=now))
 
 
@@ -49,7 +49,7 @@ def test_candles_are_served_in_order_whatever_order_they_came_in() -> None:
     market.add("1m", [candle(opened, "1") for opened in opens[:2]])
     market.add("1m", [candle(opened, "1") for opened in opens[2:]])
     assert [row[0] for row in page(market, "1m")] == sorted(opens)
-    assert [row[0] for row in page(market, "1m", START + 1, 2)] == [START + MINUTE, START + 2 * MINUTE]
+    assert [row[0] for row in page(market, "1m", START + 1, limit=2)] == [START + MINUTE, START + 2 * MINUTE]
     assert len(page(market, "1m", now=START + MINUTE)) == 2
 
 

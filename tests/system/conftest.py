@@ -38,7 +38,7 @@ class System:
     def aconnect(self) -> cw.AsyncClient:
         return cw.aconnect(settings=self.platform.settings, timeout=20.0)
 
-    def klines(self, symbol: str, start_ms: int, end_ms: int, interval: str = "1m") -> list[list[object]]:
+    def klines(self, symbol: str, start_ms: int, end_ms: int, *, interval: str = "1m") -> list[list[object]]:
         """What the exchange itself answers, page by page."""
         rows: list[list[object]] = []
         while start_ms < end_ms:

@@ -64,7 +64,7 @@ def pixy(system: System, tmp_path: Path) -> Iterator[Caller]:
         process.stdin.close()
 
 
-def tick(ticker: str, number: int, timestamp: int, price: float) -> bytes:
+def tick(ticker: str, number: int, timestamp: int, *, price: float) -> bytes:
     return Tick(
         ticker=ticker, trade_id=str(number), timestamp=timestamp, price=price, size=2.0, side=BUY
     ).SerializeToString()
@@ -84,7 +84,7 @@ def test_ticks_of_a_gateway_become_bars_rows_and_events(
     places = {
         (answer["partition"], answer["offset"])
         for number, at in enumerate(times[:6])
-        if (answer := pixy.produce("ticks", tick(ticker, number + 1, at, 100.0 + number), key_value=b"other"))
+        if (answer := pixy.produce("ticks", tick(ticker, number + 1, at, price=100.0 + number), key_value=b"other"))
     }
     assert len(places) == 6
     assert len({partition for partition, _ in places}) == 1

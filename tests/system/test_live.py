@@ -81,7 +81,7 @@ def test_bars_equal_the_exchanges_own_candles(fast: System, client: cw.Client, e
     assert [(bar.complete, bar.source, bar.revision) for bar in bars] == [(True, "ticks", 0)] * 6
     start_ms = bars[0].open_time // 1_000_000
     assert same(bars, exchange_rows(SYMBOL, start_ms, start_ms + 6 * 60_000))
-    (row,) = fast.klines(SYMBOL, long.open_time // 1_000_000, long.open_time // 1_000_000 + 300_000, "5m")
+    (row,) = fast.klines(SYMBOL, long.open_time // 1_000_000, long.open_time // 1_000_000 + 300_000, interval="5m")
     assert (long.open, long.high, long.low, long.close) == tuple(float(str(cell)) for cell in row[1:5])
     assert long.trade_count == row[8]
 

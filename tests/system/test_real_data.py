@@ -305,7 +305,7 @@ def test_a_range_that_begins_and_ends_between_candles_has_the_open_times_inside(
             request_id="unaligned",
             timeout=120,
         )
-    expected = venues.platform.exchange_rows("ETHUSDT", base_ms + 300_000, base_ms + 3 * HOUR_MS + 1, "5m")
+    expected = venues.platform.exchange_rows("ETHUSDT", base_ms + 300_000, base_ms + 3 * HOUR_MS + 1, interval="5m")
     assert len(expected) == 36
     assert values(got.to_arrow(), "open", "high", "low", "close", "volume", "quote_volume", "trade_count") == expected
     assert venues.coverage("unaligned")["expected"] == 36
@@ -329,7 +329,7 @@ def test_a_range_into_the_future_has_closed_candles_only(venues: Venues) -> None
     closed = {(now_ms - start_ms) // HOUR_MS, (after_ms - start_ms) // HOUR_MS}
     rows = values(got.to_arrow(), "open", "high", "low", "close", "volume", "quote_volume", "trade_count")
     assert len(rows) in closed
-    assert rows == platform.exchange_rows("ETHUSDT", start_ms, start_ms + len(rows) * HOUR_MS, "1h")
+    assert rows == platform.exchange_rows("ETHUSDT", start_ms, start_ms + len(rows) * HOUR_MS, interval="1h")
     covered = venues.coverage("future")
     assert (covered["expected"], covered["got"], covered["holes"]) == (len(rows), len(rows), [])
 
@@ -358,4 +358,4 @@ def test_weeks_start_on_monday(venues: Venues) -> None:
         )
     rows = values(got.to_arrow(), "open", "high", "low", "close", "volume", "quote_volume", "trade_count")
     assert [row[0] for row in rows] == [start_ms + week * WEEK_SECONDS * 1_000 for week in range(9)]
-    assert rows == venues.platform.exchange_rows("ETHUSDT", start_ms, end_ms, "1w")
+    assert rows == venues.platform.exchange_rows("ETHUSDT", start_ms, end_ms, interval="1w")

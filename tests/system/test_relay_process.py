@@ -290,7 +290,7 @@ def test_a_subscriber_that_stays_gets_every_trigger_event_across_kills_of_the_re
         with installation.relay() as relay:
             for _ in range(50):
                 fired += 1
-                pipeline.fire(bus, "t0", fired, tickers[fired % 10])
+                pipeline.fire(bus, "t0", fired, ticker=tickers[fired % 10])
             while len(seen) < fired:
                 topic, event = subscriber.next()
                 seen.add((topic, int(event.context["sequence"])))
@@ -298,7 +298,7 @@ def test_a_subscriber_that_stays_gets_every_trigger_event_across_kills_of_the_re
             relay.wait()
         for _ in range(50):
             fired += 1
-            pipeline.fire(bus, "t0", fired, tickers[fired % 10])
+            pipeline.fire(bus, "t0", fired, ticker=tickers[fired % 10])
     with installation.relay():
         while len(seen) < 2 * fired:
             topic, event = subscriber.next()

@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,8 @@ class Users:
                 id, is_dead = message.body.decode(), message.user_attribute["plan"] == "dead"
                 assert id not in ended, "it was given out after its end"
                 if is_dead:
-                    outcome = await self._until_answered(self._client.nack, message, "killed", "readers", 9, 9)
+                    last = partial(self._client.nack, attempt=9, most=9)
+                    outcome = await self._until_answered(last, message, "killed", "readers")
                 else:
                     outcome = await self._until_answered(self._client.ack, message, "killed", "readers")
                 if outcome == 0:

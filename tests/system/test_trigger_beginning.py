@@ -49,7 +49,7 @@ def events_of(trigger: "cw.Trigger", until_ms: int) -> list[TriggerEvent]:
     return found
 
 
-def assert_begins(system: System, trigger: "cw.Trigger", asked_ms: int, told_ms: int) -> list[TriggerEvent]:
+def assert_begins(system: System, trigger: "cw.Trigger", asked_ms: int, *, told_ms: int) -> list[TriggerEvent]:
     """It was requested at one time of the exchange's clock and acknowledged at the other."""
     events = events_of(trigger, told_ms + 1_000)
     ids = trade_ids(events)
@@ -67,8 +67,8 @@ def test_a_trigger_begins_with_its_registration_where_its_tickers_job_does_not(
         counted_ms = now_ms(system)
         with client.triggers.add(EACH, tickers=[TICKER]) as each:
             told_ms = now_ms(system)
-            assert_begins(system, each, counted_ms, told_ms)
-        events = assert_begins(system, looks_back, asked_ms, counted_ms)
+            assert_begins(system, each, counted_ms, told_ms=told_ms)
+        events = assert_begins(system, looks_back, asked_ms, told_ms=counted_ms)
         seen = [int(str(event.row["seen"])) for event in events]
         assert seen == list(range(seen[0], seen[0] + len(seen)))
         # What the job began with is older than its registration, and there once.
@@ -86,5 +86,5 @@ def test_a_trigger_begins_with_its_registration_where_its_tickers_job_does_not(
     until(lambda: now_ms(system) > paused_ms + 2_000, "two seconds")
     asked_ms = now_ms(system)
     with client.triggers.add(EACH, tickers=[TICKER]) as again:
-        assert_begins(system, again, asked_ms, now_ms(system))
+        assert_begins(system, again, asked_ms, told_ms=now_ms(system))
         client.triggers.remove(again.id)

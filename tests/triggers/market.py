@@ -38,7 +38,7 @@ def _bar(row: Row, ticker: str) -> Row:
     return {"ticker": ticker} | shape | row
 
 
-def trades(seed: int, tickers: Sequence[str], count: int, start_ns: int) -> list[Row]:
+def trades(seed: int, tickers: Sequence[str], count: int, *, start_ns: int) -> list[Row]:
     """Random walks on one clock: steps of a percent or two, many trades at the same time, sizes with a long tail."""
     chance = random.Random(seed)
     price = dict.fromkeys(tickers, 100.0)
@@ -53,7 +53,7 @@ def trades(seed: int, tickers: Sequence[str], count: int, start_ns: int) -> list
     return found
 
 
-def bars(seed: int, tickers: Sequence[str], count: int, start_ns: int) -> list[Row]:
+def bars(seed: int, tickers: Sequence[str], count: int, *, start_ns: int) -> list[Row]:
     """A minute at a time over all tickers; some minutes have no trade."""
     chance = random.Random(seed)
     last = dict.fromkeys(tickers, 1000.0)
@@ -121,6 +121,7 @@ def streamed(
     texts: Mapping[str, Text],
     records: Sequence[tuple[str, bytes]],
     chance: random.Random,
+    *,
     restarts: bool = False,
     sizes: Sequence[int] = (1, 2, 5, 50, 400),
 ) -> tuple[list[CEPTriggerEvent], list[CEPTriggerEvent]]:

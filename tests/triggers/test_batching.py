@@ -127,7 +127,7 @@ def _table(arrived: Sequence[Trade]) -> pa.Table:
 
 
 def _streamed(
-    arrived: Sequence[Trade], cuts: Sequence[int], restarts: bool, repeats: bool, *, rules: TriggerRules = _RULES
+    arrived: Sequence[Trade], cuts: Sequence[int], *, restarts: bool, repeats: bool, rules: TriggerRules = _RULES
 ) -> list[CEPTriggerEvent]:
     partition = TriggerPartition(rules)
     controls = [register(name, sql, *_named(name)) for name, sql in TEXTS.items()]
@@ -191,7 +191,7 @@ def test_triggers_that_fall_behind_give_the_same_events_later(
         patched.setattr(shares, "_ROW_NS", 0)
         patched.setattr(shares, "_SLOW_STEPS", 1)
         rules = replace(_RULES, share_ns=1)
-        behind = _streamed(arrived, _cuts(cuts, len(arrived)), restarts, repeats=True, rules=rules)
+        behind = _streamed(arrived, _cuts(cuts, len(arrived)), restarts=restarts, repeats=True, rules=rules)
     assert _by_trigger(behind) == _by_trigger(whole)
 
 

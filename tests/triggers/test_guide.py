@@ -76,8 +76,8 @@ def test_a_silence_by_event_time_is_seen_by_the_exchanges_clock() -> None:
 @pytest.mark.parametrize("seed", seeds(3))
 def test_examples_give_the_same_events_on_a_stream_as_over_the_whole_market(seed: int) -> None:
     start = guide.nanoseconds("2023-12-31 22:00")
-    trades = market.trades(seed, _TICKERS, 1_500, start)
-    bars = market.bars(seed, _TICKERS, 500, start)
+    trades = market.trades(seed, _TICKERS, 1_500, start_ns=start)
+    bars = market.bars(seed, _TICKERS, 500, start_ns=start)
     chance = random.Random(seed)
     texts = {name: example.text for name, example in BY_ROWS.items()}
     live, end = market.streamed(texts, market.records_of([*trades, *bars]), chance, restarts=seed != 1)
@@ -94,9 +94,9 @@ def test_examples_give_the_same_events_on_a_stream_as_over_the_whole_market(seed
 @pytest.mark.parametrize("restarts", [False, True])
 def test_joins_of_the_guide_give_the_same_events_on_a_stream_as_over_tables(*, restarts: bool) -> None:
     start = guide.nanoseconds("2024-01-01 00:00")
-    trades = [row | {"price": 700 * row["price"]} for row in market.trades(5, _TICKERS, 600, start)]
+    trades = [row | {"price": 700 * row["price"]} for row in market.trades(5, _TICKERS, 600, start_ns=start)]
     prices = ("open", "high", "low", "close")
-    bars = [row | {name: 70 * row[name] for name in prices} for row in market.bars(5, _TICKERS, 100, start)]
+    bars = [row | {name: 70 * row[name] for name in prices} for row in market.bars(5, _TICKERS, 100, start_ns=start)]
     joins = {str(number): text for number, text in enumerate(guide.texts()) if " JOIN " in text.sql}
     others = {str(number) for number, text in enumerate(guide.texts()) if text in [e.text for e in EXAMPLES.values()]}
     # Those with events are in test_joined_events.py.

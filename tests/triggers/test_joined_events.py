@@ -92,7 +92,7 @@ class Market:
                 self.arrivals.append((second + 0.01, "ticks", trade))
                 for name in ("jump", "fall"):
                     if draw.random() < 0.3:
-                        alert = jump(ticker, second, name, f"{name}{ticker}{number}")
+                        alert = jump(ticker, second, name, event_id=f"{name}{ticker}{number}")
                         self.arrivals.append((second + draw.choice((0.1, 1.5, 4)), "events", alert))
                 number += 1
             minutes = range(self.seconds // 60)

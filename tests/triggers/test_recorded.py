@@ -60,7 +60,7 @@ del ON_BARS["Spread of two tickers"]
 def _agree(
     texts: dict[str, Text], own: list[Row], input_name: str, seed: int, sizes: Sequence[int] = (1, 5, 50, 400)
 ) -> None:
-    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), True, sizes)
+    live, end = market.streamed(texts, market.records_of(own), random.Random(seed), restarts=True, sizes=sizes)
     for name, text in texts.items():
         found = [row for event in [*live, *end] if event.trigger_id == name for row in rows(event)]
         wanted = market.as_rows(evaluate(text.sql, market.table_of(own, input_name), text.parameters))

@@ -40,7 +40,7 @@ def prices(first: int, *values: float, ticker: str = TICKER) -> bytes:
     return batch(first, *((first + i, str(first + i), value) for i, value in enumerate(values)), ticker=ticker)
 
 
-def bar(minute: int, close: float, period: int = 60, revision: int = 0, ticker: str = TICKER) -> bytes:
+def bar(minute: int, close: float, period: int = 60, *, revision: int = 0, ticker: str = TICKER) -> bytes:
     """A bar that opens at 1.0, `minute` minutes after T0."""
     return OHLCV(
         open_time=T0 + minute * 60 * SECOND, open=1.0, high=max(1.0, close), low=min(1.0, close), close=close,
@@ -53,7 +53,7 @@ def clock(second: float, sequence: int, ticker: str = TICKER) -> bytes:
     return records.TickMark(ticker=ticker, clock=body).SerializeToString()
 
 
-def jump(ticker: str, second: float, trigger_id: str = "jump", event_id: str = "", **context: str) -> bytes:
+def jump(ticker: str, second: float, trigger_id: str = "jump", *, event_id: str = "", **context: str) -> bytes:
     """An event as the platform publishes it."""
     return CEPTriggerEvent(
         trigger_id=trigger_id,

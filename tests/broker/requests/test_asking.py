@@ -14,7 +14,7 @@ from candlewright.wire.grid import SECOND
 MINUTE = 60 * SECOND
 
 
-def request(name: str, sender: str = "10.0.0.1", connection: str = "crowd", venue: str = "X") -> HistoricalRequest:
+def request(name: str, sender: str = "10.0.0.1", connection: str = "crowd", *, venue: str = "X") -> HistoricalRequest:
     made = HistoricalRequest(
         name,
         f"A/B.{venue}",
@@ -142,7 +142,8 @@ def test_every_request_asks_once_and_nothing_is_kept_of_what_has_ended(steps: li
         for step in steps:
             if isinstance(step, tuple):
                 names.append(str(len(names)))
-                stage.add(request(names[-1], *step), at)
+                sender, connection, venue = step
+                stage.add(request(names[-1], sender, connection, venue=venue), at)
             elif isinstance(step, int) and step < len(asked):
                 stage.end(asked[step], at)
             elif isinstance(step, float):

@@ -50,7 +50,7 @@ class Story:
     def tick(self, second: int) -> None:
         self.tell(ClockTicked(float(second), NOW + second * SECOND))
 
-    def submit(self, request_id: str, pieces: int = 1, seconds: int = 1_000, offset: int = 0) -> None:
+    def submit(self, request_id: str, pieces: int = 1, seconds: int = 1_000, *, offset: int = 0) -> None:
         end = START + pieces * 10 * MINUTE
         deadline = NOW + seconds * SECOND
         self.tell(

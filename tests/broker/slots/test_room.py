@@ -34,7 +34,7 @@ OK = ing.HistoryReadyNotification.OK
 class Ingestor:
     """Fetches nothing, but publishes pages as a native ingestor does, `rows_per_page` at a time."""
 
-    def __init__(self, bus: FreshBus, address: str, slots: int, rows_per_page: int = PAGE_ROWS) -> None:
+    def __init__(self, bus: FreshBus, address: str, slots: int, *, rows_per_page: int = PAGE_ROWS) -> None:
         self._bus = bus
         self._address = address
         self._slots = slots
@@ -196,7 +196,7 @@ class Platform:
         self._thread.start()
 
     def ingestor(self, slots: int, rows_per_page: int = PAGE_ROWS) -> Ingestor:
-        self._ingestors.append(Ingestor(self.bus, self.server.address, slots, rows_per_page))
+        self._ingestors.append(Ingestor(self.bus, self.server.address, slots, rows_per_page=rows_per_page))
         return self._ingestors[-1]
 
     def stop(self) -> None:

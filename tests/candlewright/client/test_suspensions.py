@@ -24,7 +24,9 @@ SQL = "price > 1"
 OLD, NEW = 1_000, 2_000
 
 
-def suspension(registered_at: int = OLD, newest: int = 0, trigger_id: str = "t", reason: str = "too slow") -> pb.Error:
+def suspension(
+    registered_at: int = OLD, newest: int = 0, trigger_id: str = "t", *, reason: str = "too slow"
+) -> pb.Error:
     return pb.Error(
         code="TRIGGER_SUSPENDED",
         text=reason,

@@ -100,7 +100,7 @@ class Relay:
             if sequence not in unseen:
                 self._publisher.send_multipart([TOPIC.encode(), *frames.encode(self.bars[-1])])
 
-    def wait_for_subscription(self, topic: str, is_there: bool = True) -> None:
+    def wait_for_subscription(self, topic: str, *, is_there: bool = True) -> None:
         wanted = bytes((is_there,)) + topic.encode()
         while self._publisher.recv() != wanted:
             pass

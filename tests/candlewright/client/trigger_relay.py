@@ -59,7 +59,7 @@ class TriggerRelay(Relay):
     triggers: dict[str, ing.CEPTriggerRequest] = field(default_factory=dict)
     events: dict[str, list[ing.CEPTriggerEvent]] = field(default_factory=dict)
 
-    def fire(self, trigger_id: str, count: int = 1, is_unseen: bool = False, event_id: str = "") -> None:
+    def fire(self, trigger_id: str, count: int = 1, *, is_unseen: bool = False, event_id: str = "") -> None:
         """May be called from a thread other than the sockets' only while the requests are quiet."""
         own = self.events.setdefault(trigger_id, [])
         for _ in range(count):
@@ -94,7 +94,7 @@ class TriggerRelay(Relay):
         else:
             self.triggers[request.trigger_id] = request
             ack.error_message = self.warnings
-            self.fire(request.trigger_id, self.on_register, self.is_unseen)
+            self.fire(request.trigger_id, self.on_register, is_unseen=self.is_unseen)
             if self.suspends:
                 self._suspend(request.trigger_id)
         return ack

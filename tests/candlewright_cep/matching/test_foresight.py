@@ -152,9 +152,9 @@ def test_looking_ahead_changes_no_answer_of_a_stream(sql: str, table: pa.Table, 
     places = sorted({cut for cut in cuts if cut <= table.num_rows})
     for text in (sql, sql.replace("MATCH SKIP TO LAST A", "MATCH SKIP PAST LAST ROW")):
         with blind():
-            wanted = streamed(text, table, places, restart)
+            wanted = streamed(text, table, places, restart=restart)
         with eager():
-            assert repr(streamed(text, table, places, restart)) == repr(wanted)
+            assert repr(streamed(text, table, places, restart=restart)) == repr(wanted)
 
 
 @_SETTINGS
@@ -198,7 +198,7 @@ def test_a_condition_on_one_row_of_the_loop(
     )
     places = sorted({cut for cut in cuts if cut <= table.num_rows})
     with blind():
-        wanted, on_stream = rows(sql, table), streamed(sql, table, places, False)
+        wanted, on_stream = rows(sql, table), streamed(sql, table, places, restart=False)
     with eager():
         assert rows(sql, table) == wanted
-        assert streamed(sql, table, places, False) == on_stream
+        assert streamed(sql, table, places, restart=False) == on_stream

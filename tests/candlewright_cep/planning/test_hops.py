@@ -30,7 +30,7 @@ def text(form: str, step: int, size: int) -> str:
 
 
 @st.composite
-def tables(draw: st.DrawFn, in_order: bool) -> pa.Table:
+def tables(draw: st.DrawFn, *, in_order: bool) -> pa.Table:
     times = draw(st.lists(st.none() | st.integers(-8, 20), min_size=1, max_size=40))
     if in_order:
         times = sorted(time for time in times if time is not None)

@@ -37,7 +37,7 @@ def ticks(*rows: tuple[str, float, float]) -> pa.Table:
 class Running:
     """A trigger with its release buffer."""
 
-    def __init__(self, sql: str, limits: Limits | None = None, closes: bool = False) -> None:
+    def __init__(self, sql: str, limits: Limits | None = None, *, closes: bool = False) -> None:
         self.query = compile_stream(sql, {"ticks": TICKS}, limits=limits or Limits(), partitions_close=closes)
         self.buffer = ReleaseBuffer("ts", "ticker")
         self.stream = TriggerStream(query=self.query)

@@ -35,7 +35,7 @@ from candlewright_platform.supervisor.state import (
 PLANS = (PartPlan("redis", 0), PartPlan("broker", 2), PartPlan("spark", 2, stop_seconds=20.0), PartPlan("ingestor", 3))
 
 
-def ready(part: str, at: float, is_ready: bool = True, problems: tuple[str, ...] = ()) -> Probed:
+def ready(part: str, at: float, *, is_ready: bool = True, problems: tuple[str, ...] = ()) -> Probed:
     return Probed(part=part, answered=True, is_ready=is_ready, problems=problems, at=at)
 
 
@@ -291,8 +291,8 @@ def test_a_part_that_waits_for_a_service_is_not_started_again() -> None:
         assert supervision.handle(waiting("spark", 3_600.0 * hour)) == []
     # Its grace time as an unhealthy part begins when the service is back.
     back = 4 * 3_600.0
-    assert supervision.handle(ready("spark", back + SICK_SECONDS - 1, False, ("it hangs",))) == []
-    (kill,) = supervision.handle(ready("spark", back + SICK_SECONDS, False, ("it hangs",)))
+    assert supervision.handle(ready("spark", back + SICK_SECONDS - 1, is_ready=False, problems=("it hangs",))) == []
+    (kill,) = supervision.handle(ready("spark", back + SICK_SECONDS, is_ready=False, problems=("it hangs",)))
     assert isinstance(kill, Kill)
 
 
@@ -308,15 +308,17 @@ def test_what_a_new_start_did_not_mend_is_left_longer_each_time() -> None:
     supervision, at, kills = running(), 1.0, []
     for _ in range(3):
         since = at
-        while not isinstance(next(iter(supervision.handle(ready("spark", at, False, ("sick",)))), None), Kill):
+        while not isinstance(
+            next(iter(supervision.handle(ready("spark", at, is_ready=False, problems=("sick",)))), None), Kill
+        ):
             at += 10.0
         kills.append(at - since)
         supervision.handle(Exited("spark", -9, at))
         supervision.handle(Started("spark", at))
-        supervision.handle(ready("spark", at, True))
+        supervision.handle(ready("spark", at, is_ready=True))
     assert kills == [SICK_SECONDS, 2 * SICK_SECONDS, 4 * SICK_SECONDS]
     supervision.handle(ready("spark", at + SICK_SECONDS))
     at += SICK_SECONDS
-    assert supervision.handle(ready("spark", at + SICK_SECONDS - 1, False, ("sick",))) == []
-    (kill,) = supervision.handle(ready("spark", at + SICK_SECONDS, False, ("sick",)))
+    assert supervision.handle(ready("spark", at + SICK_SECONDS - 1, is_ready=False, problems=("sick",))) == []
+    (kill,) = supervision.handle(ready("spark", at + SICK_SECONDS, is_ready=False, problems=("sick",)))
     assert isinstance(kill, Kill)

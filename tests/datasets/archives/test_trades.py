@@ -31,7 +31,7 @@ def raw(*ids: int, unit: int = 1_000_000) -> list[list[str]]:
     return [[str(each), "100.5", "0.25", "25.125", str(START * unit + each), "True", "True"] for each in ids]
 
 
-def written(folder: Path, rows: Sequence[Sequence[str]], of: str = "binance-trades", day: int = 1) -> Path:
+def written(folder: Path, rows: Sequence[Sequence[str]], of: str = "binance-trades", *, day: int = 1) -> Path:
     name = NAMES[of].replace("01-01", f"01-0{day}")
     file = folder / f"{name}.zip"
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:

@@ -19,7 +19,7 @@ BOUND = 5 * SECOND
 MINUTES = 5
 
 
-def stored(topic: str, offset: int, second: float, value: bytes) -> StoredRecord:
+def stored(topic: str, offset: int, second: float, *, value: bytes) -> StoredRecord:
     """A record that came when the exchange's clock was at `second`."""
     return StoredRecord(
         topic=topic,
@@ -39,7 +39,7 @@ def a_trade_a_second(prefix: str, far: int | None) -> list[StoredRecord]:
             bus_topics.TICKS,
             n,
             n,
-            batch(n + 1, (n + 3_500 if n == far else n, f"{prefix}{n + 1}", float(n % 7))),
+            value=batch(n + 1, (n + 3_500 if n == far else n, f"{prefix}{n + 1}", float(n % 7))),
         )
         for n in range(MINUTES * 60)
     ]
@@ -77,11 +77,11 @@ def test_the_minutes_bars_come_as_if_the_trade_far_ahead_had_not_been_there(pref
 def test_a_bar_still_ends_by_the_clock_when_its_last_trade_was_put_aside() -> None:
     live, checked = LivePartition(0, 3_600 * SECOND), CheckedRecords(BOUND)
     covered = records.TickMark(ticker=TICKER, covered=records.Covered(job_id="j", from_time=T0)).SerializeToString()
-    trades = [stored(bus_topics.TICKS, 0, 50, batch(1, (50, "1", 2.0), (3_550, "2", 3.0)))]
+    trades = [stored(bus_topics.TICKS, 0, 50, value=batch(1, (50, "1", 2.0), (3_550, "2", 3.0)))]
     marks = [
-        stored(bus_topics.TICK_MARKS, 0, 0, covered),
-        stored(bus_topics.TICK_MARKS, 1, 3, clock(3_600, 2)),
-        stored(bus_topics.TICK_MARKS, 2, 61, clock(61, 2)),
+        stored(bus_topics.TICK_MARKS, 0, 0, value=covered),
+        stored(bus_topics.TICK_MARKS, 1, 3, value=clock(3_600, 2)),
+        stored(bus_topics.TICK_MARKS, 2, 61, value=clock(61, 2)),
     ]
     output = live.process(checked.values(trades), checked.values(marks))
     assert bars_of(output) == [(0, 2.0, 2.0, 0.5, 0, True)]
@@ -110,7 +110,7 @@ def a_bar_a_minute(far: int | None) -> list[StoredRecord]:
     for n in range(10):
         value = bar(n + 60 if n == far else n, float(n % 3))
         sent = record_of(bus_topics.OHLC, value, now_ns=T0 + 86_400 * SECOND).value
-        found.append(stored(bus_topics.OHLC, n, 60 * (n + 1), sent))
+        found.append(stored(bus_topics.OHLC, n, 60 * (n + 1), value=sent))
     return found
 
 
@@ -142,7 +142,7 @@ def test_a_clock_far_ahead_passes_no_deadline_over_bars() -> None:
     partition.process([], controls=[register("w", sql, period_seconds="60")])
     found = []
     for n, record in enumerate(a_bar_a_minute(None)):
-        marks = [stored(bus_topics.TICK_MARKS, n, 60 * n, clock(60 * n + 3_600, 0))]
+        marks = [stored(bus_topics.TICK_MARKS, n, 60 * n, value=clock(60 * n + 3_600, 0))]
         output = partition.process([], bars=checked.values([record]), marks=checked.values(marks))
         found += [row["n"] for event in output.events for row in rows(event)]
     assert len(found) <= 1
@@ -151,7 +151,7 @@ def test_a_clock_far_ahead_passes_no_deadline_over_bars() -> None:
 def test_a_bar_of_the_platform_is_not_measured_by_its_own_clock() -> None:
     """It is made of trades that were checked; the exchange's clock may be far ahead of ours."""
     checked = CheckedRecords(BOUND)
-    assert len(checked.values([stored(bus_topics.OHLC, 0, 0, bar(60, 1.0))])) == 1
+    assert len(checked.values([stored(bus_topics.OHLC, 0, 0, value=bar(60, 1.0))])) == 1
 
 
 def test_what_is_put_aside_is_kept_with_its_place_once_however_often_its_batch_runs() -> None:

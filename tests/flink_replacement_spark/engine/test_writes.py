@@ -9,7 +9,7 @@ from flink_replacement_spark.engine.writes import Direct, Outdated, Together, Wr
 from tests.fresh_bus import FreshBus
 
 
-def keep(writes: Writes, old: bytes | None, new: bytes, called: list[bytes]) -> None:
+def keep(writes: Writes, old: bytes | None, new: bytes, *, called: list[bytes]) -> None:
     """As a step does: publish, keep, and remember what is kept."""
     number = int(new)
     writes.publish_as("t", [Record(b"r" + new, partition=0)], writer="w", number=number)
@@ -33,12 +33,12 @@ def bus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Fres
 def test_nothing_is_written_before_the_commit_and_all_of_it_is_then(bus: FreshBus) -> None:
     together, called = Together(bus), list[bytes]()
     assert together.is_empty
-    keep(together, None, b"1", called)
+    keep(together, None, b"1", called=called)
     assert not together.is_empty and not bus.items("state") and not bus.state("t")[0].end and not called
     assert together.commit(plan(None, b"1"))
     assert bus.items("state") == {"p": b"1", "p/1": b"s1"} and bus.items("steps") == {"p": b"1"}
     assert [record.value for record in bus.read("t", 0, 0)] == [b"r1"] and called == [b"1"]
-    keep(together, b"1", b"2", called)
+    keep(together, b"1", b"2", called=called)
     together.begin()
     assert together.is_empty and together.commit(plan(b"1", b"2")), "a failed step left nothing of it"
     assert bus.items("state")["p"] == b"1" and called == [b"1"]
@@ -46,12 +46,13 @@ def test_nothing_is_written_before_the_commit_and_all_of_it_is_then(bus: FreshBu
 
 def test_rows_that_were_written_are_known_until_another_has_written_them(bus: FreshBus) -> None:
     one, other, called = Together(bus), Together(bus), list[bytes]()
-    keep(one, None, b"1", called)
+    keep(one, None, b"1", called=called)
     assert one.commit(plan(None, b"1"))
-    keep(other, *[*other.get("state", ["p"]), b"2"], called)  # type: ignore[arg-type]
+    (kept,) = other.get("state", ["p"])
+    keep(other, kept, b"2", called=called)
     assert other.commit(plan(b"1", b"2"))
     assert one.get("state", ["p"]) == [b"1"], "as far as it knows"
-    keep(one, b"1", b"2", called)
+    keep(one, b"1", b"2", called=called)
     assert not one.commit(plan(b"1", b"3"))
     assert one.get("state", ["p"]) == [b"2"] and one.is_empty and called == [b"1", b"2"]
     assert bus.state("t")[0].end == 2
@@ -64,7 +65,7 @@ def test_a_failed_commit_leaves_nothing_known_and_nothing_to_write(monkeypatch: 
     def refuse(*_: object) -> bool:
         raise BusError("refused")
 
-    keep(together, None, b"1", called)
+    keep(together, None, b"1", called=called)
     monkeypatch.setattr(bus, "commit", refuse)
     with pytest.raises(BusError, match="refused"):
         together.commit(plan(None, b"1"))
@@ -76,7 +77,7 @@ def test_an_outdated_state_ends_what_is_written_call_by_call(monkeypatch: pytest
     bus = FreshBus(1)
     bus.create_topic("t", 1)
     together, called = Together(bus), list[bytes]()
-    keep(together, None, b"1", called)
+    keep(together, None, b"1", called=called)
     bus.put("state", {"p": b"9"})
     with pytest.raises(Outdated):
         together.commit(plan(None, b"1"))
@@ -86,5 +87,5 @@ def test_an_outdated_state_ends_what_is_written_call_by_call(monkeypatch: pytest
 def test_direct_writes_are_written_at_once() -> None:
     bus, called = FreshBus(1), list[bytes]()
     bus.create_topic("t", 1)
-    keep(Direct(bus), None, b"1", called)
+    keep(Direct(bus), None, b"1", called=called)
     assert Direct(bus).get("state", ["p"]) == [b"1"] and bus.state("t")[0].end == 1 and called == [b"1"]

@@ -39,7 +39,7 @@ def report(fault: str) -> None:
     sys.stdout.flush()
 
 
-def order(folder: Path, of: str, number: int, waiting: Callable[[float], object]) -> None:
+def order(folder: Path, of: str, number: int, *, waiting: Callable[[float], object]) -> None:
     """`waiting`: what the command does while the driver works."""
     clock = SimpleNamespace(sleep=waiting, monotonic=time.monotonic, time=time.time)
     vars(importing)["time"] = clock
@@ -121,16 +121,16 @@ def end(_: float) -> None:
 
 def given(folder: Path, of: str, number: int) -> None:
     try:
-        order(folder, of, number, end)
+        order(folder, of, number, waiting=end)
     except SystemExit:
         return
 
 
 def finished(folder: Path, of: str, number: int) -> None:
-    order(folder, of, number, lambda _: carry_out())
+    order(folder, of, number, waiting=lambda _: carry_out())
 
 
-def check(of: str, number: int, allowed: tuple[int, ...], what: str) -> None:
+def check(of: str, number: int, allowed: tuple[int, ...], *, what: str) -> None:
     counts = stored(of, number)
     if any(count not in allowed for count in counts):
         report(f"{what}: {counts} rows of {ROWS} in {[table.name for table in FORMATS[of]]}")
@@ -152,9 +152,9 @@ def main(folder: Path, rounds: int, seed: int) -> None:
                     continue
                 place = draw.randint(1, calls[name])
                 killed_at(place, act)
-                alone(lambda at=f"{of}: {name} killed at call {place}": check(of, number, (0, ROWS), at))  # noqa: B023
+                alone(lambda at=f"{of}: {name} killed at call {place}": check(of, number, (0, ROWS), what=at))  # noqa: B023
             alone(lambda: finished(folder, of, number))  # noqa: B023
-            alone(lambda: check(of, number, (ROWS,), f"{of}: after the second run"))  # noqa: B023
+            alone(lambda: check(of, number, (ROWS,), what=f"{of}: after the second run"))  # noqa: B023
         sys.stderr.write(f"{of}: killed in {rounds} of {calls}\n")
     alone(check_nothing_left)
 

@@ -186,7 +186,7 @@ def test_each_id_is_judged_as_one_by_one(data: Any) -> None:
         assert judged.is_other[place] == (bool(touched) and not agrees)
 
 
-def gap(first: object, last: object, begin: int, end: int) -> dict[str, Any]:
+def gap(first: object, last: object, begin: int, *, end: int) -> dict[str, Any]:
     return {
         "ticker": TICKER,
         "from_trade_id": str(first),
@@ -199,7 +199,13 @@ def gap(first: object, last: object, begin: int, end: int) -> dict[str, Any]:
 
 
 def test_gaps_whose_trades_are_all_stored_are_repaired(bench: Trades) -> None:
-    gaps = [gap(3, 6, 2, 7), gap(10, 12, 9, 13), gap("", "", 2, 7), gap("a3", "a6", 2, 7), gap(90, 91, 900, 901)]
+    gaps = [
+        gap(3, 6, 2, end=7),
+        gap(10, 12, 9, end=13),
+        gap("", "", 2, end=7),
+        gap("a3", "a6", 2, end=7),
+        gap(90, 91, 900, end=901),
+    ]
     append(load_table(bench.catalog, GAPS), pa.Table.from_pylist(gaps, GAPS.arrow_schema), {})
     bench.store(trade(2), trade(3), trade(7), trade(9))
     counted = bench.outcome(bench.done(trade(4, 5), trade(6), trade(10), trade(12)))

@@ -161,7 +161,7 @@ def test_coverage_says_where_the_range_ended_for_what_had_not_closed(bench: Benc
     assert found == {"whole": None, "short": datetime.fromtimestamp(300, UTC)}
 
 
-def proven(bench: Bench, name: str, start: int, end: int, piece: int = 0) -> None:
+def proven(bench: Bench, name: str, start: int, *, end: int, piece: int = 0) -> None:
     bench.feed.outcomes.append(
         records.HistoryOutcome(
             piece=records.PieceDone(
@@ -184,7 +184,7 @@ def test_a_proven_piece_counts_with_the_rows_that_are_stored(bench: Bench) -> No
     bench.feed.piece("first", range(5))
     bench.feed.done("first", 5)
     bench.batch()
-    proven(bench, "second", 0, 5)
+    proven(bench, "second", 0, end=5)
     bench.feed.piece("second", range(5, 8), piece=1)
     bench.feed.done("second", 8)
     again = bench.batch()
@@ -199,7 +199,7 @@ def test_a_proven_piece_whose_rows_were_deleted_meanwhile_ends_as_an_error(bench
     bench.feed.piece("first", range(5))
     bench.batch()
     load_table(bench.catalog, OHLC).delete("volume = 3.0")
-    proven(bench, "second", 0, 5)
+    proven(bench, "second", 0, end=5)
     bench.feed.done("second", 5)
     bench.batch()
     final = bench.final("second")

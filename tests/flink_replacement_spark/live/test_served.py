@@ -62,7 +62,7 @@ def test_bars_are_those_of_all_trades_and_their_numbers_have_no_holes(monkeypatc
     monkeypatch.setattr(live_journal.Journal, "keep", deaths.around(live_journal.Journal.keep))
     wanted = mark(wanted=records.Wanted(ticks=True, period_seconds=[5]))
     trades: list[bytes] = []
-    with served(bus, "q", cache, [lambda: LiveOwner(bus.url, "q", 0, TIMES)]):
+    with served(bus, "q", cache, owners=[lambda: LiveOwner(bus.url, "q", 0, TIMES)]):
         bus.publish(bus_topics.TICK_MARKS, [Record(wanted, TICKER.encode())])
         wait_for(lambda: Steps(bus, "q").newest("0").number >= 0 or None)
         second = 0

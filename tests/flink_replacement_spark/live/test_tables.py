@@ -115,7 +115,7 @@ class Case:
         return sorted(load_table(self.catalog, TICKS).scan().to_arrow()["trade_id"].to_pylist(), key=int)
 
 
-def bar(minute: int, revision: int, close: float, source: str = "ticks", from_client: bool = False) -> OHLCV:
+def bar(minute: int, revision: int, close: float, *, source: str = "ticks", from_client: bool = False) -> OHLCV:
     return OHLCV(
         ticker=TICKER, period_seconds=60, open_time=T0 + minute * MINUTE, open=1.0, high=9.0, low=0.5, close=close,
         volume=1.0, complete=True, revision=revision, source=source, from_client=from_client,
@@ -263,14 +263,14 @@ def test_a_store_that_lost_its_last_call_repeats_no_trade(case: Case, is_new_pro
 
 
 def test_a_gap_and_its_repair_are_one_row(case: Case) -> None:
-    def mark(is_repaired: bool) -> records.TickMark:
+    def mark(*, is_repaired: bool) -> records.TickMark:
         gap = records.Gap(gap_id="g", from_trade_id="2", to_trade_id="3", from_time=T0, to_time=T0 + 1, missing=2)
         gap.is_repaired = is_repaired
         return records.TickMark(ticker=TICKER, gap=gap)
 
-    case.trade(1, gaps=[mark(False)])
+    case.trade(1, gaps=[mark(is_repaired=False)])
     case.drain()
-    case.trade(4, gaps=[mark(False), mark(True)])
+    case.trade(4, gaps=[mark(is_repaired=False), mark(is_repaired=True)])
     case.drain()
     assert [row["repaired"] for row in load_table(case.catalog, GAPS).scan().to_arrow().to_pylist()] == [True]
     assert case.trades() == ["1", "4"]

@@ -119,10 +119,10 @@ def test_rows_of_all_tickers_go_through_one_use_and_its_outputs_are_the_events(b
     register(bus, "t", WHOLE, ONE, OTHER, udf="sums")
     register(bus, "plain", WHOLE, ONE)
     driver.run()
-    feed.trades(bus, ONE, 1, [1, -5, 2])
-    feed.trades(bus, OTHER, 1, [10])
+    feed.trades(bus, ONE, 1, prices=[1, -5, 2])
+    feed.trades(bus, OTHER, 1, prices=[10])
     driver.run()
-    feed.trades(bus, ONE, 4, [3])
+    feed.trades(bus, ONE, 4, prices=[3])
     driver.run()
     events = driver.events("t")
     assert sorted((event.context["ticker"], row["x"], row["sum"]) for event in events for row in rows(event)) == [
@@ -143,7 +143,7 @@ def test_repeated_batch_emits_nothing_twice_and_the_state_continues(bus: Bus, st
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
     for number, price in enumerate((1, 2, 3)):
-        feed.trades(bus, ONE, number, [price])
+        feed.trades(bus, ONE, number, prices=[price])
         driver.run()
         driver.again()
         if number == 1:
@@ -166,9 +166,9 @@ def test_batch_that_breaks_off_gives_each_event_once_when_it_runs_again(
     driver = start(sums=_function())
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
-    feed.trades(bus, ONE, 2, [2, 3])
+    feed.trades(bus, ONE, 2, prices=[2, 3])
     driver.query.plan()
     results = pa.Table.from_pylist(driver.query.again(), schema=RESULT)
     with monkeypatch.context() as patch, suppress(Killed):
@@ -185,7 +185,7 @@ def test_batch_that_breaks_off_gives_each_event_once_when_it_runs_again(
     if restarts:
         driver.restart()
     driver.again()
-    feed.trades(bus, ONE, 4, [4])
+    feed.trades(bus, ONE, 4, prices=[4])
     driver.run()
     assert driver.sums("t") == [1, 3, 6, 10]
 
@@ -195,7 +195,7 @@ def test_function_that_dies_continues_from_its_state(bus: Bus, start: Start, tmp
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
     for number, price in enumerate((1, 13, 2)):
-        feed.trades(bus, ONE, number, [price])
+        feed.trades(bus, ONE, number, prices=[price])
         driver.run()
     assert driver.sums("t") == [1, 14, 16]
     assert (driver.functions.totals["failures"], driver.functions.totals["restarts"]) == (1, 1)
@@ -212,16 +212,16 @@ def test_a_function_that_hangs_costs_its_timeout_once_and_suspends_its_triggers_
         register(bus, trigger_id, WHOLE, ONE, udf="stuck")
     register(bus, "good", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
-    feed.trades(bus, ONE, 2, [13])
+    feed.trades(bus, ONE, 2, prices=[13])
     began = time.monotonic()
     driver.run()
     took = time.monotonic() - began
     assert {trigger_id for trigger_id, _ in _suspended(bus)} == set(stuck_ids)
     assert driver.sums("good") == [1, 14]
     assert took < 2 * 2.0 + 8.0
-    feed.trades(bus, ONE, 3, [2])
+    feed.trades(bus, ONE, 3, prices=[2])
     driver.run()
     assert driver.sums("good") == [1, 14, 16]
 
@@ -233,12 +233,12 @@ def test_a_state_that_cannot_be_read_costs_its_trigger_what_it_remembered_and_st
     register(bus, "t", WHOLE, ONE, udf="sums")
     register(bus, "other", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
     table = f"{FUNCTION_STATE_PREFIX}:{driver.query.query_id}"
     bus.put(table, {"t": b"\xff\x00"})
     driver.restart()
-    feed.trades(bus, ONE, 2, [2])
+    feed.trades(bus, ONE, 2, prices=[2])
     driver.run()
     assert driver.sums("t") == [1, 2]
     assert driver.sums("other") == [1, 3]
@@ -250,13 +250,13 @@ def test_function_that_fails_each_time_suspends_its_trigger_with_its_words_and_n
     register(bus, "bad", WHOLE, ONE, udf="bad")
     register(bus, "good", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, [13])
+    feed.trades(bus, ONE, 1, prices=[13])
     driver.run()
     driver.again()
     driver.restart()
     driver.again()
     assert _suspended(bus) == [("bad", "the function bad: it says: no more")]
-    feed.trades(bus, ONE, 2, [1])
+    feed.trades(bus, ONE, 2, prices=[1])
     driver.run()
     assert driver.sums("good") == [13, 14]
     assert driver.sums("bad") == []
@@ -276,7 +276,7 @@ def test_settings_that_changed_suspend_with_what_is_wrong(
     driver = start(sums=_function())
     register(bus, "t", WHOLE, ONE, **parameters)
     driver.run()
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
     assert _suspended(bus) == [("t", f"the function {parameters['udf']}: {told}")]
 
@@ -285,7 +285,7 @@ def test_function_that_wants_batches_gets_the_rows_of_each_event(bus: Bus, start
     driver = start(sums=_function("batch"))
     register(bus, "t", DROPS, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, [5, 3, 4, 2, 9, 9])
+    feed.trades(bus, ONE, 1, prices=[5, 3, 4, 2, 9, 9])
     driver.run()
     told = [[row["sum"] for row in rows(event)] for event in driver.events("t")]
     assert told == [[5, 8], [12, 14]]
@@ -296,7 +296,7 @@ def test_removed_trigger_ends_its_function_and_a_new_one_of_its_id_starts_afresh
     driver = start(sums=_function())
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
     (hosted,) = driver.functions._hosted.values()
     assert hosted._use is not None
@@ -308,7 +308,7 @@ def test_removed_trigger_ends_its_function_and_a_new_one_of_its_id_starts_afresh
     assert bus.items(f"{FUNCTION_STATE_PREFIX}:{driver.query.query_id}") == {}
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 2, [5])
+    feed.trades(bus, ONE, 2, prices=[5])
     driver.run()
     assert driver.sums("t") == [1, 5]
 
@@ -320,11 +320,11 @@ def test_many_rows_go_in_by_chunks_and_each_comes_out_once(
     driver = start(sums=_function())
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, range(1, 9))
+    feed.trades(bus, ONE, 1, prices=range(1, 9))
     driver.run()
     driver.restart()
     driver.again()
-    feed.trades(bus, ONE, 9, [9])
+    feed.trades(bus, ONE, 9, prices=[9])
     driver.run()
     assert driver.sums("t") == [1, 3, 6, 10, 15, 21, 28, 36, 45]
     assert len({event.context["event_id"] for event in driver.events("t")}) == 9
@@ -335,11 +335,11 @@ def test_triggers_past_the_bound_of_processes_are_suspended(bus: Bus, start: Sta
     driver.functions = TriggerFunctions(driver.settings, most=1)
     register(bus, "a", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
     register(bus, "b", WHOLE, ONE, udf="sums")
     driver.run()
-    feed.trades(bus, ONE, 2, [2])
+    feed.trades(bus, ONE, 2, prices=[2])
     driver.run()
     assert driver.sums("a") == [1, 3]
     assert _suspended(bus) == [("b", "the function sums: 1 triggers have a function already, and each takes a process")]
@@ -349,7 +349,7 @@ def test_uses_outputs_and_failures_are_on_the_metrics_page(bus: Bus, start: Star
     driver = start(counted=_function())
     register(bus, "t", WHOLE, ONE, udf="counted")
     driver.run()
-    feed.trades(bus, ONE, 1, [1, 2])
+    feed.trades(bus, ONE, 1, prices=[1, 2])
     driver.run()
     page = metrics.render().decode()
     for what, count in (("points", 2), ("outputs", 2), ("uses", 1)):

@@ -73,16 +73,16 @@ def suspended(bus: Bus) -> list[str]:
 
 def test_trades_of_table_and_bus_meet_without_a_hole_or_a_double(bus: Bus, query: Query) -> None:
     for number, price in enumerate((1, 2, 4, 8), start=1):
-        feed.trades(bus, ONE, number, [price])
+        feed.trades(bus, ONE, number, prices=[price])
     bus.hold(bus_topics.TICKS, bus_topics.READER_BAR_MAKER, {partition_of(ONE.encode(), PARTITIONS): 2})
     register(bus, "t", SUM, ONE, lookback_seconds=PAST)
     register(bus, "none", SUM, ONE)
     query.plan()
-    feed.trades(bus, ONE, 5, [16])
+    feed.trades(bus, ONE, 5, prices=[16])
     # The table knows the third already, and the first one that is live.
     store(query, TICKS, trade(1, 1), trade(2, 2), trade(3, 4), trade(5, 16))
     query.again()
-    feed.trades(bus, ONE, 6, [32, 64])
+    feed.trades(bus, ONE, 6, prices=[32, 64])
     query.run()
     assert seen(bus, "t", "total") == [28, 56, 112]
     assert seen(bus, "none", "total") == [16, 48, 112]
@@ -93,11 +93,11 @@ def test_trades_that_are_not_stored_are_searched_on_the_bus(
 ) -> None:
     monkeypatch.setattr(trigger_lookback, "_KEPT_STEP", 2)
     for number, price in enumerate((1, 2, 4, 8), start=1):
-        feed.trades(bus, ONE, number, [price])
+        feed.trades(bus, ONE, number, prices=[price])
     bus.hold(bus_topics.TICKS, bus_topics.READER_BAR_MAKER, {partition_of(ONE.encode(), PARTITIONS): 4})
     register(bus, "t", SUM, ONE, lookback_seconds=PAST)
     query.run()
-    feed.trades(bus, ONE, 5, [16, 32])
+    feed.trades(bus, ONE, 5, prices=[16, 32])
     query.run()
     assert seen(bus, "t", "total") == [28, 56]
 
@@ -140,7 +140,7 @@ def test_only_requested_data_is_examined(bus: Bus, query: Query) -> None:
     store(query, TICKS, trade(1, 1), trade(2, 2))
     register(bus, "t", SUM, ONE, lookback_seconds="1")
     query.run()
-    feed.trades(bus, ONE, 3, [4, 8])
+    feed.trades(bus, ONE, 3, prices=[4, 8])
     query.run()
     assert seen(bus, "t", "total") == [4, 12]
 
@@ -155,7 +155,7 @@ def test_a_past_that_is_too_long_suspends_with_a_reason(
     query.run()
     (reason,) = suspended(bus)
     assert "more than 2 rows" in reason
-    feed.trades(bus, ONE, 4, [8, 16])
+    feed.trades(bus, ONE, 4, prices=[8, 16])
     query.run()
     assert seen(bus, "other", "total") == [8, 24]
     assert seen(bus, "t", "total") == []

@@ -35,12 +35,12 @@ def stored(platform: Platform, trigger_id: str) -> list[dict[str, object]]:
 def test_a_pattern_on_the_stream_gives_what_it_gives_over_the_same_rows(platform: Platform) -> None:
     ticker, bus = "SHAPE/USDT.BINANCE", platform.bus
     prices = walk(1, 2_000)
-    feed.trades(bus, ticker, 1, [100, 99, 98])
+    feed.trades(bus, ticker, 1, prices=[100, 99, 98])
     feed.register(bus, "shape", V_SHAPE, ticker)
     expected = evaluate(V_SHAPE, table_of(ticker, 4, prices)).to_pylist()
     for start in range(0, len(prices), 100):
-        feed.trades(bus, ticker, 4 + start, prices[start : start + 100])
-    feed.clock(bus, ticker, 10_000, 3 + len(prices))
+        feed.trades(bus, ticker, 4 + start, prices=prices[start : start + 100])
+    feed.clock(bus, ticker, 10_000, sequence=3 + len(prices))
     found = feed.wait_for_events(bus, len(expected) - 1, "shape")
     assert [row for event in found for row in rows(event)] == expected[: len(found)]
     assert len(expected) - len(found) <= 1  # the last match may still grow
@@ -53,14 +53,14 @@ def test_a_pattern_on_the_stream_gives_what_it_gives_over_the_same_rows(platform
 
 def test_a_trigger_sees_rows_from_its_registration_to_its_removal(platform: Platform) -> None:
     ticker, bus = "SPAN/USDT.BINANCE", platform.bus
-    feed.trades(bus, ticker, 1, [1, 2, 3])
+    feed.trades(bus, ticker, 1, prices=[1, 2, 3])
     feed.register(bus, "span", "price > :least", ticker, least="0")
-    feed.trades(bus, ticker, 4, [4, 5, 6, 7])
+    feed.trades(bus, ticker, 4, prices=[4, 5, 6, 7])
     found = feed.wait_for_events(bus, 4, "span")
     feed.remove(bus, "span")
-    feed.trades(bus, ticker, 8, [8, 9, 10])
+    feed.trades(bus, ticker, 8, prices=[8, 9, 10])
     feed.register(bus, "after", "price > 0", ticker)
-    feed.trades(bus, ticker, 11, [11, 12])
+    feed.trades(bus, ticker, 11, prices=[11, 12])
     after = feed.wait_for_events(bus, 2, "after")
     assert [row["price"] for event in [*found, *after] for row in rows(event)] == [4, 5, 6, 7, 11, 12]
     assert len(feed.events(bus, "span")) == 4
@@ -95,7 +95,7 @@ def test_a_trigger_that_cannot_run_is_suspended_and_reported_while_others_contin
     ticker, bus = "FAIL/USDT.BINANCE", platform.bus
     version = feed.register(bus, "bad", "prise > 0", ticker)
     feed.register(bus, "good", "price > 0", ticker)
-    feed.trades(bus, ticker, 1, [1, 2])
+    feed.trades(bus, ticker, 1, prices=[1, 2])
     feed.wait_for_events(bus, 1, "good")
     said = [entry for progress in feed.progress(bus) for entry in progress.suspended if entry.trigger_id == "bad"]
     assert [(entry.version, entry.reason.startswith("INVALID_SQL 1:1")) for entry in said] == [(version, True)]
@@ -111,8 +111,8 @@ def test_rows_of_two_partitions_of_the_bus_are_taken_together(platform: Platform
     )  # fmt: skip
     sql = "SELECT a.ts_ns, a.price - b.price AS spread FROM ticks a JOIN ticks b ON a.ts = b.ts "
     feed.register(bus, "spread", f"{sql} AND a.ticker = '{one}' AND b.ticker = '{other}'", one, other)
-    feed.trades(bus, one, 1, [10, 11, 12, 13])
-    feed.trades(bus, other, 1, [1, 1, 1, 1])
+    feed.trades(bus, one, 1, prices=[10, 11, 12, 13])
+    feed.trades(bus, other, 1, prices=[1, 1, 1, 1])
     found = feed.wait_for_events(bus, 3, "spread")
     assert [row["spread"] for event in found for row in rows(event)] == [9, 10, 11]
     feed.remove(bus, "spread")
@@ -130,14 +130,14 @@ def test_a_query_that_is_started_again_gives_no_event_twice(platform: Platform) 
     ticker, bus = "AGAIN2/USDT.BINANCE", platform.bus
     feed.register(bus, "again", V_SHAPE, ticker)
     prices = walk(2, 300)
-    feed.trades(bus, ticker, 1, prices[:200])
+    feed.trades(bus, ticker, 1, prices=prices[:200])
     before = feed.wait_for_events(bus, 5, "again")
     wait_for(lambda: len(stored(platform, "again")) >= len(before) or None, 60)
     running = platform.driver.queries[2].query
     assert running is not None
     running.stop()
-    feed.trades(bus, ticker, 201, prices[200:])
-    feed.clock(bus, ticker, 10_000, len(prices))
+    feed.trades(bus, ticker, 201, prices=prices[200:])
+    feed.clock(bus, ticker, 10_000, sequence=len(prices))
     expected = evaluate(V_SHAPE, table_of(ticker, 1, prices)).to_pylist()
     found = feed.wait_for_events(bus, len(expected) - 1, "again", timeout=90)
     assert [row for event in found for row in rows(event)] == expected[: len(found)]
@@ -149,7 +149,7 @@ def test_a_query_that_is_started_again_gives_no_event_twice(platform: Platform) 
 def test_a_commit_of_events_that_was_not_known_to_be_done_is_found(platform: Platform) -> None:
     ticker, bus = "FOUND/USDT.BINANCE", platform.bus
     feed.register(bus, "found", "price > 0", ticker)
-    feed.trades(bus, ticker, 1, [1, 2, 3])
+    feed.trades(bus, ticker, 1, prices=[1, 2, 3])
     feed.wait_for_events(bus, 2, "found")
     wait_for(lambda: len(stored(platform, "found")) >= 2 or None, 60)
     stopping = threading.Event()

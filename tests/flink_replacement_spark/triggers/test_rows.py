@@ -53,7 +53,7 @@ def test_what_triggers_cost_is_noted(bus: Bus, query: Query, monkeypatch: pytest
     register(bus, "v", V_SHAPE, ONE)
     register(bus, "row", "price > 0", ONE)
     query.run()
-    feed.trades(bus, ONE, 1, [5, 4, 3])
+    feed.trades(bus, ONE, 1, prices=[5, 4, 3])
     query.run()
     noted = [records.TriggerCosts.FromString(value) for value in bus.items(bus_topics.TABLE_TRIGGER_COSTS).values()]
     (cost,) = (cost for each in noted for cost in each.costs)
@@ -68,7 +68,7 @@ def test_a_batch_that_runs_again_changes_nothing(bus: Bus, query: Query) -> None
     query.again()
     assert [entry.trigger_id for said in feed.progress(bus) for entry in said.suspended] == ["bad"]
     for first, prices in ((1, [5, 4]), (3, [6, 6, 6, 5]), (7, [4, 7, 7, 7])):
-        feed.trades(bus, ONE, first, prices)
+        feed.trades(bus, ONE, first, prices=prices)
         query.run()
         before = feed.events(bus, "v")
         counted = query.again()
@@ -85,16 +85,16 @@ def test_trades_meet_closed_bars_and_other_tickers_and_a_batch_runs_again(bus: B
     register(bus, "bar", last_bar, ONE, period_seconds="60")
     register(bus, "spread", f"{spread} WHERE a.ticker = '{ONE}'", ONE, OTHER)
     query.run()
-    feed.trades(bus, ONE, 1, [5, 6])
-    feed.trades(bus, OTHER, 2, [1, 2])
+    feed.trades(bus, ONE, 1, prices=[5, 6])
+    feed.trades(bus, OTHER, 2, prices=[1, 2])
     query.run()
-    feed.trades(bus, ONE, 70, [7, 8])
+    feed.trades(bus, ONE, 70, prices=[7, 8])
     query.run()
     assert feed.events(bus, "bar") == []
     bus.publish(bus_topics.OHLC, [Record(bar(0, 3.0), partition_key=ONE.encode())])
     query.run()
     query.again()
-    feed.trades(bus, OTHER, 75, [1])
+    feed.trades(bus, OTHER, 75, prices=[1])
     query.run()
     query.again()
     assert seen(bus, "bar", "close") == [3, 3]
@@ -109,13 +109,13 @@ def test_a_lost_checkpoint_brings_back_what_is_registered_and_loses_no_row(bus: 
     register(bus, "spread", f"SELECT a.price - b.price AS s FROM ticks a JOIN ticks b ON a.ts = b.ts "
              f"AND a.ticker = '{ONE}' AND b.ticker = '{OTHER}'", ONE, OTHER)  # fmt: skip
     query.run()
-    feed.trades(bus, ONE, 1, [1, 2])
+    feed.trades(bus, ONE, 1, prices=[1, 2])
     query.run()
     query.run()  # the clock: the batch before it is committed now
     bus.delete(bus_topics.TABLE_TRIGGERS, ["gone"])
-    feed.trades(bus, ONE, 1, [1, 2])  # says again what was there
-    feed.trades(bus, ONE, 3, [3, 4])
-    feed.trades(bus, OTHER, 3, [1, 1])
+    feed.trades(bus, ONE, 1, prices=[1, 2])  # says again what was there
+    feed.trades(bus, ONE, 3, prices=[3, 4])
+    feed.trades(bus, OTHER, 3, prices=[1, 1])
     query.reader.stop()
     query = Query(query.url, "another")
     query.run()
@@ -129,15 +129,15 @@ def test_a_lost_checkpoint_brings_back_what_is_registered_and_loses_no_row(bus: 
 
 def test_rows_are_not_read_where_no_trigger_runs(bus: Bus, query: Query) -> None:
     register(bus, "a", IN_ORDER, ONE)
-    feed.trades(bus, OTHER, 1, [1, 2])
+    feed.trades(bus, OTHER, 1, prices=[1, 2])
     query.run()
-    feed.trades(bus, OTHER, 3, [1, 2])
+    feed.trades(bus, OTHER, 3, prices=[1, 2])
     assert query.run() == []
-    feed.trades(bus, ONE, 1, [1, 2])
+    feed.trades(bus, ONE, 1, prices=[1, 2])
     assert {row["name"]: row["value"] for row in query.run()} == {"records": 1, "events": 2}
     feed.control(bus, records.TriggerControl(remove=TriggerRemove(trigger_id="a")))
     query.run()
-    feed.trades(bus, ONE, 3, [1, 2])
+    feed.trades(bus, ONE, 3, prices=[1, 2])
     assert query.run() == []
 
 
@@ -146,7 +146,7 @@ def test_only_changed_parts_of_the_state_are_written_and_none_is_left_behind(bus
         register(bus, name, V_SHAPE, ONE)
     query.run()
     for first in range(1, 41, 4):
-        feed.trades(bus, ONE, first, [5, 4, 6, 5])
+        feed.trades(bus, ONE, first, prices=[5, 4, 6, 5])
         query.run()
     table = bus.items("trigger_state:q")
     home = {name.split("/", 2)[1:][0] for name in table if name.count("/") > 1}
@@ -158,7 +158,7 @@ def test_only_changed_parts_of_the_state_are_written_and_none_is_left_behind(bus
 def test_an_unreadable_state_is_reported_and_its_triggers_start_afresh(bus: Bus, query: Query, name: str) -> None:
     register(bus, "t", "price > 0", ONE)
     query.run()
-    feed.trades(bus, ONE, 1, [11])
+    feed.trades(bus, ONE, 1, prices=[11])
     query.run()
     assert len(seen(bus, "t")) == 1
     table = f"{STATE_PREFIX}:{query.query_id}"
@@ -167,13 +167,13 @@ def test_an_unreadable_state_is_reported_and_its_triggers_start_afresh(bus: Bus,
         if key.count("/") == depth and (depth < 2 or key.endswith(f"/{name}")):
             bus.put(table, {key: b"\xff\x00"})
     trigger_rows._CACHE.clear()
-    feed.trades(bus, ONE, 2, [12])
+    feed.trades(bus, ONE, 2, prices=[12])
     query.run()
     assert seen(bus, "t") == [11.0, 12.0]
     assert any("cannot be read" in letter.reason for _, letter in kept(bus))
     letters = len(list(kept(bus)))
     trigger_rows._CACHE.clear()
-    feed.trades(bus, ONE, 3, [13])
+    feed.trades(bus, ONE, 3, prices=[13])
     query.run()
     assert seen(bus, "t") == [11.0, 12.0, 13.0]
     assert len(list(kept(bus))) == letters

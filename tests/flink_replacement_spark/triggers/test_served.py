@@ -62,7 +62,7 @@ def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
     monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
     prices, others = walk(3, count), walk(4, count)
     owners = [partial(owner, redis.url, number, rules) for number in range(PARTITIONS + 1)]
-    with served(bus, "q", cache, owners):
+    with served(bus, "q", cache, owners=owners):
         offset = register(bus, "v", V_SHAPE, ONE)
         register(bus, "any", "price > 0", OTHER)
         offset = register(bus, "spread", SPREAD, ONE, OTHER)
@@ -71,15 +71,15 @@ def test_events_are_those_of_the_whole_table_each_once_whichever_task_dies(
         first = 0
         while first < len(prices):
             some = chance.randint(1, 12)
-            feed.trades(bus, ONE, 1 + first, prices[first : first + some])
+            feed.trades(bus, ONE, 1 + first, prices=prices[first : first + some])
             pause(chance)
-            feed.trades(bus, OTHER, 1 + first, others[first : first + some])
+            feed.trades(bus, OTHER, 1 + first, prices=others[first : first + some])
             pause(chance)
             if chance.random() < 0.2:
-                feed.clock(bus, ONE, 1 + first, min(first + some, len(prices)))
+                feed.clock(bus, ONE, 1 + first, sequence=min(first + some, len(prices)))
             first += some
-        feed.clock(bus, ONE, 10_000, len(prices))
-        feed.clock(bus, OTHER, 10_000, len(prices))
+        feed.clock(bus, ONE, 10_000, sequence=len(prices))
+        feed.clock(bus, OTHER, 10_000, sequence=len(prices))
         expected = evaluate(V_SHAPE, table_of(ONE, 1, prices)).to_pylist()
         for trigger_id, wanted in (("v", len(expected)), ("any", len(others)), ("spread", len(prices))):
             feed.wait_for_events(bus, wanted, trigger_id, timeout=30)
@@ -104,7 +104,7 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
     monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
     monkeypatch.setattr(trigger_store.PartStore, "save", deaths.around(trigger_store.PartStore.save))
     owners = [partial(owner, redis.url, number) for number in range(PARTITIONS + 1)]
-    with served(bus, "q", cache, owners):
+    with served(bus, "q", cache, owners=owners):
         register(bus, "echo", "SELECT event_id, ticker FROM trigger_events WHERE trigger_id = 'high'")
         register(bus, "again", "SELECT event_id FROM trigger_events WHERE trigger_id IN ('echo', 'pair')")
         register(bus, "pair", PAIR)
@@ -112,9 +112,9 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
         wait_for(lambda: feed.is_carried_out(bus, offset) or None)
         deaths.often = 6
         for turn in range(30):
-            feed.trades(bus, ONE, 1 + 2 * turn, [10, 60 + turn])
+            feed.trades(bus, ONE, 1 + 2 * turn, prices=[10, 60 + turn])
             pause(chance)
-            feed.trades(bus, OTHER, 1 + turn, [100 + turn])
+            feed.trades(bus, OTHER, 1 + turn, prices=[100 + turn])
             # Each pair of events has come before the next one does.
             feed.wait_for_events(bus, turn + 1, "pair", timeout=30)
         for trigger_id, count in (("high", 60), ("echo", 60), ("again", 90)):
@@ -137,7 +137,7 @@ def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
 ) -> None:
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)
     idle, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
-    feed.trades(bus, ONE, 1, [1, 2, 3])
+    feed.trades(bus, ONE, 1, prices=[1, 2, 3])
     step = steps.newest(idle.name)
     assert idle.next(step) is None
     assert bus.holds(bus_topics.TICKS, reader_of(idle.owner)) == {idle.owner: 1}
@@ -146,7 +146,7 @@ def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
     assert planned is not None and planned.start[bus_topics.TICKS] == planned.end[bus_topics.TICKS] == {idle.name: 1}
     step = steps.advance(idle.name, step, planned)
     idle.run(step)
-    feed.trades(bus, ONE, 4, [4, 5])
+    feed.trades(bus, ONE, 4, prices=[4, 5])
     following = idle.next(step)
     assert following is not None
     idle.run(steps.advance(idle.name, step, following))
@@ -167,7 +167,7 @@ def test_a_step_of_a_version_that_read_no_events_is_continued(
     )
     step = steps.advance(one.name, steps.newest(one.name), replace(planned, start=start, end=end))
     one.run(step)
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     following = one.next(step)
     assert following is not None and bus_topics.TRIGGER_EVENTS in following.end
     one.run(steps.advance(one.name, step, following))
@@ -185,9 +185,9 @@ def test_an_outdated_process_carries_out_what_the_other_one_planned(
     assert planned is not None
     first = steps.advance(one.name, steps.newest(one.name), planned)
     one.run(first)
-    feed.trades(bus, ONE, 1, [1])
+    feed.trades(bus, ONE, 1, prices=[1])
     early = one.next(first)
-    feed.trades(bus, ONE, 2, [2])
+    feed.trades(bus, ONE, 2, prices=[2])
     late = other.next(first)
     assert early is not None and late is not None and early.end != late.end
     assert steps.advance(one.name, first, early) == early

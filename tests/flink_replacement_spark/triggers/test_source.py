@@ -42,7 +42,7 @@ def make_reader(url: str, **options: str) -> TriggerStreamReader:
     return TriggerStreamReader({"url": url, "reader": READER, "tasks": "2", **options})
 
 
-def publish(bus: Bus, topic: str, count: int, partition: int = 0) -> None:
+def publish(bus: Bus, topic: str, count: int, *, partition: int = 0) -> None:
     bus.publish(topic, [Record(b"x", partition=partition) for _ in range(count)])
 
 

@@ -38,7 +38,7 @@ class Client:
     def consume(self, topic: str, group: str, **fields: Any) -> Any:
         return self.call("ConsumeNAck", pixy.ConsNAckRq(topic=topic, group=group, **fields))
 
-    async def ack(self, topic: str, group: str, partition: int, offset: int) -> None:
+    async def ack(self, topic: str, group: str, partition: int, *, offset: int) -> None:
         await self.call("Ack", pixy.AckRq(topic=topic, group=group, partition=partition, offset=offset))
 
 

@@ -57,7 +57,7 @@ class Away(FreshBus):
         assert self.may_read.wait(10)
         return found
 
-    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
+    def acknowledge(self, topic: str, group: str, partition: int, *, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
         self._check("acknowledge")
         return super().acknowledge(topic, group, partition, offsets=offsets, **options)
 
@@ -138,7 +138,7 @@ def test_consumers_continue_when_the_bus_is_back(serve: Serve, bus: Away) -> Non
         await asyncio.sleep(0.1)
         bus.away = {"acknowledge"}
         assert (await waiting).message == b"x"
-        assert (await refused(client.ack("t", "g", 2, 0))).code is Code.INTERNAL
+        assert (await refused(client.ack("t", "g", 2, offset=0))).code is Code.INTERNAL
         await client.produce("t", b"y", b"bar")
         # An acknowledgement that fails does not fail the call.
         assert (await client.consume("t", "g", auto_ack=True)).message == b"y"

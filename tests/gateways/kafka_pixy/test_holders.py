@@ -52,7 +52,7 @@ def test_a_consumer_of_a_lost_message_cannot_acknowledge_the_one_in_its_place(se
         assert (lost.message, found.message) == (b"old", b"new")
         assert (lost.partition, lost.offset) == (found.partition, found.offset)
         before = metrics.DOUBTFUL_ACKS._value.get()
-        await client.ack("t", "g", found.partition, found.offset)
+        await client.ack("t", "g", found.partition, offset=found.offset)
         assert metrics.DOUBTFUL_ACKS._value.get() == before + 1
         assert sum(bus.pending("t", "g").values()) == 1
 

@@ -141,9 +141,9 @@ def test_one_call_acknowledges_the_message_before_and_what_is_not_comes_again(se
         assert [first.offset, second.offset, third.offset] == [0, 1, 2]
         # Neither flag but the first holds where several are given.
         await until_pending(bus, third.partition, 2)
-        await client.ack("t", "g", third.partition, third.offset)
+        await client.ack("t", "g", third.partition, offset=third.offset)
         # A second time, and below: no effect.
-        await client.ack("t", "g", third.partition, third.offset)
+        await client.ack("t", "g", third.partition, offset=third.offset)
         again = await client.consume("t", "g", auto_ack=True)
         assert again.offset == 1
         await until_pending(bus, third.partition, 0)
@@ -255,11 +255,11 @@ def test_acknowledgements_below_zero_are_invalid_and_of_unknown_partitions_inter
             assert str(found.text).startswith("invalid ack")
         # With either flag the numbers mean nothing.
         assert (await refused(client.consume("t", "g", no_ack=True, ack_offset=-1))).code is Code.NOT_FOUND
-        assert (await refused(client.ack("t", "g", -1, 0))).code is Code.INVALID_ARGUMENT
-        assert (await refused(client.ack("t", "g", 0, -1))).code is Code.INVALID_ARGUMENT
-        assert (await refused(client.ack("t", "g", 0, 5))).code is Code.OK
+        assert (await refused(client.ack("t", "g", -1, offset=0))).code is Code.INVALID_ARGUMENT
+        assert (await refused(client.ack("t", "g", 0, offset=-1))).code is Code.INVALID_ARGUMENT
+        assert (await refused(client.ack("t", "g", 0, offset=5))).code is Code.OK
         for topic, group, partition in (("t", "g", 4), ("t", "unknown", 0), ("unknown", "g", 0), ("requests", "g", 0)):
-            assert (await refused(client.ack(topic, group, partition, 0))).code is Code.INTERNAL
+            assert (await refused(client.ack(topic, group, partition, offset=0))).code is Code.INTERNAL
 
     serve(scenario)
 
@@ -371,7 +371,7 @@ def test_an_unused_line_ends_and_its_group_stays(monkeypatch: pytest.MonkeyPatch
             await client.produce("t", b"1", b"bar")
             # What was handed out stays so, and its acknowledgement counts.
             assert (await client.consume("t", "g", no_ack=True)).offset == 1
-            await client.ack("t", "g", 2, 0)
+            await client.ack("t", "g", 2, offset=0)
         await gateway.stop()
         assert bus.pending("t", "g")[2] == 1
 
@@ -401,7 +401,7 @@ def test_the_messages_of_one_group_go_through_any_of_several_gateways(serve: Ser
         for number in range(10):
             await one.produce("t", b"%d" % number, b"bar")
             answer = await two.consume("t", "g")
-            await one.ack("t", "g", answer.partition, answer.offset)
+            await one.ack("t", "g", answer.partition, offset=answer.offset)
         assert not any(bus.pending("t", "g").values())
 
     serve(scenario, {"long_polling_seconds": 5}, {"long_polling_seconds": 5})

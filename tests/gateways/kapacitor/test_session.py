@@ -49,7 +49,7 @@ class Counting:
         self.counts["points"] = 0 if state is None else int(state)
 
 
-def _session(is_batch: bool = False) -> tuple[Session, Counting]:
+def _session(*, is_batch: bool = False) -> tuple[Session, Counting]:
     function = Counting()
 
     def make(options: Options, *, is_batch: bool) -> Counting:
@@ -79,7 +79,7 @@ def test_answers_go_in_the_order_of_the_requests() -> None:
 
 @pytest.mark.parametrize(("is_batch", "told"), [(False, 9), (True, None)])
 def test_keepalive_tells_a_function_of_a_stream_the_time(is_batch: bool, told: int | None) -> None:
-    session, function = _session(is_batch)
+    session, function = _session(is_batch=is_batch)
     assert session.answer([request("keepalive", time=1)], now_ns=8) == []
     session.answer([init([]), request("keepalive", time=2)], now_ns=9)
     assert function.counts.get("time") == told
@@ -181,7 +181,7 @@ def test_half_a_batch_is_not_part_of_a_snapshot_and_is_dropped_at_the_end() -> N
     ("is_batch", "kinds"), [(True, ["end"]), (True, ["begin", "begin"]), (True, ["point"]), (False, ["begin"])]
 )
 def test_edges_that_do_not_fit_end_the_task(is_batch: bool, kinds: list[str]) -> None:
-    session, _ = _session(is_batch)
+    session, _ = _session(is_batch=is_batch)
     session.answer([init([])])
     with pytest.raises(Refused):
         session.answer([request(kind) for kind in kinds])

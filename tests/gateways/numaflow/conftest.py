@@ -47,7 +47,7 @@ class ShakyBus(FreshBus):
         self._check()
         super().create_group(topic, group, at_end=at_end)
 
-    def acknowledge(self, topic: str, group: str, partition: int, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
+    def acknowledge(self, topic: str, group: str, partition: int, *, offsets: Sequence[int], **options) -> int:  # type: ignore[no-untyped-def]
         self._check()
         self.acknowledged.append(len(offsets))
         return super().acknowledge(topic, group, partition, offsets=offsets, **options)

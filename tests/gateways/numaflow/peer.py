@@ -21,7 +21,7 @@ class Peer:
         self.reads: Any = None
         self.acks: Any = None
 
-    def method(self, kind: str, name: str, request: Any, response: Any) -> Any:
+    def method(self, kind: str, name: str, request: Any, *, response: Any) -> Any:
         return getattr(self.channel, kind)(
             f"/source.v1.Source/{name}",
             request_serializer=request.SerializeToString,
@@ -29,10 +29,10 @@ class Peer:
         )
 
     def read_stream(self) -> Any:
-        return self.method("stream_stream", "ReadFn", source.ReadRequest, source.ReadResponse)()
+        return self.method("stream_stream", "ReadFn", source.ReadRequest, response=source.ReadResponse)()
 
     def ack_stream(self) -> Any:
-        return self.method("stream_stream", "AckFn", source.AckRequest, source.AckResponse)()
+        return self.method("stream_stream", "AckFn", source.AckRequest, response=source.AckResponse)()
 
     async def shake_hands(self) -> None:
         self.reads = self.read_stream()
@@ -71,21 +71,21 @@ class Peer:
         request = source.NackRequest.Request(offsets=offsets)
         if options:
             request.nack_options.CopyFrom(source.NackOptions(**options))
-        answer = await self.method("unary_unary", "NackFn", source.NackRequest, source.NackResponse)(
+        answer = await self.method("unary_unary", "NackFn", source.NackRequest, response=source.NackResponse)(
             source.NackRequest(request=[request])
         )
         assert answer.result.HasField("success")
 
     async def pending(self) -> int:
-        answer = await self.method("unary_unary", "PendingFn", Empty, source.PendingResponse)(Empty())
+        answer = await self.method("unary_unary", "PendingFn", Empty, response=source.PendingResponse)(Empty())
         return int(answer.result.count)
 
     async def partitions(self) -> tuple[list[int], int]:
-        answer = await self.method("unary_unary", "PartitionsFn", Empty, source.PartitionsResponse)(Empty())
+        answer = await self.method("unary_unary", "PartitionsFn", Empty, response=source.PartitionsResponse)(Empty())
         return list(answer.result.partitions), answer.result.total_partitions
 
     async def is_ready(self) -> bool:
-        answer = await self.method("unary_unary", "IsReady", Empty, source.ReadyResponse)(Empty())
+        answer = await self.method("unary_unary", "IsReady", Empty, response=source.ReadyResponse)(Empty())
         return bool(answer.ready)
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ from gateways.numaflow.state import (
 ONE, TWO = RecordId(0, 1), RecordId(0, 2)
 
 
-def fetched(state: SourceState, fetch: Fetch, found: list[Found], at: float) -> list[RecordId]:
+def fetched(state: SourceState, fetch: Fetch, found: list[Found], *, at: float) -> list[RecordId]:
     """The records that the client is sent of those that a fetch found."""
     [send] = state.handle(RecordsFetched(fetch, tuple(found), at))
     assert isinstance(send, Send)
@@ -61,7 +61,7 @@ def opened(at: float = 100.0) -> SourceState:
     state.handle(SessionOpened(at))
     own = first_fetch(state, 10, at)
     assert isinstance(own, FetchOwn)
-    fetched(state, own, [], at)
+    fetched(state, own, [], at=at)
     return state
 
 
@@ -72,10 +72,10 @@ def test_a_new_session_begins_with_what_the_replica_was_given_before_it() -> Non
     assert isinstance(own, FetchOwn)
     # All that was delivered before the handshake has been idle for longer than this.
     assert 2.9 < own.idle_seconds < 3.0
-    assert fetched(state, own, [Found(ONE, 2)], 103.0) == [ONE]
+    assert fetched(state, own, [Found(ONE, 2)], at=103.0) == [ONE]
     again = wanted(state, 4, 103.0)
     assert isinstance(again, FetchOwn)
-    fetched(state, again, [], 103.0)
+    fetched(state, again, [], at=103.0)
     assert wanted(state, 4, 103.0) == FetchNew(4)
     assert not isinstance(first_fetch(state, 4, 104.0), FetchOwn)
 
@@ -86,25 +86,25 @@ def test_new_records_are_fetched_once_a_read() -> None:
     state.handle(ReadBegan(101.0))
     while (fetch := wanted(state, 3, 101.0)) is not None:
         kinds.append(type(fetch))
-        fetched(state, fetch, [], 101.0)
+        fetched(state, fetch, [], at=101.0)
     assert kinds == [FetchExpired, FetchNew]
     assert first_fetch(state, 0, 101.0) is None
 
 
 def test_what_the_client_has_is_not_given_twice_in_a_session() -> None:
     state = opened()
-    assert fetched(state, FetchNew(2), [Found(ONE, 1), Found(TWO, 1)], 101.0) == [ONE, TWO]
-    assert fetched(state, FetchExpired(60.0, 2), [Found(ONE, 2)], 200.0) == []
+    assert fetched(state, FetchNew(2), [Found(ONE, 1), Found(TWO, 1)], at=101.0) == [ONE, TWO]
+    assert fetched(state, FetchExpired(60.0, 2), [Found(ONE, 2)], at=200.0) == []
     state.handle(SessionOpened(201.0))
-    assert fetched(state, FetchOwn(0.0, 2), [Found(ONE, 3)], 201.0) == [ONE]
+    assert fetched(state, FetchOwn(0.0, 2), [Found(ONE, 3)], at=201.0) == [ONE]
 
 
 def test_expired_records_are_looked_for_now_and_then_and_at_once_while_there_are_more() -> None:
     state = opened()
     assert first_fetch(state, 1, 101.0) == FetchExpired(60.0, 1)
-    fetched(state, FetchExpired(60.0, 1), [Found(ONE, 2)], 101.0)
+    fetched(state, FetchExpired(60.0, 1), [Found(ONE, 2)], at=101.0)
     assert wanted(state, 1, 101.0) == FetchExpired(60.0, 1)
-    fetched(state, FetchExpired(60.0, 1), [], 101.0)
+    fetched(state, FetchExpired(60.0, 1), [], at=101.0)
     assert first_fetch(state, 1, 101.5) == FetchNew(1)
     assert first_fetch(state, 1, 102.0) == FetchExpired(60.0, 1)
 
@@ -113,7 +113,7 @@ def test_room_is_bounded_by_what_waits_for_acknowledgement() -> None:
     state = opened()
     for number in range(10):
         assert state.room(2) == min(2, max(0, 8 - number))
-        fetched(state, FetchNew(1), [Found(RecordId(0, number), 1)], 101.0)
+        fetched(state, FetchNew(1), [Found(RecordId(0, number), 1)], at=101.0)
     assert state.room(2) == 0
     acknowledged_by(state, [RecordId(0, number) for number in range(5)])
     assert state.room(2) == 2
@@ -121,7 +121,7 @@ def test_room_is_bounded_by_what_waits_for_acknowledgement() -> None:
 
 def test_a_refused_record_comes_again_after_its_delay() -> None:
     state = opened()
-    fetched(state, FetchNew(2), [Found(ONE, 1), Found(TWO, 1)], 101.0)
+    fetched(state, FetchNew(2), [Found(ONE, 1), Found(TWO, 1)], at=101.0)
     refused = RecordsRefused((TWO, TWO, RecordId(7, 7)), 0)
     assert state.handle(refused) == [GiveBack((Found(TWO, 1),))]
     given_back(state, [TWO, RecordId(7, 7)], 102.5)
@@ -129,16 +129,16 @@ def test_a_refused_record_comes_again_after_its_delay() -> None:
     assert state.due_at == 102.5
     assert not isinstance(first_fetch(state, 5, 102.4), FetchAgain)
     # Not before its time, whatever else finds it.
-    assert fetched(state, FetchExpired(60.0, 2), [Found(TWO, 2)], 102.4) == []
+    assert fetched(state, FetchExpired(60.0, 2), [Found(TWO, 2)], at=102.4) == []
     again = first_fetch(state, 5, 102.5)
     assert again == FetchAgain((Found(TWO, 2),))
-    assert fetched(state, again, [Found(TWO, 2)], 102.5) == [TWO]
+    assert fetched(state, again, [Found(TWO, 2)], at=102.5) == [TWO]
     assert not isinstance(wanted(state, 5, 103.0), FetchAgain)
 
 
 def test_a_refused_record_that_is_acknowledged_does_not_come_again() -> None:
     state = opened()
-    fetched(state, FetchNew(1), [Found(ONE, 1)], 101.0)
+    fetched(state, FetchNew(1), [Found(ONE, 1)], at=101.0)
     given_back(state, [ONE], 101.0)
     acknowledged_by(state, [ONE])
     assert first_fetch(state, 5, 102.0) == FetchAgain(())
@@ -146,20 +146,20 @@ def test_a_refused_record_that_is_acknowledged_does_not_come_again() -> None:
 
 def test_a_record_that_came_again_often_enough_is_given_up() -> None:
     state = opened()
-    fetched(state, FetchNew(1), [Found(ONE, 1)], 101.0)
+    fetched(state, FetchNew(1), [Found(ONE, 1)], at=101.0)
     for deliveries in (1, 2):
         assert state.handle(RecordsRefused((ONE,), 2)) == [GiveBack((Found(ONE, deliveries),))]
         given_back(state, [ONE], 101.0)
         again = first_fetch(state, 1, 101.0)
         assert again == FetchAgain((Found(ONE, deliveries + 1),))
-        fetched(state, again, [Found(ONE, deliveries + 1)], 101.0)
+        fetched(state, again, [Found(ONE, deliveries + 1)], at=101.0)
     assert state.handle(RecordsRefused((ONE,), 2)) == [GiveUp((ONE,))]
 
 
 def test_a_record_that_is_found_before_its_delay_is_over_comes_when_it_is() -> None:
     state = opened()
     early = [Found(ONE, 4, wait_seconds=2.0), Found(TWO, 2)]
-    assert fetched(state, FetchExpired(60.0, 2), early, 101.0) == [TWO]
+    assert fetched(state, FetchExpired(60.0, 2), early, at=101.0) == [TWO]
     assert state.outstanding == 1
     assert state.due_at == 103.0
     assert first_fetch(state, 5, 103.0) == FetchAgain((Found(ONE, 4),))
@@ -167,7 +167,7 @@ def test_a_record_that_is_found_before_its_delay_is_over_comes_when_it_is() -> N
 
 def test_what_is_acknowledged_while_it_is_given_back_stays_so() -> None:
     state = opened()
-    fetched(state, FetchNew(1), [Found(ONE, 1)], 101.0)
+    fetched(state, FetchNew(1), [Found(ONE, 1)], at=101.0)
     assert state.handle(RecordsRefused((ONE,), 0)) == [GiveBack((Found(ONE, 1),))]
     acknowledged_by(state, [ONE])
     given_back(state, [ONE], 101.0)
@@ -226,7 +226,7 @@ def test_no_record_is_forgotten_and_never_more_than_requested_come(steps: list[t
                     found = list(fetch.records)
                 elif isinstance(fetch, FetchNew):
                     found = [Found(new.pop(0), 1) for _ in range(min(fetch.count, len(new)))]
-                got += fetched(state, fetch, found, at)
+                got += fetched(state, fetch, found, at=at)
                 given.update(each.record for each in found)
             assert len(got) <= number
             assert not held & set(got)
@@ -246,4 +246,4 @@ def test_no_record_is_forgotten_and_never_more_than_requested_come(steps: list[t
     own = first_fetch(state, 100, at)
     assert isinstance(own, FetchOwn)
     rest = [Found(each, 2) for each in sorted(given - acknowledged)]
-    assert fetched(state, own, rest, at) == [each.record for each in rest]
+    assert fetched(state, own, rest, at=at) == [each.record for each in rest]

@@ -14,7 +14,9 @@ from protobuf import source_superset_pb2 as source
 TRAILER = "U+005C__END__"
 
 
-def result(offset: bytes, payload: bytes, partition_id: int = 0, at: int = 1_700_000_000) -> source.ReadResponse.Result:
+def result(
+    offset: bytes, payload: bytes, partition_id: int = 0, *, at: int = 1_700_000_000
+) -> source.ReadResponse.Result:
     found = source.ReadResponse.Result(payload=payload, keys=["k"], headers={"h": "v"})
     found.offset.offset = offset
     found.offset.partition_id = partition_id

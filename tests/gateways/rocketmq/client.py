@@ -101,16 +101,16 @@ class Client:
         return await self.call("ReceiveMessage", request, timeout)
 
     async def ack(self, message: Any, topic: str, group: str = "g") -> Any:
-        return await self.call("AckMessage", settling(service.AckMessageRequest, message, topic, group))
+        return await self.call("AckMessage", settling(service.AckMessageRequest, message, topic, group=group))
 
-    async def nack(self, message: Any, topic: str, group: str = "g", attempt: int = 0, most: int = 17) -> Any:
-        request = settling(service.NackMessageRequest, message, topic, group)
+    async def nack(self, message: Any, topic: str, group: str = "g", *, attempt: int = 0, most: int = 17) -> Any:
+        request = settling(service.NackMessageRequest, message, topic, group=group)
         request.delivery_attempt = attempt or message.system_attribute.delivery_attempt
         request.max_delivery_attempts = most
         return await self.call("NackMessage", request)
 
     async def forward(self, message: Any, topic: str, group: str = "g") -> Any:
-        request = settling(service.ForwardMessageToDeadLetterQueueRequest, message, topic, group)
+        request = settling(service.ForwardMessageToDeadLetterQueueRequest, message, topic, group=group)
         return await self.call("ForwardMessageToDeadLetterQueue", request)
 
     async def heartbeat(
@@ -148,7 +148,7 @@ class Client:
         request = service.QueryRouteRequest(topic=definition.Resource(name=topic), endpoints=self.endpoints())
         return await self.call("QueryRoute", request)
 
-    async def offset(self, topic: str, policy: int, partition: int = 0, at_ms: int | None = None) -> Any:
+    async def offset(self, topic: str, policy: int, partition: int = 0, *, at_ms: int | None = None) -> Any:
         request = service.QueryOffsetRequest(
             partition=definition.Partition(topic=definition.Resource(name=topic), id=partition), policy=policy
         )
@@ -156,7 +156,7 @@ class Client:
             request.time_point.FromMilliseconds(at_ms)
         return await self.call("QueryOffset", request)
 
-    async def pull(self, topic: str, offset: int, partition: int = 0, hold: float = 0.05, **options: Any) -> Any:
+    async def pull(self, topic: str, offset: int, partition: int = 0, *, hold: float = 0.05, **options: Any) -> Any:
         request = service.PullMessageRequest(
             partition=definition.Partition(topic=definition.Resource(name=topic), id=partition),
             offset=offset,
@@ -176,7 +176,7 @@ class Client:
         return await self.call("PollCommand", service.PollCommandRequest(client_id=client), timeout)
 
 
-def settling(kind: Any, message: Any, topic: str, group: str) -> Any:
+def settling(kind: Any, message: Any, topic: str, *, group: str) -> Any:
     return kind(
         group=definition.Resource(name=group),
         topic=definition.Resource(name=topic),

@@ -63,7 +63,7 @@ class AnyPeriod(FakeClient):
 
 
 async def run(
-    source: FakeSource, job: HistoryJob, now: int, book: QuietBook | None
+    source: FakeSource, job: HistoryJob, now: int, *, book: QuietBook | None
 ) -> tuple[HistorySummary, list[int]]:
     got: list[int] = []
 
@@ -103,7 +103,7 @@ def test_whatever_is_skipped_has_no_candle(
     source = Traded(opens=traded, fill=fill, max_candles=100, is_wide=is_wide and fill is Fill.OLDEST_FIRST)
     for first, length in ranges:
         job = HistoryJob("A/B", period_seconds, base + first * DAY, base + (first + length) * DAY)
-        summary, got = asyncio.run(run(source, job, now, book))
+        summary, got = asyncio.run(run(source, job, now, book=book))
         assert got == [time for time in held if job.start <= time < job.end and time + period <= now]
         assert summary.expected == summary.rows + sum((end - start) // period for start, end in summary.holes)
     for start, end in book.ranges:
@@ -117,7 +117,7 @@ async def test_a_long_halt_costs_few_questions(fill: Fill) -> None:
     opens = [T0 + n * MINUTE for n in range(500)] + [T0 + 900 * DAY + n * MINUTE for n in range(500)]
     source = Traded(opens=opens, fill=fill, max_candles=300, is_wide=fill is Fill.OLDEST_FIRST)
     job = HistoryJob("A/B", 60, T0, opens[-1] + MINUTE)
-    summary, got = await run(source, job, opens[-1] + 10 * DAY, Known())
+    summary, got = await run(source, job, opens[-1] + 10 * DAY, book=Known())
     assert got == opens
     assert len(summary.holes) == 1
     assert len(source.asked) < 20
@@ -136,7 +136,7 @@ async def test_a_page_that_is_empty_by_mistake_is_nothing_to_remember() -> None:
 
     source.page = page  # type: ignore[method-assign]
     book = Known()
-    _, got = await run(source, HistoryJob("A/B", 60, T0, opens[-1] + MINUTE), opens[-1] + 10 * DAY, book)
+    _, got = await run(source, HistoryJob("A/B", 60, T0, opens[-1] + MINUTE), opens[-1] + 10 * DAY, book=book)
     assert got == opens
     assert book.ranges == []
 
@@ -182,7 +182,7 @@ async def test_a_bus_that_is_away_costs_no_candle(threads: BusThreads) -> None:
     opens = [T0 + 100 * DAY + n * MINUTE for n in range(10)]
     book = QuietBook(Away(), threads)  # type: ignore[arg-type]
     job = HistoryJob("A/B", 60, T0, opens[-1] + MINUTE)
-    _, got = await run(Traded(opens=opens, max_candles=1_000), job, opens[-1] + 10 * DAY, book)
+    _, got = await run(Traded(opens=opens, max_candles=1_000), job, opens[-1] + 10 * DAY, book=book)
     assert got == opens
 
 

@@ -42,7 +42,7 @@ CONFIG = IngestorConfig(
 class Ingestor:
     """`client` talks REST, `service` runs jobs."""
 
-    def __init__(self, bus: FreshBus, url: str, venue: str, config: IngestorConfig, patience: float) -> None:
+    def __init__(self, bus: FreshBus, url: str, venue: str, *, config: IngestorConfig, patience: float) -> None:
         self.bus = bus
         self.venue = venue
         self._threads = BusThreads(2)
@@ -86,7 +86,7 @@ class Ingestor:
 async def ingestor(
     bus: FreshBus, url: str, *, venue: str = "BINANCE", config: IngestorConfig = CONFIG, patience: float = 10
 ) -> AsyncIterator[Ingestor]:
-    made = Ingestor(bus, url, venue, config, patience)
+    made = Ingestor(bus, url, venue, config=config, patience=patience)
     try:
         await made.client.load_markets(Progress())
         yield made

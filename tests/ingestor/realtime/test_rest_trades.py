@@ -55,7 +55,7 @@ def test_a_row_that_is_not_a_trade_is_a_bad_reply() -> None:
         parsed([{"id": 1}], binance.rest_trade)
 
 
-def source(parse: Parse, joins_fills: bool = False) -> NewestTrades:
+def source(parse: Parse, *, joins_fills: bool = False) -> NewestTrades:
     return NewestTrades(ask=lambda market: Request(Call.RAW_TRADES, "", {}), parse=parse, joins_fills=joins_fills)
 
 
@@ -66,9 +66,9 @@ def rest_trades_of(client: VenueClient, market: Market) -> RestTrades:
 
 
 class OnePage(NewestPage):
-    def __init__(self, page: list[Trade], is_dense: bool, joins_fills: bool = False) -> None:
+    def __init__(self, page: list[Trade], *, is_dense: bool, joins_fills: bool = False) -> None:
         self._page, self._is_dense = page, is_dense
-        self._source = source(binance.rest_trade, joins_fills)
+        self._source = source(binance.rest_trade, joins_fills=joins_fills)
 
         class Client:
             venue = "OKX"
@@ -81,13 +81,13 @@ class OnePage(NewestPage):
 
 async def test_a_newest_page_proves_only_what_it_reaches() -> None:
     page = [trade(order) for order in range(50, 60)]
-    dense = OnePage(page, True)
+    dense = OnePage(page, is_dense=True)
     found = await dense.after(Anchor(520, 52), QUIET)
     assert found.proven and [one[ORDER] for one in found.trades] == list(range(53, 60))
     found = await dense.after(Anchor(400, 40), QUIET)
     assert not found.proven and "newest 10 trades" in found.reason
     assert (await dense.after(Anchor(490, 49), QUIET)).proven
-    loose = OnePage(page, False)
+    loose = OnePage(page, is_dense=False)
     found = await loose.after(Anchor(505, None), QUIET)
     assert found.proven and [one[TIME] for one in found.trades] == list(range(510, 600, 10))
     assert not (await loose.after(Anchor(500, None), QUIET)).proven
@@ -95,7 +95,7 @@ async def test_a_newest_page_proves_only_what_it_reaches() -> None:
 
 async def test_an_empty_page_proves_nothing_where_there_was_a_trade() -> None:
     for is_dense in (True, False):
-        empty = OnePage([], is_dense)
+        empty = OnePage([], is_dense=is_dense)
         assert (await empty.after(Anchor(500), QUIET)).proven
         assert not (await empty.after(Anchor(500, 50, has_trade=True), QUIET)).proven
 
@@ -103,7 +103,7 @@ async def test_an_empty_page_proves_nothing_where_there_was_a_trade() -> None:
 async def test_fills_that_the_socket_had_joined_are_not_found_again_one_by_one() -> None:
     """The socket sent the fills 51 to 53 as one trade under id 53."""
     page = [trade(50, time=400), *(trade(order, time=500) for order in (51, 52, 53, 54)), trade(55, time=600)]
-    found = await OnePage(page, False, joins_fills=True).after(Anchor(500, 53, has_trade=True), QUIET)
+    found = await OnePage(page, is_dense=False, joins_fills=True).after(Anchor(500, 53, has_trade=True), QUIET)
     assert found.proven and [one[ORDER] for one in found.trades] == [54, 55]
 
 

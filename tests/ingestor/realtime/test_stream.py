@@ -58,7 +58,7 @@ class Exchange:
         return Repaired(found, self.kept_from <= after + 1, "too old")
 
 
-def run(stream: DenseStream, deliveries: list[list[Trade]], exchange: Exchange, step: float = 0.1) -> list[Outcome]:
+def run(stream: DenseStream, deliveries: list[list[Trade]], exchange: Exchange, *, step: float = 0.1) -> list[Outcome]:
     """Feed, tick and repair until nothing is left to do."""
     at, out = 0.0, []
 

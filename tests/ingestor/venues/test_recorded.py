@@ -104,7 +104,7 @@ async def test_kraken_candles_from_before_the_newest_720_are_refused(shared_data
                 await fetch(client, emitted)
 
 
-def serve_kraken_trades(server: Loopback, trades: list[list[Any]], pair: str = "XBTUSDT", page: int = 1_000) -> None:
+def serve_kraken_trades(server: Loopback, trades: list[list[Any]], pair: str = "XBTUSDT", *, page: int = 1_000) -> None:
     """Trades after a nanosecond cursor."""
 
     def nanoseconds(trade: list[Any]) -> int:

@@ -138,7 +138,7 @@ def test_after_any_run_exactly_the_wanted_topics_have_a_request_at_the_broker(st
         state.adopt((running, leaving), at)
         return state
 
-    def cancel(state: Subscriptions, dies: bool) -> bool:
+    def cancel(state: Subscriptions, *, dies: bool) -> bool:
         due = state.to_cancel(at)
         for name, request_id in due.items():
             leaving[name] = request_id
@@ -151,7 +151,7 @@ def test_after_any_run_exactly_the_wanted_topics_have_a_request_at_the_broker(st
         state.cancelled(due)
         return False
 
-    def start(state: Subscriptions, dies: bool) -> bool:
+    def start(state: Subscriptions, *, dies: bool) -> bool:
         starts = state.to_start(at)
         for one in starts:
             assert one.topic.name not in leaving, "the id of a request that is leaving would be lost"
@@ -174,12 +174,12 @@ def test_after_any_run_exactly_the_wanted_topics_have_a_request_at_the_broker(st
         elif step == "leave":
             wanted.discard(name)
             state.last_left(name, at)
-        elif step == "restart" or cancel(state, step == "fail_cancel") or start(state, step == "fail_start"):
+        elif step == "restart" or cancel(state, dies=step == "fail_cancel") or start(state, dies=step == "fail_start"):
             state = fresh_state()
     for _ in range(3):
         at += 20.0
-        cancel(state, False)
-        start(state, False)
+        cancel(state, dies=False)
+        start(state, dies=False)
     names = sorted(request_id.removeprefix("subscription:").rpartition(":")[0] for request_id in at_broker)
     assert names == sorted(wanted)
     assert (sorted(running), leaving) == (sorted(wanted), {})

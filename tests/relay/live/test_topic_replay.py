@@ -31,7 +31,7 @@ def put_ticks(bus: FreshBus, sizes: Sequence[int]) -> None:
         bus.publish(bus_topics.TICKS, [Record(value, key=b"same", sequence=stamp)])
 
 
-def ask(bus: FreshBus, topic: str, first: int, last: int, **limits: int) -> list[cw.TopicRecord]:
+def ask(bus: FreshBus, topic: str, first: int, *, last: int, **limits: int) -> list[cw.TopicRecord]:
     query = cw.TopicReplay(topic=topic, from_sequence=first, to_sequence=last)
     return replay(bus, query, RelayLimits(**limits))
 
@@ -50,7 +50,7 @@ def bus() -> FreshBus:
     [(1, 10, range(1, 11)), (3, 5, range(3, 6)), (7, 0, range(7, 11)), (0, 2, range(1, 3)), (9, 99, range(9, 11))],
 )
 def test_the_numbers_requested_come_in_order(bus: FreshBus, first: int, last: int, wanted: range) -> None:
-    records = ask(bus, TOPIC, first, last)
+    records = ask(bus, TOPIC, first, last=last)
     assert [record.sequence for record in records] == list(wanted)
     assert [record.is_final for record in records] == [False] * (len(wanted) - 1) + [True]
     for record in records:
@@ -63,7 +63,7 @@ def test_the_numbers_requested_come_in_order(bus: FreshBus, first: int, last: in
 
 def test_batches_that_hold_the_numbers_come_whole(bus: FreshBus) -> None:
     put_ticks(bus, [3, 1, 4, 2])
-    records = ask(bus, f"TICKS:{TICKER}", 3, 5)
+    records = ask(bus, f"TICKS:{TICKER}", 3, last=5)
     assert [record.sequence for record in records] == [1, 4, 5]
     assert [len(cw.TickBatch.FromString(record.body[1:]).timestamp) for record in records] == [3, 1, 4]
     written = [record for p in range(bus.partitions(bus_topics.TICKS)) for record in bus.read(bus_topics.TICKS, p, 0)]
@@ -73,7 +73,7 @@ def test_batches_that_hold_the_numbers_come_whole(bus: FreshBus) -> None:
 def test_what_is_no_longer_kept_is_an_error(bus: FreshBus) -> None:
     bus.trim(bus_topics.SNAPSHOTS, keep_seconds=1e9, keep_bytes=1)
     with pytest.raises(NotKept, match=r"Number 1 of SNAPSHOT:BTC/USDT.BINANCE is no longer kept\."):
-        ask(bus, TOPIC, 1, 2)
+        ask(bus, TOPIC, 1, last=2)
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_what_is_no_longer_kept_is_an_error(bus: FreshBus) -> None:
 )
 def test_what_cannot_be_replayed_is_refused(bus: FreshBus, topic: str, first: int, last: int, sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
-        ask(bus, topic, first, last)
+        ask(bus, topic, first, last=last)
 
 
 def test_an_answer_has_bounds(bus: FreshBus) -> None:
-    assert len(ask(bus, TOPIC, 1, 10, max_topic_records=10)) == 10
+    assert len(ask(bus, TOPIC, 1, last=10, max_topic_records=10)) == 10
     with pytest.raises(InvalidRequest, match="ask for fewer"):
-        ask(bus, TOPIC, 1, 10, max_topic_records=9)
+        ask(bus, TOPIC, 1, last=10, max_topic_records=9)
     with pytest.raises(InvalidRequest, match="ask for fewer"):
-        ask(bus, TOPIC, 1, 10, max_topic_bytes_read=50)
+        ask(bus, TOPIC, 1, last=10, max_topic_bytes_read=50)
 
 
 def test_a_client_gets_the_records_or_an_error(platform: Platform) -> None:

@@ -16,7 +16,7 @@ def entry(name: str, **fields: object) -> rec.TriggerEntry:
     return found
 
 
-def put(book: TriggerBook, entry: rec.TriggerEntry, is_passed: bool = True) -> Registered:
+def put(book: TriggerBook, entry: rec.TriggerEntry, *, is_passed: bool = True) -> Registered:
     trigger = Registered(entry, False, False, next(NUMBERS), entry.ByteSize(), is_passed)
     book.put(trigger)
     return trigger

@@ -160,7 +160,7 @@ class World:
         self.take(ev.RemoveAsked(peer, name), dies_after)
         return peer.identity
 
-    def check(self, is_sound: bool = True, is_joint: bool = False, dies_after: int = 99) -> None:
+    def check(self, *, is_sound: bool = True, is_joint: bool = False, dies_after: int = 99) -> None:
         if self.checks:
             asked = self.checks.pop(0)
             self.versions[asked.peer.identity] = (asked.trigger_id, asked.at_ns)

@@ -111,7 +111,7 @@ def test_what_a_gateway_has_published_is_fine(bus: FreshBus, judge: TickerJudge)
     for ticker in ("HOUSE/USDT.BINANCE", "HOUSE/USDT.MINE"):
         put_ticks(bus, ticker, "1")
         assert text_of(judge, f"TICKS:{ticker}") == text_of(judge, f"OHLC:{ticker}:60") == ""
-    put_bar(bus, "BARS/USDT.MINE", 60, 1.5)
+    put_bar(bus, "BARS/USDT.MINE", 60, close=1.5)
     assert text_of(judge, "OHLC:BARS/USDT.MINE:60") == ""
     assert judge.warnings(named("TICKS:HOUSE/USDT.BINANCE")) == []
 

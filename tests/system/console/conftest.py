@@ -80,7 +80,7 @@ def show(chromium: Browser, system: System) -> Iterator[Open]:
     """Opens a page of this width and these colours."""
     contexts = []
 
-    def open_page(width: int = 1440, height: int = 900, dark: bool = False) -> Shown:
+    def open_page(width: int = 1440, height: int = 900, *, dark: bool = False) -> Shown:
         size: ViewportSize = {"width": width, "height": height}
         context = chromium.new_context(viewport=size, color_scheme="dark" if dark else "light")
         context.set_default_timeout(30_000)

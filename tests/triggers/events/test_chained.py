@@ -98,7 +98,7 @@ def test_a_restart_after_any_event_keeps_ids_and_results(seed: int) -> None:
     tickers = (TICKER, OTHER, THIRD)
     events = [jump(draw.choice(tickers), 30.0 * place + draw.choice((0, 0, -40))) for place in range(40)]
 
-    def run(restarts: bool) -> list[bytes]:
+    def run(*, restarts: bool) -> list[bytes]:
         partition = joint(register("three", THREE))
         found = []
         for place, event in enumerate(events):

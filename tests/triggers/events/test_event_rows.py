@@ -32,7 +32,7 @@ MEMBERS: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
 }
 
 
-def event(names: list[str], types: list[str], rows: list[list[bytes]], number: int = 0) -> bytes:
+def event(names: list[str], types: list[str], rows: list[list[bytes]], *, number: int = 0) -> bytes:
     return CEPTriggerEvent(
         trigger_id="t",
         timestamp=1_000 * number,
@@ -65,7 +65,9 @@ def test_columns_are_what_each_value_says(data: st.DataObject) -> None:
         st.lists(st.tuples(*(st.none() | MEMBERS[member][1] for member in members)), min_size=1, max_size=6)
     )
     events = [
-        event(names, types, [[b"" if v is None else cell(m, v) for m, v in zip(members, row, strict=True)]], number)
+        event(
+            names, types, [[b"" if v is None else cell(m, v) for m, v in zip(members, row, strict=True)]], number=number
+        )
         for number, row in enumerate(values)
     ]
     found = event_rows(events)
@@ -78,8 +80,8 @@ def test_columns_are_what_each_value_says(data: st.DataObject) -> None:
 
 def test_an_event_of_several_rows_is_an_array_beside_others() -> None:
     cells = [cell("int_val", number) for number in range(4)]
-    one, two = event(["a"], ["BIGINT"], [[cells[0]]]), event(["a"], ["BIGINT"], [[cells[1]], [cells[2]]], 1)
-    none = event(["a"], ["BIGINT"], [], 2)
+    one, two = event(["a"], ["BIGINT"], [[cells[0]]]), event(["a"], ["BIGINT"], [[cells[1]], [cells[2]]], number=1)
+    none = event(["a"], ["BIGINT"], [], number=2)
     found = event_rows([one, two, one, none])["columns"].to_pylist()
     assert [json.loads(text) for text in found] == [{"a": 0}, [{"a": 1}, {"a": 2}], {"a": 0}, []]
 
@@ -94,7 +96,7 @@ def test_values_without_a_name_and_names_without_a_value_are_left_out() -> None:
 
 def test_columns_without_a_type_are_left_out_of_neighbouring_events() -> None:
     cells = [cell("int_val", 1), cell("int_val", 2)]
-    table = event_rows([event(["a", "b"], ["BIGINT"], [cells], number) for number in (0, 1)])
+    table = event_rows([event(["a", "b"], ["BIGINT"], [cells], number=number) for number in (0, 1)])
     assert [json.loads(text) for text in table["columns"].to_pylist()] == [{"a": 1}, {"a": 1}]
 
 

@@ -78,7 +78,7 @@ class Both:
             self._partitions[few] = TriggerPartition.load(partition.save(), self._rules)
 
 
-def trades(chance: random.Random, second: float, first: int, ticker: str, count: int) -> tuple[bytes, float]:
+def trades(chance: random.Random, second: float, first: int, *, ticker: str, count: int) -> tuple[bytes, float]:
     """Of a walk; sometimes out of order or without a number."""
     made = []
     for number in range(count):
@@ -104,7 +104,7 @@ def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, se
         values = []
         for ticker in chance.sample(TICKERS, chance.choice([0, 1, 2, 3])):
             count = chance.choice([1, 1, 2, 3, 12])
-            value, seconds[ticker] = trades(chance, seconds[ticker], firsts[ticker], ticker, count)
+            value, seconds[ticker] = trades(chance, seconds[ticker], firsts[ticker], ticker=ticker, count=count)
             firsts[ticker] += count
             values.append(value)
         marks = [clock(seconds[ticker], firsts[ticker] - 1, ticker) for ticker in TICKERS if chance.random() < 0.2]

@@ -122,7 +122,7 @@ class Platform:
         return taken
 
 
-def bars_feed(revisions: bool = True, first: int | None = None, buffer: int = 100) -> Feed[Bar]:
+def bars_feed(*, revisions: bool = True, first: int | None = None, buffer: int = 100) -> Feed[Bar]:
     kind = Bars(TICKER, 60, revisions=revisions)
     return Feed(kind.topic, kind, first=first, buffer=buffer)
 

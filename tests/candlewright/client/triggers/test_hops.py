@@ -75,17 +75,17 @@ def batch(first: int, size: int = 3) -> cw.TopicRecord:
         ticker=TICKER, first_sequence=first, timestamp=times, received_at=[each + 20 * MS for each in times],
         price=[1.0] * size, size=[1.0] * size, side=[0] * size, trade_id=["1"] * size,
     )  # fmt: skip
-    return kept("TICKS", first, frames.encode_body(ticks), times[-1] + 30 * MS)
+    return kept("TICKS", first, frames.encode_body(ticks), at=times[-1] + 30 * MS)
 
 
-def kept(topic: str, sequence: int, body: bytes, at: int) -> cw.TopicRecord:
+def kept(topic: str, sequence: int, body: bytes, *, at: int) -> cw.TopicRecord:
     return cw.TopicRecord(topic=topic, sequence=sequence, body=body, published_at=at, is_final=True)
 
 
 def fired_at(time: int) -> tuple[TriggerEvent, dict[str, Sequence[cw.TopicRecord]]]:
     message = event("t", 1)
     fired = replace(TriggerEvent.from_message(message), time=time)
-    return fired, {TRIGGER: [kept(TRIGGER, 1, frames.encode_body(message), START + 5_000 * MS)]}
+    return fired, {TRIGGER: [kept(TRIGGER, 1, frames.encode_body(message), at=START + 5_000 * MS)]}
 
 
 @pytest.mark.parametrize("number", [1, 2, 500, 2_997, 3_000])
@@ -102,7 +102,7 @@ def test_a_trade_that_is_no_longer_kept_leaves_the_rest() -> None:
     fired, records = fired_at(START + 2 * MS)
     records[f"TICKS:{TICKER}"] = [batch(first) for first in range(1, 301, 3)]
     assert Topics(records).hops(fired).exchange_at == START + 2 * MS
-    records[TRIGGER] = [kept(TRIGGER, 151, records[TRIGGER][0].body, START + 5_000 * MS)]
+    records[TRIGGER] = [kept(TRIGGER, 151, records[TRIGGER][0].body, at=START + 5_000 * MS)]
     gone = Topics(records, gone=150)
     assert gone.hops(replace(fired, sequence=151)) == Hops(None, None, None, START + 5_000 * MS)
 
@@ -111,7 +111,7 @@ def test_the_row_of_a_trigger_over_bars_is_its_bar() -> None:
     minute = 60_000 * MS
     fired, records = fired_at(START + 2 * minute)
     bars = [
-        kept("OHLC", number, frames.encode_body(cw.OHLCV(open_time=START + number * minute)), START + number)
+        kept("OHLC", number, frames.encode_body(cw.OHLCV(open_time=START + number * minute)), at=START + number)
         for number in range(1, 6)
     ]
     topics = Topics(records | {f"OHLC:{TICKER}:60": bars}, period="60")

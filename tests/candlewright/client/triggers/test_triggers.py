@@ -278,7 +278,7 @@ async def test_an_async_trigger_without_references_is_unsubscribed(relay: Trigge
         gc.collect()
         await c.triggers.list()
         await asyncio.to_thread(relay.wait_for_subscription, "TRIGGER:mine")
-        await asyncio.to_thread(relay.wait_for_subscription, "TRIGGER:mine", False)
+        await asyncio.to_thread(relay.wait_for_subscription, "TRIGGER:mine", is_there=False)
 
 
 async def test_triggers_are_requested_at_the_same_time(relay: TriggerRelay) -> None:

@@ -276,7 +276,7 @@ def _market(seed: int, rows: int) -> pa.Table:
 
 
 def _streamed(sql: str, table: pa.Table, cuts: list[int], *, order: list[int] | None = None) -> list[dict[str, Any]]:
-    return streamed(sql, table, cuts, order, name="ohlc", time="open_time")
+    return streamed(sql, table, cuts, order=order, name="ohlc", time="open_time")
 
 
 def _every_indicator(chance: random.Random, longest: int, part: int) -> str:

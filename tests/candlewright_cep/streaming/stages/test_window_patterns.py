@@ -26,7 +26,7 @@ def _trades(seed: int, rows: int = 120) -> pa.Table:
     )
 
 
-def over(pattern: str, what: str = "n OVER w", rows: int = 5, measures: str = "COUNT(*) AS n") -> str:
+def over(pattern: str, what: str = "n OVER w", rows: int = 5, *, measures: str = "COUNT(*) AS n") -> str:
     frame = f"ROWS BETWEEN CURRENT ROW AND {rows} FOLLOWING"
     return (
         f"SELECT ticker, ts, price, {what} AS x FROM ticks "
@@ -41,7 +41,7 @@ TEXTS = {
     "seek": over("AFTER MATCH SKIP PAST LAST ROW SEEK PATTERN (A B) DEFINE A AS price = 1, B AS price = 4", "FIRST_VALUE(ts) OVER w"),
     "covers many": over("AFTER MATCH SKIP PAST LAST ROW PATTERN (A+) DEFINE A AS price >= FIRST(A.price)", "SUM(price) OVER w", 17),
     "of one row": over("PATTERN (A) DEFINE A AS price > 2", rows=0),
-    "measures": over(V, "low OVER w", 9, "MIN(D.price) AS low, LAST(U.price) AS high"),
+    "measures": over(V, "low OVER w", 9, measures="MIN(D.price) AS low, LAST(U.price) AS high"),
     "reluctant": over("PATTERN (A B*? C) DEFINE A AS price = 1, C AS C.price > A.price + AVG(B.price)", rows=8),
 }  # fmt: skip
 
