@@ -132,7 +132,7 @@ def test_what_is_in_work_ends_exactly_when_the_store_is_back(
     ticker, symbol, asked = "XRP/USDT.BINANCE", "XRPUSDT", {}
     for number in range(4):
         first = JULY_MS + (FAULTS.index(fault) * 4 + number) * MINUTES * MINUTE_MS
-        message = submit_message(f"{fault.__name__}-{number}", ticker, first, end_ms=first + MINUTES * MINUTE_MS)
+        message = submit_message(f"store-{fault.__name__}-{number}", ticker, first, end_ms=first + MINUTES * MINUTE_MS)
         assert client.submit(message).status == Submitted.QUEUED
         asked[message.request_id] = first
     with fault(platform, store) as code:
