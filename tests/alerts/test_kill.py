@@ -24,6 +24,17 @@ pytestmark = pytest.mark.processes
 EVENTS = 420
 
 
+def environment_of(redis: EmbeddedRedis, receiver: Receiver, folder: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "CANDLEWRIGHT_BUS__URL": redis.url,
+        "CANDLEWRIGHT_DATA_DIR": str(folder / "data"),
+        "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
+        "CANDLEWRIGHT_ALERTS__HOOK__URL": receiver.url,
+        "CANDLEWRIGHT_ALERTS__HOOK__ALLOW_PRIVATE": "true",
+    }
+
+
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path, kills: int) -> None:
     redis = EmbeddedRedis(tmp_path, fsync="no").start()
@@ -31,14 +42,7 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path, kills: int)
     events = [event(number, f"t{number % 5}") for number in range(EVENTS)]
     try:
         async with receiver.serve():
-            environment = {
-                **os.environ,
-                "CANDLEWRIGHT_BUS__URL": redis.url,
-                "CANDLEWRIGHT_DATA_DIR": str(tmp_path / "data"),
-                "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
-                "CANDLEWRIGHT_ALERTS__HOOK__URL": receiver.url,
-                "CANDLEWRIGHT_ALERTS__HOOK__ALLOW_PRIVATE": "true",
-            }
+            environment = environment_of(redis, receiver, tmp_path)
             for life in range(kills + 1):
                 # As a supervisor does: without waiting for the role's lease.
                 own = {**environment, "CANDLEWRIGHT_SUPERVISED": "seat"}
@@ -73,15 +77,7 @@ async def test_of_two_processes_one_delivers_and_the_other_takes_over(tmp_path: 
     bus, receiver = RedisBus(redis.url, 4), Receiver()
     try:
         async with receiver.serve():
-            environment = {
-                **os.environ,
-                "CANDLEWRIGHT_BUS__URL": redis.url,
-                "CANDLEWRIGHT_DATA_DIR": str(tmp_path / "data"),
-                "CANDLEWRIGHT_HTTP__BIND": "127.0.0.1:0",
-                "CANDLEWRIGHT_ROLES__LEASE_SECONDS": "1",
-                "CANDLEWRIGHT_ALERTS__HOOK__URL": receiver.url,
-                "CANDLEWRIGHT_ALERTS__HOOK__ALLOW_PRIVATE": "true",
-            }
+            environment = environment_of(redis, receiver, tmp_path) | {"CANDLEWRIGHT_ROLES__LEASE_SECONDS": "1"}
             first = await asyncio.create_subprocess_exec(sys.executable, "-m", "alerts", env=environment)
             await until(lambda: bus.items(topics.TABLE_ALERTS), "the first one serves")
             second = await asyncio.create_subprocess_exec(

@@ -14,7 +14,6 @@ from broker.events import (
     Event,
     Final,
     FinalSeen,
-    HistoricalAccepted,
     HistoryEnded,
     JobCompleted,
     Kind,
@@ -25,10 +24,8 @@ from broker.events import (
 )
 from broker.state import BrokerState
 from core.settings import BrokerSettings
+from tests.broker.accepted import MINUTE, SECOND, START, accepted
 
-SECOND = 1_000_000_000
-MINUTE = 60 * SECOND
-START = 1_704_067_200 * SECOND
 #: One candle per page: a piece is ten minutes.
 PIECE = 10 * MINUTE
 
@@ -76,22 +73,8 @@ class Story:
             self.tell(ClockTicked(self.at, self.wall(self.at), leases_wait=True))
 
     def submit(self, minutes: float, start: int = START, limit: int | None = None) -> None:
-        end = start + int(minutes * MINUTE)
         deadline = self.wall(self.at + 10_000)
-        self.tell(
-            HistoricalAccepted(
-                request_id="r",
-                ticker="A/B.TEST",
-                venue="TEST",
-                period_seconds=60,
-                start=start,
-                end=end,
-                limit=limit,
-                client_id="",
-                deadline_ns=deadline,
-                offset=0,
-            )
-        )
+        self.tell(accepted(minutes=minutes, start=start, limit=limit, deadline_ns=deadline))
 
     def take(self) -> Dispatch:
         """Offer a slot; returns the job that it gets."""
@@ -203,21 +186,7 @@ def test_a_venue_whose_clock_is_behind_closes_later() -> None:
     )
     story.ends.clear()
     story.pass_to(661.0)
-    deadline = story.wall(10_000)
-    story.tell(
-        HistoricalAccepted(
-            request_id="s",
-            ticker="A/B.TEST",
-            venue="TEST",
-            period_seconds=60,
-            start=START + 9 * MINUTE,
-            end=START + 11 * MINUTE,
-            limit=None,
-            client_id="",
-            deadline_ns=deadline,
-            offset=1,
-        )
-    )
+    story.tell(accepted("s", start=START + 9 * MINUTE, minutes=2, deadline_ns=story.wall(10_000), offset=1))
     job = story.take()
     story.answer(job, opens(9, 10))
     more = story.take()

@@ -13,7 +13,6 @@ from broker.commands import Dispatch, Refuse
 from broker.events import (
     JOB_ID_LENGTH,
     ClockTicked,
-    HistoricalAccepted,
     HistoryEnded,
     JobCompleted,
     JobFailed,
@@ -30,10 +29,9 @@ from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BadFrame
 from core.settings import BrokerSettings
+from tests.broker.accepted import MINUTE, START, accepted
 from tests.rounds import rounds
 
-MINUTE = 60 * 1_000_000_000
-START = 1_704_067_200 * 1_000_000_000
 END = START + 9 * MINUTE
 PEER = b"peer"
 PARTITIONS = 4
@@ -93,21 +91,7 @@ def busy_state() -> BrokerState:
         history_partitions=PARTITIONS,
     )
     state.handle(VenueLearned("TEST", 1_000, 0))
-    end = START + 9 * MINUTE
-    state.handle(
-        HistoricalAccepted(
-            request_id="r",
-            ticker="A/B.TEST",
-            venue="TEST",
-            period_seconds=60,
-            start=START,
-            end=end,
-            limit=None,
-            client_id="",
-            deadline_ns=2**63,
-            offset=0,
-        )
-    )
+    state.handle(accepted(minutes=9))
     state.handle(
         RealtimeAccepted(
             request_id="live", ticker="A/B.TEST", venue="TEST", client_id="", include_ohlc=False, ohlc_period_seconds=()

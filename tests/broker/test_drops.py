@@ -6,16 +6,15 @@ import pytest
 
 from broker import door
 from broker.commands import Command, Dispatch, Note
-from broker.events import HistoricalAccepted, Kind, SlotOffered, VenueLearned
+from broker.events import Kind, SlotOffered, VenueLearned
 from broker.instruments import NOTES
 from broker.state import BrokerState
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
-from candlewright.wire.grid import SECOND
 from core.settings import BrokerSettings
+from tests.broker.accepted import SECOND, START, accepted
 
-START = 1_704_067_200 * SECOND
 NOW = START + 3_600 * SECOND
 
 
@@ -44,19 +43,7 @@ def test_ticks_of_a_ticker_without_a_job_are_counted_by_that_name() -> None:
 @pytest.mark.parametrize("kind", ["complete", "failure", "reject", "candles"])
 def test_frames_of_a_job_that_was_called_complete_are_counted(kind: str) -> None:
     room = Room()
-    asked = HistoricalAccepted(
-        request_id="r",
-        ticker="A/B.TEST",
-        venue="TEST",
-        period_seconds=60,
-        start=START,
-        end=START + 60 * SECOND,
-        limit=None,
-        client_id="",
-        deadline_ns=2**63,
-        offset=0,
-    )
-    (job,) = (command for command in room.state.handle(asked) if isinstance(command, Dispatch))
+    (job,) = (command for command in room.state.handle(accepted(minutes=1)) if isinstance(command, Dispatch))
     row = cw.OHLCV(open_time=START, open=1, high=1, low=1, close=1, volume=1).SerializeToString()
     candles = ing.DataResponse(request_id="r", ohlc_data=[row])
     assert room.notes(candles) == []

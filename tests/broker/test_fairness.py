@@ -21,9 +21,8 @@ from broker.slots.fair_queue import FairQueue
 from broker.state import BrokerState
 from broker.work import SnapshotRequest
 from core.settings import BrokerSettings
+from tests.broker.accepted import MINUTE, START, accepted
 
-MINUTE = 60 * 1_000_000_000
-START = 1_704_067_200 * 1_000_000_000
 NOW = START + 1_000_000 * MINUTE
 
 
@@ -39,22 +38,8 @@ def test_no_client_waits_longer_than_one_round_of_all_clients(pieces: list[list[
     for client, requests in enumerate(pieces):
         for number, size in enumerate(requests):
             name = f"{client}-{number}"
-            end = START + size * 10 * MINUTE
             left[name] = size
-            state.handle(
-                HistoricalAccepted(
-                    request_id=name,
-                    ticker="A/B.TEST",
-                    venue="TEST",
-                    period_seconds=60,
-                    start=START,
-                    end=end,
-                    limit=None,
-                    client_id=f"client-{client}",
-                    deadline_ns=NOW * 2,
-                    offset=next(numbers),
-                )
-            )
+            state.handle(accepted(name, minutes=size * 10, client_id=f"client-{client}", offset=next(numbers)))
     waited_clients = dict.fromkeys(range(len(pieces)), 0)
     waited_requests = dict.fromkeys(left, 0)
     while any(left.values()):
@@ -73,20 +58,7 @@ def test_no_client_waits_longer_than_one_round_of_all_clients(pieces: list[list[
 
 
 def historical(name: str, client_id: str, sender: str, *, connection: str, offset: int) -> HistoricalAccepted:
-    return HistoricalAccepted(
-        request_id=name,
-        ticker="A/B.TEST",
-        venue="TEST",
-        period_seconds=60,
-        start=START,
-        end=START + 10 * MINUTE,
-        limit=None,
-        client_id=client_id,
-        deadline_ns=NOW * 2,
-        offset=offset,
-        sender=sender,
-        connection=connection,
-    )
+    return accepted(name, minutes=10, client_id=client_id, offset=offset, sender=sender, connection=connection)
 
 
 @pytest.mark.parametrize(
@@ -154,19 +126,7 @@ def test_a_fair_queue_hands_out_each_piece_once_in_whatever_order_requests_leave
 
 def keeping(name: str, offset: int, pages: int) -> HistoricalAccepted:
     """A request of the platform itself, over `pages` pages of ten candles."""
-    end = START + pages * 10 * MINUTE
-    return HistoricalAccepted(
-        request_id=f"keep:{name}",
-        ticker="A/B.TEST",
-        venue="TEST",
-        period_seconds=60,
-        start=START,
-        end=end,
-        limit=None,
-        client_id="",
-        deadline_ns=NOW * 2,
-        offset=offset,
-    )
+    return accepted(f"keep:{name}", minutes=pages * 10, offset=offset)
 
 
 @pytest.fixture

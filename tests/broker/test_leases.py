@@ -9,7 +9,6 @@ from broker.events import (
     ClockTicked,
     ConnectionLost,
     HeartbeatHeard,
-    HistoricalAccepted,
     HolderAsked,
     Kind,
     SlotOffered,
@@ -17,9 +16,8 @@ from broker.events import (
 )
 from broker.state import BrokerState
 from core.settings import BrokerSettings
+from tests.broker.accepted import MINUTE, START, accepted
 
-MINUTE = 60 * 1_000_000_000
-START = 1_704_067_200 * 1_000_000_000
 NOW = START + 1_000 * MINUTE
 
 
@@ -30,21 +28,7 @@ class Clock:
         numbers = count()
         self.state = BrokerState(BrokerSettings(lease_seconds=5), lambda: f"job-{next(numbers)}", 0.0, wall_ns=NOW)
         self.state.handle(VenueLearned("TEST", 1_000, 0))
-        end = START + 5 * MINUTE
-        self.state.handle(
-            HistoricalAccepted(
-                request_id="r",
-                ticker="A/B.TEST",
-                venue="TEST",
-                period_seconds=60,
-                start=START,
-                end=end,
-                limit=None,
-                client_id="",
-                deadline_ns=2**63,
-                offset=0,
-            )
-        )
+        self.state.handle(accepted())
         self.offer(b"a", 0.0)
 
     def offer(self, connection: bytes, at: float) -> list[Command]:
@@ -90,19 +74,7 @@ def test_a_connection_silent_for_a_whole_lease_gets_nothing_until_it_is_heard() 
     clock = Clock()
     clock.offer(b"a", 0.0)
     assert clock.lost_at(5) == 5
-    end = START + 5 * MINUTE
-    other = HistoricalAccepted(
-        request_id="other",
-        ticker="A/B.TEST",
-        venue="TEST",
-        period_seconds=60,
-        start=START,
-        end=end,
-        limit=None,
-        client_id="",
-        deadline_ns=2**63,
-        offset=1,
-    )
+    other = accepted("other", offset=1)
     assert not any(isinstance(command, Dispatch) for command in clock.state.handle(other))
     commands = clock.state.handle(HeartbeatHeard(b"a", "job-0", 6.0))
     [dispatch] = [command for command in commands if isinstance(command, Dispatch)]

@@ -17,7 +17,6 @@ from broker.events import (
     Event,
     FinalSeen,
     HeartbeatHeard,
-    HistoricalAccepted,
     HistoryEnded,
     JobCompleted,
     JobFailed,
@@ -41,11 +40,9 @@ from broker.work import HistoricalRequest, RealtimeRequest
 from candlewright.wire import candlewright_pb2 as cw
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
+from tests.broker.accepted import MINUTE, SECOND, START, accepted
 from tests.rounds import rounds
 
-SECOND = 1_000_000_000
-MINUTE = 60 * SECOND
-START = 1_704_067_200 * SECOND
 NOW = START + 1_000_000 * MINUTE
 IDS = ["a", "b", "c", "d"]
 TICKERS = ["A/B.TEST", "C/D.TEST"]
@@ -90,21 +87,7 @@ class Mixed(RuleBasedStateMachine):
     @rule(request_id=ids, ticker=tickers, minutes=st.integers(1, 35), patience=st.sampled_from([8.0, 1e5]))
     def submit(self, request_id: str, ticker: str, minutes: int, patience: float) -> None:
         self.admitted[request_id] += self.is_free(request_id)
-        end = START + minutes * MINUTE
-        self.tell(
-            HistoricalAccepted(
-                request_id=request_id,
-                ticker=ticker,
-                venue="TEST",
-                period_seconds=60,
-                start=START,
-                end=end,
-                limit=None,
-                client_id="",
-                deadline_ns=self.deadline(patience),
-                offset=0,
-            )
-        )
+        self.tell(accepted(request_id, minutes=minutes, ticker=ticker, deadline_ns=self.deadline(patience)))
 
     @rule(request_id=ids, ticker=tickers, patience=st.sampled_from([8.0, 1e5]))
     def snapshot(self, request_id: str, ticker: str, patience: float) -> None:

@@ -29,6 +29,7 @@ from candlewright_platform.supervisor.private import PrivatePlatform
 from iceberg.filters import equal as equals
 from sandbox import SandboxThread
 from sandbox.server import Sandbox
+from tests.klines import klines
 
 Final = ing.HistoryReadyNotification
 Status = ing.HistoryReadyNotification.NotificationStatus
@@ -122,18 +123,8 @@ class Platform:
     # ---- what is right, and what there is
     def exchange_rows(self, symbol: str, start_ms: int, end_ms: int, *, interval: str = "1m") -> list[Row]:
         """The exchange's own REST answer for [start, end)."""
-        rows: list[Row] = []
-        while start_ms < end_ms:
-            query = urllib.parse.urlencode(
-                {"symbol": symbol, "interval": interval, "startTime": start_ms, "endTime": end_ms - 1, "limit": 1000}
-            )
-            with urllib.request.urlopen(f"{self.exchange.url}/api/v3/klines?{query}", timeout=30) as answer:
-                page = json.load(answer)
-            if not page:
-                break
-            rows += [(row[0], *map(float, row[1:6]), float(row[7]), row[8]) for row in page]
-            start_ms = page[-1][6] + 1
-        return rows
+        found = klines(self.exchange.url, symbol, start_ms=start_ms, end_ms=end_ms, interval=interval)
+        return [(row[0], *map(float, row[1:6]), float(row[7]), row[8]) for row in found]
 
     def table(self, name: str, **equal: Any) -> pa.Table:
         """All rows of a table whose columns equal these values, read with pyiceberg."""

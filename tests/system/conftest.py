@@ -2,8 +2,6 @@
 
 import json
 import sys
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ import candlewright as cw
 from candlewright_platform.supervisor.ports import free_port
 from candlewright_platform.supervisor.private import PrivatePlatform
 from sandbox import SandboxThread
+from tests.klines import klines
 
 #: Starting Spark on a busy machine, with its jars to fetch, is the slowest thing that a test waits for.
 START_SECONDS = 600.0
@@ -39,19 +38,7 @@ class System:
         return cw.aconnect(settings=self.platform.settings, timeout=20.0)
 
     def klines(self, symbol: str, start_ms: int, end_ms: int, *, interval: str = "1m") -> list[list[object]]:
-        """What the exchange itself answers, page by page."""
-        rows: list[list[object]] = []
-        while start_ms < end_ms:
-            query = urllib.parse.urlencode(
-                {"symbol": symbol, "interval": interval, "startTime": start_ms, "endTime": end_ms - 1, "limit": 1000}
-            )
-            with urllib.request.urlopen(f"{self.exchange.url}/api/v3/klines?{query}", timeout=30) as answer:
-                page = json.load(answer)
-            if not page:
-                break
-            rows += page
-            start_ms = page[-1][6] + 1
-        return rows
+        return klines(self.exchange.url, symbol, start_ms=start_ms, end_ms=end_ms, interval=interval)
 
 
 @pytest.fixture(scope="package")

@@ -11,7 +11,6 @@ from broker.events import (
     Event,
     Final,
     FinalSeen,
-    HistoricalAccepted,
     JobCompleted,
     JobFailed,
     Kind,
@@ -26,10 +25,8 @@ from broker.state import BrokerState
 from candlewright.wire import candlewright_pb2 as cw
 from core.failures import Failure, FailureCode
 from core.settings import BrokerSettings
+from tests.broker.accepted import MINUTE, SECOND, START, accepted
 
-SECOND = 1_000_000_000
-MINUTE = 60 * SECOND
-START = 1_704_067_200 * SECOND
 NOW = START + 1_000 * MINUTE
 
 
@@ -51,22 +48,8 @@ class Story:
         self.tell(ClockTicked(float(second), NOW + second * SECOND))
 
     def submit(self, request_id: str, pieces: int = 1, seconds: int = 1_000, *, offset: int = 0) -> None:
-        end = START + pieces * 10 * MINUTE
         deadline = NOW + seconds * SECOND
-        self.tell(
-            HistoricalAccepted(
-                request_id=request_id,
-                ticker="A/B.TEST",
-                venue="TEST",
-                period_seconds=60,
-                start=START,
-                end=end,
-                limit=None,
-                client_id="",
-                deadline_ns=deadline,
-                offset=offset,
-            )
-        )
+        self.tell(accepted(request_id, minutes=pieces * 10, deadline_ns=deadline, offset=offset))
 
     def offer(self, kind: Kind = Kind.HISTORICAL, connection: bytes = b"a") -> Dispatch:
         commands = self.tell(SlotOffered(connection, ("TEST",), (kind,), 0.0))
@@ -199,22 +182,7 @@ def test_the_journal_is_held_at_the_oldest_request_that_has_not_ended() -> None:
 )
 def test_a_cancelled_request_counts_what_it_never_got_as_expected(limit: int | None, expected: int) -> None:
     story = Story()
-    end = START + 30 * MINUTE
-    deadline = NOW + 1_000 * SECOND
-    story.tell(
-        HistoricalAccepted(
-            request_id="r",
-            ticker="A/B.TEST",
-            venue="TEST",
-            period_seconds=60,
-            start=START,
-            end=end,
-            limit=limit,
-            client_id="",
-            deadline_ns=deadline,
-            offset=0,
-        )
-    )
+    story.tell(accepted(minutes=30, limit=limit, deadline_ns=NOW + 1_000 * SECOND))
     story.offer()
     story.tell(CancelAsked("r"))
     [end_of_it] = story.ends("r")

@@ -118,20 +118,23 @@ def serve_kraken_trades(server: Loopback, trades: list[list[Any]], pair: str = "
     server.answers["/0/public/Trades"] = answer  # type: ignore[assignment]
 
 
+def _older_than_kept(folder: Path) -> tuple[list[list[Any]], list[list[Any]], int, int]:
+    """Candles and trades, the first whole minute of the trades, and the one 200 minutes later, both in seconds."""
+    trades = json.loads((folder / "kraken" / "xbtusdt_trades_rest.json").read_text())["result"]["XBTUSDT"]
+    start = int(trades[0][2]) // 60 * 60 + 60
+    return _kraken_reply(folder), trades, start, start + 200 * 60
+
+
 @pytest.mark.parametrize("page", [1_000, 130])
 async def test_older_kraken_candles_are_built_from_trades_and_equal_the_exchanges_own(
     shared_data: Path, page: int
 ) -> None:
-    rows = _kraken_reply(shared_data)
-    trades = json.loads((shared_data / "kraken" / "xbtusdt_trades_rest.json").read_text())["result"]["XBTUSDT"]
-    minute = 60
-    start = int(trades[0][2]) // minute * minute + minute
-    kept_from = start + 200 * minute
+    rows, trades, start, kept_from = _older_than_kept(shared_data)
     async with loopback() as server, client_of("KRAKEN", server.url) as client:
         serve_kraken(server, [row for row in rows if row[0] >= kept_from], now=rows[-1][0] + 20)
         serve_kraken_trades(server, trades, page=page)
         await client.load_markets(HastyProgress())
-        job = HistoryJob("BTC/USDT", 60, start * SECOND, (kept_from + 50 * minute) * SECOND)
+        job = HistoryJob("BTC/USDT", 60, start * SECOND, (kept_from + 50 * 60) * SECOND)
         summary, candles, sources = await fetch(client, job)
     assert candles is not None
     own = {row[0] * SECOND: row for row in rows}
@@ -147,10 +150,7 @@ async def test_older_kraken_candles_are_built_from_trades_and_equal_the_exchange
 
 
 async def test_a_gap_in_the_ids_of_older_trades_is_not_a_candle(shared_data: Path) -> None:
-    rows = _kraken_reply(shared_data)
-    trades = json.loads((shared_data / "kraken" / "xbtusdt_trades_rest.json").read_text())["result"]["XBTUSDT"]
-    start = int(trades[0][2]) // 60 * 60 + 60
-    kept_from = start + 200 * 60
+    rows, trades, start, kept_from = _older_than_kept(shared_data)
     async with loopback() as server, client_of("KRAKEN", server.url) as client:
         serve_kraken(server, [row for row in rows if row[0] >= kept_from], now=rows[-1][0] + 20)
         serve_kraken_trades(server, trades[:50] + trades[51:])
@@ -160,10 +160,7 @@ async def test_a_gap_in_the_ids_of_older_trades_is_not_a_candle(shared_data: Pat
 
 
 async def test_trades_that_an_empty_answer_leaves_out_are_requested_again(shared_data: Path) -> None:
-    rows = _kraken_reply(shared_data)
-    trades = json.loads((shared_data / "kraken" / "xbtusdt_trades_rest.json").read_text())["result"]["XBTUSDT"]
-    start = int(trades[0][2]) // 60 * 60 + 60
-    kept_from = start + 200 * 60
+    rows, trades, start, kept_from = _older_than_kept(shared_data)
     async with loopback() as server, client_of("KRAKEN", server.url) as client:
         serve_kraken(server, [row for row in rows if row[0] >= kept_from], now=rows[-1][0] + 20)
         serve_kraken_trades(server, trades, page=130)

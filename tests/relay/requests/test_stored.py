@@ -1,6 +1,7 @@
 """Stored candles over the socket, read by the client from real tables that it does not reach itself."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,20 +87,7 @@ def test_rows_of_a_request_bring_its_holes_and_are_as_many_as_were_confirmed(cli
     assert (got.row_count, list(got.holes)) == (COUNT, [(START + COUNT * MINUTE, START + (COUNT + 3) * MINUTE)])
     assert got.closed_until == START + (COUNT + 3) * MINUTE
     with pytest.raises(RowsUnavailable, match="confirmed 26 rows, 25"):
-        client.read(
-            Notification(
-                request_id="r",
-                ticker=TICKER,
-                period_seconds=60,
-                start=START,
-                end=END,
-                status=Outcome.OK,
-                error_message="",
-                table="market.ohlc",
-                row_count=COUNT + 1,
-                completed_at=0,
-            )
-        )
+        client.read(replace(final, row_count=COUNT + 1))
 
 
 def test_candles_as_they_were_known(client: cw.Client) -> None:
