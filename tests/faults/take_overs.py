@@ -1,4 +1,4 @@
-"""The faults after which a standby takes over, and how many rounds of each a long run has.
+"""The faults after which a standby takes over, and how many rounds of each the suite and a long run have.
 
 `FAILOVER_ROUNDS` in the environment splits a long run into shorter ones, and `FAILOVER_SEED` gives them other prices.
 """
@@ -13,6 +13,7 @@ import pytest
 
 from tests.faults.process import Process
 
+SUITE_ROUNDS = 3
 ROUNDS = int(os.environ.get("FAILOVER_ROUNDS", "20"))
 SEED = int(os.environ.get("FAILOVER_SEED", "3"))
 #: A part that resumes, or reaches the bus again, ends within this time; Spark's JVM takes most of it.
@@ -50,8 +51,12 @@ FAULTS: tuple[Fault, ...] = (killed, stopped, cut_off)
 
 
 def lease_of(config: pytest.Config) -> dict[str, str]:
-    """A role's lease, as environment: shorter in the suite than the default, with which a long run is timed."""
-    return {} if config.option.long else {"CANDLEWRIGHT_ROLES__LEASE_SECONDS": "2"}
+    """Leases of a role and of a job, as environment: shorter in the suite than the defaults, with which a long run is
+    timed.
+    """
+    if config.option.long:
+        return {}
+    return {"CANDLEWRIGHT_ROLES__LEASE_SECONDS": "2", "CANDLEWRIGHT_BROKER__LEASE_SECONDS": "4"}
 
 
 def assert_fast(seconds: Sequence[float], bound: float) -> None:

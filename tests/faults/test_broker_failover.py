@@ -22,7 +22,7 @@ from sandbox import SandboxThread
 from tests.broker.harness import START, Client, Peer, eventually
 from tests.faults.link import Link
 from tests.faults.process import Process
-from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast, lease_of
+from tests.faults.take_overs import FAULTS, ROUNDS, SUITE_ROUNDS, Fault, assert_fast, lease_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TICKER = "BTC/USDT.BINANCE"
@@ -58,6 +58,7 @@ class Stage:
             CANDLEWRIGHT_INGESTOR__BROKER=json.dumps(addresses),
             CANDLEWRIGHT_INGESTOR__VENUES='["BINANCE"]',
             CANDLEWRIGHT_EXCHANGE=json.dumps({"BINANCE": {"url": exchange.url}}),
+            **lease,
         )
         eventually(self.ingestor.is_ready, 60)
         self.client.ask(ing.DataRequest(request_id="live", ticker=TICKER, type=ing.DataRequest.REALTIME_TICKS))
@@ -157,7 +158,7 @@ def test_two_brokers_do_no_harm_and_the_standby_says_that_it_is_one(stage: Stage
 
 
 def test_a_standby_takes_over_from_a_broker_that_was_killed_stopped_or_cut_off(stage: Stage) -> None:
-    for fault in FAULTS:
+    for fault in SUITE_ROUNDS * FAULTS:
         take_over(stage, fault)
 
 

@@ -19,7 +19,7 @@ from candlewright_platform.supervisor.ports import free_port
 from core.background import start_thread
 from tests.faults.link import Link
 from tests.faults.process import Process
-from tests.faults.take_overs import FAULTS, ROUNDS, Fault, assert_fast, lease_of
+from tests.faults.take_overs import FAULTS, ROUNDS, SUITE_ROUNDS, Fault, assert_fast, lease_of
 from tests.relay import pipeline
 from tests.relay.harness import Subscriber, finish
 from tests.relay.test_live import cancels, eventually, list_markets, put_ticks, requests
@@ -187,7 +187,7 @@ def check(stage: Stage) -> None:
 
 
 def test_a_standby_takes_the_duties_over_from_a_relay_that_was_killed_stopped_or_cut_off(stage: Stage) -> None:
-    for fault in FAULTS:
+    for fault in SUITE_ROUNDS * FAULTS:
         take_over(stage, fault)
     check(stage)
 
