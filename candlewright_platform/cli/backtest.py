@@ -24,6 +24,7 @@ from candlewright_cep import (
     compile_query,
     compile_stream,
 )
+from candlewright_platform.cli.near_tables import check_tables
 from candlewright_platform.cli.near_tickers import near_stored
 from core.settings import Settings
 from triggers.events.firings import firings
@@ -260,11 +261,6 @@ def _stored(settings: Settings, name: str, options: TriggerOptions, ticker: str,
             " stores them (`client.realtime(ticker)`), and bars are tried with --param period_seconds=60"
         )
     return _Stored("trades", parts, len(windows))
-
-
-def check_tables(settings: Settings) -> None:
-    if settings.iceberg.catalog == "sqlite" and not (settings.data_dir / "catalog.db").exists():
-        raise CandlewrightError(f"found no tables in {settings.data_dir}: name the platform's folder with --data-dir")
 
 
 def _bars(settings: Settings, ticker: str, period: int, since: int | None) -> pa.Table:

@@ -13,7 +13,8 @@ from candlewright.wire.grid import LATEST_NS, SECOND
 from candlewright.wire.periods import format_period
 from candlewright.wire.times import format_nanoseconds
 from candlewright_cep import Explanation, explain
-from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tables, in_trade_order
+from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, in_trade_order
+from candlewright_platform.cli.near_tables import check_tables
 from candlewright_platform.cli.near_tickers import near_stored
 from core.settings import Settings
 from triggers.events.chained import CHAINED, TRIGGER_EVENTS

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period
-from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS, check_tables
+from candlewright_platform.cli.backtest import DEFAULT_PERIOD_SECONDS
 from candlewright_platform.cli.explaining import newest_trades
+from candlewright_platform.cli.near_tables import check_tables
 from core.settings import Settings
 from triggers.texts.check import INPUTS, TriggerRules, compile_trigger
 from triggers.texts.planned import Measured, TriggerPlan, measure, measure_join, planned, to_dict

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from candlewright.cli.output import Output, print_rows, say
 from candlewright.wire.errors import CandlewrightError
-from candlewright_platform.cli.backtest import check_tables
 from candlewright_platform.cli.loading import settings_for
+from candlewright_platform.cli.near_tables import check_tables
 from core.settings import Settings
 
 _COLUMNS = ("table", "rows", "files", "bytes")
