@@ -13,7 +13,7 @@ import grpc.aio
 from benchmarks.gateway_rounds import GROUP as GROUP_NAME
 from benchmarks.gateway_rounds import TOPIC as TOPIC_NAME
 from benchmarks.gateway_rounds import Subject, timed_work
-from gateways.rocketmq.status import common
+from gateways.rocketmq.door.status import common
 from gateways.service import handlers_of
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service

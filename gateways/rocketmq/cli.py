@@ -12,9 +12,9 @@ from typing import Any
 from bus.api import Bus, Log
 from bus.messaging import Messaging
 from candlewright.wire.errors import InvalidRequest
-from gateways.rocketmq import messages
-from gateways.rocketmq.clients import TABLE_CLIENTS, TABLE_REPORTS, mailbox
-from gateways.rocketmq.members import Client
+from gateways.rocketmq.clients.clients import TABLE_CLIENTS, TABLE_REPORTS, mailbox
+from gateways.rocketmq.clients.members import Client
+from gateways.rocketmq.messages import messages
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 

@@ -16,15 +16,15 @@ from core.background import start_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.records import MAX_AHEAD_NS
-from gateways.rocketmq.certificate import key_and_certificate
-from gateways.rocketmq.clients import Clients
-from gateways.rocketmq.endpoints import host_and_port, reachable
-from gateways.rocketmq.pulling import Pulling
-from gateways.rocketmq.receiving import Receiving
-from gateways.rocketmq.sending import Sending
+from gateways.rocketmq.calls.pulling import Pulling
+from gateways.rocketmq.calls.receiving import Receiving
+from gateways.rocketmq.calls.sending import Sending
+from gateways.rocketmq.calls.waiting import Waiting
+from gateways.rocketmq.clients.clients import Clients
+from gateways.rocketmq.door.certificate import key_and_certificate
+from gateways.rocketmq.door.endpoints import host_and_port, reachable
 from gateways.rocketmq.service import Service
 from gateways.rocketmq.store import Store
-from gateways.rocketmq.waiting import Waiting
 from gateways.service import handlers_of
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 

@@ -10,15 +10,15 @@ import grpc.aio
 from candlewright.wire.errors import BusError, BusFull, BusUnavailable
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import access, members
-from gateways.rocketmq.clients import MAX_COMMAND_SECONDS, Clients, describe
-from gateways.rocketmq.endpoints import endpoints_of
-from gateways.rocketmq.metrics import CALL_SECONDS, CALLS, FAILURES
-from gateways.rocketmq.names import BROKER, group_of, is_writable, topic_of
-from gateways.rocketmq.pulling import Pulling
-from gateways.rocketmq.receiving import Receiving
-from gateways.rocketmq.sending import Sending
-from gateways.rocketmq.status import (
+from gateways.rocketmq.calls.pulling import Pulling
+from gateways.rocketmq.calls.receiving import Receiving
+from gateways.rocketmq.calls.sending import Sending
+from gateways.rocketmq.calls.waiting import Waiting
+from gateways.rocketmq.clients import members
+from gateways.rocketmq.clients.clients import MAX_COMMAND_SECONDS, Clients, describe
+from gateways.rocketmq.door import access
+from gateways.rocketmq.door.endpoints import endpoints_of
+from gateways.rocketmq.door.status import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     INVALID_ARGUMENT,
@@ -30,7 +30,8 @@ from gateways.rocketmq.status import (
     common,
     name_of,
 )
-from gateways.rocketmq.waiting import Waiting
+from gateways.rocketmq.messages.names import BROKER, group_of, is_writable, topic_of
+from gateways.rocketmq.metrics import CALL_SECONDS, CALLS, FAILURES
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 

@@ -15,7 +15,7 @@ from bus.api import Record
 from bus.connect import connect
 from candlewright.wire.errors import BusError
 from core.settings import BusSettings
-from gateways.rocketmq.certificate import key_and_certificate
+from gateways.rocketmq.door.certificate import key_and_certificate
 
 
 class TlsEnd:

@@ -22,8 +22,9 @@ from gateways.numaflow.refusals import Refusals
 from gateways.numaflow_sources.journal import TABLE as SOURCES
 from gateways.numaflow_sources.journal import Journal
 from gateways.records import as_published
-from gateways.rocketmq import messages, sending
-from gateways.rocketmq.clients import TABLE_CLIENTS
+from gateways.rocketmq.calls import sending
+from gateways.rocketmq.clients.clients import TABLE_CLIENTS
+from gateways.rocketmq.messages import messages
 from gateways.tick_clocks import TABLE as MINUTES
 from gateways.tick_clocks import TickClocks
 from gateways.tick_storage import TickStorage

@@ -22,8 +22,8 @@ from bus.connect import messaging_of
 from bus.embedded import EmbeddedRedis
 from bus.redis_bus import RedisBus
 from candlewright_platform.supervisor.ports import free_port
-from gateways.rocketmq.messages import timestamp
-from gateways.rocketmq.sending import QUEUE
+from gateways.rocketmq.calls.sending import QUEUE
+from gateways.rocketmq.messages.messages import timestamp
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from tests.gateways.rocketmq.client import Client, bodies, code
 

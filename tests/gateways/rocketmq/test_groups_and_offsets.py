@@ -11,7 +11,7 @@ from bus.api import Bus, Record
 from candlewright.wire.candlewright_pb2 import OHLCV, Tick
 from core.metrics import REGISTRY
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import access
+from gateways.rocketmq.door import access
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 from tests.gateways.rocketmq.client import Client, bodies, code

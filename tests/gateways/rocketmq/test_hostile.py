@@ -23,8 +23,10 @@ from candlewright.wire.candlewright_pb2 import Tick
 from candlewright.wire.errors import BusUnavailable, ConfigurationError
 from core.metrics import REGISTRY
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import clients, handles, messages, sending
-from gateways.rocketmq.clients import TABLE_CLIENTS, TABLE_REPORTS
+from gateways.rocketmq.calls import sending
+from gateways.rocketmq.clients import clients
+from gateways.rocketmq.clients.clients import TABLE_CLIENTS, TABLE_REPORTS
+from gateways.rocketmq.messages import handles, messages
 from gateways.rocketmq.server import RocketMQGateway
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service

@@ -9,8 +9,8 @@ from bus.api import Bus
 from bus.connect import messaging_of
 from candlewright.wire.errors import BusUnavailable
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq.messages import timestamp
-from gateways.rocketmq.sending import QUEUE, Sending
+from gateways.rocketmq.calls.sending import QUEUE, Sending
+from gateways.rocketmq.messages.messages import timestamp
 from gateways.rocketmq.store import Store
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from tests.gateways.rocketmq.client import bodies, code

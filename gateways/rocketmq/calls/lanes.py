@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from core.background import start_task
-from gateways.rocketmq.status import RESOURCE_EXHAUSTED, Refused
+from gateways.rocketmq.door.status import RESOURCE_EXHAUSTED, Refused
 
 _BATCH_ITEMS = 500
 _BATCH_BYTES = 4 << 20

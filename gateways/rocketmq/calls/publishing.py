@@ -2,7 +2,7 @@
 
 from bus import topics
 from bus.api import Position, Record
-from gateways.rocketmq.lanes import Lane, Room
+from gateways.rocketmq.calls.lanes import Lane, Room
 from gateways.rocketmq.store import Store
 from gateways.tick_clocks import TickClocks
 from gateways.tick_storage import TickStorage

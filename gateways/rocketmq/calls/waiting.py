@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bus.api import TopicPartition
+from gateways.rocketmq.door.status import RESOURCE_EXHAUSTED, Refused
 from gateways.rocketmq.metrics import WAITING
-from gateways.rocketmq.status import RESOURCE_EXHAUSTED, Refused
 from gateways.rocketmq.store import Store
 
 MAX_BATCH = 256

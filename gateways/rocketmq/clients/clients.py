@@ -13,11 +13,11 @@ from candlewright.wire.errors import BadFrame, BusError
 from core.background import awaited_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import filters
-from gateways.rocketmq.members import DEFAULT_MAX_ATTEMPTS, Client, conflicting, max_attempts, producers
+from gateways.rocketmq.clients.members import DEFAULT_MAX_ATTEMPTS, Client, conflicting, max_attempts, producers
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, Refused, common
+from gateways.rocketmq.messages import filters
+from gateways.rocketmq.messages.names import full_name, group_of, topic_of
 from gateways.rocketmq.metrics import COMMANDS, CONFLICTS, FAILURES, REPORTS
-from gateways.rocketmq.names import full_name, group_of, topic_of
-from gateways.rocketmq.status import INVALID_ARGUMENT, RESOURCE_EXHAUSTED, Refused, common
 from gateways.rocketmq.store import Store
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service

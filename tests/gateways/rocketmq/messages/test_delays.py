@@ -1,4 +1,4 @@
-from gateways.rocketmq.delays import check_delay, nack_delay
+from gateways.rocketmq.messages.delays import check_delay, nack_delay
 
 
 def test_the_last_delay_holds_for_all_further_attempts() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from gateways.rocketmq.messages import KEYS, TAG
-from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.messages.messages import KEYS, TAG
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
 MAX_TEXT = 8 << 10

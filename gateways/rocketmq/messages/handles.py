@@ -10,7 +10,7 @@ import json
 import zlib
 
 from bus.messaging import Claim
-from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, Refused
 
 _MAX_NUMBER = 1 << 53
 

@@ -11,20 +11,20 @@ from candlewright.wire.errors import BusError, BusUnavailable, OffsetOutOfRange
 from core.background import awaited_task, only_noted, start_task
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
-from gateways.rocketmq import handles, messages
-from gateways.rocketmq.clients import Clients
-from gateways.rocketmq.delays import nack_delay
-from gateways.rocketmq.filters import Filter, filter_of
-from gateways.rocketmq.lanes import Lane, Room
-from gateways.rocketmq.members import DEFAULT_MAX_ATTEMPTS
-from gateways.rocketmq.message_groups import message_group_partition
+from gateways.rocketmq.calls.lanes import Lane, Room
+from gateways.rocketmq.calls.pulling import first_since
+from gateways.rocketmq.calls.sending import QUEUE, Sending
+from gateways.rocketmq.calls.waiting import MAX_BATCH, PATIENCE_SECONDS, REPLY_BYTES, Waiting
+from gateways.rocketmq.clients.clients import Clients
+from gateways.rocketmq.clients.members import DEFAULT_MAX_ATTEMPTS
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
+from gateways.rocketmq.messages import handles, messages
+from gateways.rocketmq.messages.delays import nack_delay
+from gateways.rocketmq.messages.filters import Filter, filter_of
+from gateways.rocketmq.messages.message_groups import message_group_partition
+from gateways.rocketmq.messages.names import dead_letter_topic, group_of, topic_of
 from gateways.rocketmq.metrics import DEAD, DELIVERED, FAILURES, FILTERED, REDELIVERED, SETTLED
-from gateways.rocketmq.names import dead_letter_topic, group_of, topic_of
-from gateways.rocketmq.pulling import first_since
-from gateways.rocketmq.sending import QUEUE, Sending
-from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
-from gateways.rocketmq.waiting import MAX_BATCH, PATIENCE_SECONDS, REPLY_BYTES, Waiting
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 

@@ -2,7 +2,7 @@
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
-from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, Refused
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
 

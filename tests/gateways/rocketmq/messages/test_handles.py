@@ -2,7 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.messaging import Claim
-from gateways.rocketmq import handles
+from gateways.rocketmq.messages import handles
 from tests.rounds import rounds
 
 names = st.text(alphabet="abcdef", min_size=1, max_size=3)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 import pytest
 
 from candlewright.wire.errors import BusUnavailable
-from gateways.rocketmq import lanes
-from gateways.rocketmq.lanes import Lane, Room
-from gateways.rocketmq.status import RESOURCE_EXHAUSTED, Refused
+from gateways.rocketmq.calls import lanes
+from gateways.rocketmq.calls.lanes import Lane, Room
+from gateways.rocketmq.door.status import RESOURCE_EXHAUSTED, Refused
 
 
 class Work:

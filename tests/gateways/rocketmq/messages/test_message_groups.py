@@ -1,4 +1,4 @@
-from gateways.rocketmq.message_groups import message_group_partition
+from gateways.rocketmq.messages.message_groups import message_group_partition
 
 
 def test_message_groups_go_where_stock_producers_put_them() -> None:

@@ -13,12 +13,12 @@ from candlewright.wire.errors import BusError
 from core.log import get_logger
 from core.settings_gateways import RocketMQSettings
 from gateways.records import MAX_AHEAD_NS
-from gateways.rocketmq import delays, messages
-from gateways.rocketmq.message_groups import message_group_partition
+from gateways.rocketmq.calls.publishing import Publisher
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
+from gateways.rocketmq.messages import delays, messages
+from gateways.rocketmq.messages.message_groups import message_group_partition
+from gateways.rocketmq.messages.names import HOLDING_TOPIC, full_name, is_writable, topic_of
 from gateways.rocketmq.metrics import FAILURES, KEPT, RELEASE_FAILURES, RELEASED, REPEATED, SENT, TRANSACTIONS
-from gateways.rocketmq.names import HOLDING_TOPIC, full_name, is_writable, topic_of
-from gateways.rocketmq.publishing import Publisher
-from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused, common
 from gateways.rocketmq.store import Store, set_within
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service

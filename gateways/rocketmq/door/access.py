@@ -5,7 +5,7 @@ import hmac
 import re
 from collections.abc import Mapping
 
-from gateways.rocketmq.status import UNAUTHENTICATED, Refused
+from gateways.rocketmq.door.status import UNAUTHENTICATED, Refused
 
 _SCHEME = re.compile(r"MQv2-HMAC-SHA1 +Credential=([^/,]+)[^,]*, *SignedHeaders=([^,]+), *Signature=([0-9A-Fa-f]+)")
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateways.rocketmq.filters import filter_of
-from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.messages.filters import filter_of
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from tests.gateways.rocketmq.client import Client, bodies, code
 from tests.gateways.rocketmq.conftest import Start

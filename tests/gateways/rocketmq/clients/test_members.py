@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateways.rocketmq.members import Client, assigned, conflicting, max_attempts, producers
+from gateways.rocketmq.clients.members import Client, assigned, conflicting, max_attempts, producers
 from tests.rounds import rounds
 
 names = st.text(alphabet="abcdef", min_size=1, max_size=3)

@@ -21,8 +21,8 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from gateways.records import MAX_AHEAD_NS, as_published, record_of
-from gateways.rocketmq.names import MAX_TOPIC_CHARACTERS
-from gateways.rocketmq.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, Refused
+from gateways.rocketmq.messages.names import MAX_TOPIC_CHARACTERS
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
 MAX_BODY_BYTES = 4 << 20

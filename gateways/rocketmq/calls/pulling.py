@@ -4,15 +4,15 @@ import time
 
 from bus.api import Log, TopicPartition
 from candlewright.wire.errors import OffsetOutOfRange
-from gateways.rocketmq import messages
-from gateways.rocketmq.clients import Clients
-from gateways.rocketmq.filters import Filter, filter_of
+from gateways.rocketmq.calls.sending import Sending
+from gateways.rocketmq.calls.waiting import MAX_BATCH, PATIENCE_SECONDS, REPLY_BYTES, Waiting
+from gateways.rocketmq.clients.clients import Clients
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, Refused, common
+from gateways.rocketmq.messages import messages
+from gateways.rocketmq.messages.filters import Filter, filter_of
+from gateways.rocketmq.messages.names import topic_of
 from gateways.rocketmq.metrics import DELIVERED, FILTERED
-from gateways.rocketmq.names import topic_of
-from gateways.rocketmq.sending import Sending
-from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE, Refused, common
 from gateways.rocketmq.store import Store, set_within
-from gateways.rocketmq.waiting import MAX_BATCH, PATIENCE_SECONDS, REPLY_BYTES, Waiting
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 from protobuf.apache.rocketmq.v1 import service_pb2 as service
 

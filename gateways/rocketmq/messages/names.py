@@ -4,7 +4,7 @@ import re
 
 from bus import topics
 from gateways.records import is_visible
-from gateways.rocketmq.status import INVALID_ARGUMENT, NOT_FOUND, Refused
+from gateways.rocketmq.door.status import INVALID_ARGUMENT, NOT_FOUND, Refused
 from protobuf.apache.rocketmq.v1 import definition_pb2 as definition
 
 #: The name of the one broker in routes.

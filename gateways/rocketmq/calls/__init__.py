@@ -1,0 +1,1 @@
+"""Sending, receiving and pulling, as the calls of clients ask for them."""

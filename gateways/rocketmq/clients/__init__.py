@@ -1,0 +1,1 @@
+"""Which clients are alive, what each reads, and the commands that wait for them."""

@@ -1,0 +1,1 @@
+"""Who may call, over which address and certificate, and the codes of replies."""

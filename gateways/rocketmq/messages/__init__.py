@@ -1,0 +1,1 @@
+"""Messages as records of the bus: names, handles, filters and delays."""
