@@ -15,9 +15,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from candlewright_cep import evaluate
-from sandbox.generated import GeneratedMarket
-from sandbox.instruments import make_instrument
-from sandbox.intervals import INTERVALS
+from sandbox.generated.market import GeneratedMarket
+from sandbox.markets.instruments import make_instrument
+from sandbox.markets.intervals import INTERVALS
 
 TICKER, PERIOD, SEED = "BTC/USDT.BINANCE", "5m", 1
 START = datetime(2024, 3, 3, 5, tzinfo=UTC)

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from core.background import exit_on_failure
-from sandbox.server import Sandbox
+from sandbox.serving.server import Sandbox
 from sandbox.settings import SandboxSettings, read_settings
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sandbox.files import read_candles, read_trades
+from sandbox.recorded.files import read_candles, read_trades
 from triggers.texts.check import INPUTS
 
 _TIME = pa.timestamp("ns", "UTC")

@@ -9,13 +9,13 @@ from typing import Any
 
 import orjson
 
-from sandbox.instruments import utc_ms
-from sandbox.intervals import HOUR, INTERVALS
-from sandbox.market import Market
-from sandbox.state import WEIGHT_LIMIT
-from sandbox.ticker import BookTop, DayStatistics, book, book_top, day_statistics
+from sandbox.behaviour.limits import WEIGHT_LIMIT
+from sandbox.markets.instruments import utc_ms
+from sandbox.markets.intervals import HOUR, INTERVALS
+from sandbox.markets.market import Market
+from sandbox.markets.ticker import BookTop, DayStatistics, book, book_top, day_statistics
+from sandbox.markets.wire import amount
 from sandbox.venues import binance_messages
-from sandbox.wire import amount
 
 Parameters = Mapping[str, str]
 _MAX_TIME = utc_ms("9000-01-01")  # the calendar ends in the year 9999

@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from sandbox.candles import Candles
-from sandbox.intervals import Interval
-from sandbox.market import Market, Trades
-from sandbox.ticker import BookTop, DayStatistics
-from sandbox.wire import amount
+from sandbox.markets.candles import Candles
+from sandbox.markets.intervals import Interval
+from sandbox.markets.market import Market, Trades
+from sandbox.markets.ticker import BookTop, DayStatistics
+from sandbox.markets.wire import amount
 
 
 def _unit(decimals: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.intervals import INTERVALS
-from sandbox.market import Market
+from sandbox.markets.intervals import INTERVALS
+from sandbox.markets.market import Market
+from sandbox.markets.wire import amount
 from sandbox.venues.shape import Parameters, Reply, Scene, VenueShape, limit_of, newest, rows_of, whole
-from sandbox.wire import amount
 
 _INTERVALS = {
     **{str(n): f"{n}m" for n in (1, 3, 5, 15, 30)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.intervals import INTERVALS
+from sandbox.markets.intervals import INTERVALS
 from sandbox.venues.coinbaseexchange import recorded_products
 from sandbox.venues.shape import Parameters, Reply, Scene, VenueShape, newest
 

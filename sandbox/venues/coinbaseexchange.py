@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sandbox.intervals import INTERVALS
+from sandbox.markets.intervals import INTERVALS
 from sandbox.venues.recordings import Recordings
 from sandbox.venues.shape import Parameters, Reply, Scene, VenueShape, newest
 

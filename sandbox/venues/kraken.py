@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.clock import http_date
+from sandbox.behaviour.clock import http_date
 from sandbox.venues.kraken_socket import is_visible
 from sandbox.venues.recordings import Recordings
 from sandbox.venues.shape import Parameters, Reply, Scene, VenueShape

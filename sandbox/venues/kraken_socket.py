@@ -13,8 +13,8 @@ import orjson
 from aiohttp import WSMsgType, web
 
 from core.background import start_task
-from sandbox.clock import ExchangeClock
-from sandbox.faults import Fault, FaultRules
+from sandbox.behaviour.clock import ExchangeClock
+from sandbox.behaviour.faults import Fault, FaultRules
 
 _SNAPSHOT = 50
 _HEARTBEAT_SECONDS = 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.intervals import INTERVALS
+from sandbox.markets.intervals import INTERVALS
 from sandbox.venues.shape import Parameters, Reply, Scene, VenueShape, limit_of, newest, whole
 
 _BARS = {

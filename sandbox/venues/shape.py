@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from sandbox.clock import ExchangeClock
-from sandbox.intervals import Interval
-from sandbox.market import Market
+from sandbox.behaviour.clock import ExchangeClock
+from sandbox.markets.intervals import Interval
+from sandbox.markets.market import Market
 from sandbox.venues.recordings import Recordings
 
 Parameters = Mapping[str, str]

@@ -20,7 +20,7 @@ from candlewright_platform.supervisor.ports import free_port
 from iceberg import MAINTENANCE_NAME, TABLES, load_table, open_catalog
 from iceberg.filters import equal
 from sandbox import SandboxThread
-from sandbox.files import Trade
+from sandbox.recorded.files import Trade
 from tests.cluster.cluster import Cluster
 from tests.cluster.lake import Lake
 from tests.cluster.services import PATIENCE_SECONDS

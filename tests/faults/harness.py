@@ -28,7 +28,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright_platform.supervisor.private import PrivatePlatform
 from iceberg.filters import equal as equals
 from sandbox import SandboxThread
-from sandbox.server import Sandbox
+from sandbox.serving.server import Sandbox
 from tests.klines import klines
 
 Final = ing.HistoryReadyNotification

@@ -21,8 +21,8 @@ import candlewright as cw
 from bus import Bus, topics
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BusUnavailable
-from sandbox.files import Trade, read_trades
-from sandbox.server import Sandbox
+from sandbox.recorded.files import Trade, read_trades
+from sandbox.serving.server import Sandbox
 from tests.faults.harness import MINUTE_MS, Platform, Row, until
 
 #: An exchange shows its newest 1,000 trades, and up to 735 share a millisecond: if more trades than this are not on the

@@ -20,8 +20,8 @@ from bus import Bus, topics
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_platform.cli import backtest
-from sandbox.faults import Fault
-from sandbox.files import Trade
+from sandbox.behaviour.faults import Fault
+from sandbox.recorded.files import Trade
 from tests.faults.harness import Platform, until
 from tests.faults.replay import moved, recorded_trades, replay, streamed
 from tests.triggers.trigger_records import rows

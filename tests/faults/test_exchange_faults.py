@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.faults import Fault, RestKind
+from sandbox.behaviour.faults import Fault, RestKind
 from tests.faults.harness import MINUTE_MS, Platform, Status, WireClient, submit_message
 from tests.faults.harness import platform as running_platform
 

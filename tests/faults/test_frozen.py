@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.faults import Fault
+from sandbox.behaviour.faults import Fault
 from tests.faults.harness import MINUTE_MS, Platform, Status, Submitted, WireClient, submit_message, until
 
 pytestmark = pytest.mark.timeout(300)

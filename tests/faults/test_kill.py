@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from candlewright.wire import ingestor_pb2 as ing
-from sandbox.faults import Fault
+from sandbox.behaviour.faults import Fault
 from tests.faults.harness import (
     MINUTE_MS,
     Platform,

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bus import Bus
-from sandbox.faults import Fault
-from sandbox.files import Trade
+from sandbox.behaviour.faults import Fault
+from sandbox.recorded.files import Trade
 from tests.faults.harness import MINUTE_MS, Platform, until, victims_of
 from tests.faults.replay import PERIODS, check, gaining_a_digit, moved, recorded_trades, replay, streamed
 

@@ -10,8 +10,8 @@ from bus.topics import TICK_MARKS, TICKS
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.live.partition import LivePartition
 from protobuf import records_pb2 as records
-from sandbox.intervals import INTERVALS
-from sandbox.server import Sandbox
+from sandbox.markets.intervals import INTERVALS
+from sandbox.serving.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ingestor, stopped, until
 

@@ -23,9 +23,9 @@ from candlewright_platform.supervisor.private import PrivatePlatform
 from core.settings import IngestorSettings
 from iceberg.coverage import read_coverage
 from sandbox import SandboxThread
-from sandbox.faults import Fault
-from sandbox.instruments import utc_ms
-from sandbox.recorded import RecordedVenues
+from sandbox.behaviour.faults import Fault
+from sandbox.markets.instruments import utc_ms
+from sandbox.serving.recorded_venues import RecordedVenues
 from tests.faults.harness import Platform, until
 from tests.faults.replay import Replay, Tape, ids_of, published_bars
 

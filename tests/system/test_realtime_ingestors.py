@@ -19,7 +19,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire import tick_columns
 from core.settings import BusSettings
 from protobuf import records_pb2 as records
-from sandbox.thread import SandboxThread
+from sandbox.serving.thread import SandboxThread
 
 TICKER = "BTC/USDT.BINANCE"
 

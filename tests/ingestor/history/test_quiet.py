@@ -18,7 +18,7 @@ from ingestor.progress import Progress
 from ingestor.threads import BusThreads
 from ingestor.venues.description import Fill, Page, Query
 from sandbox import Sandbox
-from sandbox.instruments import utc_ms
+from sandbox.markets.instruments import utc_ms
 from tests.fresh_bus import FreshBus
 from tests.ingestor.history.test_fetch import FakeClient, FakeSource, candles_at
 from tests.ingestor.venues_on_loopback import HastyProgress, client_of

@@ -13,8 +13,8 @@ from bus.topics import TICKS
 from ingestor.realtime.handover import Tails
 from ingestor.trade import ORDER, TIME, Trade, tick_batch, trades_of
 from ingestor.venues import binance
-from sandbox.faults import Fault
-from sandbox.server import Sandbox
+from sandbox.behaviour.faults import Fault
+from sandbox.serving.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import CONFIG, counted, ids, ingestor, marks, stopped, ticks, until
 

@@ -16,8 +16,8 @@ from candlewright.wire.errors import BusFull, LeaseLost, Unavailable
 from ingestor.realtime.job import TickJob
 from ingestor.realtime.stream import UNUSUAL
 from ingestor.trade import ORDER, RECEIVED_AT, SIZE, TIME
-from sandbox.faults import Fault
-from sandbox.server import Sandbox
+from sandbox.behaviour.faults import Fault
+from sandbox.serving.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import (
     CONFIG,

@@ -21,8 +21,8 @@ from ingestor.venues import binance, bybit, described
 from ingestor.venues.description import Market, NewestTrades, Request
 from ingestor.venues.limits import Call
 from ingestor.venues.reading import Parse
-from sandbox.recorded import RecordedVenues
-from sandbox.server import Sandbox
+from sandbox.serving.recorded_venues import RecordedVenues
+from sandbox.serving.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ingestor
 

@@ -10,7 +10,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from core.settings import Settings
 from ingestor.server import IngestorServer
 from ingestor.settings import IngestorConfig
-from sandbox.server import Sandbox
+from sandbox.serving.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ids, until
 from tests.ingestor.test_server import FakeBroker

@@ -26,9 +26,9 @@ from ingestor.venues.description import Closing, Fill, Market, NewestTrades, Que
 from ingestor.venues.page import page
 from protobuf import records_pb2 as records
 from relay.venues.venue_book import VenueBook
-from sandbox.instruments import utc_ms
-from sandbox.intervals import INTERVALS
-from sandbox.server import Sandbox
+from sandbox.markets.instruments import utc_ms
+from sandbox.markets.intervals import INTERVALS
+from sandbox.serving.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.test_server import FakeBroker
 from venues.catalogue import MAIN_VENUES, native_periods

@@ -12,8 +12,8 @@ import pytest
 from bars import Bars, exact, from_trades
 from ingestor.trade import ORDER, PRICE, SIZE, TIME, Trade
 from ingestor.venues.binance import streamed_trade
-from sandbox.faults import Fault
-from sandbox.server import Sandbox
+from sandbox.behaviour.faults import Fault
+from sandbox.serving.server import Sandbox
 from tests.fresh_bus import FreshBus
 from tests.ingestor.realtime.stage import ids, ingestor, marks, stopped, ticks, until
 

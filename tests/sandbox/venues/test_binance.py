@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from sandbox.generated import GeneratedMarket
-from sandbox.instruments import DEFAULT_INSTRUMENTS, utc_ms
-from sandbox.intervals import HOUR, INTERVALS, MINUTE
-from sandbox.market import Market
+from sandbox.generated.market import GeneratedMarket
+from sandbox.markets.instruments import DEFAULT_INSTRUMENTS, utc_ms
+from sandbox.markets.intervals import HOUR, INTERVALS, MINUTE
+from sandbox.markets.market import Market
 from sandbox.venues.binance import ApiError, Request, RestApi, weight
 
 NOW = utc_ms("2024-03-05T12:00:30")

@@ -1,0 +1,1 @@
+"""How an exchange behaves beside its data: its clock, its limits, and deliberate faults."""

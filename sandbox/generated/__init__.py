@@ -1,0 +1,1 @@
+"""Markets that are generated from a seed."""

@@ -1,0 +1,1 @@
+"""A market's candles, trades and instruments, and the queries that every market answers."""

@@ -1,0 +1,1 @@
+"""Markets that are read from recordings."""

@@ -1,0 +1,1 @@
+"""The sandbox as servers on loopback: REST, websockets and its control."""
