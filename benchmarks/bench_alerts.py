@@ -21,8 +21,8 @@ from aiohttp import web
 
 from bus import topics
 from bus.api import Record
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
 
 IN_FLIGHT = 16

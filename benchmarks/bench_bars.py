@@ -21,7 +21,7 @@ from benchmarks.spark_master import TWO_CORES, add_master, spark_of
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire import tick_columns
 from core.log import configure_logging
 from core.settings import Settings

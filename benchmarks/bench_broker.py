@@ -33,8 +33,8 @@ import zmq
 
 from bus import topics
 from bus.api import Record
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import frames
 from candlewright.wire import ingestor_pb2 as ing
 from core.log import configure_logging

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import redis
 
 from bus.api import Record
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
-from bus.store import pack
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
+from bus.redis.store import pack
 from core.log import configure_logging
 
 _TURN = 20_000

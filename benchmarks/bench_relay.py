@@ -26,8 +26,8 @@ import zmq
 
 from bus import topics
 from bus.api import Record
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import VERSION, encode, encode_body
 from core.log import configure_logging

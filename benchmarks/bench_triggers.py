@@ -28,8 +28,8 @@ from benchmarks.trigger_engine import Ticks, registrations
 from benchmarks.trigger_stage import HeldQuery, events_on_topic, register, settings_of, start_floor, start_triggers
 from bus import Bus, Record
 from bus import topics as bus_topics
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from core.log import configure_logging
 from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.server import prepare_topics

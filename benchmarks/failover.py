@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import failover_load
 from benchmarks.failover_pair import PARTS, Pair, on_cluster
 from benchmarks.spark_master import TWO_CORES, add_master
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from core.log import configure_logging
 
 

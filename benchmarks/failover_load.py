@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.failover_pair import PATIENCE_SECONDS, Pair, Process, TakeOver, on_cluster, until
 from benchmarks.spark_master import TWO_CORES
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from bus.roles import BROKER, DRIVER, REGISTRY
 from candlewright.client import Client, Outcome, Stream, connect
 from core.background import start_thread

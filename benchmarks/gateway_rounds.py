@@ -24,8 +24,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from core.log import configure_logging
 
 ROOT = Path(__file__).resolve().parent.parent

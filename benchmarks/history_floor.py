@@ -25,7 +25,7 @@ from benchmarks.spark_master import ALL_CORES, add_master, spark_of
 from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from core.log import configure_logging

@@ -47,7 +47,7 @@ from benchmarks.spark_master import ALL_CORES, add_master
 from bus import Bus, Record, SequenceStamp, partition_of
 from bus import topics as bus_topics
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.client import Client
 from candlewright.client import connect as connect_client
 from candlewright.wire import tick_columns

@@ -36,7 +36,7 @@ from benchmarks.trigger_stage import (
 )
 from bus import Bus
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright_cep import evaluate
 from core.log import configure_logging
 from flink_replacement_spark.engine.session import start_session

@@ -24,8 +24,8 @@ import grpc.aio
 
 from benchmarks.gateway_rounds import ROOT, TIMEOUT_SECONDS, TOPIC, cpu_seconds, process
 from bus.api import Record
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from core.log import configure_logging
 from gateways.service import handlers_of
 from protobuf import source_superset_pb2 as source

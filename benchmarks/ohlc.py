@@ -42,7 +42,7 @@ from benchmarks.tick_feed import MAX_BYTES, publish_apart
 from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright_platform.supervisor.processes import MEMORY
 from core.log import configure_logging
 from core.settings import Settings

@@ -23,8 +23,8 @@ import zmq.asyncio
 
 from bus import topics
 from bus.api import Record, SequenceStamp
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.frames import ON_TOPIC, decode
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 
 from bus import Record
 from bus import topics as bus_topics
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import Side, TickBatch
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.live import journal as live_journal

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import tick_columns
 from protobuf import records_pb2 as records
 

@@ -28,7 +28,7 @@ import zmq
 
 from bus import Bus
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from bus.topics import TICKS
 from candlewright.wire import tick_columns
 from core.log import configure_logging

@@ -1,7 +1,7 @@
 """The bus: a partitioned log with dense offsets, consumer groups, small keyed tables, and leases that fence writers.
 
-Seven small interfaces and their sum, `Bus`, which `RedisBus` (bus.redis_bus) implements. A part takes the smallest one
-that it needs. A bus object may be shared by threads.
+Seven small interfaces and their sum, `Bus`, which `RedisBus` (bus.redis.redis_bus) implements. A part takes the
+smallest one that it needs. A bus object may be shared by threads.
 
 A topic is created by its first record or group, which fixes its number of partitions. Offsets are dense from 0 in each
 (topic, partition). Once a call has returned, its effect is as durable as `bus.fsync` specifies.

@@ -3,8 +3,8 @@
 from bus.api import Bus
 from bus.limits import Limits
 from bus.messaging import Messaging
-from bus.redis_bus import RedisBus
-from bus.redis_messaging import RedisMessaging
+from bus.redis.redis_bus import RedisBus
+from bus.redis.redis_messaging import RedisMessaging
 from candlewright.wire.errors import ConfigurationError
 from core.settings import BusSettings
 

@@ -1,7 +1,7 @@
 """What message queues need in addition to a log: deliveries with individual hidden times, timed messages, messages
 whose sender has not decided yet, and mail to clients that may ask any of several servers.
 
-`bus.redis_messaging` implements it; `bus.connect.messaging_of` makes one for a bus. Groups are those of the bus:
+`bus.redis.redis_messaging` implements it; `bus.connect.messaging_of` makes one for a bus. Groups are those of the bus:
 delivered messages are pending there, and protected from retention.
 """
 

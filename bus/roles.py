@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bus.store import Fence, Store
+from bus.redis.store import Fence, Store
 from candlewright.wire.errors import BusUnavailable, ConfigurationError, RoleLost
 from core.background import start_thread
 from core.log import get_logger

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.spark_connect import connect_session
 from core.log import configure_logging

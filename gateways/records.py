@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 
 from bus import topics
 from bus.api import Record, SequenceStamp, StoredRecord
-from bus.stamps import varint
+from bus.redis.stamps import varint
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire import tick_columns

@@ -9,7 +9,7 @@ from pathlib import Path
 import zmq
 
 from bus.connect import connect
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
 from core.background import exit_on_failure, spare_startup, switch_often

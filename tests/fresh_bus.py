@@ -13,9 +13,9 @@ import weakref
 from functools import cache
 from pathlib import Path
 
-from bus.embedded import EmbeddedRedis
 from bus.limits import DEFAULT_GROUP_EXPIRY_SECONDS, DEFAULT_MAX_BYTES, Limits
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 
 _DATABASES = 4_096
 _numbers = itertools.count()

@@ -14,7 +14,7 @@ import yaml
 
 from bus.api import Record
 from bus.connect import connect
-from bus.embedded import find_redis_server
+from bus.redis.embedded import find_redis_server
 from bus.roles import BROKER, Roles
 from candlewright.cli.output import Output
 from candlewright.settings import PREFIX

@@ -86,7 +86,7 @@ def _redis(settings: Settings) -> Iterator[Finding]:
     if settings.bus.url:
         yield _own_redis(settings)
         return
-    from bus.embedded import find_redis_server
+    from bus.redis.embedded import find_redis_server
 
     try:
         yield Finding("bus", Verdict.OK, f"embedded, {find_redis_server()}")

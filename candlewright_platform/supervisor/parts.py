@@ -141,8 +141,8 @@ class _Builder:
 
     def _redis(self) -> PartSpec:
         from bus.connect import connect
-        from bus.embedded import EmbeddedRedis
         from bus.origin import announce_origin
+        from bus.redis.embedded import EmbeddedRedis
 
         def announce() -> None:
             with closing(connect(self._settings.bus.model_copy(update={"url": server.url}))) as bus:

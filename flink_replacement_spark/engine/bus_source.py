@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from bus import Bus, PartitionState, StoredRecord
 from bus.lives import Lives, agreed
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange, RecordsLost
 from flink_replacement_spark.engine.worker_daemon import leave_archives
 

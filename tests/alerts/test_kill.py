@@ -13,8 +13,8 @@ import pytest
 
 from alerts.destination import MAX_IN_FLIGHT
 from bus import topics
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from tests.alerts.receiver import Receiver, until
 from tests.alerts.test_server import event, outcomes
 

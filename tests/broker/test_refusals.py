@@ -4,8 +4,8 @@ from pathlib import Path
 
 import redis
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import ingestor_pb2 as ing
 from tests.broker.harness import MINUTE, START, Client, Peer, RunningBroker, eventually, minutes
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from bus.api import GroupRecord, Record
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 
 
 def test_of_two_that_claim_the_same_records_one_gets_them(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

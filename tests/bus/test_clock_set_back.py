@@ -4,7 +4,7 @@ import time
 
 import redis
 
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 
 HOUR = 3_600.0
 

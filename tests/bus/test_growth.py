@@ -10,7 +10,7 @@ import pytest
 from bus import topics
 from bus.api import Record, SequenceStamp
 from bus.limits import Limits
-from bus.redis_messaging import RedisMessaging
+from bus.redis.redis_messaging import RedisMessaging
 from candlewright.wire.errors import BusFull, BusLimit
 from core.metrics import REGISTRY
 from tests.fresh_bus import FreshBus

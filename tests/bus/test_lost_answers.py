@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from bus.api import Record
-from bus.redis_bus import RedisBus
-from bus.store import Store
+from bus.redis.redis_bus import RedisBus
+from bus.redis.store import Store
 
 
 @pytest.fixture

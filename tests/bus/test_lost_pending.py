@@ -3,7 +3,7 @@
 import redis
 
 from bus.api import Record
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from core.metrics import REGISTRY
 
 

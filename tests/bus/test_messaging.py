@@ -11,11 +11,11 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bus import store as bus_store
 from bus.api import Bus, Record
 from bus.connect import messaging_of
 from bus.messaging import MAX_BYTES, ORDER_HEADER, ORDERED_LOOK, Claim, Delivery, Messaging, Settled
-from bus.redis_bus import RedisBus
+from bus.redis import store as bus_store
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusError, BusFull
 from tests.fresh_bus import FreshBus
 from tests.rounds import rounds, seeds

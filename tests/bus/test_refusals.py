@@ -9,11 +9,11 @@ import redis
 
 from bus import topics
 from bus.api import Bus, Record, SequenceStamp
-from bus.embedded import EmbeddedRedis
 from bus.messaging import Claim
-from bus.redis_bus import RedisBus
-from bus.redis_messaging import RedisMessaging
-from bus.store import _refusal
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
+from bus.redis.redis_messaging import RedisMessaging
+from bus.redis.store import _refusal
 from candlewright.wire.errors import BusRefusing
 
 

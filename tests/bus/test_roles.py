@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from bus.api import Record
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from bus.roles import BROKER, Keeper, Roles, RoleState, Term
 from candlewright.wire.errors import RoleLost
 from tests.faults.harness import until

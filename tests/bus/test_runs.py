@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.api import Bus, Record, SequenceStamp
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import OHLCV
 from tests.fresh_bus import FreshBus
 from tests.rounds import rounds

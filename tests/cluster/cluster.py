@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bus.api import Bus
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bus.connect import connect
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from flink_replacement_spark.vitals import LOST_SECONDS
 from iceberg import read_ohlc
 from tests.cluster.cluster import Cluster

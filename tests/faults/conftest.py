@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bus import Bus
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from candlewright_platform.supervisor.parts import bus_url_of
 from tests.faults.harness import Platform, WireClient
 from tests.faults.harness import platform as running_platform

@@ -12,8 +12,8 @@ import pytest
 import redis
 
 from bus.api import Record, SequenceStamp
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusError, BusUnavailable, LeaseLost
 
 

@@ -24,7 +24,7 @@ import pytest
 
 from benchmarks.process_tree import cpu_seconds_of, family
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from bus.roles import DRIVER, Roles
 from candlewright.wire.grid import SECOND
 from core.settings import Settings

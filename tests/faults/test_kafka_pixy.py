@@ -14,8 +14,8 @@ from typing import Any
 import grpc
 import pytest
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright_platform.supervisor.ports import free_port
 from protobuf import kafkapixy_pb2 as pixy
 from tests.conftest import ROOT

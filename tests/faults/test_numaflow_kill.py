@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 
 from bus.api import Record
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from protobuf import source_superset_pb2 as source
 from tests.gateways.numaflow.peer import Peer
 from tests.gateways.numaflow_sources.source_server import SourceServer, result

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from bus.roles import REGISTRY, Roles
 from candlewright.client import Client, connect
 from candlewright.wire import ingestor_pb2 as ing

@@ -15,8 +15,8 @@ from broker.journal import journal
 from broker.journal.feed import Feed as BrokerFeed
 from bus import topics
 from bus.api import Lives, Record, TopicPartition
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import RecordsLost

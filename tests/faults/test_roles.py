@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from tests.faults.harness import until
 from tests.faults.link import Link
 from tests.faults.numbering import TOPIC

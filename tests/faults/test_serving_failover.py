@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from flink_replacement_spark.server import prepare_topics
 from tests.faults.harness import until
 from tests.faults.link import Link

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from core.settings import Settings
 from flink_replacement_spark.server import Driver
 from tests.flink_replacement_spark.driver import Platform

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
 from iceberg import TRIGGER_EVENTS, load_table, open_catalog

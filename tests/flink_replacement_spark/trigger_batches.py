@@ -6,7 +6,7 @@ from typing import Any
 
 from bus import Bus
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from core.settings import Settings
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers.source import TriggerStreamReader

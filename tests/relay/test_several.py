@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from bus import topics as bus_topics
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Roles
 from candlewright.client import aconnect, connect
 from candlewright.wire import candlewright_pb2 as cw

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import ingestor_pb2 as ing
 from tests.broker.harness import START, Client, eventually
 

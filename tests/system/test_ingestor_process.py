@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from bus.topics import HISTORY
 from candlewright.wire import ingestor_pb2 as ing
 from protobuf import records_pb2 as records

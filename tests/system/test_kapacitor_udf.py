@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import kapacitor
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import Tick
 from core.settings_gateways import KapacitorFunctionSettings
 from protobuf import udf_frames

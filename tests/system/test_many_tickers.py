@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.candlewright_pb2 import TickBatch
 
 pytestmark = pytest.mark.timeout(700)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import candlewright as cw
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from candlewright_platform.supervisor.parts import bus_url_of
 from candlewright_platform.supervisor.private import PrivatePlatform
 from core.settings import IngestorSettings

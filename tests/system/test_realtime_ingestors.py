@@ -13,7 +13,7 @@ import pytest
 
 from bus import Bus, Record
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from bus.topics import REQUESTS, TICK_MARKS, TICKS
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire import tick_columns

@@ -18,8 +18,8 @@ import zmq
 
 import candlewright as cw_client
 from bus import topics as bus_topics
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import encode

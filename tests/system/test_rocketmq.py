@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from bus.connect import messaging_of
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright_platform.supervisor.ports import free_port
 from gateways.rocketmq.calls.sending import QUEUE
 from gateways.rocketmq.messages.messages import timestamp

@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from candlewright.cli import output as cli_output
 from candlewright.cli import requests as request_commands
 from candlewright.cli import status as platform_status

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bus.connect import connect
-from bus.embedded import EmbeddedRedis
 from bus.origin import announce_origin, settle_origin
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.errors import ConfigurationError
 from candlewright_platform.cli import demo
 from candlewright_platform.supervisor.origin import FILE, origin_of, settle

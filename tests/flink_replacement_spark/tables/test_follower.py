@@ -9,8 +9,8 @@ import pytest
 
 from bus import Bus, Record, StoredRecord
 from bus.dead_letters import kept
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from flink_replacement_spark.tables import follower
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
 from tests.flink_replacement_spark.harness import wait_for

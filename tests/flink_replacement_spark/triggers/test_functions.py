@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from bus import Bus
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.candlewright_pb2 import TriggerRemove
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from core import metrics

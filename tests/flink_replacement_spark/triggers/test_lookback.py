@@ -10,7 +10,7 @@ import pytest
 from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.api import partition_of
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.grid import SECOND
 from core.settings import Settings
 from flink_replacement_spark.triggers import lookback as trigger_lookback

@@ -7,7 +7,7 @@ import pytest
 from bus import Bus, Record
 from bus import topics as bus_topics
 from bus.dead_letters import kept
-from bus.embedded import EmbeddedRedis
+from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.candlewright_pb2 import TriggerRemove
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers.store import STATE_PREFIX

@@ -8,8 +8,8 @@ import pytest
 
 from bus import Bus, Record
 from bus import topics as bus_topics
-from bus.embedded import EmbeddedRedis
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from flink_replacement_spark.triggers import source as trigger_source
 from flink_replacement_spark.triggers.source import Span, TriggerPlan, TriggerStreamReader
 

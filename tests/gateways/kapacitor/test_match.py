@@ -2,7 +2,7 @@
 
 import pytest
 
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from bus.topics import TABLE_TRIGGERS
 from gateways.kapacitor import match
 from gateways.kapacitor.function import Batch, Options, OptionsRefused

@@ -8,7 +8,7 @@ import pytest
 
 from bus import topics
 from bus.api import Bus, Record
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from bus.roles import Roles
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from bus.limits import pending_lost
 from bus.lives import LATE_ACKNOWLEDGEMENTS, life_of
 from bus.messaging import MAX_BYTES, ORDERED_LOOK, Claim, Delivery, Half, Received, Settled
-from bus.redis_bus import RedisBus
-from bus.replies import stored
-from bus.store import Argument, Store
+from bus.redis.redis_bus import RedisBus
+from bus.redis.replies import stored
+from bus.redis.store import Argument, Store
 from candlewright.wire.errors import BusError, BusFull
 
 _MAX_LETTERS = 100

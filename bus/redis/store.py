@@ -19,8 +19,8 @@ from redis.connection import AbstractConnection, Connection, parse_url
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from bus.limits import REFUSALS, RETRIES
-from bus.pending import PendingCall
-from bus.replies import ReplyParser
+from bus.redis.pending import PendingCall
+from bus.redis.replies import ReplyParser
 from candlewright.wire.errors import BusError, BusRefusing, BusUnavailable, RoleLost
 from core.log import get_logger
 
@@ -66,7 +66,7 @@ _SHARED = re.compile(rb"^--@ (\w+)\n", re.MULTILINE)
 
 
 def _lua(name: str) -> bytes:
-    text = resources.files("bus").joinpath("lua", f"{name}.lua").read_bytes()
+    text = resources.files("bus.redis").joinpath("lua", f"{name}.lua").read_bytes()
     return _SHARED.sub(lambda found: _lua(f"_{found[1].decode()}"), text)
 
 
@@ -172,7 +172,7 @@ class Store:
         return replies
 
     def run(self, name: str, *arguments: Argument) -> Any:
-        """The reply of a script of `bus/lua`."""
+        """The reply of a script of `bus/redis/lua`."""
         return self.run_packed(name, len(arguments), pack(arguments).partition(b"\r\n")[2])
 
     def run_packed(self, name: str, count: int, arguments: bytes) -> Any:

@@ -16,7 +16,7 @@ from redis import InvalidResponse
 from redis._parsers import BaseParser
 
 from bus.api import StoredRecord
-from bus.stamps import varint
+from bus.redis.stamps import varint
 
 _READ_SIZE = 1 << 18
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bus import appending
 from bus.api import NOBODY, GroupRecord, Once, PartitionState, Position, Record, StoredRecord, Swap, TopicPartition
 from bus.limits import (
     DEFAULT_GROUP_EXPIRY_SECONDS,
@@ -24,10 +23,11 @@ from bus.limits import (
 )
 from bus.lives import LATE_ACKNOWLEDGEMENTS, Lives, life_of
 from bus.lost import report
-from bus.pending import PendingAppend, PendingNumber
-from bus.replies import dense, stored
+from bus.redis import appending
+from bus.redis.pending import PendingAppend, PendingNumber
+from bus.redis.replies import dense, stored
+from bus.redis.store import Argument, Store, pack
 from bus.routing import Router
-from bus.store import Argument, Store, pack
 from bus.topics import ENDING, REFUSING_REGISTRIES
 from candlewright.wire.errors import BusError, BusFull, BusLimit, CallsLost, LeaseLost, OffsetOutOfRange, RecordsLost
 from core.log import get_logger

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from bus.api import Pending, Position, Record
-from bus.redis_bus import RedisBus
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusError, BusFull, BusUnavailable
 
 PATIENCE_SECONDS = 20.0

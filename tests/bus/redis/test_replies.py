@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.api import StoredRecord
-from bus.replies import Entry, KeyedPack, Pack, ReplyParser, dense, stored
-from bus.store import pack
+from bus.redis.replies import Entry, KeyedPack, Pack, ReplyParser, dense, stored
+from bus.redis.store import pack
 
 
 class Chunks:

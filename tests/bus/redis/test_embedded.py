@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bus.api import Record
-from bus.embedded import EmbeddedRedis, find_redis_server
-from bus.redis_bus import RedisBus
+from bus.redis.embedded import EmbeddedRedis, find_redis_server
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_records_survive_a_stop_and_start(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_folder_in_use_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_a_server_whose_owner_was_killed_is_replaced(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib; from bus.embedded import EmbeddedRedis\n"
+        "import sys, pathlib; from bus.redis.embedded import EmbeddedRedis\n"
         "server = EmbeddedRedis(pathlib.Path(sys.argv[1])).start()\n"
         "print(server.pid, server.url, flush=True); sys.stdin.read()"
     )

@@ -1,0 +1,1 @@
+"""The bus on Redis Streams: calls, connections, scripts, and a server that the platform starts."""
