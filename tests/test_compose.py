@@ -20,7 +20,7 @@ from candlewright.cli.output import Output
 from candlewright.settings import PREFIX
 from candlewright.wire.errors import BusError, RoleLost
 from candlewright.wire.keys import ClientKey
-from candlewright_platform.cli import secrets
+from candlewright_platform.cli.machine import secrets
 from candlewright_platform.supervisor.ports import free_port
 from core.doors import KeyFolder, Role
 from core.settings import BusSettings, load_settings

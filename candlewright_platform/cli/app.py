@@ -59,7 +59,7 @@ def up(
     ] = None,
 ) -> None:
     """Start the platform in the foreground. Prints `ready` when all its parts are."""
-    from candlewright_platform.cli import platform
+    from candlewright_platform.cli.machine import platform
 
     platform.up(data_dir, config, sandbox=sandbox, exchange_urls=exchange_url or [], ingestors=ingestors, parts=parts)
 
@@ -67,7 +67,7 @@ def up(
 @app.command()
 def relocate(data_dir: DataDir = None, config: Config = None) -> None:
     """Repair the paths in a moved data directory. Also in a copied one; the platform must be stopped."""
-    from candlewright_platform.cli import platform
+    from candlewright_platform.cli.machine import platform
 
     platform.relocate(data_dir, config)
 
@@ -75,7 +75,7 @@ def relocate(data_dir: DataDir = None, config: Config = None) -> None:
 @app.command()
 def doctor(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """Check this machine and the settings. Says what to do; exit code 1 when something is missing."""
-    from candlewright_platform.cli import doctor
+    from candlewright_platform.cli.machine import doctor
 
     doctor.run(output, data_dir, config)
 
@@ -88,7 +88,7 @@ def gaps(
     config: Config = None,
 ) -> None:
     """List missed trades of a ticker, repaired or not."""
-    from candlewright_platform.cli import gaps
+    from candlewright_platform.cli.stored import gaps
 
     gaps.gaps(ticker, output, data_dir, config=config)
 
@@ -101,7 +101,7 @@ def tables(
     config: Config = None,
 ) -> None:
     """List the tables, and how DuckDB and Polars read them."""
-    from candlewright_platform.cli import table_list
+    from candlewright_platform.cli.stored import table_list
 
     table_list.run(table, output, data_dir=data_dir, config=config)
 
@@ -136,7 +136,7 @@ def export(
 
     Example: candlewright export --to freqtrade --dir user_data/data "*/USDT.BINANCE" --period 1m
     """
-    from candlewright_platform.cli import exporting
+    from candlewright_platform.cli.stored import exporting
 
     exporting.export(
         tickers,
@@ -183,7 +183,7 @@ def import_command(
 
     Example: candlewright import BTCUSDT-1m-2024-*.zip --format binance-klines --ticker BTC/USDT.BINANCE
     """
-    from candlewright_platform.cli import importing
+    from candlewright_platform.cli.stored import importing
 
     importing.import_files(
         files,
@@ -214,7 +214,7 @@ def quality(
 
     Example: candlewright quality "BTC/*" --period 1m --html quality.html
     """
-    from candlewright_platform.cli import quality
+    from candlewright_platform.cli.stored import quality
 
     quality.quality(
         tickers,
@@ -232,7 +232,7 @@ def quality(
 @config_app.command("show")
 def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """All settings in force, secrets hidden."""
-    from candlewright_platform.cli import platform
+    from candlewright_platform.cli.machine import platform
 
     platform.config_show(output, data_dir, config)
 
@@ -269,7 +269,7 @@ def keys_new(
 
     Example: candlewright keys new alice --file alice.key, then CANDLEWRIGHT_CLIENT__KEY=alice.key candlewright venues
     """
-    from candlewright_platform.cli import keys
+    from candlewright_platform.cli.machine import keys
     from core.doors import Role
 
     keys.new(name, Role(role), file, output=output, data_dir=data_dir, config=config)
@@ -278,7 +278,7 @@ def keys_new(
 @keys_app.command("list")
 def keys_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """Which keys are accepted."""
-    from candlewright_platform.cli import keys
+    from candlewright_platform.cli.machine import keys
 
     keys.list_keys(output, data_dir, config)
 
@@ -288,7 +288,7 @@ def keys_remove(
     name: KeyName, output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None
 ) -> None:
     """End the access of a key or token, and its connections."""
-    from candlewright_platform.cli import keys
+    from candlewright_platform.cli.machine import keys
 
     keys.remove(name, output, data_dir, config=config)
 
@@ -299,7 +299,7 @@ def secrets_command(
     output: OutputOption = Output.table,
 ) -> None:
     """Make the passwords and keys that compose.yaml asks for. What is there already is kept."""
-    from candlewright_platform.cli import secrets
+    from candlewright_platform.cli.machine import secrets
 
     secrets.make(folder.absolute(), output)
 
@@ -323,7 +323,7 @@ def dead_letters_list(
     config: Config = None,
 ) -> None:
     """What was put aside, by whom and why, oldest first."""
-    from candlewright_platform.cli import dead_letters
+    from candlewright_platform.cli.records import dead_letters
 
     dead_letters.list_letters(part, topic, limit, output=output, data_dir=data_dir, config=config)
 
@@ -336,7 +336,7 @@ def dead_letters_show(
     config: Config = None,
 ) -> None:
     """Show one record whole. Its place, the reason, the bytes, and the message where it can be read as one."""
-    from candlewright_platform.cli import dead_letters
+    from candlewright_platform.cli.records import dead_letters
 
     dead_letters.show(number, output, data_dir, config=config)
 
@@ -356,7 +356,7 @@ def dead_letters_replay(
     All readers of the topic get them, also those that took them the first time. What clients read is checked and gets
     a new number; a record that is still bad is put aside again.
     """
-    from candlewright_platform.cli import dead_letters
+    from candlewright_platform.cli.records import dead_letters
 
     dead_letters.replay(
         numbers or [], is_all=all_of_them, part=part, topic=topic, output=output, data_dir=data_dir, config=config
@@ -386,7 +386,7 @@ def keep_add(
 
     Example: candlewright keep add "*/USDT.BINANCE" --period 1m --since 2020-01-01
     """
-    from candlewright_platform.cli import keep
+    from candlewright_platform.cli.records import keep
 
     keep.add(tickers, period or ["1m"], since, every=every, name=name, data_dir=data_dir, config=config)
 
@@ -399,7 +399,7 @@ def keep_list(
     config: Config = None,
 ) -> None:
     """List the rules: what is behind, and when it will be fresh."""
-    from candlewright_platform.cli import keep
+    from candlewright_platform.cli.records import keep
 
     keep.list_rules(is_by_series=series, output=output, data_dir=data_dir, config=config)
 
@@ -411,7 +411,7 @@ def keep_remove(
     config: Config = None,
 ) -> None:
     """Remove a rule. What it fetched stays stored."""
-    from candlewright_platform.cli import keep
+    from candlewright_platform.cli.records import keep
 
     keep.remove(name, data_dir, config)
 
@@ -424,7 +424,7 @@ def alerts_help() -> None:
 @alerts_app.command("list")
 def alerts_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
     """The destinations, what they get, and what waits for them."""
-    from candlewright_platform.cli import alerts
+    from candlewright_platform.cli.records import alerts
 
     alerts.list_destinations(output, data_dir, config)
 
@@ -436,7 +436,7 @@ def alerts_test(
     config: Config = None,
 ) -> None:
     """Send one test alert to a destination. Exit code 1 unless the destination took it."""
-    from candlewright_platform.cli import alerts
+    from candlewright_platform.cli.records import alerts
 
     alerts.test(name, data_dir, config)
 
@@ -460,7 +460,7 @@ def alerts_silence(
 
     Example: candlewright alerts silence dip --for 2h
     """
-    from candlewright_platform.cli import alerts
+    from candlewright_platform.cli.records import alerts
 
     alerts.silence(
         trigger, duration, ticker, until=until, is_over=is_over, output=output, data_dir=data_dir, config=config
@@ -476,7 +476,7 @@ def alerts_dead_letters(
     config: Config = None,
 ) -> None:
     """List deliveries given up after 24 hours of tries. They are kept for a week."""
-    from candlewright_platform.cli import alerts
+    from candlewright_platform.cli.records import alerts
 
     alerts.dead_letters(again or [], is_all=all_of_them, output=output, data_dir=data_dir, config=config)
 
@@ -495,7 +495,7 @@ def trigger_check(
 
     Example: candlewright trigger check --sql "SELECT prise FROM ticks WHERE prise > :limit" --param limit=70000
     """
-    from candlewright_platform.cli import trigger_text
+    from candlewright_platform.cli.triggers import text as trigger_text
 
     trigger_text.check(sql, file, ticker or [], parameters=param or [], output=output, config=config, views=view or [])
 
@@ -511,7 +511,7 @@ def trigger_format(
 
     Example: candlewright trigger format --file dip.sql --in-place
     """
-    from candlewright_platform.cli import trigger_text
+    from candlewright_platform.cli.triggers import text as trigger_text
 
     trigger_text.reformat(sql, file, in_place=in_place, check=check)
 
@@ -527,7 +527,7 @@ def trigger_language(
 
     Example: candlewright trigger language RSI
     """
-    from candlewright_platform.cli import trigger_text
+    from candlewright_platform.cli.triggers import text as trigger_text
 
     trigger_text.show_language(name, output)
 
@@ -552,7 +552,7 @@ def trigger_plan(
 
     Example: candlewright trigger plan "price > 70000 AND size > 2" --ticker BTC/USDT.BINANCE
     """
-    from candlewright_platform.cli import trigger_plan
+    from candlewright_platform.cli.triggers import plan as trigger_plan
 
     trigger_plan.plan(
         trigger,
@@ -582,7 +582,7 @@ def trigger_explain(
 
     Example: candlewright trigger explain dip --at 2024-01-01T12:30 --ticker BTC/USDT.BINANCE
     """
-    from candlewright_platform.cli import trigger_explain
+    from candlewright_platform.cli.triggers import explain as trigger_explain
 
     trigger_explain.explain(
         trigger_id, at, ticker, attempts=attempts, output=output, data_dir=data_dir, config=config, timeout=timeout
@@ -624,7 +624,7 @@ def trigger_try(
     Example: candlewright trigger try --sql "close > open * 1.01" --param period_seconds=60
     --ticker BTC/USDT.BINANCE --since 2024-01-01
     """
-    from candlewright_platform.cli import trigger_try
+    from candlewright_platform.cli.triggers import trial as trigger_try
 
     if batch is not None:
         trigger_try.try_batch(batch)
@@ -651,7 +651,7 @@ def demo(
     console: Annotated[bool, typer.Option("--console", help="Then leave the console open, until Ctrl-C.")] = False,
 ) -> None:
     """Run everything once with a generated exchange. Candles, live bars, a trigger's first event; then it stops."""
-    from candlewright_platform.cli import demo
+    from candlewright_platform.cli.machine import demo
 
     demo.run(keep, leaves_console=console)
 
@@ -668,7 +668,7 @@ def console(
 
     Example: candlewright console BTC/USDT.BINANCE --period 1h
     """
-    from candlewright_platform.cli.console import open_console
+    from candlewright_platform.cli.machine.console import open_console
 
     open_console(ticker, period, is_printed=is_printed, data_dir=data_dir, config=config)
 
@@ -680,7 +680,7 @@ def language_server(view: ViewOption = None, config: Config = None) -> None:
     Completion, errors and fixes, by the Language Server Protocol. The editor starts this command itself:
     docs/how-to/editor.md has the lines for its settings.
     """
-    from candlewright_platform.cli.language_server import serve
+    from candlewright_platform.cli.triggers.language_server import serve
 
     serve(view or [], config)
 
@@ -702,7 +702,7 @@ def kapacitor_udf(
 
     Example, in kapacitor.conf: [udf.functions.ohlc] prog = "candlewright", args = ["kapacitor-udf", "ohlc"]
     """
-    from candlewright_platform.cli import kapacitor
+    from candlewright_platform.cli.machine import kapacitor
 
     kapacitor.serve(function.value, is_batch=batch, path=socket, http=http, data_dir=data_dir, config=config)
 
@@ -713,6 +713,6 @@ def kapacitor_udf(
 )
 def bench(context: typer.Context, name: Annotated[str | None, typer.Argument(metavar="NAME")] = None) -> None:
     """Run a benchmark; its own options follow the name. --output json: one line of JSON."""
-    from candlewright_platform.cli import bench
+    from candlewright_platform.cli.machine import bench
 
     bench.run(name, context.args)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
 
-from candlewright_platform.cli.services import Trial, try_services
+from candlewright_platform.cli.machine.services import Trial, try_services
 from core.settings import Settings
 from iceberg import open_catalog
 from tests.cluster.lake import Lake

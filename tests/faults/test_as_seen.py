@@ -19,7 +19,7 @@ import candlewright as cw
 from bus import Bus, topics
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
-from candlewright_platform.cli import backtest
+from candlewright_platform.cli.triggers import backtest
 from sandbox.behaviour.faults import Fault
 from sandbox.recorded.files import Trade
 from tests.faults.harness import Platform, until

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from bus import Bus
-from candlewright_platform.cli.doctor import _platform
+from candlewright_platform.cli.machine.doctor import _platform
 from candlewright_platform.supervisor.parts import bus_url_of
 from tests.faults.harness import MINUTE_MS, Platform, Status, Submitted, WireClient, submit_message, until
 from tests.faults.replay import PERIODS, STEP, check, moved, recorded_trades, replay, streamed

@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table.metadata import MetadataLogEntry
 
 from candlewright.wire.errors import ConfigurationError
-from candlewright_platform.cli.services import Trial, try_services
+from candlewright_platform.cli.machine.services import Trial, try_services
 from core.settings import Settings
 from iceberg import OHLC, create_tables, load_table, open_catalog
 from iceberg.trial import try_objects, try_table

@@ -24,7 +24,7 @@ from candlewright.client.history.history import History
 from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
 from candlewright.version import VERSION
 from candlewright.wire.errors import BusRefusing
-from candlewright_platform.cli import bench as bench_command
+from candlewright_platform.cli.machine import bench as bench_command
 from core.http import Status, StatusServer
 from tests.conftest import ROOT
 from tests.fresh_bus import FreshBus
@@ -523,7 +523,7 @@ def test_kapacitor_functions_are_those_of_the_contract(run: Run) -> None:
 @pytest.mark.processes
 def test_kapacitor_function_loads_little_before_its_first_answer() -> None:
     code = (
-        "import sys, candlewright.cli.app, candlewright_platform.cli.kapacitor\n"
+        "import sys, candlewright.cli.app, candlewright_platform.cli.machine.kapacitor\n"
         "heavy = ('numpy', 'pyarrow', 'candlewright_cep', 'bars', 'redis', 'pydantic', 'structlog', 'grpc')\n"
         "print([name for name in heavy if name in sys.modules])"
     )

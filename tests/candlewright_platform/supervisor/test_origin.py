@@ -13,7 +13,7 @@ from bus.connect import connect
 from bus.origin import announce_origin, settle_origin
 from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.errors import ConfigurationError
-from candlewright_platform.cli import demo
+from candlewright_platform.cli.machine import demo
 from candlewright_platform.supervisor.origin import FILE, origin_of, settle
 from candlewright_platform.supervisor.parts import Choice, specs_of
 from candlewright_platform.supervisor.ports import free_port

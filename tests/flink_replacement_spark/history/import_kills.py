@@ -20,7 +20,7 @@ from typing import Any
 from bus import topics
 from bus.connect import connect
 from candlewright.cli.output import Output
-from candlewright_platform.cli import importing
+from candlewright_platform.cli.stored import importing
 from core.imports import Import, folder_of
 from core.settings import load_settings
 from flink_replacement_spark.history.importer import Importer

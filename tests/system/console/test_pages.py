@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from playwright.sync_api import Locator, Route, expect
 
-from candlewright_platform.cli.console import open_console
+from candlewright_platform.cli.machine.console import open_console
 from tests.system.conftest import System
 from tests.system.console.conftest import STORED_MINUTES, Open, Shown
 

@@ -1,0 +1,89 @@
+"""What `doctor` tries of the services outside: an object, a table made and dropped, a task on each executor."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from candlewright.settings import PREFIX
+from candlewright.version import VERSION
+from candlewright.wire.errors import CandlewrightError
+from candlewright_platform.cli.machine.spark_page import in_use
+from core.reach import away
+from core.settings import Settings
+
+#: A cluster that has no free core gives no executor: then this is the end of it.
+_CLUSTER_SECONDS = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`is_good` is None for what could not be tried, through no fault of its own."""
+
+    what: str
+    is_good: bool | None
+    text: str
+
+
+def try_services(settings: Settings, config: Path | None = None) -> Iterator[Trial]:
+    """Nothing for the embedded catalog and a local Spark. Each trial cleans up."""
+    missing = list(away(settings))
+    for sentence in missing:
+        yield Trial("service", False, f"not usable: {sentence}")
+    if missing:
+        return
+    yield from _try_lake(settings)
+    if not settings.spark.master.startswith("local"):
+        yield _try_cluster(settings, config)
+
+
+def _try_lake(settings: Settings) -> Iterator[Trial]:
+    """The store first: without it the catalog fails too, and says less of the reason."""
+    from iceberg import is_object_store
+    from iceberg.trial import try_objects, try_table
+
+    try:
+        if is_object_store(settings):
+            try_objects(settings)
+            yield Trial("objects", True, "an object was written, read and deleted in the object store")
+        if settings.iceberg.catalog != "sqlite" or settings.iceberg.warehouse:
+            try_table(settings)
+            text = f"a table was made, written, read and dropped in the {settings.iceberg.catalog} catalog"
+            yield Trial("tables", True, text)
+    except CandlewrightError as error:
+        yield Trial("tables", False, str(error))
+
+
+def _try_cluster(settings: Settings, config: Path | None) -> Trial:
+    from flink_replacement_spark.probe import executor_memory
+
+    if (busy := in_use(settings, executor_memory(settings))) is not None:
+        reason, is_ours = busy
+        if not is_ours:
+            return Trial("cluster", False, reason)
+        return Trial("cluster", None, f"not tried: {reason}. Set spark.max_cores to leave one for others")
+    environment = {**os.environ, f"{PREFIX}DATA_DIR": str(settings.data_dir)}
+    if config is not None:
+        environment[f"{PREFIX}CONFIG"] = str(config.absolute())
+    command = [sys.executable, "-m", "flink_replacement_spark.probe"]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_CLUSTER_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        text = f"no executor ran a task within {_CLUSTER_SECONDS:.0f} s: are there workers with free cores and memory?"
+        return Trial("cluster", False, text)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "Error" in line or "Exception" in line]
+        return Trial(
+            "cluster", False, f"tasks fail: {(lines or done.stderr.splitlines() or ['no reason given'])[-1].strip()}"
+        )
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    others = {row["version"] for row in rows} - {VERSION}
+    if others:
+        return Trial("cluster", False, f"executors import version {', '.join(others)} of the product, not {VERSION}")
+    hosts = len({row["host"] for row in rows})
+    return Trial("cluster", True, f"{len(rows)} executors on {hosts} hosts ran tasks with the product's code")

@@ -1,0 +1,1 @@
+"""Commands about stored rows: importing, exporting, gaps, quality, manifests."""

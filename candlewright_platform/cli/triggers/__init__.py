@@ -1,0 +1,1 @@
+"""Commands about triggers: checking a text, trying it over stored rows, explaining its events, its cost."""

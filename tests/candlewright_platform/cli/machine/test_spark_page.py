@@ -1,0 +1,107 @@
+"""What `doctor` reports about a Spark cluster whose cores or memory are used by others."""
+
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from candlewright_platform.cli.machine import services
+from candlewright_platform.cli.machine.services import Trial, try_services
+from candlewright_platform.cli.machine.spark_page import in_use
+from core.settings import Settings
+
+
+def worker(used: int, memory_free: int = 4_096, state: str = "ALIVE") -> dict[str, Any]:
+    return {"cores": 8, "coresused": used, "coresfree": 8 - used, "memoryfree": memory_free, "state": state}
+
+
+def app(name: str, cores: int) -> dict[str, Any]:
+    return {"name": name, "cores": cores, "memoryperexecutor": 1_024}
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        assert isinstance(self.server, Master)
+        body = json.dumps(self.server.page).encode()
+        self.send_response(200 if self.path == "/json/" else 404)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+class Master(ThreadingHTTPServer):
+    """Its page and its port, to which `doctor` only connects."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Page)
+        self.port = int(self.server_address[1])
+        self.page: dict[str, Any] = {}
+
+    def says(self, *workers: dict[str, Any], apps: list[dict[str, Any]] | None = None, status: str = "ALIVE") -> None:
+        url = f"spark://master.example:{self.port}"
+        self.page = {"url": url, "status": status, "workers": workers, "activeapps": apps or []}
+
+    def settings(self, folder: Path, **conf: str) -> Settings:
+        spark = {
+            "master": f"spark://127.0.0.1:{self.port}",
+            "conf": {"spark.master.ui.port": str(self.port), **conf},
+        }
+        return Settings.model_validate({"data_dir": folder, "spark": spark})
+
+
+@pytest.fixture
+def master() -> Iterator[Master]:
+    with Master() as serving:
+        thread = Thread(target=serving.serve_forever, args=(0.01,))
+        thread.start()
+        yield serving
+        serving.shutdown()
+        thread.join()
+
+
+def test_cores_that_the_driver_has_are_named_and_no_fault(
+    tmp_path: Path, master: Master, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "_CLUSTER_SECONDS", 0.0)
+    master.says(worker(8), worker(8), apps=[app("candlewright", 12), app("research", 4), app("waiting", 0)])
+    text = (
+        "not tried: no worker has a free core and 512m of memory; 16 of 16 cores are in use, by candlewright (12, 1024 "
+        "MiB an executor), research (4, 1024 MiB an executor). Set spark.max_cores to leave one for others"
+    )
+    assert list(try_services(master.settings(tmp_path))) == [Trial("cluster", None, text)]
+
+
+def test_cores_that_only_others_have_are_a_fault(tmp_path: Path, master: Master) -> None:
+    master.says(worker(8), apps=[app("research", 8)])
+    (found,) = try_services(master.settings(tmp_path))
+    assert found.is_good is False
+    assert found.text.endswith("8 of 8 cores are in use, by research (8, 1024 MiB an executor)")
+
+
+@pytest.mark.parametrize("workers", [(), (worker(0, state="DEAD"),)])
+def test_a_master_without_workers_is_a_fault(tmp_path: Path, master: Master, workers: tuple[dict[str, Any]]) -> None:
+    master.says(*workers)
+    assert list(try_services(master.settings(tmp_path))) == [Trial("cluster", False, "the Spark master has no worker")]
+
+
+@pytest.mark.parametrize(("memory", "has_room"), [("512m", True), ("1g", False), ("1025", False), ("1048576k", False)])
+def test_a_free_core_needs_the_memory_of_an_executor_beside_it(
+    tmp_path: Path, master: Master, memory: str, *, has_room: bool
+) -> None:
+    master.says(worker(7, 1_023), worker(8))
+    assert (in_use(master.settings(tmp_path), memory) is None) == has_room
+
+
+def test_what_is_not_the_page_of_this_master_says_nothing(tmp_path: Path, master: Master) -> None:
+    settings = master.settings(tmp_path)
+    for page in ({}, [], {"status": "ALIVE", "url": "spark://master.example:1", "workers": []}):
+        master.page = page  # type: ignore[assignment]
+        assert in_use(settings, "512m") is None
+    master.says(worker(8), status="STANDBY")
+    assert in_use(settings, "512m") is None
+    assert in_use(master.settings(tmp_path, **{"spark.master.ui.port": "none"}), "512m") is None

@@ -1,0 +1,50 @@
+"""`candlewright trigger plan`, over real tables."""
+
+import json
+
+from tests.candlewright_platform.cli.triggers.test_backtest import TICKER, data_dir  # noqa: F401
+from tests.candlewright_platform.cli.test_trigger_explain import FALLS, Run, add, relay, run  # noqa: F401
+
+MEAN = """SELECT ticker, AVG(price) OVER (
+    PARTITION BY ticker ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS mean FROM ticks"""
+
+
+def test_a_text_is_measured_over_its_last_stored_hour(run: Run) -> None:  # noqa: F811
+    shown = run("plan", "close > open", "--param", "period_seconds=60", "--ticker", TICKER)
+    assert shown.exit_code == 0, shown.output
+    assert "measured over 60 bars of 1m" in shown.stdout and "of a core" in " ".join(shown.stdout.split())
+    assert all(len(line) <= 80 for line in shown.stdout.splitlines())
+    told = json.loads(run("plan", MEAN, "--ticker", TICKER, "--output", "json").stdout)
+    assert told["over"] == "trades" and told["note"] == ""
+    measured = told["measured"]
+    assert measured["tickers"] == [TICKER] and 0 < measured["rows"] <= 2_000 and measured["events"] == measured["rows"]
+    assert measured["span_seconds"] <= 3_600 and measured["state_bytes"] > 0
+
+
+def test_a_join_is_measured_over_the_last_hour_that_its_inputs_share(run: Run) -> None:  # noqa: F811
+    sql = (
+        "SELECT t.ts, t.price FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.close_time "
+        "WHERE t.price < o.close"
+    )
+    shown = run("plan", sql, "--param", "period_seconds=60", "--ticker", TICKER)
+    assert shown.exit_code == 0, shown.output
+    told = " ".join(shown.stdout.split())
+    assert "trades and bars of 1m" in told and "ASOF JOIN" in told and "not measured" not in told
+
+
+def test_a_registered_trigger_is_planned_with_what_it_was_registered_with(run: Run) -> None:  # noqa: F811
+    bars = ("--ticker", TICKER, "--param", "period_seconds=60", "--param", "fall=0.991")
+    add(run, "falls", FALLS, *bars)
+    shown = run("plan", "falls")
+    assert shown.exit_code == 0, shown.output
+    assert "D AS close < PREV(close) * 0.991" in " ".join(shown.stdout.split())
+    assert f"measured over 60 bars of 1m of {TICKER}" in " ".join(shown.stdout.split())
+
+
+def test_what_cannot_be_measured_says_why(run: Run) -> None:  # noqa: F811
+    assert "--ticker names the tickers" in run("plan", "price > 3").stdout
+    shown = run("plan", "price > 3", "--ticker", "ETH/USDT.KRAKEN").stdout
+    assert "not measured: no trades of these tickers are stored" in shown
+    refused = run("plan", "prise > 3")
+    assert refused.exit_code == 1 and refused.stderr.startswith("INVALID_SQL 1:1: unknown column 'prise'")
+    assert run("plan").exit_code == 2
