@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks import bench_broker as benchmark
+from benchmarks.servers import bench_broker as benchmark
 
 pytestmark = pytest.mark.processes
 

@@ -1,4 +1,4 @@
-from benchmarks import bench_bus as benchmark
+from benchmarks.servers import bench_bus as benchmark
 
 
 def test_the_benchmark_reads_back_what_it_published() -> None:

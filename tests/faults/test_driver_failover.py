@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.process_tree import cpu_seconds_of, family
+from benchmarks.measuring.process_tree import cpu_seconds_of, family
 from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
 from bus.roles import DRIVER, Roles

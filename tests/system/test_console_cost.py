@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.latency import idle
+from benchmarks.system.latency import idle
 from candlewright_platform.supervisor.private import PrivatePlatform
 from tests.system.conftest import START_SECONDS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import kapacitor
+from benchmarks.gateways import kapacitor
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import Tick

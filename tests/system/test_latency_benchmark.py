@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import latency
+from benchmarks.system import latency
 
 pytestmark = pytest.mark.timeout(1_200)
 

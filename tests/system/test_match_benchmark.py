@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import match
+from benchmarks.triggers import match
 
 pytestmark = pytest.mark.timeout(1_200)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import numaflow
+from benchmarks.gateways import numaflow
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import ohlc
-from benchmarks.ohlc_check import expected_bars, wrong_rows
+from benchmarks.live import ohlc
+from benchmarks.live.ohlc_check import expected_bars, wrong_rows
 
 pytestmark = pytest.mark.timeout(1_200)
 

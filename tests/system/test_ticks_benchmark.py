@@ -1,6 +1,6 @@
 """The benchmark of live trades runs and counts every trade."""
 
-from benchmarks import ticks
+from benchmarks.exchanges import ticks
 
 
 def test_a_small_run_delivers_every_trade_on_both_sides() -> None:

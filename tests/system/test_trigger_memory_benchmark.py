@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import trigger_memory
+from benchmarks.triggers import trigger_memory
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from benchmarks import bench_triggers as benchmark
-from benchmarks.trigger_engine import V_SHAPE, Ticks
+from benchmarks.triggers import bench_triggers as benchmark
+from benchmarks.triggers.trigger_engine import V_SHAPE, Ticks
 from candlewright.wire.tick_columns import decode
 from candlewright_cep import evaluate
 

@@ -17,13 +17,13 @@ _PREFIX = "bench_"
 
 
 def modules() -> dict[str, str]:
-    """The module of each benchmark: `trigger_memory` of `trigger-memory`, `bench_http` of `http`."""
+    """The module of each benchmark: `triggers.trigger_memory` of `trigger-memory`, `servers.bench_http` of `http`."""
     found = find_spec("benchmarks")
     folders = [Path(place) for place in (found.submodule_search_locations or ())] if found else []
     return {
-        file.stem.removeprefix(_PREFIX).replace("_", "-"): file.stem
+        file.stem.removeprefix(_PREFIX).replace("_", "-"): ".".join(file.relative_to(folder).with_suffix("").parts)
         for folder in folders
-        for file in sorted(folder.glob("*.py"))
+        for file in sorted(folder.rglob("*.py"))
         if not file.stem.startswith("_") and "\ndef main(" in "\n" + file.read_text()
     }
 

@@ -537,22 +537,23 @@ def test_bench_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch, 
     (folder / "echo.py").write_text("import sys\ndef main(): print(sys.argv[1:])\nif __name__ == '__main__': main()\n")
     (folder / "_common.py").write_text("def main(): pass\n")
     (folder / "slow_echo.py").write_text("def main(): pass\n")
-    (folder / "bench_json.py").write_text("def main(): pass\n")
+    (folder / "room").mkdir()
+    (folder / "room" / "bench_json.py").write_text("def main(): pass\n")
     monkeypatch.setattr(
         bench_command, "find_spec", lambda name: type("Spec", (), {"submodule_search_locations": [folder]})
     )
     called: list[list[str]] = []
     monkeypatch.setattr(bench_command.subprocess, "call", lambda command, env: called.append(command) or 0)
-    assert bench_command.modules() == {"echo": "echo", "json": "bench_json", "slow-echo": "slow_echo"}
+    assert bench_command.modules() == {"echo": "echo", "json": "room.bench_json", "slow-echo": "slow_echo"}
     assert run("bench", "echo", "--rows", "5", "--output", "json").exit_code == 0
     assert called == [[sys.executable, "-m", "benchmarks.echo", "--rows", "5", "--output", "json"]]
     assert run("bench", "slow-echo").exit_code == 0
     assert run("bench", "json").exit_code == 0
-    assert called[1:] == [[sys.executable, "-m", f"benchmarks.{name}"] for name in ("slow_echo", "bench_json")]
+    assert called[1:] == [[sys.executable, "-m", f"benchmarks.{name}"] for name in ("slow_echo", "room.bench_json")]
 
 
 def test_no_benchmark_hides_a_package_from_one_that_is_run_as_a_file() -> None:
-    names = {file.stem for file in (ROOT / "benchmarks").glob("*.py") if not file.stem.startswith("_")}
+    names = {file.stem for file in (ROOT / "benchmarks").rglob("*.py") if not file.stem.startswith("_")}
     packages = {folder.parent.name for folder in ROOT.glob("*/__init__.py")}
     assert "failover" in names and "bus" in packages
     assert not names & (packages | sys.stdlib_module_names)

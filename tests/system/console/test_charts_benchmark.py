@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Browser
 
-from benchmarks.charts import FEW_BARS, first, live, scroll
+from benchmarks.servers.charts import FEW_BARS, first, live, scroll
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

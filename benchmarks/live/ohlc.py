@@ -1,0 +1,284 @@
+"""Ticks from the bus through the streaming query to one-minute bars, on the topic and in the table.
+
+All ticks are on the bus before timing starts; it stops when the last bar is in the table. The floor is the same
+streaming read with one empty pass over the Arrow batches. Both queries have run one micro-batch over other tickers
+before they are timed, so the benchmark measures a running platform, not its start. `ratio` is that of their rates,
+`cpu_ratio` that of the CPU time of all their processes, which is independent of other load on the machine. All columns
+of the bars are compared with bars computed directly from the input.
+
+`--sizes` runs the first N rows of the input for each given N, on a separate platform and with a separate result line,
+to show that neither the CPU time of a row nor the memory of a part grows with the rows. `peak_mib` is the peak of
+anonymous memory, sampled four times a second; pages shared by forked workers count once. Redis holds the input and the
+bars on their topic, and does grow.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import threading
+import time
+from ast import literal_eval
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import redis as redis_client
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from benchmarks.live import live_floor
+from benchmarks.live.ohlc_check import wrong_rows
+from benchmarks.measuring.gate import Gate
+from benchmarks.measuring.process_tree import ProcessTree
+from benchmarks.measuring.spark_master import TWO_CORES, add_master, spark_of
+from benchmarks.measuring.tick_feed import MAX_BYTES, publish_apart
+from bus import Bus
+from bus import topics as bus_topics
+from bus.connect import connect
+from bus.redis.embedded import EmbeddedRedis
+from candlewright_platform.supervisor.processes import MEMORY
+from core.log import configure_logging
+from core.settings import Settings
+from flink_replacement_spark.engine.session import start_session
+from flink_replacement_spark.history.merger import SparkMerger
+from flink_replacement_spark.live.query import start_live_query
+from flink_replacement_spark.live.results import LiveCounts, LiveHealth
+from flink_replacement_spark.live.source import LiveSource
+from flink_replacement_spark.live.tables import FOLLOWED_BARS, BarTable
+from flink_replacement_spark.server import prepare_topics
+from flink_replacement_spark.tables.follower import Follower
+from flink_replacement_spark.tables.locks import TableLocks
+from iceberg import OHLC, create_tables, load_table, open_catalog
+
+#: Published and turned into bars before anything is timed.
+WARM_ROWS = 100_000
+TIMEOUT_SECONDS = 1_800.0
+
+
+def run(
+    input_file: Path, rows_file: Path | None = None, first: int | None = None, *, master: str = TWO_CORES
+) -> dict[str, Any]:
+    """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the bars. `first`: how
+    many of the input's rows to use, all by default.
+    """
+    rows = min(pq.read_metadata(input_file).num_rows, first or sys.maxsize)
+    with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", fsync="no") as redis:
+        settings = Settings.model_validate(
+            {
+                "data_dir": folder,
+                "bus": {"url": redis.url, "max_bytes": MAX_BYTES},
+                "spark": spark_of(master),
+            }
+        )
+        bus = connect(settings.bus)
+        prepare_topics(bus)
+        catalog = open_catalog(settings)
+        create_tables(catalog)
+        session = start_session(settings)
+        checkpoint = f"file://{folder}/checkpoints"
+        gates = _CountedGate(), _CountedGate()
+        try:
+            session.dataSource.register(LiveSource)
+            publish_apart(redis.url, input_file, "WARM.", rows=WARM_ROWS)
+            floor = _Paused(gates[0], _start_floor(session, settings, gates[0], f"{checkpoint}/floor"))
+            merger = SparkMerger(session, catalog, redis.url)
+            health = _PausingHealth()
+            health.gate = gates[1]
+            live = _Paused(gates[1], start_live_query(session, settings, health, checkpoint=f"{checkpoint}/live"))
+            warm_batches = health.batches
+            stopping = threading.Event()
+            table = Follower(bus, FOLLOWED_BARS, BarTable(catalog, merger, TableLocks()).store, stopping=stopping)
+            while table.step():
+                pass
+            thread = threading.Thread(target=table.run, daemon=True)
+            publish_apart(redis.url, input_file, "", rows=rows)
+            _rewrite_log(redis.url)
+            with ProcessTree() as floor_tree:
+                floor_seconds = floor.timed(bus)
+            with ProcessTree() as tree:
+                started = time.perf_counter()
+                thread.start()
+                live.timed(bus)
+                stopping.set()
+                thread.join(TIMEOUT_SECONDS)
+                table.flush()
+                seconds = time.perf_counter() - started
+            bars = load_table(catalog, OHLC).scan().to_arrow()
+            bars = bars.filter(pc.invert(pc.starts_with(bars["ticker"], "WARM.")))
+            bars = bars.filter(pc.equal(bars["period_seconds"], 60))
+            found = _rows(bars)
+            if rows_file is not None:
+                pq.write_table(found, rows_file)
+            return {
+                "rows": rows,
+                "seconds": round(seconds, 3),
+                "rows_per_second": round(rows / seconds),
+                "result_rows": bars.num_rows,
+                "wrong_rows": wrong_rows(input_file, found, rows),
+                "floor_rows_per_second": round(rows / floor_seconds),
+                "ratio": round(floor_seconds / seconds, 3),
+                "cpu_ratio": round(sum(floor_tree.cpu_seconds.values()) / sum(tree.cpu_seconds.values()), 3),
+                "cpu_seconds": _rounded(tree.cpu_seconds),
+                "floor_cpu_seconds": _rounded(floor_tree.cpu_seconds),
+                "cpu_microseconds_per_row": {
+                    part: round(1e6 * used / rows, 3) for part, used in sorted(tree.cpu_seconds.items())
+                },
+                "peak_mib": {part: peak >> 20 for part, peak in sorted(tree.peak_bytes.items())},
+                "batches": health.batches - warm_batches,
+                "duplicates": health.duplicates,
+            }
+        finally:
+            for gate in gates:
+                gate.open()
+            session.stop()
+            bus.close()
+
+
+class _Paused:
+    """A query that has run a first micro-batch over the warm-up rows, and waits before the next."""
+
+    def __init__(self, gate: "_CountedGate", query: StreamingQuery) -> None:
+        self._gate = gate
+        self._query = query
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not self._gate.reached.wait(1.0):
+            if (error := query.exception()) is not None:
+                raise error
+            if time.monotonic() > deadline:
+                raise TimeoutError("the query did not start in time")
+
+    def timed(self, bus: Bus) -> float:
+        """Seconds from resuming the query until it has read everything and its results are visible."""
+        started = time.perf_counter()
+        self._gate.open()
+        _wait_for(self._query, bus, self._gate.passed)
+        seconds = time.perf_counter() - started
+        self._query.stop()
+        return seconds
+
+
+class _PausingHealth(LiveHealth):
+    gate: "_CountedGate | None" = None
+
+    def add(self, counts: LiveCounts, batches: int = 1) -> None:
+        super().add(counts, batches)
+        if self.gate is not None:
+            self.gate.wait()
+
+
+class _CountedGate(Gate):
+    """`passed` is set by each micro-batch that passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = threading.Event()
+
+    def wait(self) -> None:
+        super().wait()
+        self.passed.set()
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {part: round(used, 2) for part, used in sorted(seconds.items())}
+
+
+def _start_floor(session: SparkSession, settings: Settings, gate: Gate, checkpoint: str) -> StreamingQuery:
+    """The same read as the live query's, with an empty pass over its batches."""
+
+    def pass_over(frame: DataFrame, _: int) -> None:
+        frame.mapInArrow(live_floor.pass_over(settings.bus.url), live_floor.RESULT_SCHEMA).toArrow()
+        gate.wait()
+
+    source = session.readStream.format("live").option("url", settings.bus.url).option("reader", "floor").load()
+    return source.writeStream.foreachBatch(pass_over).option("checkpointLocation", checkpoint).start()
+
+
+def _rewrite_log(url: str) -> None:
+    """A large input makes Redis rewrite its log at some point, in a separate process: do it before timing starts."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    with redis_client.Redis.from_url(url) as client:
+        with suppress(redis_client.ResponseError):
+            client.bgrewriteaof()
+        while time.monotonic() < deadline:
+            found = client.info("persistence")
+            if not found["aof_rewrite_in_progress"] and not found["aof_rewrite_scheduled"]:
+                return
+            time.sleep(0.1)
+    raise TimeoutError("Redis did not rewrite its log in time")
+
+
+def _wait_for(query: StreamingQuery, bus: Bus, passed: threading.Event) -> None:
+    """Wait until a finished micro-batch of `query` ends where the topics end: its results are then visible.
+
+    Spark is queried only after a micro-batch, because a query costs it as much as planning.
+    """
+    topics = (bus_topics.TICKS, bus_topics.TICK_MARKS)
+    ends = {topic: {str(p): state.end for p, state in enumerate(bus.state(topic))} for topic in topics}
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    known = None
+    while time.monotonic() < deadline:
+        if (error := query.exception()) is not None:
+            raise error
+        has_passed = passed.wait(1.0)
+        passed.clear()
+        while True:
+            progress = query.lastProgress
+            batch_id = None if progress is None else progress["batchId"]
+            if progress is not None:
+                # Offsets name the lives of the store as well.
+                offsets = literal_eval(str(progress["sources"][0]["endOffset"]))
+                if all(offsets.get(topic) == end for topic, end in ends.items()):
+                    return
+            if batch_id != known or not has_passed or passed.is_set():
+                known = batch_id
+                break
+            time.sleep(0.02)
+    raise TimeoutError("the query did not read everything in time")
+
+
+def _rows(bars: pa.Table) -> pa.Table:
+    table = pa.table(
+        {
+            "symbol": bars["ticker"],
+            "open_time": pc.multiply(bars["open_time"].cast(pa.int64()), 1_000),
+            **{name: bars[name] for name in ("open", "high", "low", "close", "volume", "trade_count")},
+        }
+    )
+    return table.sort_by([("symbol", "ascending"), ("open_time", "ascending")])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--input", type=Path, required=True, help="parquet: ts_ns, symbol, price, size, side")
+    parser.add_argument("--rows", type=Path, help="write the bars to this parquet file")
+    parser.add_argument("--first", type=int, help="use only this many of the input's rows (default: all)")
+    parser.add_argument("--sizes", type=int, nargs="+", help="one run for each of these numbers of rows")
+    add_master(parser)
+    parser.add_argument("--output", choices=["json"], default="json")
+    arguments = parser.parse_args()
+    # One process per run: Spark's memory and this process's do not shrink again. It allocates like a part.
+    os.environ.update({**MEMORY, **os.environ})
+    for first in arguments.sizes or [arguments.first]:
+        run_apart = multiprocessing.get_context("spawn").Process(
+            target=_print_run, args=(arguments.input, arguments.rows, first, arguments.master)
+        )
+        run_apart.start()
+        run_apart.join()
+        if run_apart.exitcode != 0:
+            sys.exit(1)
+
+
+def _print_run(input_file: Path, rows_file: Path | None, first: int | None, master: str) -> None:
+    configure_logging("bench", "warning")
+    print(json.dumps(run(input_file, rows_file, first, master=master)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
