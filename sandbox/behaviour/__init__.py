@@ -1,1 +1,1 @@
-"""How an exchange behaves beside its data: its clock, its limits, and deliberate faults."""
+"""How an exchange behaves beside its data: its clock, and deliberate faults."""

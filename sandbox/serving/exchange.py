@@ -8,7 +8,6 @@ from pathlib import Path
 
 from sandbox.behaviour.clock import ExchangeClock
 from sandbox.behaviour.faults import Fault
-from sandbox.behaviour.limits import ExchangeState
 from sandbox.generated.market import GeneratedMarket
 from sandbox.generated.tape import Kept
 from sandbox.markets.instruments import DEFAULT_INSTRUMENTS, make_instrument, utc_ms
@@ -16,6 +15,7 @@ from sandbox.markets.market import Market
 from sandbox.recorded.files import Trade, read_candles, read_trades
 from sandbox.recorded.markets import RecordedCandles, RecordedTrades, WireRow
 from sandbox.serving.sockets import StreamConnection
+from sandbox.serving.state import ExchangeState
 
 
 class Exchange:

@@ -17,13 +17,13 @@ from aiohttp import web
 
 from sandbox.behaviour.clock import ExchangeClock, http_date
 from sandbox.behaviour.faults import Fault
-from sandbox.behaviour.limits import ExchangeState, Refuse, RequestArrived
 from sandbox.behaviour.misbehaviour import SPOILING, misbehave, spoil
 from sandbox.generated.market import GeneratedMarket
 from sandbox.generated.tape import Kept
 from sandbox.markets.instruments import DEFAULT_INSTRUMENTS, make_instrument
 from sandbox.markets.market import Market
 from sandbox.serving.listener import Listener
+from sandbox.serving.state import ExchangeState, Refuse, RequestArrived
 from sandbox.venues import kraken
 from sandbox.venues.kraken_socket import KrakenSocket
 from sandbox.venues.recordings import Recordings

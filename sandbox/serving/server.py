@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Iterable, Sequence
 from aiohttp import web
 
 from sandbox.behaviour.clock import http_date
-from sandbox.behaviour.limits import Refuse, RequestArrived
 from sandbox.behaviour.misbehaviour import SPOILING, misbehave, spoil
 from sandbox.serving import control
 from sandbox.serving.exchange import Exchange
 from sandbox.serving.listener import Listener
 from sandbox.serving.sockets import StreamConnection
+from sandbox.serving.state import Refuse, RequestArrived
 from sandbox.venues.binance import ApiError, Request, RestApi, is_heavy, weight
 
 _JSON = "application/json"

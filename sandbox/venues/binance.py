@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from sandbox.behaviour.limits import WEIGHT_LIMIT
 from sandbox.markets.instruments import utc_ms
 from sandbox.markets.intervals import HOUR, INTERVALS
 from sandbox.markets.market import Market
@@ -18,6 +17,8 @@ from sandbox.markets.wire import amount
 from sandbox.venues import binance_messages
 
 Parameters = Mapping[str, str]
+#: What requests may weigh together in a minute.
+WEIGHT_LIMIT = 6000
 _MAX_TIME = utc_ms("9000-01-01")  # the calendar ends in the year 9999
 _LONG = frozenset({"4h", "6h", "8h", "12h", "1d", "3d", "1w", "1M"})
 _DEPTHS = ((100, 5), (500, 25), (1000, 50), (5000, 250))

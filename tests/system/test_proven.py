@@ -7,8 +7,8 @@ import pytest
 
 import candlewright as cw
 from candlewright.client.history.spark_connect import session_of
-from sandbox.behaviour.limits import Refuse, RequestArrived, Serve
 from sandbox.serving.server import Sandbox
+from sandbox.serving.state import Refuse, RequestArrived, Serve
 from tests.system.conftest import MINUTE_MS, Rows, System
 from tests.system.test_history import ns, rows_of
 

@@ -14,7 +14,7 @@ from candlewright.cli.app import app
 from candlewright.mcp.server import server_of
 from candlewright.settings import ClientConfig
 from iceberg import OHLC, append, create_tables, load_table, open_catalog
-from tests.candlewright_platform.cli.test_backtest import BARS, TICKER, bars
+from tests.candlewright_platform.cli.triggers.test_backtest import BARS, TICKER, bars
 from tests.console.test_stream import Server, serving
 from tests.relay.conftest import Start, start_relay  # noqa: F401
 

@@ -3,7 +3,7 @@
 import json
 
 from tests.candlewright_platform.cli.triggers.test_backtest import TICKER, data_dir  # noqa: F401
-from tests.candlewright_platform.cli.test_trigger_explain import FALLS, Run, add, relay, run  # noqa: F401
+from tests.candlewright_platform.cli.triggers.test_explain import FALLS, Run, add, relay, run  # noqa: F401
 
 MEAN = """SELECT ticker, AVG(price) OVER (
     PARTITION BY ticker ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS mean FROM ticks"""

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from sandbox.behaviour.faults import Fault, FaultRules
+from sandbox.venues.binance import WEIGHT_LIMIT
 
-WEIGHT_LIMIT = 6000
 _BAN_AFTER = 30  # requests while limited
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from sandbox.behaviour.faults import Fault
-from sandbox.behaviour.limits import Command, ExchangeState, Refuse, RequestArrived, Serve
+from sandbox.serving.state import Command, ExchangeState, Refuse, RequestArrived, Serve
 
 
 def ask(state: ExchangeState, at: float, weight: int = 2) -> Command:
