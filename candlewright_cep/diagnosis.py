@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from candlewright_cep.binding.recovery import collecting
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT
+from candlewright_cep.syntax.pattern_parser import NO_COMMAS
 from candlewright_cep.syntax.tokens import tokenize
 
 __all__ = ["Diagnosis", "Edit", "Problem", "diagnose", "edited"]
@@ -15,8 +16,9 @@ _ROUNDS = 8
 _NAME = re.compile(r"did you mean '([^']+)'\?$")
 _WORD = re.compile(r"did you mean ([A-Z_]+) instead of ([A-Za-z_0-9]+)\?$")
 _WRITE = re.compile(r"write (AND|>=|=)$")
+_EARLIER = re.compile(r"write ((?:PREV|LAG)\(\w+\)(?: OVER \([A-Za-z_ ]+\))?)$")
 _DEFINITION = re.compile(r"did you mean DEFINE ([A-Z_0-9]+) AS (.+)\?$")
-_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>|==")
+_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>|==|,")
 _QUOTES = "write texts in single quotes, names in double quotes"
 
 
@@ -162,13 +164,17 @@ def _edit(lines: Sequence[str], error: TriggerRejected) -> Edit | None:
     if token is None:
         return None
     written = token[0]
-    if (named := _NAME.search(error.hint)) and written[0] not in "&=":
+    if (named := _NAME.search(error.hint)) and written[0] not in "&=,":
         name = named[1]
         if written.startswith(":"):
             name = f":{name}"
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return None
         return Edit(error.line, error.column, len(written), name)
+    if earlier := _EARLIER.search(error.hint):
+        return Edit(error.line, error.column, len(written), earlier[1])
+    if error.hint == NO_COMMAS and written == ",":
+        return Edit(error.line, error.column, 1, "" if line[error.column :].startswith(" ") else " ")
     if (shown := _WRITE.search(error.hint)) and written[0] in "&=":
         return Edit(error.line, error.column, len(written), shown[1])
     if error.hint == _QUOTES and written.startswith('"'):

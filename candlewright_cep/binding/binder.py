@@ -68,6 +68,8 @@ ALIASES = {
     "CHAR": "CHR",
     "ISNAN": "IS_NAN",
 }
+#: Names for the previous row's value of a column.
+_PREVIOUS = re.compile(r"(?:prev|previous|prior|lag)_?(\w+)|(\w+)_(?:prev|previous|prior|lag)")
 #: Functions that only row patterns have, and what to use elsewhere.
 _OF_PATTERNS = {
     "PREV": "LAG(...) OVER (PARTITION BY ticker ORDER BY ts) is the value of the row before",
@@ -157,6 +159,12 @@ def check_part(node: CallNode, name: str, arguments: Sequence[Expression]) -> No
             )
 
 
+def form_of(aggregate: str) -> str:
+    """How to call an aggregate, as a hint."""
+    usage = AGGREGATES[aggregate].usage
+    return f"write {usage.signature}" if usage is not None else ""
+
+
 class Binder:
     """Checks expressions over the columns `fields`. Subclasses add the other things that an expression may contain."""
 
@@ -238,6 +246,8 @@ class Binder:
                 f"'{name.text[:60]}' is a result of this SELECT, not a column of its input",
                 "write its expression again, or filter an outer SELECT",
             )
+        if (earlier := self._earlier(node)) is not None:
+            return name.at.reject(f"unknown column '{name.text[:60]}'", f"write {earlier}")
         hint = closest(name.text, (field.name for field in self.fields))
         if not hint and name.quoted:
             hint = "write texts in single quotes, names in double quotes"
@@ -245,6 +255,21 @@ class Binder:
             shown = [field.name for field in self.fields if not field.hidden][:20]
             hint = f"the columns are {', '.join(dict.fromkeys(shown))}; write texts in single quotes" if shown else ""
         return name.at.reject(f"unknown column '{name.text[:60]}'", hint)
+
+    def _earlier(self, node: NameNode) -> str | None:
+        """What to write instead of a name such as prev_price; None for other names."""
+        found = _PREVIOUS.fullmatch(node.parts[-1].text.lower())
+        if found is None:
+            return None
+        column = found[1] or found[2]
+        known = {field.name.lower(): field.name for field in self.fields}
+        return self.before(known[column]) if column in known else None
+
+    def before(self, column: str) -> str:
+        """The value of a column in the previous row, as an author writes it here."""
+        times = [field.name for field in self.fields if field.type.kind is Kind.TIMESTAMP]
+        by_ticker = "PARTITION BY ticker " if any(field.name == "ticker" for field in self.fields) else ""
+        return f"LAG({column}) OVER ({by_ticker}ORDER BY {times[0] if times else '...'})"
 
     def parameter(self, node: ParameterNode) -> Constant:
         text = self.parameters.get(node.name)
@@ -362,9 +387,12 @@ class Binder:
                 kind = DATE
         except Mismatch:
             shown = ", ".join([*(str(kind)[:60] for kind in types[:_SHOWN]), *(["..."] if types[_SHOWN:] else [])])
+            hint, usage = _conversion_hint(types), FUNCTIONS[name].usage
             if node.is_operator:
-                raise node.at.reject(f"{name} cannot be applied to {shown}", _conversion_hint(types)) from None
-            raise node.at.reject(f"{name} has no form for ({shown})", _conversion_hint(types)) from None
+                raise node.at.reject(f"{name} cannot be applied to {shown}", hint) from None
+            if not hint and usage is not None:
+                hint = f"write {usage.signature}"
+            raise node.at.reject(f"{name} has no form for ({shown})", hint) from None
         converted = [
             self.converted(argument, target, node.at) for argument, target in zip(arguments, wanted, strict=True)
         ]
@@ -480,8 +508,18 @@ class Binder:
         written = self._word(unit_node)
         known = (field_name(written) if name == "EXTRACT" else unit_name(written)) if written else None
         if known is None:
-            raise unit_node.at.reject(f"{name} needs a unit as its first argument", "for example 'minute'")
+            raise unit_node.at.reject(f"{name} needs a unit as its first argument", self._unit_hint(name, node))
         return self.resolved(name, [self.bind(argument) for argument in rest], node, extra=known)
+
+    def _unit_hint(self, name: str, node: CallNode) -> str:
+        """The call with the unit first, if another argument is a unit."""
+        first, *rest = node.arguments
+        usage = FUNCTIONS[name].usage
+        unit = next((word for word in map(self._word, rest) if unit_name(word)), None)
+        if usage is None or unit is None:
+            return "for example 'minute'"
+        called = usage.signature.replace("'unit'", f"'{unit}'").replace("field", unit.upper())
+        return f"write {called.replace('time', self._word(first)[:60] or 'time')}"
 
     def _word(self, node: Node) -> str:
         if isinstance(node, LiteralNode) and isinstance(node.value, str):

@@ -5,7 +5,7 @@ FINAL.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
+from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest, form_of
 from candlewright_cep.binding.expressions import (
     Aggregation,
     Apply,
@@ -22,6 +22,7 @@ from candlewright_cep.binding.expressions import (
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.scalars.arrays import INSIDE as ARRAYS
@@ -46,6 +47,8 @@ from candlewright_cep.types import BIGINT
 Labels = frozenset[str] | None
 _NAVIGATION = ("PREV", "NEXT", "FIRST", "LAST")
 PATTERN_FUNCTIONS = (*_NAVIGATION, "CLASSIFIER", "MATCH_NUMBER", "MATCH_ROWTIME")
+#: Window functions, and what a pattern has instead.
+_OF_WINDOWS = {"LAG": "PREV", "LEAD": "NEXT"}
 _MISSING = "NULL if that row does not exist, whatever x is"
 USAGES = (
     Usage("PREV(x, n)", "x of the row n (1) rows before the last one of x's variable", "PREV(price)", _MISSING),
@@ -115,7 +118,20 @@ class PatternBinder(Binder):
 
     def over(self, node: OverNode) -> Expression:
         where = "DEFINE" if self.in_define else "MEASURES"
-        raise node.at.reject(f"window functions are not possible in {where}", "compute them in a subquery")
+        hint = "compute them in a subquery"
+        if isinstance(node.function, CallNode) and node.function.name in _OF_WINDOWS:
+            hint = f"write {_OF_WINDOWS[node.function.name]}(price) instead of {node.function.name}(price) OVER (...)"
+        raise node.at.reject(f"window functions are not possible in {where}", hint)
+
+    def before(self, column: str) -> str:
+        return f"PREV({column})"
+
+    def unknown_function(self, node: CallNode) -> TriggerRejected:
+        if node.name in _OF_WINDOWS:
+            return node.at.reject(
+                f"{node.name} is not possible in a pattern", f"did you mean '{_OF_WINDOWS[node.name]}'?"
+            )
+        return super().unknown_function(node)
 
     def further_functions(self) -> Sequence[str]:
         return (*PATTERN_FUNCTIONS, *AGGREGATES, *INDICATORS)
@@ -319,7 +335,7 @@ class PatternBinder(Binder):
             wanted, kind = AGGREGATES[function].signature([argument.type for argument in arguments])
         except Mismatch:
             shown = ", ".join(str(argument.type) for argument in arguments)
-            raise node.at.reject(f"{node.name} has no form for ({shown})") from None
+            raise node.at.reject(f"{node.name} has no form for ({shown})", form_of(function)) from None
         converted = tuple(self.converted(a, target, node.at) for a, target in zip(arguments, wanted, strict=True))
         check_part(node, function, converted)
         return Aggregation(function, inside.labels[0] if inside.labels else None, running, converted, kind)

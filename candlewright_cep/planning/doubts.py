@@ -17,6 +17,7 @@ from candlewright_cep.binding.expressions import (
     conjuncts,
     walk,
 )
+from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed
@@ -51,6 +52,7 @@ def doubts(plan: Plan) -> Iterator[str]:
                 yield from _of_values(part, columns_of(node.inner))
         elif isinstance(node, Over):
             yield from _of_partitions(node.window.partition, node.window.order, columns_of(node.inner))
+            yield from _of_series(node)
         elif isinstance(node, Group):
             for aggregate in node.aggregates:
                 yield from _of_values(aggregate, columns_of(node.inner))
@@ -63,6 +65,34 @@ def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: 
             # The engine itself orders windows by their times and makes columns without a name.
             if name and not name.startswith("window_"):
                 yield f"PARTITION BY has {name}, which ORDER BY has as well: rows of different {name} never meet"
+
+
+def _of_series(node: Over) -> Iterator[str]:
+    """Warns about an indicator over the rows of several tickers."""
+    name = next((each.name for each in node.functions if each.name in INDICATORS), None)
+    ticker = next((place for place, field in enumerate(node.inner.fields) if field.name == "ticker"), None)
+    if name is None or ticker is None or node.window.partition or _is_fixed(node.inner, ticker):
+        return
+    yield (
+        f"{name} takes the rows of all tickers as one series (line {node.at.line}, column {node.at.column}): write "
+        "PARTITION BY ticker"
+    )
+
+
+def _is_fixed(plan: Any, index: int) -> bool:
+    """Whether a filter leaves one value of the column."""
+    while isinstance(plan, Filter | Renamed | Over):
+        if isinstance(plan, Filter) and any(_fixes(part, index) for part in conjuncts(plan.condition)):
+            return True
+        plan = plan.inner
+    return False
+
+
+def _fixes(part: Expression, index: int) -> bool:
+    if not isinstance(part, Apply) or part.function != "=":
+        return False
+    columns = [each.index for each in part.arguments if isinstance(each, Column)]
+    return columns == [index] and any(isinstance(each, Constant) for each in part.arguments)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

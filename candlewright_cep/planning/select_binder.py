@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest
+from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest, form_of
 from candlewright_cep.binding.expressions import Aggregation, Apply, Column, Constant, Expression, WindowFunction, walk
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
@@ -352,7 +352,7 @@ def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
         wanted, kind = AGGREGATES[name].signature([argument.type for argument in arguments])
     except Mismatch:
         shown = ", ".join(str(argument.type) for argument in arguments)
-        raise node.at.reject(f"{node.name} has no form for ({shown})") from None
+        raise node.at.reject(f"{node.name} has no form for ({shown})", form_of(name)) from None
     converted = tuple(binder.converted(part, target, node.at) for part, target in zip(arguments, wanted, strict=True))
     check_part(node, name, converted)
     return Aggregation(name, None, True, converted, kind)

@@ -126,7 +126,10 @@ def chain_of(plan: Plan) -> list[Plan]:
         if isinstance(current, Sort):
             raise current.at.reject("ORDER BY is not possible on a stream", "events come in the order of time")
         if isinstance(current, Limited):
-            raise current.at.reject("LIMIT is not possible on a stream", "cooldown_seconds limits the number of events")
+            what = "LIMIT" if current.limit is not None else "OFFSET"
+            raise current.at.reject(
+                f"{what} is not possible on a stream", "cooldown_seconds limits the number of events"
+            )
         if isinstance(current, Distinct) and isinstance(current.inner, Union):
             raise current.at.reject("UNION on a stream would keep every row to find repetitions", "write UNION ALL")
         if isinstance(current, Distinct):

@@ -21,7 +21,7 @@ from candlewright_cep.syntax.tree import (
     WindowNode,
 )
 from candlewright_cep.syntax.type_parser import TypeReader
-from candlewright_cep.times import literal_time
+from candlewright_cep.times import literal_time, unit_name
 from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, timestamp
 
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
@@ -349,7 +349,9 @@ class ExpressionReader(TypeReader):
         if not arguments:
             raise self.unexpected("WHEN", "CASE")
         arguments.append(self.expression() if self.accept_words("ELSE") else LiteralNode(None, NULL, at))
-        self.expect_words("END", after="the branches of CASE")
+        if not self.accept_words("END"):
+            hint = "write END after the last branch, as in CASE WHEN price > 1 THEN 1 ELSE 0 END"
+            raise self.token.reject(f"expected END after the branches of CASE, found {self.token.shown}", hint)
         return CallNode(name="CASE", arguments=tuple(arguments), at=at, is_operator=True)
 
     def _cast(self) -> Node:
@@ -412,8 +414,16 @@ class ExpressionReader(TypeReader):
         self.expect("(")
         arguments = [self.expression()]
         name = "FLOOR" if word.text.upper() == "FLOOR" else "CEIL"
+        if self.is_symbol(","):
+            digits = f"; TRUNCATE(price, {self.peek().text[:10]}) keeps digits" if self.peek().text.isdigit() else ""
+            hint = f"write {name}(price), or {name}(ts TO MINUTE){digits}"
+            raise self.token.reject(f"{name} takes one value", hint)
         if self.accept_words("TO"):
             unit_at = self.at
+            first = arguments[0]
+            if isinstance(first, NameNode) and unit_name(first.parts[-1].text) and not unit_name(self.token.text):
+                unit = first.parts[-1].text.upper()
+                raise first.at.reject("the unit of time comes last", f"write {name}({self.token.text[:40]} TO {unit})")
             arguments = [LiteralNode(self.unit(), STRING, unit_at), *arguments]
             name = "DATE_TRUNC" if name == "FLOOR" else "DATE_CEIL"
         self.expect(")")

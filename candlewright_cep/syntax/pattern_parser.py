@@ -1,5 +1,6 @@
 """Parses the body of MATCH_RECOGNIZE: clauses, row patterns, variables."""
 
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.syntax.expression_parser import ExpressionReader
 from candlewright_cep.syntax.reader import RESERVED
 from candlewright_cep.syntax.tokens import Position, TokenKind
@@ -22,10 +23,13 @@ from candlewright_cep.syntax.tree import (
     Variable,
 )
 
+#: The hint for commas between variables.
+NO_COMMAS = "separate the variables of a pattern with blanks, as in (A B)"
 ONE, ALL_SHOW, ALL_OMIT, ALL_UNMATCHED, ONE_TIMEOUT = "ONE", "ALL SHOW", "ALL OMIT", "ALL UNMATCHED", "ONE TIMEOUT"
 
 
-_NUMBERS = (TokenKind.NUMBER, TokenKind.PARAMETER)
+_AFTER_MEASURES = ("ONE", "ALL", "AFTER", "INITIAL", "SEEK", "PATTERN")
+COUNTS = (TokenKind.NUMBER, TokenKind.PARAMETER)
 
 
 class PatternReader(ExpressionReader):
@@ -72,7 +76,7 @@ class PatternReader(ExpressionReader):
         self.advance()
         self.expect("(", after="PATTERN")
         pattern = self._alternation()
-        self.expect(")", after="the pattern")
+        self._close("the pattern")
         within = self._within() if self.accept_words("WITHIN") else None
         subsets = self._subsets() if self.accept_words("SUBSET") else ()
         definitions = self._definitions() if self.accept_words("DEFINE") else ()
@@ -109,9 +113,22 @@ class PatternReader(ExpressionReader):
         return tuple(found)
 
     def _measure(self) -> Measure:
+        begin = self.index
         expression = self.expression()
-        self.expect_words("AS", after="a measure")
+        if not self.accept_words("AS"):
+            raise self._unnamed(begin)
         return Measure(self.identifier("the name of the measure"), expression)
+
+    def _unnamed(self, begin: int) -> TriggerRejected:
+        written = self.tokens[begin : self.index]
+        text = self.text[written[0].start : self.token.start].strip()
+        words = [token.text.lower() for token in written if token.kind is TokenKind.NAME]
+        ends = self.is_symbol(",", ahead=1) or any(self.is_word(word, ahead=1) for word in _AFTER_MEASURES)
+        is_name = ends and self.is_identifier()
+        name = self.token.text if is_name else "_".join(words[:2]) or "value"
+        hint = "" if is_name else self.spelling("AS")
+        hint = hint or f"write {text[:60]} AS {name[:40]}"
+        return self.token.reject(f"expected AS after a measure, found {self.token.shown}", hint)
 
     def _rows_per_match(self) -> str:
         if self.accept_words("ONE", "ROW", "PER", "MATCH"):
@@ -201,6 +218,11 @@ class PatternReader(ExpressionReader):
             raise self.token.reject(f"expected a pattern, found {self.token.shown}", "write () for the empty pattern")
         return parts[0] if len(parts) == 1 else Concatenation(tuple(parts))
 
+    def _close(self, what: str) -> None:
+        if self.is_symbol(","):
+            raise self.token.reject(f"expected ')' after {what}, found ','", NO_COMMAS)
+        self.expect(")", after=what)
+
     def _quantified(self) -> Pattern:
         inner = self._element()
         at = self.at
@@ -219,7 +241,7 @@ class PatternReader(ExpressionReader):
             if self.accept(")"):
                 return Empty()
             inner = self._alternation()
-            self.expect(")", after="the group")
+            self._close("the group")
             return inner
         if self.accept("{-"):
             inner = self._alternation()
@@ -254,7 +276,7 @@ class PatternReader(ExpressionReader):
                 return bounds
         if not self.accept("{"):
             return None
-        lower = self._count() if self.token.kind in _NUMBERS else None
+        lower = self._count() if self.token.kind in COUNTS else None
         if self.accept("}"):
             if lower is None:
                 raise at.reject("the quantifier {} has no number")
@@ -262,7 +284,7 @@ class PatternReader(ExpressionReader):
                 raise at.reject("the upper bound of a quantifier must be at least 1")
             return lower, lower
         self.expect(",", after="the lower bound")
-        upper = self._count() if self.token.kind in _NUMBERS else None
+        upper = self._count() if self.token.kind in COUNTS else None
         self.expect("}", after="the upper bound")
         if upper == 0:
             raise at.reject("the upper bound of a quantifier must be at least 1")

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 
+from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
-from candlewright_cep.syntax.pattern_parser import PatternReader
+from candlewright_cep.syntax.pattern_parser import COUNTS, PatternReader
 from candlewright_cep.syntax.tokens import Position, TokenKind
 from candlewright_cep.syntax.tree import (
     BarsNode,
@@ -78,7 +79,21 @@ class QueryReader(PatternReader):
             return replace(found, tables=(*created, *found.tables))
         return found
 
+    def _top(self) -> TriggerRejected:
+        token = self.token
+        self.advance()
+        self.accept("(")
+        count = self.token.text[:20] if self.token.kind is TokenKind.NUMBER else "10"
+        return token.reject("TOP is not supported", f"write SELECT ... ORDER BY price DESC LIMIT {count}")
+
     def _end(self) -> None:
+        if self.token.kind in COUNTS and self.tokens[self.index - 1].text.upper() == "TOP":
+            self.index -= 1
+            raise self._top()
+        if self.is_symbol(",") and self.tokens[max(0, self.index - 2)].text.upper() == "LIMIT":
+            first, count = self.tokens[self.index - 1], self.peek()
+            hint = f"write LIMIT {count.text[:20]} OFFSET {first.text[:20]}"
+            raise self.token.reject("LIMIT takes one number", hint)
         if self.is_symbol(",") and self.tokens[self.index - 1].kind is TokenKind.NUMBER:
             raise self.token.reject("',' is not expected here", "write numbers without separators, as 70000.5")
         if self.token.kind is not TokenKind.END:
@@ -185,6 +200,10 @@ class QueryReader(PatternReader):
         distinct = self.accept_words("DISTINCT")
         if not distinct:
             self.accept_words("ALL")
+        if self.is_word("TOP") and (
+            self.peek().kind in COUNTS or (self.is_symbol("(", ahead=1) and self.peek(2).kind in COUNTS)
+        ):
+            raise self._top()
         if self.is_word("TRANSFORM") and self.is_symbol("(", ahead=1):
             raise self.token.reject("TRANSFORM is not supported")
         items = [self._select_item()]

@@ -3,7 +3,9 @@
 import pyarrow as pa
 import pytest
 
-from candlewright_cep import Diagnosis, compile_query, diagnose
+from candlewright_cep import Diagnosis, TriggerRejected, compile_query, diagnose
+from candlewright_cep.streaming.inputs import StreamInput
+from candlewright_cep.streaming.stream import compile_stream
 
 SCHEMA = pa.schema(
     [("ticker", pa.string()), ("ts", pa.timestamp("ns")), ("price", pa.float64()), ("size", pa.float64()),
@@ -81,6 +83,70 @@ def test_a_beginners_error_says_what_to_write(sql: str, hint: str) -> None:
     told = found(sql)
     assert hint in told.problems[0].hint
     assert told.mended is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "place", "hint"),
+    [
+        ("SELECT CASE WHEN price > 1 THEN 1 ELSE 0 FROM ticks", (1, 42), "write END after the last branch, as in CASE"),
+        ("SELECT side,\n CASE WHEN n > 1 THEN 1 AS x FROM ticks", (2, 25), "write END after the last branch"),
+        (pattern("PATTERN (A,B)"), (1, 112), "separate the variables of a pattern with blanks, as in (A B)"),
+        (pattern("PATTERN ((A | B), C)"), (1, 118), "separate the variables of a pattern with blanks, as in (A B)"),
+        (pattern("PATTERN (A)", "LAST(close)"), (1, 97), "write LAST(close) AS last_close"),
+        (pattern("PATTERN (A)", "COUNT(*), A.low low"), (1, 93), "write COUNT(*) AS count"),
+        (pattern("PATTERN (A)", "COUNT(*) AS n, A.low least"), (1, 106), "write A.low AS least"),
+        ("SELECT TOP 10 price FROM ticks", (1, 8), "write SELECT ... ORDER BY price DESC LIMIT 10"),
+        ("SELECT DISTINCT TOP (5) side FROM ticks", (1, 17), "write SELECT ... ORDER BY price DESC LIMIT 5"),
+        ("TOP 10", (1, 1), "write SELECT ... ORDER BY price DESC LIMIT 10"),
+        ("SELECT * FROM ticks LIMIT 5, 10", (1, 28), "write LIMIT 10 OFFSET 5"),
+        ("SELECT IF(price > 1) FROM ticks", (1, 8), "write IF(condition, then, else)"),
+        ("IF(price > 1)", (1, 1), "write IF(condition, then, else)"),
+        ("SELECT VWAP(price) FROM ticks", (1, 8), "write VWAP(price, size)"),
+        ("SELECT DATE_TRUNC(ts, 'minute') FROM ticks", (1, 19), "write DATE_TRUNC('minute', ts)"),
+        ("SELECT DATE_DIFF(ts, ts, 'minute') FROM ticks", (1, 18), "write DATE_DIFF('minute', from, to)"),
+        ("SELECT EXTRACT(ts FROM hour) FROM ticks", (1, 16), "write EXTRACT(HOUR FROM TS)"),
+        ("SELECT FLOOR(MINUTE TO ts) FROM ticks", (1, 14), "write FLOOR(ts TO MINUTE)"),
+        ("SELECT FLOOR('minute', ts) FROM ticks", (1, 22), "write FLOOR(price), or FLOOR(ts TO MINUTE)"),
+        ("SELECT CEIL(price, 2) FROM ticks", (1, 18), "write CEIL(price), or CEIL(ts TO MINUTE); TRUNCATE(price, 2)"),
+        ("SELECT EMA(price, 9) OVER () FROM ticks", (1, 8), "write OVER (PARTITION BY ... ORDER BY ...)"),
+        (
+            "SELECT abs(price - prev_price) FROM tics",
+            (1, 20),
+            "write LAG(price) OVER (PARTITION BY ticker ORDER BY ts)",
+        ),
+        (pattern("PATTERN (A) DEFINE A AS low < LAG(low) OVER w"), (1, 132), "write PREV(price) instead of LAG(price)"),
+    ],
+)
+def test_a_common_mistake_gets_its_correction(sql: str, place: tuple[int, int], hint: str) -> None:
+    told = found(sql).problems[0]
+    assert (told.line, told.column) == place
+    assert hint in told.hint
+
+
+@pytest.mark.parametrize(
+    ("sql", "mended"),
+    [
+        ("abs(price - prev_price) > 5", "abs(price - LAG(price) OVER (PARTITION BY ticker ORDER BY ts)) > 5"),
+        (
+            pattern("PATTERN (A,B, C) DEFINE B AS prev_close < LAG(close, 2)"),
+            pattern("PATTERN (A B C) DEFINE B AS PREV(close) < PREV(close, 2)"),
+        ),
+    ],
+)
+def test_a_name_for_the_row_before_is_mended(sql: str, mended: str) -> None:
+    assert found(sql).mended == mended
+    assert found(mended).problems == ()
+
+
+def test_offset_alone_is_refused_on_a_stream_by_its_name() -> None:
+    with pytest.raises(TriggerRejected, match="1:28: OFFSET is not possible on a stream"):
+        compile_stream("SELECT * FROM ticks OFFSET 5", {"ticks": StreamInput(SCHEMA, ("ts",))})
+
+
+def test_an_indicator_over_several_tickers_is_warned_of() -> None:
+    (warning,) = found("SELECT price,\n EMA(price, 9) OVER (ORDER BY ts) AS e FROM ticks").warnings
+    assert warning == "EMA takes the rows of all tickers as one series (line 2, column 21): write PARTITION BY ticker"
+    assert found("SELECT EMA(price, 9) OVER (ORDER BY ts) AS e FROM ticks WHERE ticker = 'X'").warnings == ()
 
 
 def test_an_error_is_reported_once_without_its_consequences() -> None:
