@@ -43,7 +43,9 @@ class Tables:
             start_thread("warm-tables", self._load, on_failure=lambda _: None)
 
     async def read(self, work: Callable[["Tables"], T]) -> T:
-        """Run `work` in a thread. Raises RowsUnavailable if the tables cannot be read."""
+        """Run `work` in a thread, where it may import what reads tables. Raises RowsUnavailable if the tables cannot be
+        read.
+        """
         return await run_in_threadpool(self._guarded, work)
 
     def open(self, name: str) -> "Table | None":
@@ -72,9 +74,13 @@ class Tables:
     def _load(self) -> None:
         import polars  # noqa: F401 - what rows are encoded with
 
-        self.open("ohlc")
+        self._guarded(lambda tables: tables.open("ohlc"))
 
     def _guarded(self, work: Callable[["Tables"], T]) -> T:
+        # As a whole, before any of its modules: threads that import different modules of it first block each other, and
+        # Python resolves that by giving one of them a half-loaded module.
+        import iceberg  # noqa: F401
+
         try:
             return work(self)
         except CandlewrightError:

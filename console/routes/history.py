@@ -132,8 +132,8 @@ async def add_history(call: Call) -> Response:
 
 async def list_history(call: Call) -> Response:
     query: ListQuery = call.query
-    find = extension("requests")
-    found: list[dict[str, Any]] = await call.services.tables.read(lambda _: find(call.services.settings))
+    settings = call.services.settings
+    found: list[dict[str, Any]] = await call.services.tables.read(lambda _: extension("requests")(settings))
     unfinished = [row for row in found if row["state"] != "done"]
     done = [row for row in found if row["state"] == "done"]
     return json_response({"requests": [_row(row) for row in unfinished + done[-query.limit :]]})

@@ -1,7 +1,7 @@
 """Stored data and venues: candles, trades, coverage, gaps, venues, markets."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -317,9 +317,12 @@ def _iso_of(value: Any) -> str:
 
 
 async def list_stored(call: Call) -> Response:
-    from datasets.stored import stored_series
+    def read(_: Tables) -> Sequence[Any]:
+        from datasets.stored import stored_series
 
-    found = await call.services.tables.read(lambda _: stored_series(call.services.settings))
+        return stored_series(call.services.settings)
+
+    found = await call.services.tables.read(read)
     return _json({"series": [{**each._asdict(), "first": iso(each.first), "last": iso(each.last)} for each in found]})
 
 

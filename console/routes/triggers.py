@@ -288,12 +288,11 @@ async def try_trigger(call: Call) -> Response:
     if len(named) != 1:
         raise Problem(400, "invalid_request", f"ticker: a text is tried over one ticker, not {len(named)}")
     ticker = str(Ticker.parse(named[0]))
-    run = extension("try")
     settings = call.services.settings
     since = None if body.since is None else int(body.since)
 
     def work(views: dict[str, str]) -> Any:
-        return run(
+        return extension("try")(
             settings,
             body.sql,
             _texts(body),
@@ -343,11 +342,10 @@ async def explain_trigger(call: Call) -> Response:
     client = await call.services.client()
     info = await client.triggers.get(call.path["trigger_id"])
     views = {name: (await client.views.show(name)).sql for name in info.views}
-    run = extension("explain")
     settings = call.services.settings
 
     def work(_: object) -> Any:
-        return run(settings, info, views, ticker=ticker, at=at, attempts=query.attempts)
+        return extension("explain")(settings, info, views, ticker=ticker, at=at, attempts=query.attempts)
 
     async with _TRIES:
         found = await call.services.tables.read(_translated(work))
@@ -394,11 +392,10 @@ async def _with_views(call: Call, sql: str, work: Callable[[dict[str, str]], T])
 
 
 async def _planned(call: Call, sql: str, parameters: dict[str, str], tickers: list[str]) -> Response:
-    run = extension("plan")
     settings = call.services.settings
 
     def work(views: dict[str, str]) -> Any:
-        return run(settings, sql, parameters, tickers=tickers, views=views)
+        return extension("plan")(settings, sql, parameters, tickers=tickers, views=views)
 
     async with _TRIES:
         found = await _with_views(call, sql, work)
