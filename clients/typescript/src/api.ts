@@ -399,6 +399,14 @@ export interface PlanStepBody {
   fires: string;
 }
 
+/** A candle whose close moved unusually far. */
+export interface PriceJump {
+  /** ISO 8601 in UTC, with nanoseconds. */
+  time: string;
+  /** Relative change of the close since the candle before. */
+  move: number | null;
+}
+
 /** An error, as defined in RFC 9457. */
 export interface ProblemBody {
   type: string;
@@ -407,6 +415,50 @@ export interface ProblemBody {
   /** A sentence for people. */
   detail: string;
   [name: string]: unknown;
+}
+
+/** Counts are of candles. `problems` has a sentence for each kind of problem found. */
+export interface QualityBody {
+  ticker: string;
+  period_seconds: number;
+  rows: number;
+  first: string | null;
+  last: string | null;
+  problems: string[];
+  /** A finished request found that the venue has none. */
+  holes: number;
+  /** Missing between the first and the last, for an unknown reason. */
+  unknown: number;
+  /** Known to lack trades. */
+  incomplete: number;
+  duplicates: number;
+  /** With impossible values. */
+  malformed: number;
+  without_trades: number;
+  longest_without_trades: number;
+  /** Corrected after their first publication. */
+  revised: number;
+  sources: Record<string, number>;
+  /** The ten largest. */
+  outliers: PriceJump[];
+  outlier_count: number;
+  /** Gaps in live trades that are not repaired. */
+  gaps_open: number;
+  gaps_repaired: number;
+  /** Null unless asked for. */
+  trades: TradesCompared | null;
+  delay_ms: TradeDelay | null;
+  /** The first 1,000. */
+  unknown_ranges: Span[];
+  days: QualityDay[];
+}
+
+/** A UTC day: stored candles, candles that the venue does not have, and candles of a complete day. */
+export interface QualityDay {
+  day: string;
+  got: number;
+  holes: number;
+  expected: number;
 }
 
 export interface QueryText {
@@ -609,6 +661,22 @@ export interface TicksMessage {
   ticks: Tick[];
 }
 
+/** From a trade to its receipt, in milliseconds. */
+export interface TradeDelay {
+  median: number;
+  p99: number;
+}
+
+/** The candles of the exchange, compared with bars made from the stored trades. */
+export interface TradesCompared {
+  compared: number;
+  equal: number;
+  price_differs: number;
+  volume_differs: number;
+  /** The largest difference, relative to the candle's volume. */
+  volume_off: number | null;
+}
+
 export interface Tried {
   columns: Column[];
   /** The first `limit` rows of the result. */
@@ -718,6 +786,8 @@ export interface Calls {
   list_venues: { given: Record<never, never>; answer: Venues };
   /** Markets of one or all venues, by part of their ticker. */
   list_markets: { given: { venue?: string | null; search?: string; limit?: number }; answer: Markets };
+  /** How good stored candles are. */
+  get_quality: { given: { ticker: string; period?: string; start?: string | null; end?: string | null; trades?: boolean }; answer: QualityBody };
   /** Registered triggers. */
   list_triggers: { given: Record<never, never>; answer: TriggerList };
   /** Register a trigger. */
@@ -766,6 +836,7 @@ export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
   list_revised: { method: "GET", path: "/revisions" },
   list_venues: { method: "GET", path: "/venues" },
   list_markets: { method: "GET", path: "/markets" },
+  get_quality: { method: "GET", path: "/quality" },
   list_triggers: { method: "GET", path: "/triggers" },
   add_trigger: { method: "POST", path: "/triggers" },
   check_trigger: { method: "POST", path: "/triggers/check" },

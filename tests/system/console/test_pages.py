@@ -14,7 +14,7 @@ from tests.system.console.conftest import STORED_MINUTES, Open, Shown
 
 pytestmark = pytest.mark.timeout(240)
 
-PAGES = ("markets", "chart", "triggers", "events", "sql", "requests", "system")
+PAGES = ("markets", "chart", "triggers", "events", "sql", "requests", "quality", "system")
 WIDTHS = (390, 1440, 2560)
 COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 FIRST_VIEW_BYTES = 400_000
@@ -171,6 +171,31 @@ def test_history_is_requested_and_covers_its_days(show: Open, stored: str) -> No
     expect(row.locator(".tag.good").first).to_have_text("OK")
     expect(page.get_by_role("img", name="2 days of 2024 are complete")).to_be_visible()
     shown.picture("requests-covered")
+    assert shown.errors == []
+
+
+def test_quality_names_what_is_missing(show: Open, stored: str, system: System) -> None:
+    with system.connect() as client:
+        for day in ("2024-03-01", "2024-03-03"):
+            client.history(stored, period="4h", start=day, end=f"{day[:-1]}{int(day[-1]) + 1}")
+    shown = show()
+    page = shown.go(f"/chart?ticker={stored}&period=4h")
+    page.get_by_role("link", name="Quality", exact=True).last.click()
+    expect(page.get_by_label("Period")).to_have_value("4h")
+    expect(page.get_by_text("candles missing inside the range: 6")).to_be_visible()
+    figures = page.get_by_role("region", name="Figures")
+    expect(figures).to_contain_text("12 candles")
+    expect(figures).to_contain_text("No candle can be compared with received trades")
+    row = page.get_by_role("region", name="Not stored").locator("tbody tr")
+    expect(row).to_have_text("2024-03-02 00:002024-03-03 00:006")
+    expect(page.get_by_role("img", name="2 days of 2024 are complete")).to_be_visible()
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 844 if width < 700 else 1000})
+        shown.picture(f"quality-missing-{width}")
+    page.get_by_label("From").fill("2024-03-03")
+    expect(page.get_by_text("No problems found")).to_be_visible()
+    row = page.get_by_role("link", name="2024-03-02 00:00")
+    expect(row).to_have_count(0)
     assert shown.errors == []
 
 

@@ -11,6 +11,7 @@ import { revisedBars, tradeGaps, type Gap } from "../data/truth";
 import { downloadBlob } from "../data/download";
 import { Icon } from "../shell/icons";
 import { useShortcuts } from "../shell/keys";
+import { qualityOf } from "../shell/router";
 import { theme } from "../shell/theme";
 import type { Band } from "./bands";
 import type { Bar, Trade } from "./candles";
@@ -92,6 +93,9 @@ export function ChartPanel(props: Props) {
         <div class="spring" />
         {!props.isSmall && (
           <>
+            <a class="button quiet wide-only" href={qualityOf(ticker, period)}>
+              Quality
+            </a>
             <button
               class="quiet"
               type="button"

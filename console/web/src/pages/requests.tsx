@@ -7,6 +7,7 @@ import { whole } from "../data/numbers";
 import { useMayChange } from "../data/platform";
 import { day, iso, minute, periodSeconds, seconds } from "../data/times";
 import { useValue } from "../data/value";
+import { Calendar } from "../parts/calendar";
 import { TickerField } from "../parts/ticker_field";
 import { Icon } from "../shell/icons";
 import { chartOf, go, place, withQuery } from "../shell/router";
@@ -186,57 +187,13 @@ function Coverage({ ticker, period, version }: { ticker: string; period: string;
     );
   }, [ticker, period, version]);
   const days = useMemo(() => coveredDays(rows), [rows]);
-  const years = [...new Set([...days.keys()].map((each) => new Date(each * 86_400_000).getUTCFullYear()))].sort().slice(-SHOWN_YEARS);
   return (
     <section class="card" aria-labelledby="coverage">
       <h2 id="coverage">
         Coverage of {ticker}, {period}
       </h2>
-      {years.length === 0 && <p class="nothing">No finished request covers this market and period.</p>}
-      {years.reverse().map((year) => (
-        <Year key={year} year={year} days={days} />
-      ))}
-      {years.length > 0 && (
-        <p class="heat-key">
-          nothing {[0, 1, 2, 3, 4].map((level) => <i key={level} class={`heat-${level}`} />)} complete
-        </p>
-      )}
+      {days.size === 0 && <p class="nothing">No finished request covers this market and period.</p>}
+      <Calendar days={days} textOf={(_, share) => `${Math.floor(share * 100)} %`} mostYears={SHOWN_YEARS} />
     </section>
-  );
-}
-
-function Year({ year, days }: { year: number; days: Map<number, number> }) {
-  const first = Date.UTC(year, 0, 1) / 86_400_000;
-  const count = Date.UTC(year + 1, 0, 1) / 86_400_000 - first;
-  const shift = (new Date(first * 86_400_000).getUTCDay() + 6) % 7;
-  const cells = Array.from({ length: count }, (_, at) => first + at);
-  const full = cells.filter((each) => (days.get(each) ?? 0) >= 1).length;
-  const size = 12;
-  return (
-    <div class="year">
-      <b>{year}</b>
-      <div class="scroll" tabIndex={0} role="region" aria-label={`Calendar of ${year}`}>
-        <svg width={54 * size} height={7 * size} role="img" aria-label={`${full} days of ${year} are complete`}>
-          {cells.map((each, at) => {
-            const part = days.get(each) ?? 0;
-            const level = part <= 0 ? 0 : part >= 1 ? 4 : Math.min(3, 1 + Math.floor(part * 3));
-            const place = at + shift;
-            return (
-              <rect
-                key={each}
-                class={`heat-${level}`}
-                x={Math.floor(place / 7) * size}
-                y={(place % 7) * size}
-                width={size - 2}
-                height={size - 2}
-                rx={2}
-              >
-                <title>{`${day(each * 86400)}: ${Math.floor(part * 100)} %`}</title>
-              </rect>
-            );
-          })}
-        </svg>
-      </div>
-    </div>
   );
 }

@@ -7,6 +7,7 @@ import { problemsOf, reachable, status } from "../data/platform";
 import { useValue } from "../data/value";
 import Events from "../pages/events";
 import Markets from "../pages/markets";
+import Quality from "../pages/quality";
 import Requests from "../pages/requests";
 import System from "../pages/system";
 import { Dialog } from "./dialog";
@@ -36,6 +37,7 @@ export const PAGES: Page[] = [
   { path: "/events", name: "Events", key: "e", icon: "events", content: Events },
   { path: "/sql", name: "SQL", key: "s", icon: "sql", load: () => editing().then((its) => its.Sql) },
   { path: "/requests", name: "Requests", key: "r", icon: "requests", content: Requests },
+  { path: "/quality", name: "Quality", key: "q", icon: "quality", content: Quality },
   { path: "/system", name: "System", key: "y", icon: "system", content: System },
 ];
 

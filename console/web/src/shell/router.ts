@@ -32,6 +32,8 @@ export function withQuery(changes: Record<string, string | string[] | undefined>
 export const chartOf = (ticker: string, period = "1m", more: Record<string, string> = {}): string =>
   `/chart?${new URLSearchParams({ ticker, period, ...more })}`;
 
+export const qualityOf = (ticker: string, period: string): string => `/quality?${new URLSearchParams({ ticker, period })}`;
+
 /** Links of the application change the page without loading it. */
 export function interceptLinks(event: MouseEvent): void {
   const link = (event.target as Element).closest?.("a[href]");
