@@ -20,9 +20,9 @@ from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.grid import SECOND, count_opens
 from candlewright.wire.ranges import joined
 from candlewright.wire.times import format_nanoseconds
+from datasets.folder import State, entries, opened, state_of
 from datasets.manifest.contents import NotRows, from_trades, hash_of, partitions_of, times_of
 from datasets.manifest.document import MOST_BYTES, File, Manifest, ManifestFault, Partition, decoded
-from datasets.manifest.folder import State, entries, opened, state_of
 from datasets.manifest.merkle import root_of
 from datasets.manifest.signing import is_signed
 from datasets.memory import at_most
