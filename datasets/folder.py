@@ -1,6 +1,7 @@
-"""Reads a data set's folder of unknown origin: no link is followed, and a file stays the one that was opened."""
+"""Opens files of unknown origin: regular files only, and without following links below a data set's folder."""
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -48,6 +49,19 @@ def opened(folder: Path, path: str) -> Iterator[BinaryIO]:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
     finally:
         os.close(at)
+    with _regular(file) as source:
+        yield source
+
+
+@contextmanager
+def opened_file(file: Path) -> Iterator[io.BufferedReader]:
+    """A regular file, also behind a link. Raises OSError."""
+    with _regular(os.open(file, os.O_RDONLY | os.O_NONBLOCK)) as source:
+        yield source
+
+
+@contextmanager
+def _regular(file: int) -> Iterator[io.BufferedReader]:
     with os.fdopen(file, "rb") as source:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, "it is not a file")

@@ -5,16 +5,17 @@ buffer in its body. In a compressed record batch, each buffer begins with its un
 not exceed.
 """
 
+import os
 import struct
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import feather
 
 from datasets.archives.files import BadFile
 
-_MAGIC, _END = b"ARROW1\0\0", b"ARROW1"
+_MAGIC, _MAGIC_V1, _END = b"ARROW1\0\0", b"FEA1", b"ARROW1"
 _SIZE = struct.Struct("<q")
 # ---- numbers of fields in their flatbuffer tables
 _HEADER_KIND, _HEADER = 1, 2
@@ -23,29 +24,30 @@ _DATA = 1
 _BUFFERS, _COMPRESSION = 2, 3
 
 
-def read_table(file: Path, max_bytes: int) -> pa.Table:
+def read_table(file: Path, source: BinaryIO, max_bytes: int) -> pa.Table:
     """The file's rows. Raises BadFile if they exceed `max_bytes` when unpacked, and Arrow's errors if the file is
     damaged.
     """
-    if (size := file.stat().st_size) > max_bytes:
+    if (size := os.fstat(source.fileno()).st_size) > max_bytes:
         raise BadFile(file, f"it has {size >> 20:,} MiB, over {max_bytes >> 20:,}")
-    with pa.OSFile(str(file)) as source:
-        if source.read(len(_MAGIC)) != _MAGIC:
-            # Files in Feather V1 format are not compressed.
-            return feather.read_table(str(file), memory_map=False)
-        source.seek(size - len(_END))
-        if source.read() != _END:
-            raise pa.ArrowInvalid("its end marker is missing")
-        source.seek(len(_MAGIC))
-        if (size := _unpacked_bytes(source)) > max_bytes:
-            raise BadFile(file, f"it unpacks to {size >> 20:,} MiB, over {max_bytes >> 20:,}")
-        # Read the messages whose size was checked, in order, not those that the footer refers to.
-        source.seek(len(_MAGIC))
-        with pa.ipc.open_stream(source) as stream:
-            return stream.read_all()
+    begin = source.read(len(_MAGIC))
+    if begin.startswith(_MAGIC_V1):
+        raise BadFile(file, "it has the format Feather V1, which is obsolete and cannot be read safely: write it as V2")
+    if begin != _MAGIC:
+        raise pa.ArrowInvalid("it does not begin like one")
+    source.seek(-len(_END), os.SEEK_END)
+    if source.read() != _END:
+        raise pa.ArrowInvalid("its end marker is missing")
+    source.seek(len(_MAGIC))
+    if (size := _unpacked_bytes(source)) > max_bytes:
+        raise BadFile(file, f"it unpacks to {size >> 20:,} MiB, over {max_bytes >> 20:,}")
+    # Read the messages whose size was checked, in order, not those that the footer refers to.
+    source.seek(len(_MAGIC))
+    with pa.ipc.open_stream(source) as stream:
+        return stream.read_all()
 
 
-def _unpacked_bytes(source: pa.NativeFile) -> int:
+def _unpacked_bytes(source: BinaryIO) -> int:
     try:
         return sum(
             _unpacked(memoryview(message.metadata), memoryview(message.body or b""))

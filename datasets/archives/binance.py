@@ -11,7 +11,7 @@ from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period, parse_period
 from datasets.archives.candles import Candles, Wanted, checked, times
-from datasets.archives.files import BadFile, checked_sum, content_of, read_lines
+from datasets.archives.files import MAX_BYTES, BadFile, checked_sum, kept, read_lines, unpacked
 
 VENUE = "BINANCE"
 _COLUMNS = ("open_time", "open", "high", "low", "close", "volume", "close_time", "quote_volume", "count")
@@ -24,8 +24,10 @@ _NAME = re.compile(
 def read(file: Path, wanted: Wanted) -> Candles:
     """The wanted candles. Raises BadFile."""
     period_seconds = _checked_name(file, wanted)
-    is_verified = checked_sum(file)
-    lines = read_lines(file, content_of(file), (*_COLUMNS, *_UNUSED))
+    with kept(file) as original:
+        is_verified = checked_sum(file, original)
+        with unpacked(file, original, MAX_BYTES) as content:
+            lines = read_lines(file, content, (*_COLUMNS, *_UNUSED), wanted=lambda _: _COLUMNS)
     opens, unit = times(lines, "open_time")
     length = lines.integers("close_time") * unit + unit - opens
     if period_seconds is None:

@@ -1,8 +1,9 @@
 """Checks candles read from files, one by one and against each other."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ class Wanted:
 class Candles:
     """The rows of one file, ascending by open time. `remarks` are shown to the user."""
 
-    lines: Lines
+    file: Path
     table: pa.Table
     remarks: tuple[str, ...] = ()
 
@@ -69,8 +70,6 @@ def checked(
     """The rows as candles. `opens`: open times in ns; `names`: the columns with open, high, low, close and volume.
     Raises BadFile.
     """
-    if len(opens) > MAX_ROWS:
-        raise BadFile(lines.file, f"it has {len(opens):,} candles, over {MAX_ROWS:,}: import it in parts")
     if wanted.period_seconds not in (None, period_seconds):
         said = format_period(wanted.period_seconds or 0)
         raise BadFile(lines.file, f"its candles have the period {format_period(period_seconds)}, not {said}")
@@ -107,15 +106,18 @@ def checked(
     if len(twice):
         first, second = order[twice[0]], order[twice[0] + 1]
         raise BadFile(lines.file, f"it repeats the time of {lines.place(int(first))}", lines.place(int(second)))
-    return Candles(lines, table.take(pa.array(order)), remarks)
+    return Candles(lines.file, table.take(pa.array(order)), remarks)
 
 
-def together(parts: Sequence[Candles]) -> pa.Table:
-    """The rows of all files. Raises BadFile if two files differ in a candle."""
-    table = pa.concat_tables([part.table for part in parts])
-    if table.num_rows > MAX_ROWS:
-        file = parts[-1].lines.file
-        raise BadFile(file, f"the files have {table.num_rows:,} candles together, over {MAX_ROWS:,}: import fewer")
+def together(parts: Iterable[Candles]) -> pa.Table:
+    """The rows of all files. Raises BadFile if two files differ in a candle, or with the first one too many."""
+    tables, rows = [], 0
+    for part in parts:
+        rows += part.table.num_rows
+        if rows > MAX_ROWS:
+            raise BadFile(part.file, f"with it, the files have {rows:,} candles, over {MAX_ROWS:,}: import fewer")
+        tables.append(part.table)
+    table = pa.concat_tables(tables)
     period = table["period_seconds"].to_numpy().astype(np.int64)
     opens = table["open_time"].cast(pa.int64()).to_numpy()
     order = np.lexsort((opens, period))
@@ -127,5 +129,5 @@ def together(parts: Sequence[Candles]) -> pa.Table:
         one, other = table.slice(place - 1, 1), table.slice(place, 1)
         if not one.equals(other):
             moment = one["open_time"][0].as_py().isoformat()
-            raise BadFile(parts[-1].lines.file, f"two of the files differ in the candle of {moment}")
+            raise BadFile(part.file, f"two of the files differ in the candle of {moment}")
     return table.filter(pa.array(~is_again))

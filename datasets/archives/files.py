@@ -3,10 +3,11 @@
 import hashlib
 import io
 import lzma
+import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from csv import Error as CsvError
 from csv import reader
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from candlewright.wire.errors import CandlewrightError
+from datasets.folder import opened_file, state_of
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -29,10 +31,27 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 30
 MAX_ROWS = 1_000_000
 _NUMBER = r"^ *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})? *$"
+_NOT_UTF8 = re.compile(r"Row #(\d+): .*invalid UTF8")
 _WRONG_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _SHOWN = 60
 _MOST_LINE_BYTES = 64 << 10
 _CHUNK_BYTES = 16 << 20
+#: A million candles have about 150 MiB.
+_MOST_TEXT_BYTES = 256 << 20
+#: Of a zip file: that of Kraken's whole archive has less than 1 MiB.
+_MOST_DIRECTORY_BYTES = 4 << 20
+_ZIP = b"PK\x03\x04"
+_KINDS = {
+    b"\x1f\x8b": "it is compressed with gzip: unpack it",
+    b"BZh": "it is compressed with bzip2: unpack it",
+    b"\xfd7zXZ": "it is compressed with xz: unpack it",
+    b"\x28\xb5\x2f\xfd": "it is compressed with zstd: unpack it",
+    b"7z\xbc\xaf": "it is a 7z archive: unpack it",
+    b"PAR1": "it is a Parquet file: write it as CSV",
+    b"ARROW1": "it is a feather file: --format freqtrade reads those of freqtrade",
+    b"\xff\xfe": "it is UTF-16 text: save it as UTF-8",
+    b"\xfe\xff": "it is UTF-16 text: save it as UTF-8",
+}
 
 
 class BadFile(CandlewrightError):
@@ -86,24 +105,74 @@ def _matches(column: pa.ChunkedArray, pattern: str) -> "NDArray[np.bool_]":
     return found
 
 
-def content_of(file: Path, names: Sequence[str] = ()) -> bytes:
-    """The content of a file, or of a zip file's only member, or of its member with one of `names`. Raises BadFile."""
-    with opened(file, MAX_BYTES, names) as source:
-        return source.read()
+@contextmanager
+def kept(file: Path) -> Iterator[io.BufferedReader]:
+    """A file that stays the one that was opened. Raises BadFile if it changes before the end of the block."""
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(opened_file(file))
+        except OSError as error:
+            raise BadFile(file, error.strerror or str(error)) from error
+        before = state_of(source)
+        yield source
+        if state_of(source) != before:
+            raise BadFile(file, "it was changed or replaced while it was read: import it again")
 
 
 @contextmanager
-def opened(file: Path, max_bytes: int, names: Sequence[str] = ()) -> Iterator[io.BufferedReader]:
-    """`content_of` as a stream that raises BadFile after `max_bytes`. Nothing is unpacked to disk."""
+def unpacked(
+    file: Path, source: io.BufferedReader, max_bytes: int, *, names: Sequence[str] = ()
+) -> Iterator[io.BufferedReader]:
+    """The content of a file, or of a zip file's only member, or of its member with one of `names`, as a stream that
+    raises BadFile after `max_bytes`. Nothing is unpacked to disk. Raises BadFile.
+    """
     with ExitStack() as stack:
         with _damage(file):
-            source: IO[bytes] = stack.enter_context(file.open("rb"))
-            if source.read(4) == b"PK\x03\x04" or file.suffix.lower() == ".zip":
-                packed = stack.enter_context(zipfile.ZipFile(file))
-                source = stack.enter_context(packed.open(_member(file, packed, max_bytes, names)))
-            else:
-                source.seek(0)
-        yield io.BufferedReader(_Bounded(file, source, max_bytes), 1 << 20)
+            source.seek(0)
+            is_zip = source.read(4) == _ZIP or file.suffix.lower() == ".zip"
+            source.seek(0)
+            content: IO[bytes] = source
+            if is_zip:
+                packed = stack.enter_context(_directory(file, source))
+                content = stack.enter_context(packed.open(_member(file, packed, max_bytes, names)))
+            elif (size := os.fstat(source.fileno()).st_size) > max_bytes:
+                raise BadFile(file, f"it has {size >> 20:,} MiB, over {max_bytes >> 20:,}: import it in parts")
+        stream: io.BufferedReader = io.BufferedReader(_Bounded(file, content, max_bytes), 1 << 20)
+        _refuse_kind(file, stream.peek())
+        yield stream
+
+
+def _refuse_kind(file: Path, begin: bytes) -> None:
+    if not begin.strip():
+        raise BadFile(file, "it is empty")
+    for mark, reason in _KINDS.items():
+        if begin.startswith(mark):
+            raise BadFile(file, reason)
+
+
+def _directory(file: Path, source: io.BufferedReader) -> zipfile.ZipFile:
+    """Raises BadFile if the zip file's directory is too long, before memory is spent on its members."""
+    limited = _Limited(file, source)
+    packed = zipfile.ZipFile(limited)
+    limited.left = None
+    return packed
+
+
+class _Limited:
+    """What zipfile reads of `source`: at most `left` bytes, if that is not None."""
+
+    def __init__(self, file: Path, source: io.BufferedReader) -> None:
+        self._file = file
+        self._source = source
+        self.left: int | None = _MOST_DIRECTORY_BYTES
+        self.seek, self.tell, self.seekable = source.seek, source.tell, source.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        if self.left is not None:
+            if size > self.left:
+                raise BadFile(self._file, "its directory is too long: unpack it and name the files you want")
+            self.left -= max(size, 0)
+        return self._source.read(size)
 
 
 @contextmanager
@@ -154,35 +223,45 @@ def _member(file: Path, packed: zipfile.ZipFile, max_bytes: int, names: Sequence
     member = members[0]
     if member.flag_bits & 1:
         raise BadFile(file, "it is encrypted")
+    # zipfile unpacks other methods without a limit.
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise BadFile(file, f"its compression, method {member.compress_type}, is not supported: unpack it")
     if member.file_size > max_bytes:
         raise BadFile(file, f"it unpacks to {member.file_size >> 20:,} MiB, over {max_bytes >> 20:,}")
     return member
 
 
-def read_lines(file: Path, content: bytes, names: Sequence[str] | None = None) -> Lines:
-    """`names`: the columns of a file that should have no header; if it has one anyway, the header is skipped. Without
-    `names`, the first line names the columns. Raises BadFile.
+def read_lines(
+    file: Path,
+    source: io.BufferedReader,
+    names: Sequence[str] | None = None,
+    *,
+    wanted: Callable[[Sequence[str]], Sequence[str]] = list,
+) -> Lines:
+    """The wanted columns of a file of candles. `names`: the columns of a file that should have no header; if it has one
+    anyway, the header is skipped. Without `names`, the first line names the columns. `wanted` gets all names and
+    returns those of the columns to keep. Raises BadFile.
     """
-    if not content.strip():
-        raise BadFile(file, "it is empty")
-    has_header = names is None or begins_with_header(_first_line(file, content))
-    known = names or _header(file, _first_line(file, content))
-    try:
-        table = csv.read_csv(
-            io.BytesIO(content),
-            csv.ReadOptions(use_threads=False, column_names=known, skip_rows=int(has_header)),
-            csv.ParseOptions(newlines_in_values=False, ignore_empty_lines=False),
-            csv.ConvertOptions(column_types=dict.fromkeys(known, pa.string()), strings_can_be_null=False),
-        )
-    except pa.ArrowInvalid as error:
-        raise _unreadable(file, error) from error
-    if not table.num_rows:
+    line = _first_line(file, source.peek())
+    has_header = names is None or begins_with_header(line)
+    known = names or _header(file, line)
+    parts: list[pa.Table] = []
+    rows = size = 0
+    for part in chunks_of(file, source, known, has_header=has_header, wanted=wanted(known)):
+        rows += part.table.num_rows
+        size += part.table.nbytes
+        if rows > MAX_ROWS:
+            raise BadFile(file, f"it has over {MAX_ROWS:,} candles: import it in parts")
+        if size > _MOST_TEXT_BYTES:
+            raise BadFile(file, f"its candles have over {_MOST_TEXT_BYTES >> 20:,} MiB of text: import it in parts")
+        parts.append(part.table)
+    if not rows:
         raise BadFile(file, "it has no rows")
-    return Lines(file, table, 1 + int(has_header))
+    return Lines(file, pa.concat_tables(parts), 1 + int(has_header))
 
 
 def _first_line(file: Path, content: bytes) -> bytes:
-    line, _, _ = content[: _MOST_LINE_BYTES + 1].partition(b"\n")
+    line, _, _ = content.partition(b"\n")
     if len(line) > _MOST_LINE_BYTES:
         raise BadFile(file, f"the line has over {_MOST_LINE_BYTES:,} bytes", "line 1")
     return line
@@ -194,28 +273,37 @@ def begins_with_header(content: bytes) -> bool:
     return not any(cell.strip(b" \"'+-.")[:1].isdigit() for cell in cells)
 
 
-def chunks_of(file: Path, source: io.BufferedReader, names: Sequence[str], *, has_header: bool) -> Iterator[Lines]:
-    """The lines of a long file in chunks; `names`: its columns. Raises BadFile."""
+def chunks_of(
+    file: Path, source: io.BufferedReader, names: Sequence[str], *, has_header: bool, wanted: Sequence[str] = ()
+) -> Iterator[Lines]:
+    """The lines of a file in chunks; `names`: its columns; `wanted`: those to keep, if not all. Raises BadFile."""
     first = 1 + int(has_header)
     try:
         batches = csv.open_csv(
             source,
             csv.ReadOptions(use_threads=False, column_names=names, skip_rows=int(has_header), block_size=_CHUNK_BYTES),
             csv.ParseOptions(newlines_in_values=False, ignore_empty_lines=False),
-            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
+            csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, include_columns=wanted
+            ),
         )
         for batch in batches:
             if batch.num_rows:
                 yield Lines(file, pa.Table.from_batches([batch]), first)
                 first += batch.num_rows
     except pa.ArrowInvalid as error:
-        raise _unreadable(file, error) from error
+        raise _unreadable(file, error, first) from error
 
 
-def _unreadable(file: Path, error: pa.ArrowInvalid) -> BadFile:
-    if (found := _WRONG_WIDTH.search(str(error))) is not None:
+def _unreadable(file: Path, error: pa.ArrowInvalid, first: int) -> BadFile:
+    text = str(error)
+    if (found := _WRONG_WIDTH.search(text)) is not None:
         return BadFile(file, f"it has {found[3]} columns instead of {found[2]}", f"line {int(found[1]):,}")
-    return BadFile(file, f"it cannot be read as CSV: {str(error).splitlines()[0][:200]}")
+    if (found := _NOT_UTF8.search(text)) is not None:
+        return BadFile(file, "it is not UTF-8 text", f"line {int(found[1]):,}")
+    if "straddling" in text:
+        return BadFile(file, f"a line has over {_CHUNK_BYTES >> 20} MiB", f"after line {first - 1:,}")
+    return BadFile(file, f"it cannot be read as CSV: {text.splitlines()[0][:200]}")
 
 
 def _header(file: Path, line: bytes) -> list[str]:
@@ -228,18 +316,18 @@ def _header(file: Path, line: bytes) -> list[str]:
     return names
 
 
-def checked_sum(file: Path) -> bool:
-    """Verify FILE.CHECKSUM; returns False if it does not exist. Raises BadFile if the checksum differs."""
+def checked_sum(file: Path, source: io.BufferedReader) -> bool:
+    """Verify the content by FILE.CHECKSUM; returns False if that does not exist. Raises BadFile if it differs."""
     beside = file.with_name(f"{file.name}.CHECKSUM")
     try:
-        with beside.open("rb") as opened:
+        with opened_file(beside) as opened:
             expected = opened.read(_MOST_LINE_BYTES).decode(errors="replace").split(maxsplit=1)[0].lower()
     except FileNotFoundError:
         return False
     except (OSError, IndexError) as error:
         raise BadFile(beside, "it cannot be read") from error
-    with file.open("rb") as opened:
-        found = hashlib.file_digest(opened, "sha256").hexdigest()
+    source.seek(0)
+    found = hashlib.file_digest(source, "sha256").hexdigest()
     if found != expected:
         raise BadFile(file, f"its SHA-256 is {found}, but {beside.name} says {expected[:_SHOWN]}: download it again")
     return True

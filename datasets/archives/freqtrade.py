@@ -9,7 +9,7 @@ from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.periods import parse_period
 from datasets.archives.arrow_file import read_table
 from datasets.archives.candles import Candles, Wanted, checked
-from datasets.archives.files import MAX_BYTES, MAX_ROWS, BadFile, Lines
+from datasets.archives.files import MAX_BYTES, MAX_ROWS, BadFile, Lines, kept
 from datasets.layouts.files import pair_of
 
 _SHOWN = 60
@@ -39,12 +39,13 @@ def read(file: Path, wanted: Wanted) -> Candles:
 
 def _table(file: Path) -> pa.Table:
     try:
-        table = read_table(file, MAX_BYTES)
+        with kept(file) as source:
+            table = read_table(file, source, MAX_BYTES)
         table.validate(full=True)
         missing = [name for name in _NAMES if name not in table.column_names]
     except OSError as error:
         raise BadFile(file, error.strerror or str(error)) from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
         raise BadFile(file, f"it is not a valid feather file: {error}") from error
     if missing:
         raise BadFile(file, f"it has no column {missing[0]}; its columns are: {', '.join(table.column_names)[:200]}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from candlewright.wire.ticker import Ticker
 from datasets.archives.candles import Candles, Wanted, checked, times
-from datasets.archives.files import BadFile, content_of, read_lines
+from datasets.archives.files import MAX_BYTES, BadFile, kept, read_lines, unpacked
 
 VENUE = "KRAKEN"
 _COLUMNS = ("time", "open", "high", "low", "close", "volume", "trades")
@@ -32,7 +32,8 @@ def read(file: Path, wanted: Wanted) -> Candles:
     if not period_seconds:
         raise BadFile(file, "its name does not say how long its candles are: add --period")
     names = [f"{pair}_{period_seconds // 60}.csv" for pair in pairs_of(wanted.ticker)]
-    lines = read_lines(file, content_of(file, names), _COLUMNS)
+    with kept(file) as original, unpacked(file, original, MAX_BYTES, names=names) as content:
+        lines = read_lines(file, content, _COLUMNS)
     opens, _ = times(lines, "time")
     remarks = ("Kraken's archive omits minutes without a trade, so a missing minute is not recorded as a hole",)
     return checked(lines, wanted, period_seconds, opens=opens, trade_count="trades", remarks=remarks)

@@ -1,5 +1,6 @@
 """Reads any CSV with a header whose columns are named as in `lake.market.ohlc`, or by a mapping."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.times import to_nanoseconds
 from datasets.archives.candles import Candles, Wanted, checked, times
-from datasets.archives.files import BadFile, Lines, content_of, read_lines
+from datasets.archives.files import MAX_BYTES, BadFile, Lines, kept, read_lines, unpacked
 
 REQUIRED = ("open_time", "open", "high", "low", "close", "volume")
 OPTIONAL = ("quote_volume", "trade_count")
@@ -19,14 +20,19 @@ def read(file: Path, wanted: Wanted) -> Candles:
     """The wanted candles. Raises BadFile."""
     if wanted.period_seconds is None:
         raise BadFile(file, "a CSV does not say how long its candles are: add --period")
-    lines = read_lines(file, content_of(file))
-    mapping = wanted.mapping or {}
-    names = {name: mapping.get(name, name) for name in (*REQUIRED, *OPTIONAL)}
+    names = {name: name for name in (*REQUIRED, *OPTIONAL)} | (wanted.mapping or {})
+
+    def found(columns: Sequence[str]) -> list[str]:
+        for name in (*REQUIRED, *(wanted.mapping or {})):
+            if names[name] not in columns:
+                hint = "" if name in (wanted.mapping or {}) else f" (--mapping {name}=COLUMN names another one)"
+                listed = ", ".join(columns)[:200]
+                raise BadFile(file, f"it has no column {names[name]}{hint}; its columns are: {listed}")
+        return [column for column in columns if column in names.values()]
+
+    with kept(file) as original, unpacked(file, original, MAX_BYTES) as content:
+        lines = read_lines(file, content, wanted=found)
     columns = lines.table.column_names
-    for name in (*REQUIRED, *mapping):
-        if names[name] not in columns:
-            hint = "" if name in mapping else f" (--mapping {name}=COLUMN names another one)"
-            raise BadFile(file, f"it has no column {names[name]}{hint}; its columns are: {', '.join(columns)[:200]}")
     quote_volume, trade_count = (names[name] if names[name] in columns else "" for name in OPTIONAL)
     return checked(
         lines,

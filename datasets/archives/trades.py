@@ -14,14 +14,13 @@ from candlewright.wire.grid import EARLIEST_NS, LATEST_NS, SECOND
 from candlewright.wire.ticker import Ticker
 from datasets.archives import binance, kraken
 from datasets.archives.candles import Wanted, times
-from datasets.archives.files import BadFile, Lines, begins_with_header, checked_sum, chunks_of, opened
+from datasets.archives.files import BadFile, Lines, begins_with_header, checked_sum, chunks_of, kept, unpacked
 from iceberg.tables import TICKS
 
 #: Limits of a file's unpacked size, and of the trades of one import.
 MAX_BYTES = 16 << 30
 MAX_TRADES = 100_000_000
 _MICRO = 1_000
-_SEEN = 64 << 10
 #: Columns of an import; trades that were not received live have no `received_at`.
 SCHEMA = pa.schema([field for field in TICKS.arrow_schema if field.name not in ("ts", "received_at")])
 
@@ -58,18 +57,17 @@ class TradeFormat:
     def read(self, file: Path, wanted: Wanted, last: Last) -> Iterator[pa.Table]:
         """The file's trades in ascending order, in pieces. Raises BadFile."""
         names = self._names(file, wanted)
-        if self.has_sum and not checked_sum(file):
-            last.remarks.append(f"there is no {file.name}.CHECKSUM beside it, so its content was not verified")
-        with opened(file, MAX_BYTES, names) as source:
-            seen = source.peek(_SEEN)[:_SEEN]
-            if not seen.strip():
-                raise BadFile(file, "it is empty")
-            for lines in chunks_of(file, source, self.columns, has_header=begins_with_header(seen)):
-                found = self.rows(lines, last)
-                last.file = file
-                yield found.append_column("ticker", _constant(str(wanted.ticker), len(found))).select(SCHEMA.names)
-            if last.file != file:
-                raise BadFile(file, "it has no rows")
+        with kept(file) as original:
+            if self.has_sum and not checked_sum(file, original):
+                last.remarks.append(f"there is no {file.name}.CHECKSUM beside it, so its content was not verified")
+            with unpacked(file, original, MAX_BYTES, names=names) as content:
+                has_header = begins_with_header(content.peek())
+                for lines in chunks_of(file, content, self.columns, has_header=has_header):
+                    found = self.rows(lines, last)
+                    last.file = file
+                    yield found.append_column("ticker", _constant(str(wanted.ticker), len(found))).select(SCHEMA.names)
+        if last.file != file:
+            raise BadFile(file, "it has no rows")
 
     def _names(self, file: Path, wanted: Wanted) -> list[str]:
         """Possible names of the wanted file inside a zip file. Raises BadFile for another venue or market."""

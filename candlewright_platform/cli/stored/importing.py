@@ -5,7 +5,7 @@ import datetime as dt
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from candlewright_platform.supervisor import origin
 from core.imports import KEEP_SECONDS, Import, differences_of, folder_of, rows_of
 from core.origin import Origin
 from core.settings import Settings
-from datasets.archives import FORMATS, OF_ONE_VENUE, BadFile, Wanted, together
+from datasets.archives import FORMATS, OF_ONE_VENUE, BadFile, Candles, Wanted, together
 from datasets.archives.trades import MAX_TRADES, TRADE_FORMATS, Last, in_turn
 from datasets.archives.trades import SCHEMA as TRADE_SCHEMA
 from datasets.layouts.files import replacing
@@ -100,14 +100,18 @@ class _Staged:
 
 
 def _stage_candles(files: Sequence[Path], of: str, wanted: Wanted, draft: Path) -> _Staged:
-    parts = []
-    for number, file in enumerate(files, 1):
-        _say_file(number, files)
-        parts.append(FORMATS[of](file, wanted))
-    candles = together(parts)
+    remarks: list[str] = []
+
+    def parts() -> Iterator[Candles]:
+        for number, file in enumerate(files, 1):
+            _say_file(number, files)
+            part = FORMATS[of](file, wanted)
+            remarks.extend(part.remarks)
+            yield part
+
+    candles = together(parts())
     pq.write_table(candles, draft)
     times = candles["open_time"].cast(pa.int64())
-    remarks = [remark for part in parts for remark in part.remarks]
     period_seconds = candles["period_seconds"][0].as_py()
     return _Staged(candles.num_rows, pc.min(times).as_py(), pc.max(times).as_py(), remarks, period_seconds)
 

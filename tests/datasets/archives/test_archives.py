@@ -1,7 +1,9 @@
 """Files as venues and tools write them, and their possible faults."""
 
+import gzip
 import hashlib
 import math
+import os
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,9 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import feather
+from pyarrow import parquet as pq
 
 from candlewright.wire.ticker import Ticker
-from datasets.archives import FORMATS, BadFile, Candles, Wanted, files, freqtrade, together
+from datasets.archives import FORMATS, BadFile, Candles, Wanted, binance, files, freqtrade, together
 from tests.datasets.archives.bomb import write_bomb
 from tests.rounds import rounds
 
@@ -189,7 +192,7 @@ def test_zip_files_that_are_cut_short_or_hold_several_files(tmp_path: Path) -> N
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(binance, "MAX_BYTES", 1 << 20)
     file = tmp_path / "BTCUSDT-1m-2024-01.zip"
     write_bomb(file)
     with pytest.raises(BadFile, match="it unpacks to 8 MiB"):
@@ -351,3 +354,135 @@ def test_a_zip_directory_with_a_nameless_file_is_refused(tmp_path: Path) -> None
     file.write_bytes(content[: at + 28] + b"\0\0" + length.to_bytes(2, "little") + content[at + 32 :])
     with pytest.raises(BadFile, match="not a valid zip file"):
         read(file)
+
+
+def small(values: str = "1,2,0.5,1.5,10", *, lines: int = 1) -> bytes:
+    rows = "".join(f"{START + 60 * number},{values}\n" for number in range(lines))
+    return f"open_time,open,high,low,close,volume\n{rows}".encode()
+
+
+def parquet_with_a_false_footer(folder: Path) -> bytes:
+    pq.write_table(pa.table({"open_time": [START]}), folder / "x.parquet")
+    return (folder / "x.parquet").read_bytes()[:-8] + (2**31 - 1).to_bytes(4, "little") + b"PAR1"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (lambda _: gzip.compress(b"0" * (8 << 20)), "it is compressed with gzip: unpack it"),
+        (parquet_with_a_false_footer, "it is a Parquet file: write it as CSV"),
+        (lambda _: small().decode().encode("utf-16"), "it is UTF-16 text: save it as UTF-8"),
+        (lambda _: small("1,2,0.5,1.5\0,10"), r"line 2: close is not a number: '1.5\\x00'"),
+        (lambda _: small("1,2,0.5,1.5,\u00e9").decode().encode("latin-1"), "line 2: it is not UTF-8 text"),
+        (lambda _: small() + b"1" * (2 << 20), "after line 2: a line has over 1 MiB"),
+        (lambda _: small(lines=11), "it has over 10 candles: import it in parts"),
+        (lambda _: small("1,2,0.5,1.5,1" + "0" * 4_000), "its candles have over 0 MiB of text"),
+    ],
+)
+def test_a_hostile_csv_file_is_refused_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: Any, said: str
+) -> None:
+    monkeypatch.setattr(files, "_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(files, "MAX_ROWS", 10)
+    monkeypatch.setattr(files, "_MOST_TEXT_BYTES", 3_000)
+    file = tmp_path / "mine.csv"
+    file.write_bytes(content(tmp_path))
+    with pytest.raises(BadFile, match=said):
+        read(file, replace(BTC, period_seconds=60), "csv")
+
+
+def test_columns_that_are_not_wanted_may_hold_anything(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_bytes(b"note,open_time,open,high,low,close,volume\n\xe9\0,%d,1,2,0.5,1.5,10\n" % START)
+    assert read(file, replace(BTC, period_seconds=60), "csv").table["close"].to_pylist() == [1.5]
+
+
+@pytest.mark.parametrize("of", [*FORMATS])
+def test_only_regular_files_are_read(tmp_path: Path, of: str) -> None:
+    wanted = XBT if of == "kraken" else replace(BTC, period_seconds=60)
+    file = sound(tmp_path, of)
+    kept = file.rename(tmp_path / "kept")
+    file.symlink_to(kept)
+    assert read(file, wanted, of).table.num_rows == 3
+    for target, said in (("nothing", "No such file"), (file.name, "Too many levels"), (".", "Is a directory")):
+        file.unlink()
+        file.symlink_to(target)
+        with pytest.raises(BadFile, match=said):
+            read(file, wanted, of)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(BadFile, match="it is not a file"):
+        read(file, wanted, of)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_file_that_changes_after_its_checksum_was_verified_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    file = archived(tmp_path, klines())
+    file.with_name(f"{file.name}.CHECKSUM").write_text(hashlib.sha256(file.read_bytes()).hexdigest())
+    other = archived(tmp_path, changed(1, 4, "100.25"), "other")
+    verified = files.checked_sum
+
+    def then_changed(*given: Any) -> bool:
+        result = verified(*given)
+        if is_replaced:
+            other.replace(file)
+        else:
+            file.write_bytes(other.read_bytes())
+        return result
+
+    monkeypatch.setattr(binance, "checked_sum", then_changed)
+    with pytest.raises(BadFile, match="it was changed or replaced while it was read"):
+        read(file)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressions_without_a_limit_are_not_unpacked(tmp_path: Path, method: int) -> None:
+    file = tmp_path / "BTCUSDT-1m-2024-01.zip"
+    with zipfile.ZipFile(file, "w", method) as packed:
+        packed.writestr("a.csv", text_of(klines()))
+    with pytest.raises(BadFile, match=f"its compression, method {method}, is not supported"):
+        read(file)
+
+
+def test_a_zip_file_of_very_many_files_is_refused_before_they_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "BTCUSDT-1m-2024-01.zip"
+    with zipfile.ZipFile(file, "w") as packed:
+        for number in range(50):
+            packed.writestr(str(number), "")
+    with pytest.raises(BadFile, match="it holds 50 files"):
+        read(file)
+    monkeypatch.setattr(files, "_MOST_DIRECTORY_BYTES", 2_000)
+    with pytest.raises(BadFile, match="its directory is too long"):
+        read(file)
+
+
+def test_files_that_have_too_many_candles_together_are_not_all_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = read(archived(tmp_path, klines(3)))
+    monkeypatch.setattr("datasets.archives.candles.MAX_ROWS", 7)
+    left = iter([part] * 5)
+    with pytest.raises(BadFile, match="with it, the files have 9 candles, over 7"):
+        together(left)
+    assert len([*left]) == 2
+
+
+def test_the_old_feather_format_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "BTC_USDT-1m.feather"
+    file.write_bytes(b"FEA1" + bytes(200) + b"FEA1")
+    with pytest.raises(BadFile, match="it has the format Feather V1"):
+        read(file, BTC, "freqtrade")
+
+
+def test_a_feather_file_that_states_more_bytes_than_it_has_is_refused(tmp_path: Path) -> None:
+    file = sound(tmp_path, "freqtrade")
+    content = bytearray(file.read_bytes())
+    for size in (2**31 - 8, 2**16):
+        content[12:16] = size.to_bytes(4, "little")
+        file.write_bytes(content)
+        with pytest.raises(BadFile, match="not a valid feather file"):
+            read(file, BTC, "freqtrade")
