@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from alerts.senders.sender import Sender
 from alerts.server import Alerts, senders_of
@@ -14,8 +12,9 @@ from bus.connect import connect
 from bus.roles import ALERTS, Keeper, say_standby
 from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
 from core.background import exit_on_failure
-from core.http import Status, StatusServer
+from core.http import Status
 from core.log import configure_logging, get_logger
+from core.part import call_to_stop, serve_status
 from core.settings import Settings, load_settings
 
 
@@ -82,11 +81,9 @@ def main() -> int:
         return 2
     configure_logging("alerts", settings.log.level)
     exit_on_failure()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: part.stop())
-    port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
+    call_to_stop(part.stop)
     try:
-        http = StatusServer(settings.http.bind, part.status, port_file=Path(port_file) if port_file else None)
+        http = serve_status(settings.http.bind, part.status)
     except OSError as error:
         get_logger().error("cannot_serve", error=str(error))
         return 1

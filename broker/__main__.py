@@ -1,11 +1,9 @@
 """`python -m broker`: hand jobs to ingestors until SIGTERM or Ctrl-C; stand by while another broker holds the role."""
 
 import os
-import signal
 import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 from broker.journal.retention import Retention
 from broker.server import BrokerServer
@@ -14,8 +12,9 @@ from bus.roles import BROKER, Keeper, say_standby
 from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire.errors import CandlewrightError
 from core.background import exit_on_failure, switch_often
-from core.http import Status, StatusServer
+from core.http import Status
 from core.log import configure_logging, get_logger
+from core.part import call_to_stop, serve_status
 from core.settings import Settings, is_loopback, load_settings
 
 log = get_logger()
@@ -76,10 +75,8 @@ def main() -> int:
     exit_on_failure()
     switch_often()
     broker = Broker(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: broker.stop())
-    port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
-    http = StatusServer(settings.http.bind, broker.status, port_file=Path(port_file) if port_file else None)
+    call_to_stop(broker.stop)
+    http = serve_status(settings.http.bind, broker.status)
     try:
         broker.run()
     except CandlewrightError as error:

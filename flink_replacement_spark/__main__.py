@@ -1,7 +1,6 @@
 """`python -m flink_replacement_spark`: Spark, its queries and Spark Connect, until SIGTERM."""
 
 import os
-import signal
 import sys
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -10,9 +9,10 @@ from bus.roles import say_standby
 from candlewright.wire.errors import CandlewrightError
 from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
+from core.part import call_to_stop, serve_status
 from core.settings import load_settings
 from flink_replacement_spark.engine.watched import gist_of
-from flink_replacement_spark.server import PART, Driver, serve_status
+from flink_replacement_spark.server import PART, Driver
 
 
 def main() -> int:
@@ -21,9 +21,8 @@ def main() -> int:
         configure_logging(PART, settings.log.level)
         exit_on_failure()
         driver = Driver(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
-        status = serve_status(driver, settings.http.bind, os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE"))
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: driver.stop())
+        status = serve_status(settings.http.bind, driver.status)
+        call_to_stop(driver.stop)
         try:
             driver.start(say_standby)
             driver.run()

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -29,7 +28,7 @@ from candlewright.wire.errors import (
     RoleLost,
 )
 from core.background import spare_startup, start_thread
-from core.http import Status, StatusServer
+from core.http import Status
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan
@@ -657,7 +656,3 @@ def start_history_query(session: SparkSession, settings: Settings, writer: Histo
     )
     checkpoint = checkpoint_of(settings, HISTORY_QUERY)
     return start_query(session, settings, outcomes, name=HISTORY_QUERY, checkpoint=checkpoint, write=write)
-
-
-def serve_status(driver: Driver, bind: str, port_file: str | None) -> StatusServer:
-    return StatusServer(bind, driver.status, port_file=Path(port_file) if port_file else None)

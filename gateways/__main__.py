@@ -1,16 +1,13 @@
 """`python -m gateways`: serve the enabled gateways until SIGTERM or Ctrl-C."""
 
 import asyncio
-import os
-import signal
 import sys
-from pathlib import Path
 
 from bus.connect import connect
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.background import exit_on_failure
-from core.http import StatusServer
 from core.log import configure_logging, get_logger
+from core.part import call_to_stop, serve_status
 from core.settings import load_settings
 from gateways.enabled import enabled_gateways
 from gateways.server import Gateways
@@ -18,9 +15,7 @@ from gateways.server import Gateways
 
 async def _serve(gateways: Gateways) -> None:
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    call_to_stop(stop.set)
     await gateways.serve(stop)
 
 
@@ -33,10 +28,9 @@ def main() -> int:
         return 2
     configure_logging("gateways", settings.log.level)
     exit_on_failure()
-    port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
     try:
         gateways = Gateways(enabled_gateways(settings, bus))
-        http = StatusServer(settings.http.bind, gateways.status, port_file=Path(port_file) if port_file else None)
+        http = serve_status(settings.http.bind, gateways.status)
         try:
             asyncio.run(_serve(gateways))
         finally:

@@ -1,10 +1,8 @@
 """`python -m relay`: serve clients until SIGTERM or Ctrl-C."""
 
 import os
-import signal
 import sys
 import threading
-from pathlib import Path
 
 import zmq
 
@@ -13,8 +11,8 @@ from bus.redis.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
 from core.background import exit_on_failure, spare_startup, switch_often
-from core.http import StatusServer
 from core.log import configure_logging, get_logger
+from core.part import call_to_stop, serve_status
 from core.settings import load_settings
 from relay.requests.pages import read_from_iceberg
 from relay.requests.stored import stored_in_iceberg
@@ -56,8 +54,7 @@ def main() -> int:
         bus.close()
         return 2
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    call_to_stop(stop.set)
     try:
         relay.start()
     except zmq.ZMQError as error:
@@ -66,8 +63,7 @@ def main() -> int:
         bus.close()
         return 1
     spare_startup()
-    port_file = os.environ.get("CANDLEWRIGHT_HTTP_PORT_FILE")
-    http = StatusServer(settings.http.bind, relay.status, port_file=Path(port_file) if port_file else None)
+    http = serve_status(settings.http.bind, relay.status)
     while not stop.wait(0.2) and not relay.failed.is_set():
         pass
     http.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import sys
 
 from core.background import exit_on_failure
+from core.part import call_to_stop
 from sandbox.serving.server import Sandbox
 from sandbox.settings import SandboxSettings, read_settings
 
@@ -14,8 +14,7 @@ from sandbox.settings import SandboxSettings, read_settings
 async def serve(settings: SandboxSettings) -> None:
     """Serve until the process is asked to stop."""
     stop = asyncio.Event()
-    for name in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    call_to_stop(stop.set)
     async with Sandbox(**settings.model_dump()) as sandbox:
         print(f"sandbox exchange listens on {sandbox.url}", flush=True)
         await stop.wait()

@@ -6,6 +6,7 @@ import urllib.request
 
 import pytest
 
+from core.http import StatusServer
 from flink_replacement_spark import server
 from iceberg import TICKS
 from tests.flink_replacement_spark.driver import Platform
@@ -16,7 +17,7 @@ def test_ready_says_503_for_as_long_as_maintenance_keeps_a_writer_waiting_past_t
     platform: Platform, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver, locks = platform.driver, platform.driver.locks
-    page = server.serve_status(driver, "127.0.0.1:0", None)
+    page = StatusServer("127.0.0.1:0", driver.status)
 
     def ready() -> int:
         try:

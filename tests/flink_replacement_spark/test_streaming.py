@@ -15,11 +15,12 @@ from pyspark import SparkContext
 from bus import topics as bus_topics
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
+from core.http import StatusServer
 from flink_replacement_spark.engine.class_archive import archive_of
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.jars import fetch_jars, packages_of
-from flink_replacement_spark.server import HISTORY_QUERY, serve_status
+from flink_replacement_spark.server import HISTORY_QUERY
 from flink_replacement_spark.sql.connect import SparkUnreachable, run_sql
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import OHLC, TABLES, TableDefinition, load_table, open_catalog
@@ -230,7 +231,7 @@ def test_sql_says_when_no_platform_runs(platform: Platform) -> None:
 
 def test_the_status_page_is_ready_and_counts(platform: Platform, tmp_path: Path) -> None:
     port_file = tmp_path / "spark.http"
-    server = serve_status(platform.driver, "127.0.0.1:0", str(port_file))
+    server = StatusServer("127.0.0.1:0", platform.driver.status, port_file=port_file)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text()}/ready", timeout=10) as answer:
             said = json.load(answer)
