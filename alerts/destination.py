@@ -23,11 +23,14 @@ _MAX_COOLDOWNS = 100_000
 
 @dataclass(slots=True)
 class Counts:
-    """Counts since the start."""
+    """Counts since the start. `failures`: failed attempts by kind; `recovered`: how often an attempt succeeded after
+    one.
+    """
 
     delivered: int = 0
     abandoned: int = 0
-    failed_tries: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    recovered: int = 0
     suppressed: int = 0
 
 

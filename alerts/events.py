@@ -40,12 +40,13 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """`retry_after`: seconds for which the destination asked for a pause."""
+    """`failure`: its kind, as it is counted; `retry_after`: seconds for which the destination asked for a pause."""
 
     destination: str
     deliveries: Sequence[Delivery]
     error: str
     at: float
+    failure: str
     retry_after: float | None = None
 
 

@@ -48,7 +48,13 @@ _DELIVERED = metrics.Counter(
 )
 _FAILED = metrics.Counter(
     "candlewright_alerts_failed_tries_total",
-    "Failed attempts.",
+    "Failed attempts, by destination and kind of failure.",
+    ["destination", "failure"],
+    registry=metrics.REGISTRY,
+)
+_RECOVERED = metrics.Counter(
+    "candlewright_alerts_recoveries_total",
+    "How often a destination accepted alerts again after a failed attempt.",
     ["destination"],
     registry=metrics.REGISTRY,
 )
@@ -258,13 +264,16 @@ class Alerts:
         try:
             await self._senders[destination].send(deliveries)
         except DeliveryFailed as error:
-            _FAILED.labels(destination).inc()
+            _FAILED.labels(destination, error.failure.value).inc()
             log.warning("delivery_failed", destination=destination, alert=deliveries[0].alert_id, error=str(error))
-            self._carry_out(SendFailed(destination, deliveries, str(error), time.time(), error.retry_after))
+            failure = error.failure.value
+            self._carry_out(SendFailed(destination, deliveries, str(error), time.time(), failure, error.retry_after))
             return
         now = time.time()
         for delivery in deliveries:
             _SECONDS.labels(destination).observe(max(0.0, now - delivery.taken_at))
+        if self._state.is_failing(destination):
+            _RECOVERED.labels(destination).inc()
         self._carry_out(Sent(destination, deliveries, now))
 
     async def _until_done(self, pool: ThreadPoolExecutor, call: Callable[[], Result]) -> Result:

@@ -72,6 +72,10 @@ class AlertsState:
     def waiting(self) -> int:
         return sum(len(destination.keys) for destination in self._destinations.values())
 
+    def is_failing(self, destination: str) -> bool:
+        """Whether its last attempt failed."""
+        return bool(self._destinations[destination].last_error)
+
     def due(self, at: float) -> float | None:
         """When `TimePassed` is due next."""
         found = [due for each in self._destinations.values() if (due := each.due(at)) is not None]
@@ -83,7 +87,8 @@ class AlertsState:
                 "waiting": len(each.keys),
                 "delivered": each.counts.delivered,
                 "abandoned": each.counts.abandoned,
-                "failed_tries": each.counts.failed_tries,
+                "failures": dict(each.counts.failures),
+                "recovered": each.counts.recovered,
                 "suppressed": each.counts.suppressed,
                 "last_error": each.last_error,
             }
@@ -225,6 +230,7 @@ class AlertsState:
         destination = self._destinations[event.destination]
         destination.landed(event.deliveries, (), event.at, due=event.at)
         destination.counts.delivered += len(event.deliveries)
+        destination.counts.recovered += bool(destination.last_error)
         destination.last_error = ""
         done = [replace(each, attempts=each.attempts + 1, error="") for each in event.deliveries]
         return [Finish([Outcome(each, Status.DELIVERED, event.at) for each in done], destination=destination.name)]
@@ -238,7 +244,7 @@ class AlertsState:
             destination.close_until(at + min(event.retry_after, GIVE_UP_SECONDS))
         due = at + self._pause(min((each.attempts for each in kept), default=1))
         destination.landed(over, kept, at, due=due)
-        destination.counts.failed_tries += 1
+        destination.counts.failures[event.failure] += 1
         destination.counts.abandoned += len(over)
         destination.last_error = event.error
         return [Finish([Outcome(each, Status.ABANDONED, at) for each in over], kept, destination.name)]

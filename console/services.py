@@ -1,10 +1,8 @@
 """What handlers need from outside: the platform's client, the tables, the supervisor's page."""
 
 import asyncio
-import json
 import math
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,12 +11,11 @@ from console.live.hub import Hub
 from console.sql.pool import QueryPool
 from console.stored import Tables
 from core.doors import KeyFolder, KnownTokens, Role
-from core.http import SUPERVISOR_PORT_FILE
+from core.http import supervisor_page
 from core.settings import Settings
 
 __all__ = ["Services"]
 
-_PAGE_SECONDS = 5.0
 #: The platform compares requests by their client's name, so it stays the same over restarts.
 _NAME = "console"
 
@@ -53,17 +50,7 @@ class Services:
 
     async def supervisor(self) -> Mapping[str, Any] | None:
         """The status page of all parts; None if no supervisor runs here, as in containers."""
-        return await asyncio.to_thread(self._read_page)
-
-    def _read_page(self) -> Mapping[str, Any] | None:
-        file = self.settings.data_dir / "run" / SUPERVISOR_PORT_FILE
-        try:
-            url = f"http://127.0.0.1:{int(file.read_text())}/status"
-            with urllib.request.urlopen(url, timeout=_PAGE_SECONDS) as answer:
-                page = json.load(answer)
-        except (OSError, ValueError):
-            return None
-        return page if isinstance(page, dict) else None
+        return await asyncio.to_thread(supervisor_page, self.settings.data_dir)
 
     async def close(self) -> None:
         await self.queries.close()

@@ -5,6 +5,7 @@ A daemon thread answers, even if the main loop is busy; `status` must report whe
 
 import json
 import socket
+import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from candlewright.version import VERSION
 from core import metrics
 from core.background import problems, start_thread, warnings
 
+_PAGE_SECONDS = 5.0
 #: In `run` of the data directory: the port of the page that has all parts of the platform.
 SUPERVISOR_PORT_FILE = "up.http"
 
@@ -88,6 +90,17 @@ class StatusServer:
             socket.create_connection((self._host, self.port), timeout=1.0).close()
         self._thread.join()
         self._server.server_close()
+
+
+def supervisor_page(data_dir: Path) -> Mapping[str, Any] | None:
+    """The status page of all parts; None if no supervisor runs over this data directory, as in containers."""
+    try:
+        port = int((data_dir / "run" / SUPERVISOR_PORT_FILE).read_text())
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=_PAGE_SECONDS) as answer:
+            page = json.load(answer)
+    except (OSError, ValueError):
+        return None
+    return page if isinstance(page, dict) else None
 
 
 def _with_background(status: Status) -> Status:

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
-from alerts.senders.sender import DeliveryFailed
+from alerts.senders.sender import DeliveryFailed, Failure
 
 __all__ = ["PublicResolver", "check_literal", "is_public"]
 
@@ -39,7 +39,7 @@ def check_literal(host: str) -> None:
     except ValueError:
         return
     if not is_public(host):
-        raise DeliveryFailed(_REFUSED)
+        raise DeliveryFailed(_REFUSED, Failure.PRIVATE)
 
 
 class PublicResolver(AbstractResolver):
@@ -56,7 +56,7 @@ class PublicResolver(AbstractResolver):
         found = await self._inner.resolve(host, port, family)
         allowed = [each for each in found if is_public(each["host"])]
         if not allowed:
-            raise DeliveryFailed(_REFUSED)
+            raise DeliveryFailed(_REFUSED, Failure.PRIVATE)
         return allowed
 
     async def close(self) -> None:

@@ -1,11 +1,26 @@
 """The interface of a way to deliver alerts."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Protocol
 
 from alerts.alert import Delivery
 
-__all__ = ["DeliveryFailed", "Sender"]
+__all__ = ["DeliveryFailed", "Failure", "Sender"]
+
+
+class Failure(StrEnum):
+    """The ways in which a destination fails, as they are counted."""
+
+    SLOW = "slow"
+    SERVER_ERROR = "server_error"
+    RATE_LIMITED = "rate_limited"
+    CUT = "cut"
+    REDIRECT = "redirect"
+    CERTIFICATE = "certificate"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
+    PRIVATE = "private"
 
 
 class DeliveryFailed(Exception):
@@ -13,8 +28,9 @@ class DeliveryFailed(Exception):
     seconds.
     """
 
-    def __init__(self, text: str, retry_after: float | None = None) -> None:
+    def __init__(self, text: str, failure: Failure, retry_after: float | None = None) -> None:
         super().__init__(text)
+        self.failure = failure
         self.retry_after = retry_after
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from alerts.alert import Delivery
 from alerts.message import digest_of
 from alerts.senders.addresses import PublicResolver
-from alerts.senders.sender import DeliveryFailed
+from alerts.senders.sender import DeliveryFailed, Failure
 from candlewright.wire.errors import ConfigurationError
 from core.settings_alerts import DestinationSettings
 
@@ -45,11 +45,11 @@ class ServiceSender:
                     body=text or title, title=title, body_format=self._settings.format
                 )
         except TimeoutError as error:
-            raise DeliveryFailed(f"no answer within {_SECONDS:.0f} s") from error
+            raise DeliveryFailed(f"no answer within {_SECONDS:.0f} s", Failure.SLOW) from error
         except Exception as error:  # Apprise's services raise whatever their libraries raise.
-            raise DeliveryFailed(f"the service failed: {type(error).__name__}") from error
+            raise DeliveryFailed(f"the service failed: {type(error).__name__}", Failure.CUT) from error
         if not is_taken:
-            raise DeliveryFailed("the service did not accept it")
+            raise DeliveryFailed("the service did not accept it", Failure.REFUSED)
 
     async def _check_hosts(self) -> None:
         resolver = PublicResolver()
@@ -57,7 +57,7 @@ class ServiceSender:
             try:
                 await resolver.resolve(host.strip("[]"))
             except OSError as error:
-                raise DeliveryFailed("the name of the host cannot be resolved") from error
+                raise DeliveryFailed("the name of the host cannot be resolved", Failure.UNREACHABLE) from error
 
     async def close(self) -> None:
         """Apprise keeps nothing open."""

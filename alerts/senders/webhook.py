@@ -15,7 +15,7 @@ from standardwebhooks.webhooks import Webhook
 
 from alerts.alert import Delivery
 from alerts.senders.addresses import PublicResolver, check_literal
-from alerts.senders.sender import DeliveryFailed
+from alerts.senders.sender import DeliveryFailed, Failure
 from candlewright.version import VERSION
 from core.settings_alerts import DestinationSettings
 
@@ -49,20 +49,19 @@ class WebhookSender:
             ):
                 status, retry_after = answer.status, answer.headers.get("Retry-After", "")
         except TimeoutError as error:
-            raise DeliveryFailed(f"no answer within {_SECONDS:.0f} s") from error
+            raise DeliveryFailed(f"no answer within {_SECONDS:.0f} s", Failure.SLOW) from error
         except aiohttp.ClientConnectorCertificateError as error:
-            raise DeliveryFailed("the certificate is not valid for this address") from error
+            raise DeliveryFailed("the certificate is not valid for this address", Failure.CERTIFICATE) from error
         except aiohttp.ClientConnectorError as error:
-            refused = error.__cause__ or error.os_error
-            raise DeliveryFailed(
-                str(refused) if isinstance(refused, DeliveryFailed) else f"cannot connect: {_reason(error)}"
-            ) from error
+            if isinstance(refused := error.__cause__ or error.os_error, DeliveryFailed):
+                raise refused from error
+            raise DeliveryFailed(f"cannot connect: {_reason(error)}", Failure.UNREACHABLE) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # The library's text may quote the address, and with it a token.
-            raise DeliveryFailed(f"the connection failed: {type(error).__name__}") from error
+            raise DeliveryFailed(f"the connection failed: {type(error).__name__}", Failure.CUT) from error
         if not 200 <= status < 300:
             redirected = " (redirects are not followed)" if 300 <= status < 400 else ""
-            raise DeliveryFailed(f"HTTP {status}{redirected}", _seconds(retry_after))
+            raise DeliveryFailed(f"HTTP {status}{redirected}", _failure(status), _seconds(retry_after))
 
     def _headers(self, delivery: Delivery) -> dict[str, str]:
         now = datetime.now(UTC)
@@ -93,6 +92,12 @@ class WebhookSender:
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+def _failure(status: int) -> Failure:
+    if status == 429:
+        return Failure.RATE_LIMITED
+    return {3: Failure.REDIRECT, 5: Failure.SERVER_ERROR}.get(status // 100, Failure.REFUSED)
 
 
 def _reason(error: aiohttp.ClientConnectorError) -> str:

@@ -1,6 +1,7 @@
 """Events on a real bus, delivered to a real receiver that fails in every way."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,12 +12,14 @@ from standardwebhooks.webhooks import Webhook
 
 from alerts import state
 from alerts.senders import webhook
+from alerts.senders.sender import Failure
 from alerts.server import Alerts, senders_of
 from alerts.store import AlertStore
 from bus import topics
 from bus.api import Bus, Record
 from bus.dead_letters import kept
 from candlewright.wire import ingestor_pb2 as ing
+from core import metrics
 from core.settings_alerts import AlertsSettings
 from protobuf import records_pb2 as rec
 from tests.alerts.receiver import Receiver, self_signed, until
@@ -53,6 +56,15 @@ async def serving(bus: Bus, own: AlertsSettings) -> AsyncIterator[Alerts]:
 def to(receiver: Receiver, **more: object) -> AlertsSettings:
     group = {"url": receiver.url, "allow_private": True, "secret": SECRET, **more}
     return AlertsSettings.model_validate({"hook": group})
+
+
+def failed_tries() -> Counter[str]:
+    """This process's counters of the destination `hook`, by kind of failure."""
+    name, found = "candlewright_alerts_failed_tries_total", Counter[str]()
+    for failure in Failure:
+        own = {"destination": "hook", "failure": failure.value}
+        found[failure.value] = int(metrics.REGISTRY.get_sample_value(name, own) or 0)
+    return found
 
 
 def outcomes(bus: Bus) -> list[dict[str, object]]:
@@ -102,17 +114,20 @@ async def test_a_receiver_that_fails_in_every_way_gets_each_event_in_order(
     monkeypatch.setattr(webhook, "_SECONDS", 1.0)
     monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(state, "MAX_PAUSE_SECONDS", 0.2)
-    bus, receiver = FreshBus(), Receiver(["slow", "500", "429", "cut", "redirect"])
+    bus, receiver, before = FreshBus(), Receiver(["slow", "500", "429", "cut", "redirect"]), failed_tries()
     events = [event(number) for number in range(1, 11)]
     async with receiver.serve():
         url = to(receiver)
-        async with serving(bus, url):
+        async with serving(bus, url) as alerts:
             bus.publish(topics.TRIGGER_EVENTS, events[:5])
             await until(lambda: receiver.requests, "the slow answer is waited for")
             # Only that one is to time out: an answer that a busy machine delays would be sent twice.
             monkeypatch.setattr(webhook, "_SECONDS", patience)
             # What is taken but not yet known to be is sent again by the next process.
             await until(lambda: len(outcomes(bus)) == 5, "all arrive")
+            first = alerts.status().details["destinations"]["hook"]
+    assert first["failures"] == dict.fromkeys(("slow", "server_error", "rate_limited", "cut", "redirect"), 1)
+    assert (first["delivered"], first["recovered"]) == (5, 1)
     # Gone.
     async with serving(bus, url) as alerts:
         bus.publish(topics.TRIGGER_EVENTS, events[5:])
@@ -123,6 +138,10 @@ async def test_a_receiver_that_fails_in_every_way_gets_each_event_in_order(
         async with receiver.serve():
             await until(lambda: len(receiver.taken) == 10, "it is back")
             await until(lambda: len(outcomes(bus)) == 10, "the outcomes are kept")
+            second = alerts.status().details["destinations"]["hook"]
+    assert second["failures"].keys() == {"unreachable", "cut"}
+    assert (second["delivered"], second["recovered"]) == (5, 1)
+    assert failed_tries() - before == Counter(first["failures"]) + Counter(second["failures"])
     assert receiver.taken == [f"dip-{number}" for number in range(1, 11)]
     assert "/elsewhere" not in {path for path, _, _ in receiver.requests}
     ended = outcomes(bus)
@@ -138,6 +157,7 @@ async def test_a_wrong_certificate_is_refused(monkeypatch: pytest.MonkeyPatch, t
         bus.publish(topics.TRIGGER_EVENTS, [event(1)])
         await until(lambda: "certificate" in str(alerts.status().warnings), "it is refused")
         assert alerts.status().warnings[0].startswith("hook does not accept alerts (1 waiting)")
+        assert alerts.status().details["destinations"]["hook"]["failures"].keys() == {"certificate"}
     assert not receiver.requests
     assert len(bus.items(topics.TABLE_ALERTS_WAITING)) == 1
 
@@ -158,6 +178,8 @@ async def test_private_addresses_are_refused_by_name_and_by_number(monkeypatch: 
         # A first attempt may time out while Apprise is loaded; the next one reports why.
         refused = "the address is private"
         await until(lambda: sum(refused in each for each in alerts.status().warnings) == 4, "all are refused")
+        found = alerts.status().details["destinations"]
+        assert all("private" in each["failures"] for each in found.values())
 
 
 async def test_a_restart_delivers_what_was_left_and_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ class Run:
 
     def failed(self, at: float, retry_after: float | None = None) -> None:
         send = self.take()
-        self.handle(SendFailed(send.destination, send.deliveries, "HTTP 500", at, retry_after))
+        self.handle(SendFailed(send.destination, send.deliveries, "HTTP 500", at, "server_error", retry_after))
 
     def ids(self) -> list[str]:
         return [each.alert_id for send in self.flying for each in send.deliveries]

@@ -19,6 +19,7 @@ from candlewright.wire.periods import parse_period
 from candlewright.wire.times import iso_seconds
 from candlewright_platform.cli.machine.loading import settings_for
 from candlewright_platform.cli.records.bus import open_bus
+from core.http import supervisor_page
 from core.settings_alerts import DestinationSettings, RouteSettings
 
 #: Of one that ends with a trigger's event.
@@ -31,12 +32,17 @@ def list_destinations(output: Output, data_dir: Path | None, config: Path | None
         store = AlertStore(bus)
         waiting, abandoned = store.waiting(), store.abandoned()
     routes = settings.alerts.route
+    page = supervisor_page(settings.data_dir) or {}
+    counts = page.get("parts", {}).get("alerts", {}).get("status", {}).get("destinations", {})
     rows = [
         {
             "name": name,
             "kind": "webhook" if own.is_webhook else own.scheme,
             "gets": _gets(name, routes),
             "waiting": sum(each.destination == name for each in waiting),
+            "delivered": counts.get(name, {}).get("delivered"),
+            "failures": _failures(counts.get(name, {}).get("failures"), output),
+            "recovered": counts.get(name, {}).get("recovered"),
             "abandoned": sum(each.destination == name for each in abandoned),
             "last_error": next((each.error for each in waiting if each.destination == name and each.error), ""),
         }
@@ -163,6 +169,12 @@ def dead_letters(again: list[str], *, is_all: bool, output: Output, data_dir: Pa
         columns=["key", "trigger", "ticker", "taken_at", "attempts", "error"],
         empty="no abandoned deliveries",
     )
+
+
+def _failures(counts: dict[str, int] | None, output: Output) -> object:
+    if counts is None or output is Output.json:
+        return counts
+    return [f"{failure} {count:,}" for failure, count in sorted(counts.items())]
 
 
 def _gets(name: str, routes: tuple[RouteSettings, ...]) -> str:

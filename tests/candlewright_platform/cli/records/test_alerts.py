@@ -1,7 +1,8 @@
-"""`candlewright alerts silence` over a real bus."""
+"""`candlewright alerts` over a real bus."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import Result
@@ -9,6 +10,7 @@ from typer.testing import CliRunner
 
 from bus import topics
 from candlewright.cli.app import app
+from core.http import SUPERVISOR_PORT_FILE, Status, StatusServer
 from tests.fresh_bus import FreshBus
 
 
@@ -38,3 +40,28 @@ def test_a_silence_ends_with_another_triggers_event_or_its_time(bus: FreshBus) -
 def test_usage(bus: FreshBus) -> None:
     assert "say for how long" in silence("dip").stderr
     assert silence("--until", "back").exit_code == 2
+
+
+def test_the_list_counts_each_kind_of_failure(bus: FreshBus, tmp_path: Path) -> None:
+    config = tmp_path / "candlewright.toml"
+    config.write_text('[alerts.bot]\nurl = "https://bot.example/?token=s3cret"\n[alerts.phone]\nurl = "ntfy://mine"\n')
+    listed = ["alerts", "list", "--config", str(config), "--data-dir", str(tmp_path)]
+    # Nothing runs here.
+    assert "bot" in CliRunner().invoke(app, listed).stdout
+    own = {"delivered": 7, "failures": {"slow": 2, "cut": 1}, "recovered": 3}
+    server = StatusServer(
+        "127.0.0.1:0",
+        lambda: Status(
+            part="supervisor",
+            is_ready=True,
+            details={"parts": {"alerts": {"status": {"destinations": {"bot": own}}}}},
+        ),
+        port_file=tmp_path / "run" / SUPERVISOR_PORT_FILE,
+    )
+    try:
+        bot, phone = map(json.loads, CliRunner().invoke(app, [*listed, "--output", "json"]).stdout.splitlines())
+        table = CliRunner().invoke(app, listed).stdout
+    finally:
+        server.close()
+    assert own.items() <= bot.items() and phone["failures"] is None
+    assert "cut 1, slow 2" in " ".join(table.split()) and "s3cret" not in table
