@@ -25,7 +25,7 @@ from candlewright.client.records import (
     Submission,
     Venue,
 )
-from candlewright.client.session.questions import Questions, fresh_id, refused
+from candlewright.client.session.questions import Questions, answer_of, fresh_id, refused
 from candlewright.client.session.session import Operation, Published, Reply, Send, Session, Subscribe, TimedOut, Wait
 from candlewright.client.triggers.operations import TriggerOperations
 from candlewright.client.triggers.view_operations import ViewOperations
@@ -194,16 +194,22 @@ class Operations(Questions):
         """As `replay`, as the platform keeps them."""
         request = cw.TopicReplay(topic=topic, from_sequence=from_sequence, to_sequence=to_sequence)
         records: dict[int, cw.TopicRecord] = {}
-        record = yield from self._ask(request, cw.TopicRecord)
+
+        def pick(message: Message) -> cw.TopicRecord | None:
+            # Another question about the topic may be refused meanwhile.
+            is_other = isinstance(message, cw.Error) and message.topic and message.from_sequence != from_sequence
+            return None if is_other else answer_of(cw.TopicRecord)(message)
+
+        record, _ = yield from self._asked([request], pick)
         while True:
             if record.body:
                 records[record.sequence] = record
             if record.is_final:
                 return [records[number] for number in sorted(records)]
-            following = yield from self._next(cw.TopicRecord)
+            following = yield from self._next(pick)
             if following is None:
                 # A frame was lost: everything is requested again.
-                following = yield from self._ask(request, cw.TopicRecord)
+                following, _ = yield from self._asked([request], pick)
             record = following
 
     def newest(self, topic: str) -> Operation[Newest]:

@@ -2,7 +2,14 @@
 
 from candlewright.client.errors import PlatformRefused, RequestNotFound
 from candlewright.client.records import Range
-from candlewright.client.session.questions import RESEND_MAX_SECONDS, RESEND_SECONDS, Questions, fresh_id, refused
+from candlewright.client.session.questions import (
+    RESEND_MAX_SECONDS,
+    RESEND_SECONDS,
+    Questions,
+    answer_of,
+    fresh_id,
+    refused,
+)
 from candlewright.client.session.session import Operation, Reply, Send, TimedOut, Wait
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
@@ -39,7 +46,7 @@ class LegacyPages(Questions):
                 candles[candle.open_time] = candle
             if page.is_final and len(candles) >= page.total_records:
                 return [candles[open_time] for open_time in sorted(candles)]
-            following = None if page.is_final else (yield from self._next(ing.Response))
+            following = None if page.is_final else (yield from self._next(answer_of(ing.Response)))
             if following is None:
                 # Pages were lost: all are requested again.
                 losses += 1

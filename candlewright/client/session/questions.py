@@ -88,9 +88,8 @@ class Questions:
             return found, sent
         raise PlatformUnreachable(self._address, timeout, self._name)
 
-    def _next(self, answer: type[M]) -> Operation[M | None]:
-        """The next frame of an answer with several; None if it does not arrive."""
-        pick = answer_of(answer)
+    def _next(self, pick: Callable[[Message], T | None]) -> Operation[T | None]:
+        """The next frame of an answer with several, as `pick` accepts it; None if it does not arrive."""
         until = self._session.now + RESEND_MAX_SECONDS
         while not isinstance(event := (yield Wait(until)), TimedOut):
             if isinstance(event, Reply) and (found := pick(event.message)) is not None:

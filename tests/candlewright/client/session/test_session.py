@@ -411,6 +411,27 @@ def test_replay_collects_until_the_final_record(talk: Conversation) -> None:
     assert [sequence for sequence, _ in ticket.result()] == [1, 2]
 
 
+def test_replay_and_newest_of_one_topic_at_once_get_their_own_answers(talk: Conversation) -> None:
+    topic = "TRIGGER:t"
+    replayed = talk.session.begin(talk.ask.replay(topic, 1, 1), 0.0)
+    newest = talk.session.begin(talk.ask.newest(topic), 0.0)
+    talk.look()
+    beyond = talk.sent[-1].from_sequence  # type: ignore[attr-defined]
+    talk.reply(cw.Error(code="NOT_KEPT", text="none yet", topic=topic, from_sequence=beyond, newest_sequence=1))
+    assert newest.result().number == 1
+    assert not replayed.is_done
+    body = frames.encode_body(cw.OHLCV(open_time=1))
+    talk.reply(cw.TopicRecord(topic=topic, sequence=1, body=body, is_final=True))
+    assert [sequence for sequence, _ in replayed.result()] == [1]
+
+
+def test_replay_of_numbers_that_expired_is_refused(talk: Conversation) -> None:
+    ticket = talk.session.begin(talk.ask.replay("TRIGGER:t", 3, 5), 0.0)
+    talk.reply(cw.Error(code="NOT_KEPT", text="no longer kept", topic="TRIGGER:t", from_sequence=3))
+    with pytest.raises(PlatformRefused, match="no longer kept"):
+        ticket.result()
+
+
 def test_a_snapshot_is_matched_by_request(talk: Conversation) -> None:
     ticket = talk.session.begin(talk.ask.snapshot("BTC/USDT.BINANCE"), 0.0)
     talk.look()
