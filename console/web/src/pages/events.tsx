@@ -84,7 +84,7 @@ export default function Events() {
       )}
       <section class="card scroll" aria-label="Events" tabIndex={0}>
         {events === undefined && <div class="waiting" aria-busy="true" />}
-        <table>
+        <table class="events">
           <thead>
             <tr>
               <th>Happened</th>
