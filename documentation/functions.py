@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from candlewright_cep import evaluate
-from candlewright_cep.functions.aggregates.aggregates import AGGREGATE_ALIASES, AGGREGATES
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATE_ALIASES, AGGREGATES, written
 from candlewright_cep.functions.indicators.indicator import Indicator
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.scalars.scalar import FUNCTIONS
@@ -77,7 +77,7 @@ AGGREGATE_EXAMPLES = {
     "LAST_VALUE": "LAST_VALUE(price)", "MAX": "MAX(price)", "MAX_BY": "MAX_BY(ts, price)", "MIN": "MIN(price)",
     "MIN_BY": "MIN_BY(size, price)", "REGR_INTERCEPT": "REGR_INTERCEPT(price, size)", "REGR_SLOPE": "REGR_SLOPE(price, size)",
     "STDDEV_POP": "STDDEV_POP(price)", "STDDEV_SAMP": "STDDEV_SAMP(price)", "STRING_AGG": "STRING_AGG(side, ',')",
-    "STRING_AGG ORDERED": "STRING_AGG(side, ',') WITHIN GROUP (ORDER BY price)", "SUM": "SUM(size)",
+    "ARRAY_AGG ORDERED": "ARRAY_AGG(price ORDER BY size DESC)", "STRING_AGG ORDERED": "STRING_AGG(side, ',' ORDER BY price)", "SUM": "SUM(size)",
     "SUM_DISTINCT": "SUM(DISTINCT price)", "MEDIAN": "MEDIAN(price)", "MODE": "MODE(price)",
     "PERCENTILE_CONT": "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price)",
     "PERCENTILE_DISC": "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY price)", "VAR_POP": "VAR_POP(price)", "VAR_SAMP": "VAR_SAMP(price)", "VWAP": "VWAP(price, size)",
@@ -183,7 +183,9 @@ def markdown() -> str:
     head = ("function", "example", "result")
 
     def rows(examples: dict[str, str], run: Any) -> list[tuple[str, str, str]]:
-        return [(code(name), code(text), code(cell(shown(run(text))))) for name, text in sorted(examples.items())]
+        return [
+            (code(written(name)), code(text), code(cell(shown(run(text))))) for name, text in sorted(examples.items())
+        ]
 
     return page(
         "Functions of the trigger language",

@@ -16,7 +16,7 @@ from candlewright_cep.binding.expressions import Apply, Column, Constant, Expres
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions import decimals
-from candlewright_cep.functions.aggregates.aggregates import AGGREGATES
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, written
 from candlewright_cep.functions.scalars import calendars, fields, zones
 from candlewright_cep.functions.scalars.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.scalars.text import like_expression, named_group, read, replacement_form
@@ -161,7 +161,7 @@ def check_part(node: CallNode, name: str, arguments: Sequence[Expression]) -> No
 
 def form_of(aggregate: str) -> str:
     """How to call an aggregate, as a hint."""
-    usage = AGGREGATES[aggregate].usage
+    usage = AGGREGATES[written(aggregate)].usage
     return f"write {usage.signature}" if usage is not None else ""
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from candlewright_cep.functions.aggregates.aggregates import aggregate_name
+from candlewright_cep.functions.aggregates.aggregates import aggregate_name, written
 from candlewright_cep.syntax.tree import CallNode, LiteralNode, StarNode
 from candlewright_cep.types import BIGINT, NULL
 
@@ -12,8 +12,8 @@ def filtered(node: CallNode) -> CallNode:
     if node.filter is None:
         return node
     name = aggregate_name(node.name)
-    if name is None or name == "ARRAY_AGG":
-        raise node.filter.at.reject(f"FILTER is not possible with {node.name}")
+    if name is None or written(name) == "ARRAY_AGG":
+        raise node.filter.at.reject(f"FILTER is not possible with {written(node.name)}")
     at = node.at
     arguments = list(node.arguments)
     if name == "COUNT" and (not arguments or isinstance(arguments[0], StarNode)):

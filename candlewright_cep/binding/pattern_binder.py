@@ -23,7 +23,7 @@ from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name, written
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.scalars.arrays import INSIDE as ARRAYS
 from candlewright_cep.functions.scalars.fields import FIELD
@@ -225,7 +225,7 @@ class PatternBinder(Binder):
     def _distinct(self, node: CallNode, aggregate: str | None) -> Expression:
         function = None if aggregate is None else distinct_name(aggregate)
         if function is None:
-            raise node.at.reject(f"DISTINCT is not possible with {node.name} over a row pattern")
+            raise node.at.reject(f"DISTINCT is not possible with {written(node.name)} over a row pattern")
         if not node.arguments or isinstance(node.arguments[0], StarNode):
             raise node.at.reject(f"{node.name} of DISTINCT values needs a column", f"write {node.name}(DISTINCT price)")
         return self._aggregation(replace(node, mode=""), function)
@@ -317,7 +317,7 @@ class PatternBinder(Binder):
 
     def _aggregation(self, node: CallNode, function: str) -> Expression:
         if self._inside is not None:
-            raise node.at.reject(f"the aggregate {node.name} is not possible inside {self._inside.function}")
+            raise node.at.reject(f"the aggregate {written(node.name)} is not possible inside {self._inside.function}")
         running = self._running if not node.mode else node.mode == "RUNNING"
         if function == "COUNT" and (not node.arguments or isinstance(node.arguments[0], StarNode)):
             if len(node.arguments) > 1:
@@ -335,7 +335,7 @@ class PatternBinder(Binder):
             wanted, kind = AGGREGATES[function].signature([argument.type for argument in arguments])
         except Mismatch:
             shown = ", ".join(str(argument.type) for argument in arguments)
-            raise node.at.reject(f"{node.name} has no form for ({shown})", form_of(function)) from None
+            raise node.at.reject(f"{written(node.name)} has no form for ({shown})", form_of(function)) from None
         converted = tuple(self.converted(a, target, node.at) for a, target in zip(arguments, wanted, strict=True))
         check_part(node, function, converted)
         return Aggregation(function, inside.labels[0] if inside.labels else None, running, converted, kind)

@@ -18,7 +18,7 @@ from candlewright_cep.binding.expressions import (
     rewrite,
     walk,
 )
-from candlewright_cep.functions.aggregates.aggregates import COUNTS, arrays, empty_value, running
+from candlewright_cep.functions.aggregates.aggregates import COUNTS, ORDERED, arrays, empty_value, of_ranges, running
 from candlewright_cep.types import BIGINT, STRING
 from candlewright_cep.vector import Index, Vector, constant, from_list
 
@@ -195,6 +195,8 @@ class MeasureValues:
         arguments = [self._at_members(argument, members) for argument in node.arguments]
         if node.function == "ARRAY_AGG":
             return arrays(arguments[0], begin, end, kind=node.type)
+        if node.function.endswith(ORDERED):
+            return of_ranges(node.function, arguments, begin, ends=end, kind=node.type)
         over = running(node.function, arguments, firsts[sizes > 0], length=len(members), kind=node.type)
         found = over.take(np.where(end > begin, end - 1, -1))
         if node.function in COUNTS:

@@ -8,7 +8,7 @@ from candlewright_cep.binding.expressions import Aggregation, Apply, Column, Con
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
-from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name
+from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name, written
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
@@ -337,7 +337,7 @@ def with_mode(node: CallNode, name: str) -> str:
         return name
     distinct = distinct_name(name)
     if node.mode != "DISTINCT" or distinct is None:
-        raise node.at.reject(f"{node.mode} is not possible with {node.name} here")
+        raise node.at.reject(f"{node.mode} is not possible with {written(node.name)} here")
     return distinct
 
 
@@ -346,13 +346,11 @@ def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
     if name == "COUNT" and (not node.arguments or isinstance(node.arguments[0], StarNode)):
         return Aggregation("COUNT", None, True, (), BIGINT)
     arguments = [binder.bind(argument) for argument in node.arguments]
-    if name == "STRING_AGG" and len(arguments) == 1:
-        arguments.append(binder.bind(LiteralNode("", arguments[0].type, node.at)))
     try:
         wanted, kind = AGGREGATES[name].signature([argument.type for argument in arguments])
     except Mismatch:
         shown = ", ".join(str(argument.type) for argument in arguments)
-        raise node.at.reject(f"{node.name} has no form for ({shown})", form_of(name)) from None
+        raise node.at.reject(f"{written(node.name)} has no form for ({shown})", form_of(name)) from None
     converted = tuple(binder.converted(part, target, node.at) for part, target in zip(arguments, wanted, strict=True))
     check_part(node, name, converted)
     return Aggregation(name, None, True, converted, kind)

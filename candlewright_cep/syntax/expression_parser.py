@@ -1,8 +1,9 @@
 """Recursive descent over scalar expressions."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import TypeVar
 
 from candlewright_cep.syntax.reader import RESERVED
 from candlewright_cep.syntax.tokens import Position, Token, TokenKind
@@ -24,6 +25,7 @@ from candlewright_cep.syntax.type_parser import TypeReader
 from candlewright_cep.times import literal_time, unit_name
 from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, NULL, STRING, timestamp
 
+_T = TypeVar("_T")
 _COMPARISONS = {"=": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _NO_SUBQUERY = (
     "a subquery inside an expression is not supported",
@@ -31,8 +33,9 @@ _NO_SUBQUERY = (
 )
 
 
+#: Aggregates that ORDER BY inside their parentheses, or WITHIN GROUP, turns into ordered lists; and their names.
+_LISTS = {"LISTAGG": "STRING_AGG", "STRING_AGG": "STRING_AGG", "ARRAY_AGG": "ARRAY_AGG"}
 #: Functions with WITHIN GROUP, and how many other arguments they take.
-_LISTS = ("LISTAGG", "STRING_AGG")
 _ORDERED = {"PERCENTILE_CONT": 1, "PERCENTILE_DISC": 1, "MODE": 0}
 
 
@@ -473,8 +476,14 @@ class ExpressionReader(TypeReader):
             arguments.append(self._argument())
             while self.accept(","):
                 arguments.append(self._argument())
+        name = token.text.upper()
+        order: tuple[SortItem, ...] = ()
         if self.is_word("ORDER", "BY"):
-            raise self.token.reject("ORDER BY in an aggregate is not supported")
+            if name not in _LISTS:
+                hint = f"{', '.join(_LISTS)} have one; MIN_BY and MAX_BY take a value by the order of another"
+                raise self.token.reject(f"{token.text[:40]} takes no ORDER BY", hint)
+            self.index += 2
+            order = self.sort_items()
         if token.text.upper() == "JSON_VALUE" and self.accept_words("RETURNING"):
             value = CallNode(name="JSON_VALUE", arguments=tuple(arguments), at=token.at)
             found = self.as_type(CallNode(name="CAST", arguments=(value,), at=token.at, is_operator=True))
@@ -482,11 +491,17 @@ class ExpressionReader(TypeReader):
             return found
         mode = "DISTINCT" if distinct else self._null_treatment()
         self.expect(")", after=f"the arguments of {token.text}")
-        name = token.text.upper()
-        if self.is_word("WITHIN", "GROUP") and name in _LISTS:
-            name, arguments = "STRING_AGG ORDERED", self._ordered_list(arguments)
-        elif self.is_word("WITHIN", "GROUP"):
-            arguments = self._within_group(token, arguments)
+        if self.is_word("WITHIN", "GROUP"):
+            if name in _LISTS and not order:
+                order = self._order_of_group(self.sort_items)
+            else:
+                arguments = self._within_group(token, arguments)
+        if _LISTS.get(name) == "STRING_AGG" and len(arguments) == 1:
+            arguments.append(LiteralNode("", STRING, token.at))
+        if order:
+            if len(arguments) != (1 if name == "ARRAY_AGG" else 2):
+                raise token.reject(f"{token.text[:40]} has a wrong number of arguments before its order")
+            name, arguments = f"{_LISTS[name]} ORDERED", [*arguments, *_ordering(order)]
         condition = None
         if self.is_word("FILTER") and self.is_symbol("(", ahead=1):
             self.index += 2
@@ -513,11 +528,7 @@ class ExpressionReader(TypeReader):
             raise self.token.reject(
                 f"WITHIN GROUP does not belong to {function.text[:40]}", "write PERCENTILE_CONT(0.9) WITHIN GROUP (...)"
             )
-        self.index += 2
-        self.expect("(", after="WITHIN GROUP")
-        self.expect_words("ORDER", "BY", after="WITHIN GROUP (")
-        item = self.sort_item()
-        self.expect(")", after="the order of WITHIN GROUP")
+        item = self._order_of_group(self.sort_item)
         if not item.descending or name == "MODE":
             return [item.expression, *arguments]
         if name == "PERCENTILE_DISC":
@@ -527,17 +538,14 @@ class ExpressionReader(TypeReader):
         )
         return [item.expression, rest]
 
-    def _ordered_list(self, arguments: list[Node]) -> list[Node]:
-        """The value, the separator, the value to order by, and whether the order is descending."""
+    def _order_of_group(self, parse: Callable[[], _T]) -> _T:
+        """Parses WITHIN GROUP (ORDER BY ...)."""
         self.index += 2
         self.expect("(", after="WITHIN GROUP")
         self.expect_words("ORDER", "BY", after="WITHIN GROUP (")
-        item = self.sort_item()
+        found = parse()
         self.expect(")", after="the order of WITHIN GROUP")
-        if not 1 <= len(arguments) <= 2 or item.nulls_first:
-            raise item.at.reject("a list takes a value and a separator, in one order with NULLs last")
-        separator = arguments[1] if len(arguments) > 1 else LiteralNode("", STRING, item.at)
-        return [arguments[0], separator, item.expression, LiteralNode(item.descending, BOOLEAN, item.at)]
+        return found
 
     def _argument(self) -> Node:
         at = self.at
@@ -586,3 +594,11 @@ class ExpressionReader(TypeReader):
             return FrameBound("PRECEDING", amount, at)
         self.expect_words("FOLLOWING", after="the frame's offset")
         return FrameBound("FOLLOWING", amount, at)
+
+
+def _ordering(items: Sequence[SortItem]) -> list[Node]:
+    """The keys of a list's order, each followed by its direction: 1 for descending, plus 2 for NULLs first."""
+    found: list[Node] = []
+    for item in items:
+        found += [item.expression, LiteralNode(item.descending + 2 * item.nulls_first, INT, item.at)]
+    return found

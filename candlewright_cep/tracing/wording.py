@@ -14,6 +14,7 @@ from candlewright_cep.binding.expressions import (
     Shift,
     WindowFunction,
 )
+from candlewright_cep.functions.aggregates.aggregates import ORDERED, written
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import Filter, Group, Join, Plan, Project, Renamed
 from candlewright_cep.tracing.values import shown
@@ -23,6 +24,7 @@ _INFIX = {
 }  # fmt: skip
 _NOT, _COMPARED, _WHOLE = 3, 4, 9
 _OVER = " OVER (…)"
+_DIRECTIONS = {"0": "", "1": " DESC", "2": " NULLS FIRST", "3": " DESC NULLS FIRST"}
 
 
 def column_names(plan: Plan) -> tuple[str, ...]:
@@ -76,7 +78,7 @@ def _text(node: Expression, names: Sequence[str], variable: str, prefix: str) ->
             return _navigation(node, names, variable), _WHOLE
         case Aggregation(function=function, labels=labels, arguments=arguments):
             inner = [_text(each, names, variable, _prefix(labels))[0] for each in arguments]
-            return f"{function}({', '.join(inner) or _prefix(labels) + '*'})", _WHOLE
+            return _aggregated(function, inner or [f"{_prefix(labels)}*"]), _WHOLE
         case Apply():
             return _applied(node, names, variable, prefix)
 
@@ -144,7 +146,16 @@ def _windowed(function: WindowFunction, names: Sequence[str]) -> str:
     arguments = [text_of(each, names) for each in function.arguments] or (["*"] if function.name == "COUNT" else [])
     offset = [str(function.offset)] if function.offset != 1 else []
     numbers = [f"{each:g}" for each in function.numbers]
-    return f"{_called(function.name, [*arguments, *offset, *numbers])}{_OVER}"
+    return f"{_aggregated(function.name, [*arguments, *offset, *numbers])}{_OVER}"
+
+
+def _aggregated(name: str, arguments: Sequence[str]) -> str:
+    if not name.endswith(ORDERED):
+        return _called(name, arguments)
+    count = 1 if name.startswith("ARRAY_AGG") else 2
+    keys = zip(arguments[count::2], arguments[count + 1 :: 2], strict=True)
+    order = ", ".join(key + _DIRECTIONS[direction] for key, direction in keys)
+    return f"{written(name)}({', '.join(arguments[:count])} ORDER BY {order})"
 
 
 def _called(name: str, arguments: Sequence[str]) -> str:

@@ -24,6 +24,8 @@ from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant
 
 CONTINUOUS, DISCRETE = quantiles.Quantile(is_continuous=True), quantiles.Quantile(is_continuous=False)
 _SHORT = 48
+#: Ends the name of a list's form with ORDER BY, into which the parser turns it.
+ORDERED = " ORDERED"
 _MAX_ARRAY_ITEMS = 20_000_000
 
 
@@ -250,33 +252,52 @@ def _joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind
     return from_list(kind, found)
 
 
-def _ordered_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    if len(types) != 4 or types[2].kind is Kind.OPAQUE or not all(fits(kind, STRING) for kind in types[:2]):
-        raise Mismatch
-    return [STRING, STRING, types[2], BOOLEAN], STRING
+def _ordered_signature(own: Signature, count: int) -> Signature:
+    """`own` for the first `count` arguments, then pairs of a key and its direction (see the parser)."""
+
+    def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+        if any(key.kind is Kind.OPAQUE for key in types[count::2]):
+            raise Mismatch
+        wanted, kind = own(types[:count])
+        return [*wanted, *types[count:]], kind
+
+    return resolve
 
 
-def _ordered_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
-    """Each segment in the order of the third argument, descending if the fourth argument is true; NULLs last, ties in
-    their original order.
-    """
-    ranks = codes(arguments[2])
-    turned = np.where(arguments[3].expand().true(), -ranks, ranks)
-    turned = np.where(ranks < 0, np.iinfo(np.int64).max, turned)
-    order = np.lexsort((turned, np.repeat(np.arange(len(sizes)), sizes)))
-    return _joined_whole([argument.take(order) for argument in arguments[:2]], firsts, sizes, kind)
+def _ordered_whole(count: int, join: Callable[..., Vector]) -> Callable[..., Vector]:
+    """`join` over each segment in the order of its keys; ties keep their order."""
+
+    def run(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
+        columns = [np.repeat(np.arange(len(sizes)), sizes)]
+        for key, direction in zip(arguments[count::2], arguments[count + 1 :: 2], strict=True):
+            ranks, how = codes(key), direction.expand().values
+            turned = np.where(how & 1, -ranks, ranks)
+            columns.append(np.where(ranks >= 0, turned, np.where(how & 2, -len(ranks), len(ranks))))
+        order = np.lexsort(columns[::-1])
+        return join([argument.take(order) for argument in arguments[:count]], firsts, sizes, kind)
+
+    return run
 
 
-def _ordered_running(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
-    length = arguments[0].length
-    low = np.zeros(length, np.int64)
-    low[firsts] = firsts
-    low = np.maximum.accumulate(low)
-    sizes = np.arange(1, length + 1) - low
-    if int(sizes.sum()) > _MAX_ARRAY_ITEMS:
+def _ordered_running(function: str) -> Callable[[Sequence[Vector], Index, SqlType], Vector]:
+    def run(arguments: Sequence[Vector], firsts: Index, kind: SqlType) -> Vector:
+        length = arguments[0].length
+        begins = np.zeros(length, np.int64)
+        begins[firsts] = firsts
+        ends = np.arange(1, length + 1, dtype=np.int64)
+        return of_ranges(function, arguments, np.maximum.accumulate(begins), ends=ends, kind=kind)
+
+    return run
+
+
+def of_ranges(function: str, arguments: Sequence[Vector], begins: Index, *, ends: Index, kind: SqlType) -> Vector:
+    """An ordered list over the rows `begins[i]` to `ends[i]` for each i."""
+    sizes = np.maximum(ends - begins, 0)
+    length = int(sizes.sum())
+    if length > _MAX_ARRAY_ITEMS:
         raise TriggerRejected(f"ordered lists hold more than {_MAX_ARRAY_ITEMS} values in all")
-    expanded = [argument.take(ranges(low, sizes)) for argument in arguments]
-    return _ordered_whole(expanded, np.cumsum(sizes) - sizes, sizes, kind)
+    expanded = [argument.take(ranges(begins, sizes)) for argument in arguments]
+    return reduced(function, expanded, np.cumsum(sizes) - sizes, sizes=sizes, length=length, kind=kind)
 
 
 def _number(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
@@ -624,9 +645,9 @@ def _table() -> dict[str, AggregateFunction]:
             reduced=_whole_arrays,
             grows=True,
             usage=Usage(
-                "ARRAY_AGG(x)",
-                "all values as an array",
-                "ARRAY_AGG(price)",
+                "ARRAY_AGG(x ORDER BY y)",
+                "all values as an array; without ORDER BY in the order of the rows",
+                "ARRAY_AGG(price ORDER BY price DESC)",
                 "NULLs are values of the array; NULL without rows",
             ),
         ),
@@ -637,18 +658,24 @@ def _table() -> dict[str, AggregateFunction]:
             reduced=_joined_whole,
             grows=True,
             usage=Usage(
-                "STRING_AGG(text, separator)",
-                "the texts with a separator between them",
-                "STRING_AGG(side, ',')",
+                "STRING_AGG(text, separator ORDER BY y)",
+                "the texts with a separator between them; without ORDER BY in the order of the rows",
+                "STRING_AGG(side, ',' ORDER BY side)",
                 SKIPPED,
             ),
         ),
-        AggregateFunction(
-            name="STRING_AGG ORDERED",
-            signature=_ordered_signature,
-            running=_ordered_running,
-            reduced=_ordered_whole,
-            grows=True,
+        *(
+            AggregateFunction(
+                name=name,
+                signature=_ordered_signature(own, count),
+                running=_ordered_running(name),
+                reduced=_ordered_whole(count, join),
+                grows=True,
+            )
+            for name, own, count, join in (
+                (f"ARRAY_AGG{ORDERED}", _array_signature, 1, _whole_arrays),
+                (f"STRING_AGG{ORDERED}", fixed(STRING, STRING, STRING), 2, _joined_whole),
+            )
         ),
     ]
     return {entry.name: entry for entry in entries}
@@ -681,6 +708,11 @@ def aggregate_name(name: str) -> str | None:
     """The table's name for an aggregate, or None if `name` is not an aggregate."""
     found = AGGREGATE_ALIASES.get(name, name)
     return found if found in AGGREGATES else None
+
+
+def written(name: str) -> str:
+    """The name of an aggregate as texts have it."""
+    return name.removesuffix(ORDERED)
 
 
 def distinct_name(name: str) -> str | None:

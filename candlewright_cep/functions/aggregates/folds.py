@@ -1,6 +1,6 @@
 """Aggregates computed one row at a time, for conditions. State is immutable, and each step takes O(1) time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -152,14 +152,35 @@ def _joined(state: State, value: Any, separator: Any) -> State:
     return ((value if state[0] is None else state[0] + (separator or "") + value)[:MADE_TEXT],)
 
 
-def _ordered(state: State) -> Any:
-    """The state holds the values with their separators, the sort keys, and whether the order is descending."""
-    rows = state[0]
-    if not rows:
-        return None
-    known = sorted((row for row in rows if row[2] is not None), key=lambda row: row[2], reverse=bool(rows[0][3]))
+def _row_kept(state: State, *row: Any) -> State:
+    work.spend(len(state[0]))
+    return ((*state[0], row),)
+
+
+def _ordered(rows: Sequence[State], count: int) -> Sequence[State]:
+    """Rows of `count` values and pairs of a key and its direction (1 for descending, plus 2 for NULLs first)."""
+    work.spend(len(rows), work.FOLDED_A_STEP)
+    for place in range(len(rows[0]) - 2, count - 1, -2) if rows else ():
+        direction = rows[0][place + 1]
+        known = [row for row in rows if row[place] is not None]
+        known.sort(key=lambda row: _sortable(row[place]), reverse=bool(direction & 1))
+        missing = [row for row in rows if row[place] is None]
+        rows = [*missing, *known] if direction & 2 else [*known, *missing]
+    return rows
+
+
+def _sortable(value: Any) -> tuple[int, Any]:
+    """NaN is greater than every number."""
+    return (0, value) if value == value else (1, 0)
+
+
+def _ordered_array(state: State) -> Any:
+    return tuple(row[0] for row in _ordered(state[0], 1)) or None
+
+
+def _ordered_text(state: State) -> Any:
     text: State = (None,)
-    for value, separator, *_ in (*known, *(row for row in rows if row[2] is None)):
+    for value, separator, *_ in _ordered(state[0], 2):
         text = _joined(text, value, separator)
     return text[0]
 
@@ -215,6 +236,7 @@ FOLDS: dict[str, Fold] = {
     "STDDEV_POP": Fold((0, 0.0, 0.0), _moments, _spread(sample=False, root=True)),
     "STDDEV_SAMP": Fold((0, 0.0, 0.0), _moments, _spread(sample=True, root=True)),
     **{name: Fold(moments.EMPTY, moments.step, result) for name, (result, _) in moments.RESULTS.items()},
-    "STRING_AGG ORDERED": Fold(((),), lambda state, *row: ((*state[0], row),), _ordered),
+    "ARRAY_AGG ORDERED": Fold(((),), _row_kept, _ordered_array),
+    "STRING_AGG ORDERED": Fold(((),), _row_kept, _ordered_text),
     "STRING_AGG": Fold((None,), _joined, _first),
 }

@@ -3,12 +3,18 @@
 loop, and the same on a stream.
 """
 
+import math
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from candlewright_cep import TriggerRejected, evaluate
+from candlewright_cep.functions.aggregates.aggregates import reduced
+from candlewright_cep.functions.aggregates.folds import FOLDS
+from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, INT, STRING, Kind, SqlType
+from candlewright_cep.vector import constant, from_list
 from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
 from tests.rounds import seeds
 
@@ -33,6 +39,11 @@ SAME = [
     "SELECT n, ts + INTERVAL '1' MONTH AS a, ts - INTERVAL '3' YEAR AS b, INTERVAL '2' MONTH + ts AS c, ts + INTERVAL '-5' MONTH AS d FROM ticks",
     "SELECT n FROM ticks WHERE ts BETWEEN TIMESTAMP '2025-01-31 00:00:00' - INTERVAL '2' MONTH AND TIMESTAMP '2025-01-31 00:00:00' + INTERVAL '1' MONTH",
     "SELECT ticker, STRING_AGG(side, ',' ORDER BY n DESC) AS a FROM ticks GROUP BY ticker",
+    "SELECT ticker, LIST(n ORDER BY price DESC NULLS FIRST, side, n DESC) AS a, STRING_AGG(side, '|' ORDER BY price, n DESC) AS b, "
+    "STRING_AGG(side, '' ORDER BY side NULLS FIRST, n) AS c, LIST(price ORDER BY n DESC) AS d, "
+    "LIST({'n': n, 'price': price} ORDER BY price DESC, n) AS e FROM ticks GROUP BY ticker",
+    "SELECT n, LIST(n ORDER BY price DESC, n) OVER (PARTITION BY ticker ORDER BY ts ROWS 4 PRECEDING) AS a, "
+    "STRING_AGG(side, ',' ORDER BY price, n DESC) OVER (PARTITION BY ticker ORDER BY ts) AS b FROM ticks",
     "SELECT n, ROW(price, side) = ROW(1, 'buy') AS a, ROW(price, n) < ROW(2, 60) AS b, ROW(side, n) >= ROW('c', 40) AS c, "
     "ROW(price, side) <> ROW(price, side) AS d, {'p': price, 's': side}.p AS e FROM ticks",
     "SELECT ticker, LIST({'n': n, 'price': price} ORDER BY n) AS a, (LIST({'n': n} ORDER BY n))[2].n AS b, "
@@ -42,6 +53,11 @@ SAME = [
 OURS = [
     *SAME[:2],
     "SELECT ticker, LISTAGG(side, ',') WITHIN GROUP (ORDER BY n DESC) AS a FROM ticks GROUP BY ticker",
+    "SELECT ticker, ARRAY_AGG(n ORDER BY price DESC NULLS FIRST, side, n DESC) AS a, STRING_AGG(side, '|' ORDER BY price, n DESC) AS b, "
+    "LISTAGG(side) WITHIN GROUP (ORDER BY side NULLS FIRST, n) AS c, ARRAY_AGG(price) WITHIN GROUP (ORDER BY n DESC) AS d, "
+    "ARRAY_AGG(ROW(n, price) ORDER BY price DESC, n) AS e FROM ticks GROUP BY ticker",
+    "SELECT n, ARRAY_AGG(n ORDER BY price DESC, n) OVER (PARTITION BY ticker ORDER BY ts ROWS 4 PRECEDING) AS a, "
+    "LISTAGG(side, ',' ORDER BY price, n DESC) OVER (PARTITION BY ticker ORDER BY ts) AS b FROM ticks",
     "SELECT n, ROW(price, side) = ROW(1, 'buy') AS a, ROW(price, n) < ROW(2, 60) AS b, ROW(side, n) >= ROW('c', 40) AS c, "
     "ROW(price, side) <> ROW(price, side) AS d, ROW(price AS p, side AS s).p AS e FROM ticks",
     "SELECT ticker, ARRAY_AGG(ROW(n, price)) AS a, ARRAY_AGG(STRUCT(n))[2].n AS b, "
@@ -75,6 +91,12 @@ STREAMED = [
     "SELECT m.at.price, path[2].n AS second, CARDINALITY(path) AS c, path FROM (SELECT *, ROW(price, n) AS r FROM ticks) MATCH_RECOGNIZE ("
     "PARTITION BY ticker ORDER BY ts MEASURES LAST(B.r) AS at, ARRAY_AGG(ROW(ts, price, n)) AS path PATTERN (A+ B) "
     "DEFINE A AS A.r.price < 3, B AS B.r.price = 3 AND r.n > 0) AS m WHERE path[1] <= path[2]",
+    "SELECT ticker, window_start, ARRAY_AGG(n ORDER BY price DESC NULLS FIRST, side) AS a, STRING_AGG(side, '>' ORDER BY price, n DESC) AS s "
+    "FROM TABLE(HOP(TABLE ticks, DESCRIPTOR(ts), INTERVAL '30' DAY, INTERVAL '60' DAY)) GROUP BY ticker, window_start, window_end",
+    "SELECT n, ARRAY_AGG(price ORDER BY side, n DESC) OVER (PARTITION BY ticker ORDER BY ts ROWS 5 PRECEDING) AS a FROM ticks",
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES ARRAY_AGG(A.n ORDER BY A.price DESC, A.side) AS a, "
+    "RUNNING STRING_AGG(side, ',' ORDER BY price NULLS FIRST, n DESC) AS s ALL ROWS PER MATCH PATTERN (A+ B) DEFINE "
+    "A AS ARRAY_AGG(A.price ORDER BY A.price DESC)[1] < 3 OR n < 20, B AS STRING_AGG(A.side, ',' ORDER BY A.price DESC NULLS FIRST, A.n) <> B.side) AS m",
     "SELECT n, ts FROM ticks WHERE ts + INTERVAL '1' YEAR > TIMESTAMP '2026-02-01 00:00:00' AND ARRAY_CONTAINS(ARRAY['buy', 'hold'], side)",
 ]  # fmt: skip
 
@@ -83,6 +105,36 @@ STREAMED = [
 @pytest.mark.parametrize("seed", seeds(2))
 def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> None:
     assert assert_streams(sql, _trades(seed), seed)
+
+
+@pytest.mark.parametrize("seed", seeds(6))
+def test_a_list_ordered_row_by_row_is_the_one_ordered_at_once(seed: int) -> None:
+    chance = random.Random(seed)
+    size = chance.randrange(1, 30)
+    keys = [
+        ([chance.choice([None, math.nan, -0.0, 0.0, 1.5]) for _ in range(size)], DOUBLE),
+        ([chance.choice([None, "", "a", "\u00e9", "\U0001f4c8", "\uffff"]) for _ in range(size)], STRING),
+        ([chance.choice([None, True, False]) for _ in range(size)], BOOLEAN),
+    ]
+    chance.shuffle(keys)
+    arguments = [from_list(BIGINT, list(range(size)))]
+    for values, kind in keys:
+        arguments += [from_list(kind, values), constant(INT, chance.randrange(4), size)]
+    kind = SqlType(Kind.OPAQUE, arrow=pa.list_(pa.int64()))
+    firsts, sizes = np.array([0, size], np.int64), np.array([size, 0], np.int64)
+    at_once = reduced("ARRAY_AGG ORDERED", arguments, firsts, sizes=sizes, length=size, kind=kind).to_list()
+    fold = FOLDS["ARRAY_AGG ORDERED"]
+    state = fold.initial
+    for row in zip(*(argument.to_list() for argument in arguments), strict=True):
+        state = fold.step(state, *row)
+    assert [list(fold.result(state)), fold.result(fold.initial)] == at_once
+
+
+def test_a_long_match_is_listed_in_order() -> None:
+    rows = 12_000
+    table = pa.table({"ts": range(rows), "n": [row * 7919 % rows for row in range(rows)]})
+    sql = "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES ARRAY_AGG(n ORDER BY n) AS a PATTERN (A+)) AS m"
+    assert evaluate(sql, table).to_pylist() == [{"a": list(range(rows))}]
 
 
 def test_filter_counts_rows_of_a_match_as_a_loop_does() -> None:
@@ -123,7 +175,12 @@ def test_months_end_with_the_month() -> None:
         ("ARRAY[1] < ARRAY[2]", "cannot be applied"),
         ("ARRAY[] = ARRAY[1]", "expected an expression"),
         ("ARRAY_CONTAINS(price, 1)", "has no form for"),
-        ("SELECT LISTAGG(side) WITHIN GROUP (ORDER BY n NULLS FIRST) FROM ticks", "NULLs last"),
+        ("SELECT SUM(price ORDER BY n) FROM ticks", "1:18: SUM takes no ORDER BY"),
+        ("SELECT LISTAGG(DISTINCT side, ',' ORDER BY side) FROM ticks", "DISTINCT is not possible with STRING_AGG"),
+        ("SELECT ARRAY_AGG(n, n, n ORDER BY n) FROM ticks", "1:8: ARRAY_AGG has a wrong number of arguments"),
+        ("SELECT ARRAY_AGG(n ORDER BY ROW(n)) FROM ticks", r"ARRAY_AGG has no form for"),
+        ("SELECT ARRAY_AGG(n ORDER BY n) FILTER (WHERE n > 1) FROM ticks", "FILTER is not possible with ARRAY_AGG"),
+        ("SELECT ARRAY_AGG(n ORDER BY n) WITHIN GROUP (ORDER BY n) FROM ticks", "WITHIN GROUP does not belong to ARRAY_AGG"),
         ("SELECT APPROX_PERCENTILE(price, 2) FROM ticks", "takes a number from 0 to 1"),
         ("SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES COUNT(A.*) FILTER (WHERE price > 1) AS n PATTERN (A))", "takes no FILTER"),
         ("price > " + "ARRAY[" * 500 + "1" + "]" * 500, "nested"),
