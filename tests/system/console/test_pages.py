@@ -18,15 +18,18 @@ PAGES = ("markets", "chart", "triggers", "events", "sql", "requests", "quality",
 WIDTHS = (390, 1440, 2560)
 COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 FIRST_VIEW_BYTES = 400_000
-#: What has the focus, and whether it looks like it. A date field marks the part of it that has the focus.
-FOCUS = """() => {
+#: What has the focus, whether it looks like it, and the number that it got when it first had the focus: the given one.
+#: A date field marks the part of it that has the focus.
+FOCUS = """(number) => {
   const host = document.activeElement;
   const inner = host.shadowRoot?.activeElement ?? host;
   const text = inner.textContent.trim().slice(0, 40);
   const name = inner.getAttribute("aria-label") || text || inner.outerHTML.slice(0, 80);
   const hasOutline = [host, inner].some((each) => getComputedStyle(each).outlineStyle !== "none");
   const isMarked = hasOutline || inner.type === "date";
-  return [host === document.body ? "BODY" : name, isMarked];
+  if (host === document.body) return ["BODY", isMarked, null];
+  inner.walked ??= number;
+  return [name, isMarked, inner.walked];
 }"""
 
 
@@ -123,6 +126,7 @@ def test_trigger_is_checked_while_typing_tried_and_registered(show: Open, stored
     expect(facts).to_contain_text(re.compile(r"\d+ matches"))
     expect(facts).to_contain_text("after 60 bars")
     expect(page.locator(".match-chart canvas").first).to_be_visible()
+    walk_along_the_bars(page.get_by_role("region", name="Matches on the chart"), "match")
     shown.picture("triggers-tried")
     page.get_by_text("Register it").click()
     page.get_by_label("Name").fill("from-the-console")
@@ -132,6 +136,29 @@ def test_trigger_is_checked_while_typing_tried_and_registered(show: Open, stored
         client.triggers.remove("from-the-console")
     # The refused text is a 400; `fill` edits with inline styles, which the page's policy refuses.
     assert [each for each in shown.errors if "400" not in each and "inline style" not in each] == []
+
+
+def walk_along_the_bars(chart: Locator, mark: str) -> None:
+    """The crosshair, moved from the newest bar back to one with this mark, and hidden."""
+    picture, spoken = chart.get_by_role("img"), chart.get_by_role("status")
+    picture.focus()
+    times: list[str] = []
+    for _ in range(200):
+        picture.press("Shift+ArrowLeft")
+        expect(spoken).to_contain_text("close")
+        times.append(spoken.inner_text().partition(": ")[0])
+        if spoken.inner_text().endswith(f", {mark}"):
+            break
+    else:
+        raise AssertionError(times)
+    assert times == sorted(times, reverse=True)
+    picture.press("Shift+ArrowLeft")
+    expect(spoken).not_to_contain_text(times[-1])
+    picture.press("Shift+ArrowRight")
+    expect(spoken).to_contain_text(times[-1])
+    expect(chart.locator(".legend")).to_contain_text(mark)
+    picture.press("Escape")
+    expect(chart.locator(".legend")).to_have_count(0)
 
 
 def test_attempts_of_a_trigger_are_explained_on_the_chart(show: Open, stored: str, axe: Path, system: System) -> None:
@@ -153,6 +180,7 @@ def test_attempts_of_a_trigger_are_explained_on_the_chart(show: Open, stored: st
     expect(page.locator(".match-chart canvas").first).to_be_visible()
     page.evaluate(axe.read_text())
     assert serious_faults(page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")) == []
+    walk_along_the_bars(page.get_by_role("region", name="Attempts on the chart"), "not C")
     shown.picture("triggers-explained")
     page.get_by_role("button", name="open").click()
     expect(page.locator(".attempt-details")).to_contain_text("It waits for the next row")
@@ -235,26 +263,37 @@ def test_market_is_found_by_keyboard(show: Open, stored: str) -> None:
     expect(page).to_have_url(re.compile("/markets"))
 
 
-def test_every_page_is_walked_with_the_keyboard(show: Open, stored: str) -> None:
+def test_every_page_is_walked_with_the_keyboard_and_back(show: Open, stored: str) -> None:
     shown = show()
     for name in PAGES:
         page = shown.go(path_of(name, stored))
         wait_for_page(shown, name)
-        walked: list[str] = []
+        walked: dict[int, str] = {}
         # No control keeps the focus: after the last one it is on the first again, or leaves the page.
-        for _ in range(200):
+        for count in range(1, 200):
             page.keyboard.press("Tab")
-            focus, is_marked = page.evaluate(FOCUS)
-            if focus == "BODY" or focus in walked[:1]:
+            focus, is_marked, number = page.evaluate(FOCUS, count)
+            if focus == "BODY" or (number == 1 and count > 1):
                 break
             assert is_marked, (name, focus)
-            walked.append(focus)
+            walked[number] = focus
         else:
-            raise AssertionError((name, walked[-5:]))
-        assert walked[0] == "Skip to content"
+            raise AssertionError((name, walked))
+        assert walked[1] == "Skip to content"
         assert len(walked) > 12, (name, walked)
         if name in ("triggers", "sql"):
-            assert any(focus.startswith("SQL") for focus in walked[:-1]), walked
+            assert any(focus.startswith("SQL") for focus in [*walked.values()][:-1]), walked
+        back: list[int] = []
+        for _ in range(200):
+            page.keyboard.press("Shift+Tab")
+            _, _, number = page.evaluate(FOCUS, None)
+            if number is not None and number not in back:
+                back.append(number)
+            if number == 1 and len(back) > 1:
+                break
+        # What was drawn meanwhile has no number, and live data may have replaced what had one.
+        assert back == sorted(back, reverse=True), (name, walked, back)
+        assert len(back) > len(walked) - 3, (name, walked, back)
 
 
 def test_crosshair_and_dialogs_are_used_with_the_keyboard(show: Open, stored: str) -> None:

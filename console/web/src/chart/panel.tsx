@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fetchHistory } from "../data/bars";
 import { eventsOf, followEvents, type TriggerEvent } from "../data/events";
 import { periodsToChoose, storedBars, type Stored } from "../data/markets";
-import { compact, percent, price } from "../data/numbers";
+import { percent, price } from "../data/numbers";
 import { useMayChange } from "../data/platform";
 import { moment, now, openTime, periodName, periodSeconds, span } from "../data/times";
 import { useValue, Value } from "../data/value";
@@ -16,6 +16,8 @@ import { theme } from "../shell/theme";
 import type { Band } from "./bands";
 import type { Bar, Trade } from "./candles";
 import { ChartFeed } from "./feed";
+import { chartKeys } from "./keys";
+import { Legend, spokenOf } from "./legend";
 import type { Mark } from "./marks";
 import { ChartView } from "./view";
 
@@ -56,15 +58,7 @@ export function ChartPanel(props: Props) {
   const section = useRef<HTMLElement>(null);
   useShortcuts(
     [
-      { keys: "ArrowLeft", text: "Back in time", run: () => parts.view?.pan(-0.2) },
-      { keys: "ArrowRight", text: "Forward in time", run: () => parts.view?.pan(0.2) },
-      { keys: "Shift+ArrowLeft", text: "Crosshair to the bar before", run: () => parts.step(-1) },
-      { keys: "Shift+ArrowRight", text: "Crosshair to the bar after", run: () => parts.step(1) },
-      { keys: "Escape", text: "Hide the crosshair", run: () => parts.unpoint() },
-      { keys: "+", text: "Zoom in", run: () => parts.view?.zoom(0.7) },
-      { keys: "-", text: "Zoom out", run: () => parts.view?.zoom(1.4) },
-      { keys: "End", text: "To the newest bar", run: () => parts.view?.toNewest() },
-      { keys: "Home", text: "All loaded bars", run: () => parts.view?.fit() },
+      ...chartKeys(() => parts.view, (bars) => parts.step(bars), () => parts.unpoint()),
       { keys: "l", text: "Logarithmic scale", run: () => logarithmic.set(!logarithmic.get()) },
       { keys: "p", text: "Save as PNG", run: () => parts.save() },
       // Of several charts, the focused one.
@@ -264,8 +258,7 @@ class Parts {
     const bar = time === undefined ? undefined : this.view?.barAt(time);
     if (bar === undefined) return;
     this.#point(time);
-    const prices = `open ${price(bar.open)}, high ${price(bar.high)}, low ${price(bar.low)}, close ${price(bar.close)}`;
-    this.legend.set({ ...this.legend.get(), spoken: `${moment(bar.time)}: ${prices}` });
+    this.legend.set({ ...this.legend.get(), spoken: spokenOf(bar) });
   }
 
   unpoint(): void {
@@ -357,33 +350,6 @@ function LastPrice({ parts }: { parts: Parts }) {
           {percent(change)} <small>{span(reach)}</small>
         </span>
       )}
-    </p>
-  );
-}
-
-function Legend({ bar, note }: { bar?: Bar; note: string }) {
-  if (bar === undefined) return note ? <p class="legend">{note}</p> : null;
-  const direction = bar.close >= bar.open ? "up" : "down";
-  const cells: [string, string][] = [
-    ["O", price(bar.open)],
-    ["H", price(bar.high)],
-    ["L", price(bar.low)],
-    ["C", price(bar.close)],
-    ["V", compact(bar.volume)],
-  ];
-  return (
-    <p class="legend">
-      <time>{moment(bar.time)} UTC</time>
-      {cells.map(([name, value]) => (
-        <span key={name}>
-          <i>{name}</i>
-          <b class={name === "V" ? "" : direction}>{value}</b>
-        </span>
-      ))}
-      <span class={bar.close >= bar.open ? "up" : "down"}>{percent(bar.close / bar.open - 1)}</span>
-      {bar.isForming ? <em>forming</em> : bar.source !== "" && <em>{bar.source}</em>}
-      {bar.revision > 0 && <em class="info">revision {bar.revision}</em>}
-      {note && <em class="warn">{note}</em>}
     </p>
   );
 }
