@@ -11,6 +11,7 @@ A row that can change something is never missed; a row that cannot may count as 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 import numpy as np
 
@@ -208,7 +209,7 @@ class Glance:
         ]
         return frozenset(part.index for node in nodes for part in walk(node) if isinstance(part, Column))
 
-    def numbers(self, values: Sequence[Sequence[float | int]]) -> list[Span]:
+    def numbers(self, values: Sequence[Sequence[float | int | Decimal]]) -> list[Span]:
         """The slots of many patterns as spans, one list of values each."""
         columns = np.array(values, np.float64).reshape(len(values), len(self.slot_types)).T
         return [

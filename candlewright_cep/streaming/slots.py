@@ -9,6 +9,7 @@ import enum
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -31,11 +32,12 @@ from candlewright_cep.matching.automaton import Automaton
 from candlewright_cep.matching.conditions import Conditions, compile_conditions
 from candlewright_cep.planning.plans import AsofJoin, Filter, Join, Match, Plan, Project, Union
 from candlewright_cep.syntax.tokens import Position
-from candlewright_cep.types import Kind, SqlType
+from candlewright_cep.types import MOST_DIGITS, Kind, SqlType, decimal
 from candlewright_cep.vector import Vector, from_list
 
 _LIFTED = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "+", "-", "*", "/"])
-_NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DOUBLE)
+_NUMBERS = (Kind.INT, Kind.BIGINT, Kind.DECIMAL, Kind.DOUBLE)
+Number = float | int | Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Lifted:
     """`types` and `values` of the lifted numbers, and the `key` of the remaining plan."""
 
     types: tuple[SqlType, ...]
-    values: tuple[float | int, ...]
+    values: tuple[Number, ...]
     key: str
     _nodes: tuple[Plan, ...]
 
@@ -55,7 +57,7 @@ class Lifted:
 class Slots:
     """The numbers of each ticker. `of` returns a ticker's values; a ticker without any has NULLs."""
 
-    def __init__(self, types: Sequence[SqlType], of: Mapping[str, Sequence[float | int]]) -> None:
+    def __init__(self, types: Sequence[SqlType], of: Mapping[str, Sequence[Number]]) -> None:
         self.types = types
         self.of = of
         self._last: tuple[pa.Array, list[str], Any] | None = None
@@ -109,7 +111,7 @@ class _Unknown(Exception):
 class _Lifting:
     def __init__(self) -> None:
         self.types: list[SqlType] = []
-        self.values: list[float | int] = []
+        self.values: list[Number] = []
 
     def node(self, node: Plan) -> Plan:
         if isinstance(node, Filter):
@@ -122,25 +124,36 @@ class _Lifting:
             return replace(node, recognize=replace(plan, definitions=definitions))
         return node
 
-    def _expression(self, node: Expression, *, inside: bool = False) -> Expression:
-        """`inside`: the node is an argument of a comparison or of arithmetic."""
+    def _expression(self, node: Expression, outer: Apply | None = None) -> Expression:
+        """`outer`: the comparison or the arithmetic that the node is an argument of."""
         if isinstance(node, Constant):
-            return self._slot(node) if inside else node
+            return node if outer is None else self._slot(node, outer)
         if isinstance(node, Apply):
-            here = node.function in _LIFTED
-            return replace(node, arguments=tuple(self._expression(part, inside=here) for part in node.arguments))
+            here = node if node.function in _LIFTED else None
+            return replace(node, arguments=tuple(self._expression(part, here) for part in node.arguments))
         if isinstance(node, Aggregation):
             return replace(node, arguments=tuple(self._expression(part) for part in node.arguments))
         if isinstance(node, Shift | Navigation):
             return replace(node, argument=self._expression(node.argument))
         return node
 
-    def _slot(self, node: Constant) -> Expression:
+    def _slot(self, node: Constant, outer: Apply) -> Expression:
         if node.value is None or node.type.kind not in _NUMBERS:
             return node
-        self.types.append(node.type)
+        kind = _wide(node.type, outer) if node.type.kind is Kind.DECIMAL else node.type
+        self.types.append(kind)
         self.values.append(node.value)
-        return Column(FIRST_SLOT + len(self.values) - 1, node.type)
+        return Column(FIRST_SLOT + len(self.values) - 1, kind)
+
+
+def _wide(kind: SqlType, outer: Apply) -> SqlType:
+    """The type of a DECIMAL's slot. A literal has only the digits it was written with; the slot has as many as the values
+    beside it, so that `> 9.5` and `> 10.25` share it. The digits of a factor also decide those of the result.
+    """
+    beside = () if outer.function in ("*", "/") else outer.arguments
+    scales = [part.type.scale for part in beside if not isinstance(part, Constant) and part.type.kind is Kind.DECIMAL]
+    scale = max([kind.scale, *scales])
+    return decimal(MOST_DIGITS, scale) if kind.precision - kind.scale + scale <= MOST_DIGITS else kind
 
 
 def _written(part: Any) -> Any:
@@ -155,7 +168,7 @@ def _written(part: Any) -> Any:
         return _written_once(part)
     if isinstance(part, Position | Limits | Conditions):
         return ""
-    if isinstance(part, float):
+    if isinstance(part, float | Decimal):
         return repr(part)
     if isinstance(part, enum.Enum):
         return part.name

@@ -28,7 +28,7 @@ from candlewright_cep.streaming.patterns.match_stream import Context, MatchStrea
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
 from candlewright_cep.streaming.rows.packing import packed_rows, unpacked, unpacked_rows
 from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
-from candlewright_cep.streaming.slots import Slots
+from candlewright_cep.streaming.slots import Number, Slots
 from candlewright_cep.streaming.stages.ahead import AheadStage
 from candlewright_cep.streaming.stages.order_stage import LagStage, OrderStage, StartStage
 from candlewright_cep.streaming.stages.stages import GroupStage, OverStage, RowStage, Stage, chained
@@ -102,7 +102,7 @@ class TriggerStream:
     query: StreamQuery
     active_from: int = 0
     tickers: dict[str, int] | None = None
-    numbers: Mapping[str, Sequence[float | int]] = field(default_factory=dict)
+    numbers: Mapping[str, Sequence[Number]] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     steps: int = 0
     _nothing: Events = field(init=False, repr=False)

@@ -568,6 +568,27 @@ def test_triggers_that_differ_in_numbers_share_a_stream_and_keep_their_own(parti
     ]  # fmt: skip
 
 
+def test_triggers_that_differ_in_a_decimal_share_a_stream_and_keep_their_own(partition: TriggerPartition) -> None:
+    exact = "CAST(price AS DECIMAL(20, 8))"
+    pattern = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES B.price AS price "
+        f"PATTERN (A B) DEFINE B AS {exact} > PREV({exact}) + {{}})"
+    )
+    controls = [
+        register("a", f"{exact} > 10.5", TICKER),
+        register("b", f"{exact} > :limit", OTHER, limit="3.25"),
+        register("c", pattern.format("0.5"), TICKER),
+        register("d", pattern.format("10.25"), OTHER),
+    ]
+    partition.process([], controls=controls)
+    assert partition.shards == 2
+    partition = TriggerPartition.load(partition.save())
+    output = partition.process([prices(1, 9, 10.5, 11, 12), prices(1, 3, 4, 14.25, 24.75, ticker=OTHER)])
+    assert sorted(fired(output)) == [
+        ("a", 11), ("a", 12), ("b", 4), ("b", 14.25), ("b", 24.75), ("c", 10.5), ("c", 12), ("d", 24.75),
+    ]  # fmt: skip
+
+
 def test_the_place_of_a_removed_trigger_is_taken_without_what_it_left(partition: TriggerPartition) -> None:
     window = "SELECT COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE) HAVING COUNT(*) > {}"
     partition.process([], controls=[register("a", window.format(0), TICKER), register("v", V_SHAPE, TICKER)])

@@ -14,7 +14,8 @@ import pyarrow as pa
 from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
 from candlewright_cep.matching.glance import Glance
 from candlewright_cep.planning.plans import Join
-from candlewright_cep.streaming.slots import Lifted
+from candlewright_cep.streaming.rows.packing import as_json, unpacked
+from candlewright_cep.streaming.slots import Lifted, Number
 from protobuf import records_pb2 as records
 from triggers.events.chained import EVENTS_LABEL, TRIGGER_EVENTS, EventOrder, EventsBeside, seen
 from triggers.packing import squeezed, unsqueezed
@@ -108,7 +109,7 @@ class Common:
     """
 
     key: str
-    numbers: tuple[float | int, ...]
+    numbers: tuple[Number, ...]
     compiled: CompiledTrigger
     text: Text
     lifted: Lifted | None
@@ -141,7 +142,7 @@ class Shard:
         self.text = text
         self.sole = sole
         self.owners: dict[str, str] = {}
-        self.numbers: dict[str, Sequence[float | int]] = {}
+        self.numbers: dict[str, Sequence[Number]] = {}
         self.streams: dict[int, TriggerStream] = {}
         self._first: dict[str, int] = {}
         self._every: int | None = None
@@ -179,7 +180,7 @@ class Shard:
     def can_take(self, trigger: Trigger) -> bool:
         return not self.sole and self.backlog is None and not any(ticker in self.owners for ticker in trigger.tickers)
 
-    def add(self, trigger: Trigger, numbers: Sequence[float | int]) -> None:
+    def add(self, trigger: Trigger, numbers: Sequence[Number]) -> None:
         self._meta = None
         first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
         if self.compiled.is_on_events:
@@ -522,7 +523,7 @@ class Shard:
                 "events": None if self._order is None else self._order.save(),
                 "beside": None if self._beside is None else self._beside.save(),
             }
-            self._meta = squeezed(json.dumps(meta).encode())
+            self._meta = squeezed(json.dumps(meta, default=as_json).encode())
             self._pending = b"" if self._lookback is None else self._lookback.packed()
         found = {"meta": self._meta}
         if self._pending:
@@ -623,7 +624,7 @@ class Saved:
             label, _, part = name.partition(".")
             if label.lstrip("-").isdecimal():
                 states.setdefault(int(label), {})[part] = unsqueezed(content)
-        meta, pending = json.loads(unsqueezed(parts["meta"])), parts.get(_PENDING, b"")
+        meta, pending = unpacked(unsqueezed(parts["meta"]).decode()), parts.get(_PENDING, b"")
         return cls(meta, states, pending, Backlog.load(parts), parts.get(_STANDINGS, b""))
 
     @property

@@ -58,6 +58,7 @@ def _of(condition: Expression, names: list[str]) -> Iterator[Threshold]:
     else:
         return
     for value, symbol, number in pairs:
-        if isinstance(value, Column) and not is_slot(value) and isinstance(number, Column) and is_slot(number):
+        is_column = isinstance(value, Column) and not is_slot(value) and value.type.is_measured
+        if is_column and isinstance(number, Column) and is_slot(number):
             for above in [True, False] if symbol == "=" else [symbol.startswith(">")]:
                 yield Threshold(names[value.index], number.index - FIRST_SLOT, above, symbol in ("<", ">"))

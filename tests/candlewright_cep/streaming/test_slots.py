@@ -23,6 +23,7 @@ def _pattern(define: str, pattern: str, measures: str = "COUNT(*) AS c, LAST(pri
     )
 
 
+_EXACT = "CAST(price AS DECIMAL(9, 3))"
 #: Texts with placeholders for numbers.
 TEXTS = [
     "price > {0} AND n >= {1} - 1",
@@ -33,6 +34,15 @@ TEXTS = [
     _pattern("X AS price <> FIRST(price) + {1}, B AS LAST(X.n, 1) > {0}", "A X*? B"),
     "SELECT ticker, window_start, COUNT(*) AS c FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '3' SECOND)) "
     "WHERE price > {0} GROUP BY ticker, window_start, window_end HAVING SUM(n) > {1}",
+    f"{_EXACT} > {{0}}.5 OR {_EXACT} = {{1}}",
+    f"SELECT ticker, ts, ({_EXACT} + {{0}}.25) * {{1}}.5 - 1.125 AS x FROM ticks WHERE {_EXACT} NOT BETWEEN {{0}} AND 3.5",
+    _pattern(f"D AS {_EXACT} < PREV({_EXACT}) + {{0}}.5, U AS PREV({_EXACT} * 2) / {{1}}.1 > 1.{{0}}5", "S D+ U+"),
+    _pattern("A AS SUM(CAST(A.price AS DECIMAL(9, 3))) < {0}.75, B AS B.price > {1}", "A+ B", "SUM(A.n) AS s"),
+    _pattern(
+        "X AS CAST(X.price AS DECIMAL(9, 3)) <> FIRST(CAST(price AS DECIMAL(9, 3))) + {1}.0, B AS n > {0}", "A X*? B"
+    ),
+    f"SELECT ticker, window_start, SUM({_EXACT}) AS s FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '3' SECOND)) "
+    f"GROUP BY ticker, window_start, window_end HAVING SUM({_EXACT}) > {{0}}.5 OR AVG({_EXACT}) < {{1}}",
     "SELECT ticker, price FROM (SELECT *, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 2 PRECEDING "
     "AND CURRENT ROW) AS mean FROM ticks) AS t WHERE price > mean * {0} - {1}",
 ]
@@ -104,6 +114,13 @@ def test_triggers_that_differ_outside_compared_numbers_run_apart(one: str, other
     keys = [lifted.key for sql in (one, other) if (lifted := _query(sql).lifted()) is not None]
     assert len(keys) == 2
     assert keys[0] != keys[1]
+
+
+def test_decimals_share_a_stream_whatever_their_digits() -> None:
+    texts = [f"{_EXACT} > {number}" for number in ("9.5", "10.25", "70000", "0.125", "-3.0", "123456789012345678.5")]
+    keys = {lifted.key for text in texts if (lifted := _query(text).lifted())}
+    assert len(keys) == 1
+    assert _query(f"{_EXACT} > 1.0625").lifted() != _query(texts[0]).lifted()
 
 
 def test_places_and_names_in_the_text_do_not_matter() -> None:
