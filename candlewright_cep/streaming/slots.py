@@ -147,8 +147,8 @@ class _Lifting:
 
 
 def _wide(kind: SqlType, outer: Apply) -> SqlType:
-    """The type of a DECIMAL's slot. A literal has only the digits it was written with; the slot has as many as the values
-    beside it, so that `> 9.5` and `> 10.25` share it. The digits of a factor also decide those of the result.
+    """The type of a DECIMAL's slot. A literal has only the digits it was written with; the slot has as many as the
+    values beside it, so that `> 9.5` and `> 10.25` share it. The digits of a factor also decide those of the result.
     """
     beside = () if outer.function in ("*", "/") else outer.arguments
     scales = [part.type.scale for part in beside if not isinstance(part, Constant) and part.type.kind is Kind.DECIMAL]

@@ -5,9 +5,11 @@ Ten thousand alerts on a hundred tickers are a hundred streams, each of which wo
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 
 from candlewright_cep.binding.expressions import FIRST_SLOT, Apply, Column, Expression, conjuncts, is_slot
 from candlewright_cep.planning.plans import Filter, Scan
+from candlewright_cep.streaming.slots import Number
 from triggers.texts.check import CompiledTrigger
 
 __all__ = ["Threshold", "thresholds_of"]
@@ -24,10 +26,11 @@ class Threshold:
     is_above: bool
     is_strict: bool
 
-    def can_hold(self, least: float, most: float, number: float) -> bool:
+    def can_hold(self, least: float, most: float, number: Number) -> bool:
         """Whether any row between these extremes can satisfy it. A NaN extreme is unknown, so the rows have to be
         examined.
         """
+        assert not isinstance(number, Decimal)
         if self.is_above:
             return not (most <= number if self.is_strict else most < number)
         return not (least >= number if self.is_strict else least > number)
@@ -58,7 +61,8 @@ def _of(condition: Expression, names: list[str]) -> Iterator[Threshold]:
     else:
         return
     for value, symbol, number in pairs:
-        is_column = isinstance(value, Column) and not is_slot(value) and value.type.is_measured
-        if is_column and isinstance(number, Column) and is_slot(number):
+        if not isinstance(value, Column) or not value.type.is_measured:
+            continue
+        if not is_slot(value) and isinstance(number, Column) and is_slot(number):
             for above in [True, False] if symbol == "=" else [symbol.startswith(">")]:
                 yield Threshold(names[value.index], number.index - FIRST_SLOT, above, symbol in ("<", ">"))

@@ -35,13 +35,15 @@ TEXTS = [
     "SELECT ticker, window_start, COUNT(*) AS c FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '3' SECOND)) "
     "WHERE price > {0} GROUP BY ticker, window_start, window_end HAVING SUM(n) > {1}",
     f"{_EXACT} > {{0}}.5 OR {_EXACT} = {{1}}",
-    f"SELECT ticker, ts, ({_EXACT} + {{0}}.25) * {{1}}.5 - 1.125 AS x FROM ticks WHERE {_EXACT} NOT BETWEEN {{0}} AND 3.5",
-    _pattern(f"D AS {_EXACT} < PREV({_EXACT}) + {{0}}.5, U AS PREV({_EXACT} * 2) / {{1}}.1 > 1.{{0}}5", "S D+ U+"),
+    f"SELECT ticker, ts, ({_EXACT} + {{0}}.25) * 1.{{1}} - 1.125 AS x FROM ticks "
+    f"WHERE {_EXACT} NOT BETWEEN {{0}} AND 3.5",
+    _pattern(f"D AS {_EXACT} < PREV({_EXACT}) + {{0}}.5, U AS PREV({_EXACT} * 2) / 1.{{1}} > 1.{{0}}5", "S D+ U+"),
     _pattern("A AS SUM(CAST(A.price AS DECIMAL(9, 3))) < {0}.75, B AS B.price > {1}", "A+ B", "SUM(A.n) AS s"),
     _pattern(
         "X AS CAST(X.price AS DECIMAL(9, 3)) <> FIRST(CAST(price AS DECIMAL(9, 3))) + {1}.0, B AS n > {0}", "A X*? B"
     ),
-    f"SELECT ticker, window_start, SUM({_EXACT}) AS s FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '3' SECOND)) "
+    f"SELECT ticker, window_start, SUM({_EXACT}) AS s "
+    "FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '3' SECOND)) "
     f"GROUP BY ticker, window_start, window_end HAVING SUM({_EXACT}) > {{0}}.5 OR AVG({_EXACT}) < {{1}}",
     "SELECT ticker, price FROM (SELECT *, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 2 PRECEDING "
     "AND CURRENT ROW) AS mean FROM ticks) AS t WHERE price > mean * {0} - {1}",
