@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -58,7 +59,12 @@ def watch(
     with ending_quietly(), connect(settings=settings, timeout=timeout) as c:
         check(c, parsed)
         with subscribed(c, ticker, period_seconds) as stream, display_for(ticker, period_seconds, output) as display:
-            items = without_gaps(stream) if not isinstance(display, FormingScreen) else with_forming(c, stream, display)
+            if isinstance(display, FormingScreen):
+                items = with_forming(c, stream, display)
+            else:
+                items = without_gaps(stream)
+                if period_seconds is not None:
+                    say(waiting_for(period_seconds, time.time_ns()))
             for shown, item in enumerate(items, start=1):
                 display.show(item)
                 if shown == count:
@@ -70,6 +76,12 @@ def check(client: Client, ticker: Ticker) -> None:
     venues = {venue.name for venue in client.venues() if venue.is_live}
     if ticker.venue not in venues:
         say(f"no ingestor is live for {ticker.venue}: waiting for one; `candlewright venues` shows them")
+
+
+def waiting_for(period_seconds: int, now: int) -> str:
+    """`now` in ns. A bar is sent when it closes, which may be long after a watch began."""
+    close = open_containing(now, period_seconds) + period_seconds * SECOND
+    return f"waiting for the first {format_period(period_seconds)} bar, which closes at {format_nanoseconds(close)}"
 
 
 def subscribed(client: Client, ticker: str, period_seconds: int | None) -> Stream[Tick] | Stream[Bar]:

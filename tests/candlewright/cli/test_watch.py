@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +114,13 @@ def test_bars_as_json_lines(run: Run) -> None:
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     assert [(row["open_time"], row["revision"]) for row in rows] == [(START, 0), (START + 60 * 10**9, 0), (START, 1)]
     assert "numbers 2 to 3 were missed" in result.stderr
+
+
+def test_bars_that_have_yet_to_close_are_announced_and_ticks_are_not(run: Run) -> None:
+    said = run("watch", TICKER, "--period", "1m").stderr
+    assert re.search(r"waiting for the first 1m bar, which closes at \d{4}-\d\d-\d\dT\d\d:\d\d:00Z", said)
+    assert "waiting" not in run("watch", TICKER).stderr
+    assert watch_command.waiting_for(3_600, START).endswith("first 1h bar, which closes at 2024-01-01T01:00:00Z")
 
 
 def test_ticks_as_lines_under_a_head(run: Run) -> None:
