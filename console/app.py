@@ -24,7 +24,19 @@ from console.live.sending import serve_socket
 from console.openapi import COOKIE, PREFIX, document
 from console.operation import Answer, Call, Operation, checked_body, checked_query
 from console.problems import Problem, problem_of, response_of
-from console.routes import alerts, history, language, live, market, quality, session, sql, status, triggers
+from console.routes import (
+    alerts,
+    history,
+    language,
+    live,
+    market,
+    quality,
+    session,
+    sql,
+    status,
+    stored_events,
+    triggers,
+)
 from console.services import Services
 from console.web import SECURITY_HEADERS, Web
 from core.log import get_logger
@@ -49,6 +61,7 @@ OPERATIONS: Sequence[Operation] = (
     *market.OPERATIONS,
     *quality.OPERATIONS,
     *triggers.OPERATIONS,
+    *stored_events.OPERATIONS,
     *alerts.OPERATIONS,
     *live.OPERATIONS,
     *language.OPERATIONS,

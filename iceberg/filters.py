@@ -30,5 +30,9 @@ def one_of(column: str, values: Sequence[str]) -> BooleanExpression:
     return _made(_classes.In(column, values))
 
 
+def none_of(column: str, values: Sequence[str]) -> BooleanExpression:
+    return _made(_classes.NotIn(column, values))
+
+
 def _made(filter_: BooleanExpression) -> BooleanExpression:
     return filter_

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from core.settings import Settings
 from iceberg.catalog import open_catalog
-from iceberg.filters import any_of, at_least, below, equal, one_of
+from iceberg.filters import any_of, at_least, below, equal, none_of, one_of
 from iceberg.scan import read_rows, scan_table
 from iceberg.tables import COVERAGE, GAPS, OHLC, TICKS, TRIGGER_EVENTS
 
@@ -132,6 +132,34 @@ def read_newest_events(
             break
         reach *= 16
     return found.take(pc.sort_indices(found, sort_keys=[("fired_at", "ascending"), ("event_id", "ascending")]))
+
+
+def read_last_events(
+    table: Table,
+    *,
+    start_ns: int,
+    end_ns: int,
+    limit: int,
+    ticker: str | None = None,
+    trigger_id: str | None = None,
+    without: Sequence[str] = (),
+) -> pa.Table:
+    """The last `limit` rows of `market.trigger_events` with start_ns <= fired_at < end_ns, ordered by fired_at, except
+    those of the triggers `without`.
+    """
+    wanted = And(at_least("fired_at", iso(-(-start_ns // _MICRO))), below("fired_at", iso(-(-end_ns // _MICRO))))
+    for column, value in (("ticker", ticker), ("trigger_id", trigger_id)):
+        if value is not None:
+            wanted = And(wanted, equal(column, value))
+    if without:
+        wanted = And(wanted, none_of("trigger_id", without))
+    # Times are read first, since the other columns are long and mostly of other events.
+    times = read_rows(table, TRIGGER_EVENTS, wanted, columns=["fired_at"])["fired_at"].cast(pa.int64()).to_numpy()
+    if len(times) > limit:
+        wanted = And(wanted, at_least("fired_at", iso(int(np.partition(times, -limit)[-limit]))))
+    found = read_rows(table, TRIGGER_EVENTS, wanted)
+    order = pc.sort_indices(found, sort_keys=[("fired_at", "ascending"), ("event_id", "ascending")])
+    return found.take(order[max(0, len(order) - limit) :])
 
 
 def file_bounds(table: Table, wanted: BooleanExpression, column: str) -> tuple[int, int]:

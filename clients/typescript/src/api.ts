@@ -607,6 +607,21 @@ export interface StoredBars {
   series: Series[];
 }
 
+/** A row of `lake.market.trigger_events`. */
+export interface StoredEvent {
+  event_id: string;
+  trigger_id: string;
+  ticker: string;
+  /** ISO 8601 in UTC, with nanoseconds. */
+  time: string;
+  rows: Array<Record<string, unknown>>;
+}
+
+/** Ordered by time. */
+export interface StoredEvents {
+  events: StoredEvent[];
+}
+
 /** A trigger was stopped. */
 export interface SuspendedMessage {
   topic: string;
@@ -808,6 +823,8 @@ export interface Calls {
   explain_trigger: { given: { trigger_id: string; at?: string | null; ticker?: string | null; attempts?: number }; answer: Explained };
   /** Events of a trigger that are still on the bus. */
   list_trigger_events: { given: { trigger_id: string; from_sequence?: number; limit?: number }; answer: EventList };
+  /** Stored events, also of removed triggers. */
+  list_events: { given: { trigger?: string | null; ticker?: string | null; removed?: boolean; start?: string | null; end?: string | null; limit?: number }; answer: StoredEvents };
   /** Destinations of alerts. */
   list_alerts: { given: Record<never, never>; answer: Destinations };
   /** The trigger language, and columns of the tables. */
@@ -847,6 +864,7 @@ export const CALLS: Record<keyof Calls, { method: string; path: string }> = {
   plan_trigger: { method: "GET", path: "/triggers/{trigger_id}/plan" },
   explain_trigger: { method: "GET", path: "/triggers/{trigger_id}/explain" },
   list_trigger_events: { method: "GET", path: "/triggers/{trigger_id}/events" },
+  list_events: { method: "GET", path: "/events" },
   list_alerts: { method: "GET", path: "/alerts" },
   get_language: { method: "GET", path: "/language" },
   query_sql: { method: "POST", path: "/sql" },

@@ -193,6 +193,33 @@ def test_attempts_of_a_trigger_are_explained_on_the_chart(show: Open, stored: st
     assert [each for each in shown.errors if "409" not in each] == []
 
 
+def test_events_of_a_removed_trigger_are_shown_as_such(show: Open, stored: str, system: System) -> None:
+    with (
+        system.connect() as client,
+        client.triggers.add("price > 0", tickers=[stored], trigger_id="soon-gone") as trigger,
+    ):
+        assert len(trigger.collect(3, timeout=60)) == 3
+        trigger.remove()
+    shown = show()
+    for _ in range(60):
+        page = shown.go("/events?trigger=soon-gone")
+        expect(page.get_by_text("This trigger is not registered now.")).to_be_visible()
+        expect(page.locator(".events tbody tr, .nothing").first).to_be_visible()
+        # Events are in the table a few seconds after they happened.
+        if page.locator(".events tbody tr").count() >= 3:
+            break
+    row = page.locator(".events tbody tr").first
+    expect(row.locator(".tag")).to_have_text("removed")
+    expect(row.get_by_role("link", name="soon-gone")).to_have_count(0)
+    expect(row).to_contain_text("price")
+    shown.picture("events-removed")
+    page.get_by_label("Trigger", exact=True).select_option("")
+    expect(page.locator(".events tbody tr", has_text="soon-gone").first).to_contain_text("removed")
+    shown.go("/triggers?explain=soon-gone").get_by_role("link", name="Its stored events").click()
+    expect(page).to_have_url(re.compile("/events"))
+    assert shown.errors == []
+
+
 def test_history_is_requested_and_covers_its_days(show: Open, stored: str) -> None:
     shown = show()
     page = shown.go(f"/requests?ticker={stored}&period=1h")

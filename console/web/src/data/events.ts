@@ -12,6 +12,8 @@ export interface TriggerEvent {
   time: number;
   firedAt: number;
   columns: Record<string, unknown>;
+  /** Its trigger is not registered now. */
+  isRemoved?: boolean;
 }
 
 export type { Trigger };
@@ -29,6 +31,12 @@ export async function newestEvents(trigger: Trigger, limit: number): Promise<Tri
   const path = `triggers/${encodeURIComponent(trigger.trigger_id)}/events`;
   const from_sequence = Math.max(1, trigger.events - limit + 1);
   return (await get<{ events: Row[] }>(path, { from_sequence, limit: PAGE_EVENTS })).events.map(eventOf);
+}
+
+/** The newest stored events of triggers that are not registered now, oldest first; of one trigger if it is given. */
+export async function removedEvents(trigger: string, limit: number): Promise<TriggerEvent[]> {
+  const { events } = await get<{ events: Row[] }>("events", { removed: true, trigger, limit });
+  return events.map((row) => ({ ...eventOf(row), isRemoved: true }));
 }
 
 /** The event in a live message. */

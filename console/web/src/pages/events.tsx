@@ -1,7 +1,7 @@
 /** The events of triggers, newest first, including those that fire while the page is open. */
 import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "../data/api";
-import { type Trigger, type TriggerEvent, eventOf, eventsOf, listTriggers, newestEvents } from "../data/events";
+import { type Trigger, type TriggerEvent, eventOf, eventsOf, listTriggers, newestEvents, removedEvents } from "../data/events";
 import { follow } from "../data/live";
 import { iso, moment, now, span } from "../data/times";
 import { useValue } from "../data/value";
@@ -9,6 +9,8 @@ import { cell } from "../parts/result_table";
 import { chartOf, go, place, withQuery } from "../shell/router";
 
 const MOST_EVENTS = 1000;
+const REMOVED_EVENTS = 200;
+const REMOVED = "This trigger is not registered now. Its stored events of the last 30 days remain; only a registered trigger can be explained.";
 
 const explanationOf = ({ trigger, ticker, time }: TriggerEvent): string =>
   `/triggers?${new URLSearchParams({ explain: trigger, ticker, at: iso(time) })}`;
@@ -17,7 +19,8 @@ export default function Events() {
   const { query } = useValue(place);
   const chosen = query.get("trigger") ?? "";
   const ticker = (query.get("ticker") ?? "").toUpperCase();
-  const [triggers, setTriggers] = useState<Trigger[]>([]);
+  const [triggers, setTriggers] = useState<Trigger[]>();
+  const [removed, setRemoved] = useState<TriggerEvent[]>([]);
   const [events, setEvents] = useState<TriggerEvent[]>();
   const [error, setError] = useState("");
 
@@ -25,6 +28,18 @@ export default function Events() {
     listTriggers().then(setTriggers, (problem: Problem) => setError(problem.message));
   }, []);
   useEffect(() => {
+    let isOver = false;
+    setRemoved([]);
+    removedEvents(chosen, REMOVED_EVENTS).then(
+      (found) => !isOver && setRemoved(found),
+      (problem: Problem) => setError(problem.message),
+    );
+    return () => {
+      isOver = true;
+    };
+  }, [chosen]);
+  useEffect(() => {
+    if (triggers === undefined) return;
     if (triggers.length === 0) {
       setEvents([]);
       return;
@@ -51,7 +66,10 @@ export default function Events() {
     };
   }, [triggers, chosen]);
 
-  const shown = [...(events ?? [])].reverse().filter((each) => each.ticker.includes(ticker));
+  const isKnown = (id: string): boolean => triggers?.some((each) => each.trigger_id === id) ?? false;
+  const isRemoved = chosen !== "" && triggers !== undefined && !isKnown(chosen);
+  const removedIds = [...new Set([...(isRemoved ? [chosen] : []), ...removed.map((each) => each.trigger)])].sort();
+  const shown = eventsOf(removed, events ?? []).reverse().filter((each) => each.ticker.includes(ticker));
   return (
     <div class="page full">
       <div class="page-head">
@@ -62,11 +80,18 @@ export default function Events() {
           onChange={(event) => go(withQuery({ trigger: event.currentTarget.value || undefined }), true)}
         >
           <option value="">All triggers</option>
-          {triggers.map((each) => (
+          {triggers?.map((each) => (
             <option key={each.trigger_id} value={each.trigger_id}>
               {each.trigger_id}
             </option>
           ))}
+          {removedIds.length > 0 && (
+            <optgroup label="Removed">
+              {removedIds.map((id) => (
+                <option key={id}>{id}</option>
+              ))}
+            </optgroup>
+          )}
         </select>
         <input
           type="search"
@@ -82,6 +107,7 @@ export default function Events() {
           {error}
         </p>
       )}
+      {isRemoved && <p class="notice">{REMOVED}</p>}
       <section class="card scroll" aria-label="Events" tabIndex={0}>
         {events === undefined && <div class="waiting" aria-busy="true" />}
         <table class="events">
@@ -102,9 +128,15 @@ export default function Events() {
                 </td>
                 <td class="wide-only muted">{span(now() - event.time)}</td>
                 <td>
-                  <a href={explanationOf(event)} title="Why it fired">
-                    {event.trigger}
-                  </a>
+                  {event.isRemoved ? (
+                    <span title={REMOVED}>
+                      {event.trigger} <span class="tag">removed</span>
+                    </span>
+                  ) : (
+                    <a href={explanationOf(event)} title="Why it fired">
+                      {event.trigger}
+                    </a>
+                  )}
                 </td>
                 <td>{event.ticker}</td>
                 <td class="wrap">
@@ -122,7 +154,7 @@ export default function Events() {
         </table>
         {events !== undefined && shown.length === 0 && (
           <p class="nothing">
-            {triggers.length === 0 ? (
+            {triggers?.length === 0 && !isRemoved ? (
               <>
                 No trigger is registered. <a href="/triggers">Create one</a>
               </>

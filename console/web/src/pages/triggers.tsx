@@ -94,7 +94,8 @@ export default function Triggers() {
   const [registered, setRegistered] = useState("");
   const mayChange = useMayChange();
 
-  const explained = triggers?.find((each) => each.trigger_id === query.get("explain"));
+  const wanted = query.get("explain");
+  const explained = triggers?.find((each) => each.trigger_id === wanted);
   const change = (changes: Partial<Draft>): void => {
     setRegistered("");
     setDraft((old) => ({ ...old, ...changes }));
@@ -286,6 +287,11 @@ export default function Triggers() {
               at={query.get("at") ?? ""}
               close={() => go(withQuery(NOT_EXPLAINED))}
             />
+          ) : wanted !== null && triggers !== undefined ? (
+            <p class="nothing">
+              {wanted} is not registered, and only a registered trigger can be explained.{" "}
+              <a href={`/events?trigger=${encodeURIComponent(wanted)}`}>Its stored events</a>
+            </p>
           ) : tried ? (
             <Outcome tried={tried.result} draft={tried.draft} />
           ) : (
