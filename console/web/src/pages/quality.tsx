@@ -186,9 +186,11 @@ function Compared({ traded }: { traded: Found | undefined }) {
   if (traded === undefined) return <p class="muted">Comparing with received trades</p>;
   const { trades, delay_ms: delay } = traded;
   const differs = [
-    [trades?.price_differs ?? 0, "prices"],
-    [trades?.volume_differs ?? 0, `volumes, by up to ${compact((trades?.volume_off ?? 0) * 100)} %,`],
-  ].flatMap(([count, what]) => (count ? [`${what} differ in ${whole(Number(count))}`] : []));
+    ...(trades?.price_differs ? [`${whole(trades.price_differs)} with other prices`] : []),
+    ...(trades?.volume_differs
+      ? [`${whole(trades.volume_differs)} with another volume, by up to ${compact((trades.volume_off ?? 0) * 100)} %`]
+      : []),
+  ];
   return (
     <>
       {trades !== null && trades.compared > 0 ? (

@@ -1,4 +1,5 @@
 /** A calendar for each year, newest first: squares of days in columns of weeks, shaded by a share of the day. */
+import { useEffect, useRef } from "preact/hooks";
 import { day } from "../data/times";
 
 /** `days`: shares by days since the epoch; `textOf`: what a day's tooltip says. */
@@ -25,10 +26,16 @@ function Year({ year, days, textOf }: { year: number; days: Map<number, number>;
   const cells = Array.from({ length: count }, (_, at) => first + at);
   const full = cells.filter((each) => (days.get(each) ?? 0) >= 1).length;
   const size = 12;
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    // On a narrow screen, the newest known day is in view.
+    const last = cells.findLastIndex((each) => days.has(each));
+    box.current!.scrollLeft = Math.floor((last + shift + 14) / 7) * size - box.current!.clientWidth;
+  }, [days]);
   return (
     <div class="year">
       <b>{year}</b>
-      <div class="scroll" tabIndex={0} role="region" aria-label={`Calendar of ${year}`}>
+      <div ref={box} class="scroll" tabIndex={0} role="region" aria-label={`Calendar of ${year}`}>
         <svg width={54 * size} height={7 * size} role="img" aria-label={`${full} days of ${year} are complete`}>
           {cells.map((each, at) => {
             const share = days.get(each) ?? 0;
