@@ -175,7 +175,9 @@ _FINENESS = ("s", "ms", "us", "ns")
 
 
 def common(left: SqlType, right: SqlType) -> SqlType | None:
-    """The type to which both sides are converted implicitly, or None: numbers widen, times take the finer unit."""
+    """The type to which both sides are converted implicitly, or None: numbers widen, times take the finer unit. STRUCTs
+    and arrays do so in their parts; the fields have the names of the left side.
+    """
     if left == right:
         return left
     if left.kind is Kind.NULL:
@@ -197,4 +199,25 @@ def common(left: SqlType, right: SqlType) -> SqlType | None:
             return left
         unit = max(left.unit, right.unit, key=_FINENESS.index)
         return timestamp(unit, left.zone or right.zone)
+    if is_struct(left) and is_struct(right) and left.arrow.num_fields == right.arrow.num_fields:
+        fields = [
+            common(from_arrow(one.type), from_arrow(other.type))
+            for one, other in zip(left.arrow, right.arrow, strict=True)
+        ]
+        known = [to_arrow(kind) for kind in fields if kind is not None]
+        if len(known) == len(fields):
+            return SqlType(
+                Kind.OPAQUE, arrow=pa.struct([part.with_type(k) for part, k in zip(left.arrow, known, strict=True)])
+            )
+    if is_array(left) and is_array(right):
+        item = common(from_arrow(left.arrow.value_type), from_arrow(right.arrow.value_type))
+        return None if item is None else SqlType(Kind.OPAQUE, arrow=pa.list_(to_arrow(item)))
     return None
+
+
+def is_struct(kind: SqlType) -> bool:
+    return kind.kind is Kind.OPAQUE and bool(pa.types.is_struct(kind.arrow))
+
+
+def is_array(kind: SqlType) -> bool:
+    return kind.kind is Kind.OPAQUE and bool(pa.types.is_list(kind.arrow) or pa.types.is_large_list(kind.arrow))

@@ -1,6 +1,7 @@
 """Columns of values with NULLs: the unit of vectorised evaluation."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from candlewright_cep.types import NANOSECONDS, Kind, SqlType, from_arrow, to_arrow
+from candlewright_cep import work
+from candlewright_cep.types import NANOSECONDS, Kind, SqlType, from_arrow, is_array, is_struct, to_arrow
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -223,6 +225,12 @@ def concatenate(parts: Sequence[Vector]) -> Vector:
 def codes(vector: Vector) -> Index:
     """Dense integers in the order of the values; equal values have equal numbers, NULL is -1."""
     whole = vector.expand()
+    if is_struct(whole.type):
+        array = whole.text()
+        columns = [codes(from_column(array.field(place))) for place in range(array.type.num_fields)]
+        return np.where(whole.mask & np.asarray(array.is_valid()), row_codes(columns), -1)
+    if is_array(whole.type):
+        return _list_codes(whole.text())
     if whole.type.is_text:
         encoded = whole.text().dictionary_encode()
         ranks = np.empty(len(encoded.dictionary), dtype=np.int64)
@@ -237,6 +245,27 @@ def codes(vector: Vector) -> Index:
         return np.where(indices < 0, -1, ranks[indices])
     found = ranks_of(whole.values)
     return found if whole.valid is None else np.where(whole.valid, found, -1)
+
+
+def row_codes(columns: Sequence[Index]) -> Index:
+    """Dense integers in the order of rows of numbers, where -1 is NULL, the greatest."""
+    if not len(columns[0]):
+        return np.zeros(0, np.int64)
+    work.spend(len(columns) * len(columns[0]), work.FOLDED_A_STEP)
+    numbers = np.stack([np.where(column < 0, len(column), column) for column in columns], axis=1)
+    found: Index = np.unique(numbers, axis=0, return_inverse=True)[1].astype(np.int64).ravel()
+    return found
+
+
+def _list_codes(array: pa.Array) -> Index:
+    """Dense integers in the order of the lists, by their first value that differs; NULL is -1."""
+    work.spend(len(array) + len(array.flatten()), work.FOLDED_A_STEP)
+    items = codes(from_column(array.flatten()))
+    numbers = np.where(items < 0, len(items), items).tolist()
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)).tolist()
+    lists = [tuple(numbers[begin:end]) for begin, end in pairwise([0, *ends])]
+    places = {numbers: place for place, numbers in enumerate(sorted(set(lists)))}
+    return np.where(np.asarray(array.is_valid()), np.array([places[one] for one in lists], np.int64), -1)
 
 
 def ranks_of(values: npt.NDArray[Any]) -> Index:

@@ -37,7 +37,19 @@ from candlewright_cep.syntax.tree import (
     StarNode,
 )
 from candlewright_cep.times import CALENDAR_UNITS, UNITS, literal_interval, unit_name
-from candlewright_cep.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, Kind, SqlType, timestamp
+from candlewright_cep.types import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    STRING,
+    Kind,
+    SqlType,
+    is_array,
+    is_struct,
+    timestamp,
+)
 from candlewright_cep.vector import Vector, constant, nulls
 
 Parameters = Mapping[str, str]
@@ -159,8 +171,15 @@ def check_part(node: CallNode, name: str, arguments: Sequence[Expression]) -> No
             )
 
 
-def form_of(aggregate: str) -> str:
-    """How to call an aggregate, as a hint."""
+def not_single(at: Position, clause: str, kind: SqlType) -> TriggerRejected:
+    """The error for a column that a clause cannot compare."""
+    return at.reject(f"{clause} cannot use a column of type {str(kind)[:60]}", conversion_hint(clause, [kind]))
+
+
+def form_of(aggregate: str, types: Sequence[SqlType]) -> str:
+    """How to call an aggregate, as a hint for a call with arguments of these types."""
+    if hint := conversion_hint(aggregate, types):
+        return hint
     usage = AGGREGATES[written(aggregate)].usage
     return f"write {usage.signature}" if usage is not None else ""
 
@@ -373,6 +392,10 @@ class Binder:
         return ()
 
     def resolved(self, name: str, arguments: list[Expression], node: CallNode, *, extra: str = "") -> Expression:
+        if (parts := _by_parts(name, arguments)) is not None:
+            symbol, pairs = parts
+            compared = [self.resolved(each, list(pair), node) for each, pair in pairs]
+            return compared[0] if len(compared) == 1 else self.resolved(symbol, compared, node)
         if name in _EXACT:
             arguments = _exact_literals(arguments, node.arguments)
         arguments = _adapted(name, arguments, node.at)
@@ -387,7 +410,7 @@ class Binder:
                 kind = DATE
         except Mismatch:
             shown = ", ".join([*(str(kind)[:60] for kind in types[:_SHOWN]), *(["..."] if types[_SHOWN:] else [])])
-            hint, usage = _conversion_hint(types), FUNCTIONS[name].usage
+            hint, usage = conversion_hint(name, types), FUNCTIONS[name].usage
             if node.is_operator:
                 raise node.at.reject(f"{name} cannot be applied to {shown}", hint) from None
             if not hint and usage is not None:
@@ -767,7 +790,25 @@ def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expre
     return found
 
 
-def _conversion_hint(types: Sequence[SqlType]) -> str:
+def _by_parts(
+    name: str, arguments: Sequence[Expression]
+) -> tuple[str, list[tuple[str, tuple[Expression, Expression]]]] | None:
+    """IN and BETWEEN of STRUCTs and arrays as comparisons, and what joins them; None for other calls."""
+    if name not in ("IN", "BETWEEN") or not any(is_struct(part.type) or is_array(part.type) for part in arguments):
+        return None
+    value, *others = arguments
+    if name == "IN":
+        return "OR", [("=", (value, other)) for other in others]
+    return "AND", [(">=", (value, others[0])), ("<=", (value, others[1]))]
+
+
+def conversion_hint(name: str, types: Sequence[SqlType]) -> str:
+    """What to do about types that a function does not take."""
+    if any(map(is_array, types)):
+        return "a[1] is one of the values of an array; = and <> compare all of them"
+    if any(map(is_struct, types)):
+        with_fields = "a STRUCT is compared with another one of like fields; " if name in _COMPARING else ""
+        return f"{with_fields}r.name is one of the fields of a STRUCT r"
     kinds = {kind.kind for kind in types}
     if Kind.BOOLEAN in kinds and any(kind.is_numeric for kind in types):
         return "compare the number first, as in x > 0"

@@ -335,7 +335,10 @@ class PatternBinder(Binder):
             wanted, kind = AGGREGATES[function].signature([argument.type for argument in arguments])
         except Mismatch:
             shown = ", ".join(str(argument.type) for argument in arguments)
-            raise node.at.reject(f"{written(node.name)} has no form for ({shown})", form_of(function)) from None
+            raise node.at.reject(
+                f"{written(node.name)} has no form for ({shown})",
+                form_of(function, [argument.type for argument in arguments]),
+            ) from None
         converted = tuple(self.converted(a, target, node.at) for a, target in zip(arguments, wanted, strict=True))
         check_part(node, function, converted)
         return Aggregation(function, inside.labels[0] if inside.labels else None, running, converted, kind)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from candlewright_cep.types import BIGINT, DOUBLE, Kind, SqlType, common
+from candlewright_cep.types import BIGINT, DOUBLE, Kind, SqlType, common, is_array, is_struct
 
 
 class Mismatch(Exception):
@@ -15,6 +15,9 @@ Signature = Callable[[Sequence[SqlType]], tuple[list[SqlType], SqlType]]
 
 def fits(source: SqlType, target: SqlType) -> bool:
     """Whether a type converts to another without CAST."""
+    if source.kind is Kind.OPAQUE:
+        # The names of a STRUCT's fields are those of the first type.
+        return common(target, source) == target
     return source.kind is Kind.NULL or common(source, target) == target
 
 
@@ -32,14 +35,22 @@ def fixed(result: SqlType, *wanted: SqlType, optional: int = 0) -> Signature:
 
 
 def result_of(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    """The common type of all arguments."""
+    """The common type of all arguments, which are single values."""
+    wanted, found = whole_result_of(types)
+    if found.kind is Kind.OPAQUE:
+        raise Mismatch
+    return wanted, found
+
+
+def whole_result_of(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    """The common type of all arguments, which may be STRUCTs or arrays."""
     found = types[0]
     for kind in types[1:]:
         wider = common(found, kind)
         if wider is None:
             raise Mismatch
         found = wider
-    if found.kind is Kind.OPAQUE:
+    if found.kind is Kind.OPAQUE and not (is_struct(found) or is_array(found)):
         raise Mismatch
     return [found] * len(types), found
 

@@ -28,9 +28,9 @@ from candlewright_cep.binding.expressions import (
     walk,
 )
 from candlewright_cep.functions.aggregates.folds import FOLDS, Fold
-from candlewright_cep.functions.scalars.arrays import cells, from_cell, is_array
+from candlewright_cep.functions.scalars.arrays import cells, from_cell
 from candlewright_cep.matching.outlooks import Outlook, in_loop
-from candlewright_cep.types import BOOLEAN, STRING, Kind
+from candlewright_cep.types import BOOLEAN, STRING, Kind, is_array
 from candlewright_cep.vector import constant
 
 Labels = frozenset[str] | None

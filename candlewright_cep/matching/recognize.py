@@ -16,7 +16,7 @@ from candlewright_cep.binding.expressions import (
 from candlewright_cep.binding.pattern_binder import PatternBinder
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions.indicators.candles import candle_called
-from candlewright_cep.functions.scalars.arrays import STRUCT_COMPARISONS, is_struct
+from candlewright_cep.functions.scalars.arrays import STRUCT_COMPARISONS
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
 from candlewright_cep.matching.conditions import Conditions, compile_conditions
@@ -44,7 +44,7 @@ from candlewright_cep.syntax.tree import (
     SortItem,
     Variable,
 )
-from candlewright_cep.types import Kind
+from candlewright_cep.types import Kind, is_struct
 
 
 @dataclass(frozen=True, slots=True)

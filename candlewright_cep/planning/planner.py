@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup
+from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup, not_single
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
 from candlewright_cep.binding.recovery import is_noted
 from candlewright_cep.functions.scalars.arrays import item_type
@@ -298,7 +298,7 @@ class Planner:
                 part = aliased[0].expression
         found = binder.bind(part)
         if found.type.kind is Kind.OPAQUE:
-            raise part.at.reject("GROUP BY cannot use such a column")
+            raise not_single(part.at, "GROUP BY", found.type)
         return found
 
     def _finish(
@@ -422,7 +422,7 @@ class Planner:
         if found is None:
             found = binder.bind(item.expression)
         if found.type.kind is Kind.OPAQUE:
-            raise item.at.reject("ORDER BY cannot use such a column")
+            raise not_single(item.at, "ORDER BY", found.type)
         return SortKey(found, item.descending, item.nulls_first)
 
     # -- FROM -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest, form_of
+from candlewright_cep.binding.binder import Binder, Field, Parameters, check_part, closest, form_of, not_single
 from candlewright_cep.binding.expressions import Aggregation, Apply, Column, Constant, Expression, WindowFunction, walk
 from candlewright_cep.binding.filters import filtered
 from candlewright_cep.binding.indicators import bind_indicator
@@ -168,7 +168,7 @@ class SelectBinder(Binder):
         places: list[int] = []
         for part in partition:
             if part.type.kind is Kind.OPAQUE:
-                raise node.at.reject("PARTITION BY cannot use such a column")
+                raise not_single(node.at, "PARTITION BY", part.type)
             places.append(self._as_column(part))
         order: list[SortKey] = []
         for item in node.order_by:
@@ -350,7 +350,9 @@ def bind_aggregate(binder: Binder, node: CallNode, name: str) -> Aggregation:
         wanted, kind = AGGREGATES[name].signature([argument.type for argument in arguments])
     except Mismatch:
         shown = ", ".join(str(argument.type) for argument in arguments)
-        raise node.at.reject(f"{written(node.name)} has no form for ({shown})", form_of(name)) from None
+        raise node.at.reject(
+            f"{written(node.name)} has no form for ({shown})", form_of(name, [argument.type for argument in arguments])
+        ) from None
     converted = tuple(binder.converted(part, target, node.at) for part, target in zip(arguments, wanted, strict=True))
     check_part(node, name, converted)
     return Aggregation(name, None, True, converted, kind)

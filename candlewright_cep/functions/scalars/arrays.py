@@ -9,10 +9,21 @@ import pyarrow.compute as pc
 
 from candlewright_cep import work
 from candlewright_cep.functions.scalars.text import written
-from candlewright_cep.functions.signatures import Mismatch, Signature, fits, result_of
+from candlewright_cep.functions.signatures import Mismatch, Signature, fits, whole_result_of
 from candlewright_cep.functions.usage import NOT_NEGATIVE, Declared, Usage
 from candlewright_cep.limits import MADE_TEXT, check_made
-from candlewright_cep.types import BIGINT, BOOLEAN, STRING, Kind, SqlType, common, from_arrow, to_arrow
+from candlewright_cep.types import (
+    BIGINT,
+    BOOLEAN,
+    STRING,
+    Kind,
+    SqlType,
+    common,
+    from_arrow,
+    is_array,
+    is_struct,
+    to_arrow,
+)
 from candlewright_cep.vector import (
     Bools,
     Index,
@@ -23,16 +34,13 @@ from candlewright_cep.vector import (
     from_column,
     from_list,
     ranges,
+    row_codes,
 )
 
 #: Functions that take whole STRUCTs.
 STRUCT_COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "ARRAY_CONTAINS")
 #: The most values that ARRAY[...] may have.
 _MOST_WRITTEN = 1_000
-
-
-def is_array(kind: SqlType) -> bool:
-    return kind.kind is Kind.OPAQUE and bool(pa.types.is_list(kind.arrow) or pa.types.is_large_list(kind.arrow))
 
 
 def item_type(kind: SqlType) -> SqlType:
@@ -129,7 +137,9 @@ def _element(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
 def _array_of(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if not 1 <= len(types) <= _MOST_WRITTEN:
         raise Mismatch
-    wanted, item = result_of(types)
+    wanted, item = whole_result_of(types)
+    if is_array(item):
+        raise Mismatch
     if item.kind is Kind.NULL:
         raise Mismatch
     return wanted, SqlType(Kind.OPAQUE, arrow=pa.list_(to_arrow(item)))
@@ -177,10 +187,6 @@ def _numbered(one: Vector, other: Vector) -> Index:
     return codes(Vector(one.type, values, np.concatenate([one.mask, other.mask])))
 
 
-def is_struct(kind: SqlType) -> bool:
-    return kind.kind is Kind.OPAQUE and bool(pa.types.is_struct(kind.arrow))
-
-
 def _fields(struct: Vector) -> list[Vector]:
     whole = struct.expand().values
     return [from_column(whole.field(place)) for place in range(whole.type.num_fields)]
@@ -189,11 +195,7 @@ def _fields(struct: Vector) -> list[Vector]:
 def _numbered_structs(one: Vector, other: Vector) -> Index:
     present = np.concatenate([np.broadcast_to(each.mask, (each.length,)) for each in (one, other)])
     columns = [_numbered(left, right) for left, right in zip(_fields(one), _fields(other), strict=True)]
-    if not len(present):
-        return np.zeros(0, np.int64)
-    numbers = np.stack([np.where(column < 0, len(column), column) for column in columns], axis=1)
-    found: Index = np.unique(numbers, axis=0, return_inverse=True)[1].astype(np.int64).ravel()
-    return np.where(present, found, -1)
+    return np.where(present, row_codes(columns), -1)
 
 
 def compared_structs(one: Vector, other: Vector) -> tuple[Index, Index]:

@@ -20,6 +20,8 @@ from candlewright_cep.vector import Vector, from_column
 #: Written as column['name'].
 FIELD = "FIELD OF"
 _MOST_FIELDS = 100
+#: The most single values of a ROW with ROWs in it, which subqueries could otherwise double without end.
+_MOST_VALUES = 1_000
 _STEP = re.compile(
     r'\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\[(?P<place>[0-9]{1,9})\]|(?:\.|\[)"(?P<quoted>[^"]+)"(?P<end>\]?)'
 )
@@ -110,11 +112,20 @@ def _field(arguments: Sequence[Vector], kind: SqlType, extra: str) -> Vector:
 
 
 def row_type(names: Sequence[str], types: Sequence[SqlType]) -> SqlType:
-    """The type of ROW(...). Raises Mismatch for too many fields."""
+    """The type of ROW(...). Raises Mismatch for too many fields, its own or those of the STRUCTs in it."""
     if len(names) > _MOST_FIELDS:
         raise Mismatch
-    parts = [pa.field(name, to_arrow(kind)) for name, kind in zip(names, types, strict=True)]
-    return SqlType(Kind.OPAQUE, arrow=pa.struct(parts))
+    found = pa.struct([pa.field(name, to_arrow(kind)) for name, kind in zip(names, types, strict=True)])
+    if _width(found) > _MOST_VALUES:
+        raise Mismatch
+    return SqlType(Kind.OPAQUE, arrow=found)
+
+
+def _width(kind: pa.DataType) -> int:
+    """How many single values a value has, with one value in each array."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _width(kind.value_type)
+    return sum(_width(part.type) for part in kind) if pa.types.is_struct(kind) else 1
 
 
 def _row(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:

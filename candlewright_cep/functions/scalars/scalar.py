@@ -24,9 +24,21 @@ from candlewright_cep.functions.signatures import (
     numeric,
     one_type,
     result_of,
+    whole_result_of,
 )
 from candlewright_cep.functions.usage import NOT_NEGATIVE, Extent, Usage
-from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, INTERVAL, NULL, Kind, SqlType
+from candlewright_cep.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    INTERVAL,
+    NULL,
+    Kind,
+    SqlType,
+    from_arrow,
+    is_array,
+    is_struct,
+)
 from candlewright_cep.vector import Array, Bools, Vector, choose, constant, from_column
 
 Implementation = Callable[[Sequence[Vector], SqlType, str], Vector]
@@ -194,7 +206,7 @@ def _comparison(numbers: Callable[..., Array], texts: str) -> Implementation:
 
     def run(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
         left, right = arguments
-        if functions_arrays.is_struct(left.type):
+        if is_struct(left.type):
             found = np.asarray(numbers(*functions_arrays.compared_structs(left, right)), np.bool_)
             return Vector(
                 kind, found, np.broadcast_to(left.mask, found.shape) & np.broadcast_to(right.mask, found.shape)
@@ -494,7 +506,7 @@ def _sign_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 
 def _case_signature(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     results = [*types[1:-1:2], types[-1]]
-    _, kind = result_of(results)
+    _, kind = whole_result_of(results)
     wanted: list[SqlType] = []
     for _pair in range(len(types) // 2):
         wanted += [BOOLEAN, kind]
@@ -572,7 +584,7 @@ def _table() -> dict[str, ScalarFunction]:
         ),
         ScalarFunction(
             "COALESCE",
-            one_type(None, None, at_least=1),
+            whole_result_of,
             _coalesce,
             Usage(
                 "COALESCE(a, b, …)",
@@ -731,6 +743,8 @@ def cast(vector: Vector, target: SqlType) -> Vector:
         return functions_text.written(vector)
     if source.kind is Kind.STRING:
         return functions_text.parsed(vector, target)
+    if Kind.OPAQUE in (source.kind, target.kind):
+        return _cast_parts(vector, target)
     if Kind.DECIMAL in (source.kind, target.kind):
         return decimals.cast(vector, target)
     if source.is_time and target.is_time:
@@ -744,6 +758,25 @@ def cast(vector: Vector, target: SqlType) -> Vector:
     if target.kind is Kind.BOOLEAN and source.is_numeric:
         return Vector(target, vector.values != 0, vector.valid, length=vector.length, constant=vector.constant)
     raise Mismatch
+
+
+def _cast_parts(vector: Vector, target: SqlType) -> Vector:
+    """A STRUCT or an array with its parts converted."""
+    whole = vector.expand()
+    valid, array = whole.valid, whole.text()
+    if is_array(vector.type) and is_array(target):
+        items = cast(from_column(array.flatten()), from_arrow(target.arrow.value_type)).to_arrow()
+        sizes = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+        made = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
+        return Vector(target, made.cast(target.arrow), valid)
+    if not (is_struct(vector.type) and is_struct(target)) or vector.type.arrow.num_fields != target.arrow.num_fields:
+        raise Mismatch
+    parts = [
+        cast(from_column(array.field(place)), from_arrow(field.type)).to_arrow()
+        for place, field in enumerate(target.arrow)
+    ]
+    return Vector(target, pa.StructArray.from_arrays(parts, fields=list(target.arrow)), valid)
 
 
 def _to_integer(vector: Vector, target: SqlType) -> Vector:

@@ -145,6 +145,12 @@ def test_a_row_has_its_values_under_their_names() -> None:
         ("(price).* > 1", "expected a field after '.'"),
         ("SELECT ARRAY_AGG(ROW(ARRAY[price])) AS a FROM ticks", "ARRAY_AGG has no form for"),
         (
+            "WITH t0 AS (SELECT price AS r FROM ticks)"
+            + "".join(f", t{n} AS (SELECT ROW(ARRAY[r] AS a, r AS b) AS r FROM t{n - 1})" for n in range(1, 30))
+            + " SELECT r FROM t29",
+            "a ROW has too many fields",
+        ),
+        (
             "SELECT * FROM ticks MATCH_RECOGNIZE (PATTERN (A B) DEFINE B AS ROW(B.price) > ROW(A.price))",
             "in DEFINE, a STRUCT cannot be compared or gathered",
         ),
