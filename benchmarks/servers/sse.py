@@ -1,9 +1,10 @@
 """Readers of one live topic over server-sent events: messages per second, and their delay.
 
-The setup is a relay over a separate Redis, the process `console`, and readers in another process. Bars are published
-`--per-second` times a second for `--seconds`. `p50_ms` and `p99_ms` are the times from publish to each of `--readers`
-readers, `floor_p50_ms` those of one SUB of the relay itself, in the same run. `cores` is the processor time of the
-console per second, `idle_cores` that of the same console with readers but no messages.
+The setup is a relay over a separate Redis, the process `console`, and readers in another process. For each number in
+`--readers`, bars are published `--per-second` times a second for `--seconds`. `p50_ms` and `p99_ms` are the times from
+publish to each of the readers, `floor_p50_ms` those of one SUB of the relay itself at the same time, and `ratio` is
+that of the two medians. `cores` is the processor time of the console per second, `delivery_us` per message and reader,
+and `idle_cores` per second with readers but no messages.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import zmq
@@ -100,7 +102,7 @@ def pss_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-async def run(count: int, per_second: float, seconds: float) -> dict[str, float]:
+async def run(counts: Sequence[int], per_second: float, seconds: float) -> None:
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", "no") as redis:
         port, requests, notifications = free_port(), free_port(), free_port()
         environment = {
@@ -120,7 +122,9 @@ async def run(count: int, per_second: float, seconds: float) -> dict[str, float]
             for part in ("relay", "console")
         ]
         try:
-            return await _measure(redis.url, parts[1].pid, port, notifications, count, per_second, seconds)
+            for count in counts:
+                found = await _measure(redis.url, parts[1].pid, port, notifications, count, per_second, seconds)
+                print(json.dumps(found), flush=True)
         finally:
             for part in parts:
                 part.terminate()
@@ -159,7 +163,7 @@ async def _measure(
         sent += 1
         await asyncio.sleep(max(0.0, sent / per_second - now))
     await asyncio.sleep(1.0)
-    cores = (cpu_seconds(pid) - before) / (time.monotonic() - at)
+    used, elapsed = cpu_seconds(pid) - before, time.monotonic() - at
     memory = pss_mib(pid)
     other.stdin.write(b"\n")
     delays = json.loads(await other.stdout.readline())
@@ -175,7 +179,9 @@ async def _measure(
         "p50_ms": _ms(statistics.median(delays)),
         "p99_ms": _ms(statistics.quantiles(delays, n=100)[98]),
         "floor_p50_ms": _ms(statistics.median(floor)),
-        "cores": round(cores, 3),
+        "ratio": round(statistics.median(delays) / statistics.median(floor), 2),
+        "cores": round(used / elapsed, 3),
+        "delivery_us": round(used / len(delays) * 1e6),
         "idle_cores": round(idle, 3),
         "pss_mib": round(memory, 1),
     }
@@ -198,7 +204,7 @@ def _ms(seconds: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--readers", type=int, default=1_000)
+    parser.add_argument("--readers", type=int, nargs="+", default=[1, 10, 100, 1_000])
     parser.add_argument("--per-second", type=float, default=5.0, help="messages published a second")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--port", type=int, default=0, help=argparse.SUPPRESS)
@@ -207,9 +213,9 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65_536), hard))
     if options.port:
-        asyncio.run(readers(options.port, options.readers))
+        asyncio.run(readers(options.port, *options.readers))
         return
-    print(json.dumps(asyncio.run(run(options.readers, options.per_second, options.seconds))))
+    asyncio.run(run(options.readers, options.per_second, options.seconds))
 
 
 if __name__ == "__main__":

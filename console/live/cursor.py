@@ -5,6 +5,7 @@ import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import orjson
 
@@ -48,10 +49,12 @@ class Cursor:
     finals: dict[str, Delivered] = field(default_factory=dict)
 
     def text(self) -> str:
+        topics = tuple(sorted(self.numbers))
+        numbers = tuple(map(self.numbers.__getitem__, topics))
+        if not self.finals:
+            return _shared_text(topics, numbers)
         finals = [[each.newest_ns, [*each.names]] for _, each in sorted(self.finals.items())]
-        numbers = [number for _, number in sorted(self.numbers.items())]
-        body = [_VERSION, _digest([*self.numbers, *self.finals]), numbers, *([finals] if finals else [])]
-        return base64.urlsafe_b64encode(orjson.dumps(body)).rstrip(b"=").decode()
+        return _text([_VERSION, _digest((*topics, *self.finals)), numbers, finals])
 
     @classmethod
     def parse(cls, text: str, numbered: Sequence[str], finals: Sequence[str]) -> "Cursor":
@@ -68,12 +71,23 @@ class Cursor:
             delivered = [Delivered(int(newest), list(map(str, names))) for newest, names in own]
         except (ValueError, TypeError, binascii.Error) as error:
             raise InvalidRequest("the cursor does not belong to a stream over these topics") from error
-        if digest != _digest([*numbered, *finals]):
+        if digest != _digest((*numbered, *finals)):
             raise InvalidRequest("the cursor belongs to a stream over other topics")
         return cls(dict(zip(sorted(numbered), numbers, strict=True)), dict(zip(sorted(finals), delivered, strict=True)))
 
 
-def _digest(topics: Sequence[str]) -> str:
+@lru_cache(1_024)
+def _shared_text(topics: tuple[str, ...], numbers: tuple[int, ...]) -> str:
+    """Readers of the same topics get the same messages, and with them the same positions, at about the same time."""
+    return _text([_VERSION, _digest(topics), numbers])
+
+
+def _text(body: Sequence[object]) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(body)).rstrip(b"=").decode()
+
+
+@lru_cache(1_024)
+def _digest(topics: tuple[str, ...]) -> str:
     return hashlib.sha256("\n".join(sorted(topics)).encode()).hexdigest()[:12]
 
 

@@ -50,7 +50,11 @@ class Reader:
     def __init__(self, client: AsyncClient, channels: Sequence[Channel], cursor: Cursor | None) -> None:
         self._client = client
         self._channels = {channel.topic: channel for channel in channels}
-        self._news = asyncio.Event()
+        self._has_news = False
+        self._waiter: asyncio.Future[bool] | None = None
+        #: A timer that runs on when a wait ends early, because most waits do: it begins anew only when it is over.
+        self._alarm: asyncio.TimerHandle | None = None
+        self._patient_until = 0.0
         self._places: dict[str, int] = {}
         self._past: dict[str, _Past] = {}
         self._at = Cursor()
@@ -64,20 +68,26 @@ class Reader:
         return self._at.text()
 
     async def wait(self, seconds: float) -> bool:
-        """Whether there may be new messages; False after this many seconds."""
+        """Whether there may be new messages; False after this many seconds. One call at a time."""
+        if self._has_news:
+            return True
+        loop = asyncio.get_running_loop()
+        self._patient_until = loop.time() + seconds
+        if self._alarm is None:
+            self._alarm = loop.call_at(self._patient_until, self._ring)
+        self._waiter = loop.create_future()
         try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return False
-        return True
+            return await self._waiter
+        finally:
+            self._waiter = None
 
     def wake(self) -> None:
-        self._news.set()
+        self._has_news = True
+        self._end_wait(is_news=True)
 
     def take(self) -> list[Event]:
         """The current messages; an empty list if there are none. Raises TooSlow."""
-        self._news.clear()
+        self._has_news = False
         found: list[Event] = []
         for channel in self._channels.values():
             found += self._of_past(channel) if channel.topic in self._past else self._of_channel(channel)
@@ -89,8 +99,22 @@ class Reader:
         for past in self._past.values():
             self._client.end_stream(past.ticket)
         self._past.clear()
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     # ---- inside
+    def _ring(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._patient_until:
+            self._alarm = loop.call_at(self._patient_until, self._ring)
+            return
+        self._alarm = None
+        self._end_wait(is_news=False)
+
+    def _end_wait(self, *, is_news: bool) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(is_news)
+
     def _begin(self, channel: Channel, cursor: Cursor | None) -> None:
         channel.readers.add(self.wake)
         topic, ring = channel.topic, channel.ring
@@ -106,7 +130,7 @@ class Reader:
                 self._places[topic] = ring.place_of(number)
             else:
                 self._begin_past(topic, number)
-        self._news.set()
+        self.wake()
 
     def _begin_past(self, topic: str, number: int) -> None:
         feed = numbered_feed(topic, number)
@@ -129,7 +153,7 @@ class Reader:
                 yield self._event(channel, entry)
             elif isinstance(found, Whole | GapError):
                 self._at.numbers[topic] = found.last + 1
-        self._news.set()
+        self.wake()
 
     def _of_channel(self, channel: Channel) -> Iterator[Event]:
         topic = channel.topic
@@ -144,7 +168,7 @@ class Reader:
             elif (event := self._final(topic, entry)) is not None:
                 yield event
         if len(entries) == _TURN:
-            self._news.set()
+            self.wake()
 
     def _numbered(self, channel: Channel, entry: Entry) -> Event | None:
         wanted = self._at.numbers[channel.topic]

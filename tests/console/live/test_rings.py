@@ -1,6 +1,8 @@
 """Rings, cursors and topics: what a stream remembers and how it continues. No socket, no platform."""
 
+import asyncio
 import json
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -12,8 +14,12 @@ from console.live import sending
 from console.live.channel import entry_of
 from console.live.cursor import Cursor, Delivered
 from console.live.feeds import Whole, is_numbered
+from console.live.reader import Reader
 from console.live.ring import Entry, Ring
 from console.problems import Problem
+
+if TYPE_CHECKING:
+    from candlewright.client import AsyncClient
 
 TICKS, BARS, FINALS = "TICKS:BTC/USDT.BINANCE", "OHLC:BTC/USDT.BINANCE:60", "RESPONSE:me"
 
@@ -74,6 +80,20 @@ _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
 )
+
+
+async def test_a_reader_waits_for_news_or_for_silence() -> None:
+    reader = Reader(cast("AsyncClient", None), [], None)
+    assert not await reader.wait(0.01)
+    waiting = asyncio.get_running_loop().create_task(reader.wait(60.0))
+    await asyncio.sleep(0)
+    reader.wake()
+    assert await waiting
+    # News stays until it is taken, and a timer that runs on from an earlier wait ends none.
+    assert await reader.wait(0.0)
+    assert reader.take() == []
+    assert not await reader.wait(0.01)
+    reader.close()
 
 
 @given(_JSON.map(json.dumps) | st.text(max_size=40) | st.sampled_from(["[" * 5_000, "9" * 5_000, "x" * 100_000, ""]))
