@@ -72,8 +72,6 @@ class Tables:
         return found
 
     def _load(self) -> None:
-        import polars  # noqa: F401 - what rows are encoded with
-
         self._guarded(lambda tables: tables.open("ohlc"))
 
     def _guarded(self, work: Callable[["Tables"], T]) -> T:

@@ -1,12 +1,13 @@
 """Modules that a process does without, although they are installed."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["leave_out"]
+__all__ = ["leave_out", "left_out"]
 
 
 class _Absent(MetaPathFinder, Loader):
@@ -32,3 +33,14 @@ def leave_out(*names: str) -> None:
     never uses it.
     """
     sys.meta_path.insert(0, _Absent(frozenset(names)))
+
+
+@contextmanager
+def left_out(*names: str) -> Iterator[None]:
+    """`leave_out` until the end of the block."""
+    absent = _Absent(frozenset(names))
+    sys.meta_path.insert(0, absent)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(absent)

@@ -1,11 +1,16 @@
 """Rows as JSON, CSV and Arrow."""
 
 import json
+from datetime import datetime
 
+import orjson
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from console.rows import Form, encoded
+from console import rows
+from console.rows import Form, encoded, plain
 from console.times import iso
 
 TABLE = pa.table(
@@ -60,6 +65,31 @@ def test_nested_rows_have_iso_times_inside() -> None:
     assert body["rows"][0]["holes"] == [
         {"start": "1970-01-01T00:00:00.000000000Z", "end": "1970-01-01T00:01:00.000000000Z"}
     ]
+
+
+@given(st.data())
+def test_few_rows_are_encoded_as_many_are(data: st.DataObject) -> None:
+    year_1, year_9999 = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999_999)
+    kinds = {
+        pa.float64(): st.floats(),
+        pa.int64(): st.integers(-(1 << 63), (1 << 63) - 1),
+        pa.uint64(): st.integers(0, (1 << 64) - 1),
+        pa.bool_(): st.booleans(),
+        pa.string(): st.text(st.characters(exclude_categories=["Cs"])),
+        pa.null(): st.none(),
+        pa.timestamp("ns", "UTC"): st.integers(-(1 << 62), 1 << 62),
+        pa.timestamp("ms"): st.datetimes(year_1, year_9999),
+    } | {pa.timestamp("us", zone): st.datetimes(year_1, year_9999) for zone in (None, "UTC", "Europe/Berlin")}
+    columns = {
+        str(kind): pa.array(data.draw(st.lists(st.none() | values, min_size=3, max_size=3)), kind)
+        for kind, values in kinds.items()
+    }
+    table = pa.table(columns)
+    few = json.loads(b"".join(encoded(iter([table]), Form.json)))
+    assert few["rows"] == orjson.loads(orjson.dumps(plain(table)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_FEW_ROWS", -1)
+        assert json.loads(b"".join(encoded(iter([table]), Form.json))) == few
 
 
 def test_times_have_nine_digits() -> None:

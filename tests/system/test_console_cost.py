@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 IDLE_SECONDS = 20.0
 MAX_CORES = 0.01
-MAX_MIB = 160
+MAX_MIB = 120
 #: From the first answer with rows on, for which the libraries that read tables are loaded.
-MAX_MIB_IN_USE = 180
+MAX_MIB_IN_USE = 160
 TICKER = "BTC/USDT.BINANCE"
 #: What a chart's page reads.
 PATHS = (
