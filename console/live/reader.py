@@ -52,7 +52,7 @@ class Reader:
         self._channels = {channel.topic: channel for channel in channels}
         self._has_news = False
         self._waiter: asyncio.Future[bool] | None = None
-        #: A timer that runs on when a wait ends early, because most waits do: it begins anew only when it is over.
+        #: A timer that keeps running when a wait ends early, as most waits do, and is set again only once it is over.
         self._alarm: asyncio.TimerHandle | None = None
         self._patient_until = 0.0
         self._places: dict[str, int] = {}
