@@ -115,7 +115,8 @@ def _ends(keys: Index, earliest: Index, low: Index, numbers: Index) -> Index:
     if not len(numbers):
         return low
     least = int(earliest.min())
-    width = int(numbers.max()) - least + 2
+    # A row between two windows is in neither: its `earliest` may be after all of them.
+    width = max(int(numbers.max()), int(earliest.max())) - least + 2
     found: Index = np.searchsorted(keys * width + (earliest - least), keys[low] * width + (numbers - least), "right")
     return found
 

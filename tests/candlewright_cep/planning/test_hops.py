@@ -65,6 +65,20 @@ def test_ranges_give_what_copies_give(form: str, intervals: tuple[int, int], dat
     assert rounded(evaluate(sql, table).to_pylist()) == rounded(wanted)
 
 
+def test_a_row_after_the_last_window_and_before_the_next_changes_no_other_key() -> None:
+    # Windows of two seconds every five: of the key 0, no row is in any of them.
+    table = pa.table(
+        {
+            "ticker": pa.array(["A", "A", "A"]),
+            "ts": pa.array([-3_500_000_000, -1_000_000_000, 9_000_000_000]).cast(pa.timestamp("ns", "UTC")),
+            "v": pa.array([1, 0, 0]),
+            "w": pa.array([0.5, 1.0, 2.0]),
+        }
+    )
+    found = evaluate(text("SELECT window_start, v, SUM(w) AS s FROM {hop} GROUP BY window_start, v", 5, 2), table)
+    assert [(row["v"], row["s"]) for row in found.to_pylist()] == [(1, 0.5)]
+
+
 @pytest.mark.parametrize("form", TEXTS)
 @settings(max_examples=rounds(20))
 @given(data=st.data(), intervals=st.sampled_from(INTERVALS), batch=st.integers(1, 9), restart=st.booleans())
