@@ -82,7 +82,8 @@ _DOCUMENT = orjson.dumps(document(OPERATIONS))
 def application(services: Services) -> ASGIApp:
     """Raises nothing: a client's mistake gets an answer; a failure here is logged and answered with 500."""
     settings = services.settings.console
-    paths = dict.fromkeys(each.path for each in OPERATIONS)
+    # A wrong method is answered by the first path that matches: `/triggers/plan` before `/triggers/{trigger_id}`.
+    paths = sorted(dict.fromkeys(each.path for each in OPERATIONS), key=lambda path: "{" in path)
     api = Starlette(
         routes=[
             *(_route([each for each in OPERATIONS if each.path == path], services) for path in paths),

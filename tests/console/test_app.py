@@ -44,6 +44,8 @@ async def test_what_a_call_does_not_take_is_refused(tmp_path: Path) -> None:
         assert is_problem(await http.get("/api/v1/status?x=1"), 400, "invalid_request")
         refused = await http.post("/api/v1/status")
         assert (refused.status_code, set(refused.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+        refused = await http.options("/api/v1/triggers/plan")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "192.168.0.7:8090", ""])
