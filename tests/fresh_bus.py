@@ -35,6 +35,7 @@ def _server() -> EmbeddedRedis:
     def end() -> None:
         if os.getpid() == owner:
             server.kill()
+            server.stop()  # nothing but the lock is left to close
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
