@@ -15,6 +15,7 @@ from candlewright_cep.limits import MADE_TEXT, check_made
 from candlewright_cep.types import (
     BIGINT,
     BOOLEAN,
+    MOST_DIGITS,
     STRING,
     Kind,
     SqlType,
@@ -146,7 +147,7 @@ def _array_of(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
 
 
 def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
-    count, length = len(arguments), arguments[0].length
+    count, length, rows = len(arguments), arguments[0].length, arguments[0].length
     if all(argument.constant for argument in arguments):
         length = 1
         arguments = [argument.slice(0, 1) for argument in arguments]
@@ -156,7 +157,7 @@ def _made(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
     items = concatenate(list(arguments)).take(order).to_arrow()
     offsets = pa.array(np.arange(0, count * length + 1, count), pa.int32())
     whole = pa.ListArray.from_arrays(offsets, items).cast(kind.arrow)
-    return Vector(kind, whole, None, length=arguments[0].length, constant=length == 1 and count * length == count)
+    return Vector(kind, whole, None, length=rows, constant=length == 1)
 
 
 def are_equal(one: Vector, other: Vector) -> Bools:
@@ -205,36 +206,41 @@ def compared_structs(one: Vector, other: Vector) -> tuple[Index, Index]:
     return numbers[: one.length], numbers[one.length :]
 
 
-def _are_comparable(one: SqlType, other: SqlType) -> bool:
-    if is_struct(one) and is_struct(other) and one.arrow.num_fields == other.arrow.num_fields:
-        pairs = zip(one.arrow, other.arrow, strict=True)
-        return all(_are_comparable(from_arrow(left.type), from_arrow(right.type)) for left, right in pairs)
-    kinds = {one.kind, other.kind}
-    is_exact = Kind.DECIMAL not in kinds or one == other
-    return common(one, other) is not None and not {Kind.OPAQUE, Kind.NULL} & kinds and is_exact
+def _comparable(one: SqlType, other: SqlType) -> SqlType:
+    """The type in which two values compare exactly as they are. Raises Mismatch if they do not compare."""
+    wider = common(one, other)
+    if wider is None or not _keeps(one, other, wider):
+        raise Mismatch
+    return wider
+
+
+def _keeps(one: SqlType, other: SqlType, wider: SqlType) -> bool:
+    if is_struct(wider):
+        kinds = [[from_arrow(part.type) for part in kind.arrow] for kind in (one, other, wider)]
+        return all(_keeps(*parts) for parts in zip(*kinds, strict=True))
+    # A DECIMAL of the most digits is one that may have had to drop some.
+    is_whole = wider.kind is not Kind.DECIMAL or one == other or wider.precision < MOST_DIGITS
+    return is_whole and not {Kind.OPAQUE, Kind.NULL} & {one.kind, other.kind}
 
 
 def both_structs(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | None:
     """The signature for comparing two STRUCTs of comparable fields, in their order; None for other types."""
     if len(types) != 2 or not all(map(is_struct, types)):
         return None
-    if not _are_comparable(*types):
-        raise Mismatch
-    return list(types), BOOLEAN
+    return [_comparable(*types)] * 2, BOOLEAN
 
 
 def both_arrays(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType] | None:
     """The signature for comparing two arrays of comparable values; None for other types."""
     if len(types) != 2 or any(kind.kind is not Kind.OPAQUE for kind in types):
         return None
-    one, other = (item_type(kind) for kind in types)
-    if is_struct(one) or is_struct(other):
-        comparable = _are_comparable(one, other)
-    else:
-        comparable = common(one, other) is not None and not {Kind.OPAQUE, Kind.NULL} & {one.kind, other.kind}
-    if not comparable:
-        raise Mismatch
-    return list(types), BOOLEAN
+    wider = _comparable(*map(item_type, types))
+    return [_array(kind, wider) for kind in types], BOOLEAN
+
+
+def _array(kind: SqlType, item: SqlType) -> SqlType:
+    """The array type `kind` with values of the type `item`."""
+    return kind if item_type(kind) == item else SqlType(Kind.OPAQUE, arrow=pa.list_(to_arrow(item)))
 
 
 def _contains(arguments: Sequence[Vector], kind: SqlType, _extra: str) -> Vector:
@@ -253,11 +259,8 @@ def _holds(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 2:
         raise Mismatch
     item = item_type(types[0])
-    if is_struct(item) and _are_comparable(item, types[1]):
-        return list(types), BOOLEAN
-    if common(item, types[1]) is None or item.kind in (Kind.OPAQUE, Kind.NULL):
-        raise Mismatch
-    return [types[0], item if types[1].kind is Kind.NULL else types[1]], BOOLEAN
+    wider = item if types[1].kind is Kind.NULL else _comparable(item, types[1])
+    return [_array(types[0], wider), wider], BOOLEAN
 
 
 ENTRIES: list[Declared] = [

@@ -61,6 +61,12 @@ SAME = [
     "SELECT n, [{'n': n, 'p': price}, {'n': 0, 'p': 1}] AS a, ([{'n': n, 'p': price}])[1].p AS b, "
     "list_contains([{'p': price, 's': side}], {'p': 1, 's': 'buy'}) AS c FROM ticks",
     "SELECT n, [price, n] = [n, price] AS a, [price, 2] = [1, 2] AS b, [price, n] <> [price, n] AS c, list_contains([1, n], price) AS d FROM ticks",
+    "SELECT a.n, b.n AS m FROM (SELECT n, {'p': n} AS r, [n] AS l FROM ticks) a "
+    "JOIN (SELECT n, {'p': CAST(price AS DOUBLE)} AS r, [CAST(price AS DOUBLE)] AS l FROM ticks) b ON a.r = b.r AND a.l = b.l",
+    "SELECT n, [CAST(price AS DECIMAL(8, 2)), 1] = [n / 1, 1] AS a, [n] <> [CAST(price AS DECIMAL(8, 2))] AS b, "
+    "[CAST(price AS DECIMAL(8, 2))] = [CAST(n AS DECIMAL(12, 4))] AS c, LIST_CONTAINS([CAST(price AS DECIMAL(8, 2))], n) AS d, "
+    "{'p': CAST(price AS DECIMAL(8, 2)), 's': side} < {'p': n, 's': 'buy'} AS e FROM ticks",
+    "SELECT n, [COALESCE(2, price), 7] AS a, CASE WHEN price > 1 THEN [COALESCE(2, price)] END AS b FROM ticks",
 ]  # fmt: skip
 OURS = [
     *SAME[:2],
@@ -88,6 +94,12 @@ OURS = [
     "ARRAY_CONTAINS(ARRAY[ROW(price, side)], ROW(1, 'buy')) AS c FROM ticks",
     "SELECT n, ARRAY[price, n] = ARRAY[n, price] AS a, ARRAY[price, 2] = ARRAY[1, 2] AS b, ARRAY[price, n] <> ARRAY[price, n] AS c, "
     "ARRAY_CONTAINS(ARRAY[1, n], price) AS d FROM ticks",
+    "SELECT a.n, b.n AS m FROM (SELECT n, ROW(n AS p) AS r, ARRAY[n] AS l FROM ticks) a "
+    "JOIN (SELECT n, ROW(CAST(price AS DOUBLE) AS p) AS r, ARRAY[CAST(price AS DOUBLE)] AS l FROM ticks) b ON a.r = b.r AND a.l = b.l",
+    "SELECT n, ARRAY[CAST(price AS DECIMAL(8, 2)), 1] = ARRAY[n / 1.0, 1] AS a, ARRAY[n] <> ARRAY[CAST(price AS DECIMAL(8, 2))] AS b, "
+    "ARRAY[CAST(price AS DECIMAL(8, 2))] = ARRAY[CAST(n AS DECIMAL(12, 4))] AS c, ARRAY_CONTAINS(ARRAY[CAST(price AS DECIMAL(8, 2))], n) AS d, "
+    "ROW(CAST(price AS DECIMAL(8, 2)), side) < ROW(n, 'buy') AS e FROM ticks",
+    "SELECT n, ARRAY[COALESCE(2, price), 7] AS a, CASE WHEN price > 1 THEN ARRAY[COALESCE(2, price)] END AS b FROM ticks",
 ]  # fmt: skip
 
 
