@@ -86,7 +86,7 @@ def _finer(numbers: Array, digits: int) -> Array:
     """The numbers in units that are 10 ** `digits` times smaller."""
     if not digits:
         return numbers
-    found: Array = _fitting(_greatest(numbers) * 10**digits, numbers)[0] * 10**digits
+    found: Array = _fitting(max(_greatest(numbers), 1) * 10**digits, numbers)[0] * 10**digits
     return found
 
 

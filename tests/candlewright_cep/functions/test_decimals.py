@@ -252,3 +252,10 @@ def test_bars_and_ranges_of_decimal_prices() -> None:
     )
     found = evaluate("SELECT open, high, low, close FROM ticks BARS BY TRADES 2", table).to_pylist()
     assert found == [{"open": 1, "high": 3, "low": 1, "close": 3}, {"open": 2, "high": 5, "low": 2, "close": 5}]
+
+
+@pytest.mark.parametrize("values", [[], [0], [0, None], [0, 1, 2**62]])
+def test_zeros_take_any_digits_after_the_point(values: list[int | None]) -> None:
+    table = pa.table({"n": pa.array(values, pa.int64()), "ts": range(len(values))})
+    found = evaluate("SELECT CAST(n AS DECIMAL(38, 30)) AS a FROM ticks", table).column("a").to_pylist()
+    assert found == [value if value is not None and value < 10**8 else None for value in values]
