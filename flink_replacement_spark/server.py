@@ -31,6 +31,11 @@ from core.background import spare_startup, start_thread
 from core.http import Status
 from core.log import get_logger
 from core.settings import Settings
+from flink_replacement_spark.driver.live_tickers import live_numbers
+from flink_replacement_spark.driver.metrics import export
+from flink_replacement_spark.driver.standby import Prepared
+from flink_replacement_spark.driver.vitals import Reading, Vitals
+from flink_replacement_spark.driver.warm import warm_streaming
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on, remembered_plan
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
 from flink_replacement_spark.engine.fence import DriverLock
@@ -43,7 +48,6 @@ from flink_replacement_spark.engine.session import (
     leaves_a_core,
     start_session,
 )
-from flink_replacement_spark.engine.standby import Prepared
 from flink_replacement_spark.engine.waiting import Awaited
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
@@ -61,7 +65,6 @@ from flink_replacement_spark.live.query import (
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
-from flink_replacement_spark.live_tickers import live_numbers
 from flink_replacement_spark.tables.appended import Appended, AppendedTable
 from flink_replacement_spark.tables.deliveries import APPENDED_DELIVERIES
 from flink_replacement_spark.tables.follower import Followed, Follower, Taken
@@ -81,9 +84,6 @@ from flink_replacement_spark.triggers.query import (
     start_trigger_query,
 )
 from flink_replacement_spark.triggers.source import TriggerSource
-from flink_replacement_spark.vitals import Reading, Vitals
-from flink_replacement_spark.vitals_metrics import export
-from flink_replacement_spark.warm import warm_streaming
 from iceberg import COVERAGE, OHLC, create_tables, is_shared, load_table, open_catalog, scan_range, settle_origin
 
 log = get_logger()

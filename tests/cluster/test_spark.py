@@ -12,7 +12,7 @@ import pytest
 
 from bus.connect import connect
 from bus.redis.redis_bus import RedisBus
-from flink_replacement_spark.vitals import LOST_SECONDS
+from flink_replacement_spark.driver.vitals import LOST_SECONDS
 from iceberg import read_ohlc
 from tests.cluster.cluster import Cluster
 from tests.cluster.services import PATIENCE_SECONDS

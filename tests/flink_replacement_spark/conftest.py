@@ -12,7 +12,7 @@ import pytest
 from bus.redis.embedded import EmbeddedRedis
 from core.settings import Settings
 from flink_replacement_spark.server import Driver
-from tests.flink_replacement_spark.driver import Platform
+from tests.flink_replacement_spark.running import Platform
 
 #: Py4J and Spark Connect leave their sockets to the collector, which may run in any later test.
 _LEFT_SOCKETS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -31,7 +31,7 @@ from iceberg import (
     spark_catalog_conf,
 )
 from iceberg.catalog import catalog_properties
-from tests.flink_replacement_spark.driver import Platform
+from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,8 +13,8 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.grid import SECOND
 from protobuf import records_pb2 as records
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import MINUTE, page, wait_for
+from tests.flink_replacement_spark.running import Platform
 from tests.flink_replacement_spark.test_followed_poison import BAR, EVENT, STREAM
 from tests.hostile import records_like
 

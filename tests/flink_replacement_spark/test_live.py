@@ -16,8 +16,8 @@ from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import GAPS, OHLC, load_table, open_catalog, read_ohlc, read_ticks
 from protobuf import records_pb2 as records
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -9,8 +9,8 @@ import pytest
 from core.http import StatusServer
 from flink_replacement_spark import server
 from iceberg import TICKS
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.running import Platform
 
 
 def test_ready_says_503_for_as_long_as_maintenance_keeps_a_writer_waiting_past_the_bound(

@@ -24,8 +24,8 @@ from flink_replacement_spark.server import HISTORY_QUERY
 from flink_replacement_spark.sql.connect import SparkUnreachable, run_sql
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import OHLC, TABLES, TableDefinition, load_table, open_catalog
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import MINUTE, final_of, page, wait_for
+from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
 

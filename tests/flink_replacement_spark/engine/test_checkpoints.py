@@ -9,7 +9,7 @@ from bus import topics as bus_topics
 from bus.api import Record
 from flink_replacement_spark.engine.bus_source import LIVES, remember_plan, remembered_plan
 from flink_replacement_spark.engine.checkpoints import forget_lost
-from tests.flink_replacement_spark.driver import Platform
+from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
 TOPIC = "kept-or-lost"

@@ -21,8 +21,8 @@ from flink_replacement_spark.triggers.query import settle_trigger_mode
 from flink_replacement_spark.triggers.served import TriggerOwner
 from flink_replacement_spark.triggers.source import TriggerStreamReader
 from tests.flink_replacement_spark import trigger_feed as feed
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.running import Platform
 from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, Query, bus_for_triggers, register
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.fresh_bus import FreshBus

@@ -38,8 +38,8 @@ from iceberg import (
 )
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark import trigger_feed as feed
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.running import Platform
 from tests.flink_replacement_spark.test_live import Tape
 from tests.fresh_bus import FreshBus
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from candlewright_cep import TriggerRejected, install, match_recognize
 from tests.candlewright_cep.spark.on_spark import ROCKSDB, batch_agrees, stream_agrees
 from tests.conftest import ROOT
-from tests.flink_replacement_spark.driver import Platform
+from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
 

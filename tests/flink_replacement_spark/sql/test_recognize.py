@@ -18,8 +18,8 @@ from candlewright_cep import evaluate
 from candlewright_cep.spark.clauses import frame_of
 from flink_replacement_spark.sql.connect import run_sql
 from iceberg import OHLC, load_table, open_catalog, read_ohlc
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import MINUTE
+from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
 

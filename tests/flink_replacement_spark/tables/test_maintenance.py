@@ -21,7 +21,7 @@ from core.settings import Settings
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import OHLC, TICKS, Piece, append_or_find, create_tables, load_table, open_catalog
-from tests.flink_replacement_spark.driver import Platform
+from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
 

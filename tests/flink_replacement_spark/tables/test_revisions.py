@@ -31,8 +31,8 @@ from iceberg import (
     read_published,
 )
 from tests.flink_replacement_spark import test_live
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.running import Platform
 from tests.fresh_bus import FreshBus
 from tests.iceberg.rows import MINUTE, TICKER
 

@@ -18,8 +18,8 @@ from flink_replacement_spark.tables.trigger_events import APPENDED_EVENTS
 from iceberg import OHLC, TRIGGER_EVENTS, append_or_find, load_table, open_catalog
 from iceberg.filters import equal
 from tests.flink_replacement_spark import trigger_feed as feed
-from tests.flink_replacement_spark.driver import Platform
 from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.running import Platform
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.triggers.trigger_records import V_SHAPE, bar, rows
 

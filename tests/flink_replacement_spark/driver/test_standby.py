@@ -13,8 +13,8 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from bus.roles import DRIVER, Roles
 from core.settings import Settings
 from flink_replacement_spark import server
+from flink_replacement_spark.driver.standby import Prepared
 from flink_replacement_spark.engine.serving_query import ServingQuery
-from flink_replacement_spark.engine.standby import Prepared
 from tests.fresh_bus import FreshBus
 
 

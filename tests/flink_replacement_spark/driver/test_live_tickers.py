@@ -2,7 +2,7 @@
 
 from bus import Record, SequenceStamp
 from bus import topics as bus_topics
-from flink_replacement_spark import live_tickers
+from flink_replacement_spark.driver import live_tickers
 from protobuf import records_pb2 as records
 from tests.fresh_bus import FreshBus
 

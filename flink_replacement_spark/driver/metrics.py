@@ -3,7 +3,7 @@
 import math
 
 from core import metrics
-from flink_replacement_spark.vitals import Vitals
+from flink_replacement_spark.driver.vitals import Vitals
 
 __all__ = ["export"]
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from flink_replacement_spark.warm import warm_streaming
-from tests.flink_replacement_spark.driver import Platform
+from flink_replacement_spark.driver.warm import warm_streaming
+from tests.flink_replacement_spark.running import Platform
 
 
 def names(platform: Platform) -> list[str]:

@@ -1,7 +1,7 @@
 """What users get, judged by what came and what was done about it."""
 
 from bus.api import partition_of
-from flink_replacement_spark.vitals import BARLESS_SECONDS, LOST_SECONDS, STUCK_SECONDS, Reading, Vitals
+from flink_replacement_spark.driver.vitals import BARLESS_SECONDS, LOST_SECONDS, STUCK_SECONDS, Reading, Vitals
 
 
 def seen(vitals: Vitals, at: float, steps: int, *, end: int, held: int = 0, is_idle: bool = False) -> None:
