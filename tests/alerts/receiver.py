@@ -6,10 +6,14 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 
 @dataclass
@@ -73,32 +77,62 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 60.
     assert condition(), what
 
 
-def self_signed(folder: Path) -> ssl.SSLContext:
-    from datetime import UTC, datetime, timedelta
+class Authority:
+    """Signs certificates. Whoever trusts `file`, for example by SSL_CERT_FILE, accepts them."""
 
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        usage = x509.KeyUsage(
+            key_cert_sign=True,
+            crl_sign=False,
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        root = self._sign("tests", self._key, x509.BasicConstraints(ca=True, path_length=0), usage)
+        self.file = folder / "authority.pem"
+        self.file.write_bytes(root.public_bytes(serialization.Encoding.PEM))
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = folder / "receiver.pem"
-    pem.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + certificate.public_bytes(serialization.Encoding.PEM)
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
-    return context
+    def server(self, name: str = "localhost") -> ssl.SSLContext:
+        """The server's side of TLS, with a certificate for this name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        signed = self._sign(name, key, x509.SubjectAlternativeName([x509.DNSName(name)]))
+        file = self._folder / f"{name}.pem"
+        file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+            + signed.public_bytes(serialization.Encoding.PEM)
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        return context
+
+    def _sign(
+        self, subject: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        builder = x509.CertificateBuilder(
+            issuer_name=_named("tests"),
+            subject_name=_named(subject),
+            public_key=key.public_key(),
+            serial_number=x509.random_serial_number(),
+            not_valid_before=now - timedelta(days=1),
+            not_valid_after=now + timedelta(days=1),
+        )
+        identifiers = (
+            x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+        )
+        for extension in (*identifiers, *extensions):
+            builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _named(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])

@@ -22,7 +22,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from core import metrics
 from core.settings_alerts import AlertsSettings
 from protobuf import records_pb2 as rec
-from tests.alerts.receiver import Receiver, self_signed, until
+from tests.alerts.receiver import Authority, Receiver, until
 from tests.fresh_bus import FreshBus
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -107,18 +107,21 @@ async def test_both_secrets_sign_during_a_rotation() -> None:
         assert Webhook(secret).verify(body, headers)
 
 
-async def test_a_receiver_that_fails_in_every_way_gets_each_event_in_order(
+async def test_a_receiver_that_fails_in_eight_ways_gets_each_event_in_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Over HTTPS: slow, 500, 429, cut, redirect, gone, back with a wrong certificate, back with its own."""
     patience = webhook._SECONDS
     monkeypatch.setattr(webhook, "_SECONDS", 1.0)
     monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(state, "MAX_PAUSE_SECONDS", 0.2)
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
     bus, receiver, before = FreshBus(), Receiver(["slow", "500", "429", "cut", "redirect"]), failed_tries()
-    events = [event(number) for number in range(1, 11)]
-    async with receiver.serve():
-        url = to(receiver)
-        async with serving(bus, url) as alerts:
+    events, own = [event(number) for number in range(1, 11)], authority.server()
+    async with receiver.serve(own):
+        settings = to(receiver)
+        async with serving(bus, settings) as alerts:
             bus.publish(topics.TRIGGER_EVENTS, events[:5])
             await until(lambda: receiver.requests, "the slow answer is waited for")
             # Only that one is to time out: an answer that a busy machine delays would be sent twice.
@@ -128,38 +131,56 @@ async def test_a_receiver_that_fails_in_every_way_gets_each_event_in_order(
             first = alerts.status().details["destinations"]["hook"]
     assert first["failures"] == dict.fromkeys(("slow", "server_error", "rate_limited", "cut", "redirect"), 1)
     assert (first["delivered"], first["recovered"]) == (5, 1)
-    # Gone.
-    async with serving(bus, url) as alerts:
+    async with serving(bus, settings) as alerts:
         bus.publish(topics.TRIGGER_EVENTS, events[5:])
-        await until(lambda: "cannot connect" in str(alerts.status().warnings), "no one listens")
-        # Another server in its place, with a certificate that no authority signed, and without plain HTTP.
-        async with receiver.serve(self_signed(tmp_path)):
-            await until(lambda: "connection failed" in str(alerts.status().warnings), "it is not understood")
-        async with receiver.serve():
+        await until(lambda: "cannot connect" in str(alerts.status().warnings), "it is gone")
+        async with receiver.serve(authority.server("elsewhere.example")):
+            await until(lambda: "certificate" in str(alerts.status().warnings), "another answers in its place")
+        assert len(receiver.taken) == 5
+        async with receiver.serve(own):
             await until(lambda: len(receiver.taken) == 10, "it is back")
             await until(lambda: len(outcomes(bus)) == 10, "the outcomes are kept")
             second = alerts.status().details["destinations"]["hook"]
-    assert second["failures"].keys() == {"unreachable", "cut"}
+    assert second["failures"].keys() == {"unreachable", "certificate"}
     assert (second["delivered"], second["recovered"]) == (5, 1)
-    assert failed_tries() - before == Counter(first["failures"]) + Counter(second["failures"])
+    # Sent and received: each attempt either reached the receiver or is counted by why it did not.
+    ended, failures = outcomes(bus), Counter(first["failures"]) + Counter(second["failures"])
+    assert failed_tries() - before == failures
     assert receiver.taken == [f"dip-{number}" for number in range(1, 11)]
-    assert "/elsewhere" not in {path for path, _, _ in receiver.requests}
-    ended = outcomes(bus)
-    assert [each["status"] for each in ended] == ["delivered"] * 10
+    assert len(receiver.requests) == len(receiver.taken) + 5
+    assert sum(int(str(each["attempts"])) for each in ended) == len(receiver.taken) + failures.total()
+    assert [(each["event_id"], each["status"]) for each in ended] == [(name, "delivered") for name in receiver.taken]
     assert ended[0]["attempts"] == 6
+    assert "/elsewhere" not in {path for path, _, _ in receiver.requests}
     assert "s3cret" not in caplog.text
 
 
-async def test_a_wrong_certificate_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_a_certificate_of_an_unknown_authority_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
     bus, receiver = FreshBus(), Receiver()
-    async with receiver.serve(self_signed(tmp_path)), serving(bus, to(receiver)) as alerts:
+    async with receiver.serve(Authority(tmp_path).server()), serving(bus, to(receiver)) as alerts:
         bus.publish(topics.TRIGGER_EVENTS, [event(1)])
         await until(lambda: "certificate" in str(alerts.status().warnings), "it is refused")
         assert alerts.status().warnings[0].startswith("hook does not accept alerts (1 waiting)")
         assert alerts.status().details["destinations"]["hook"]["failures"].keys() == {"certificate"}
     assert not receiver.requests
     assert len(bus.items(topics.TABLE_ALERTS_WAITING)) == 1
+
+
+async def test_a_server_that_speaks_tls_where_http_is_expected_is_not_understood(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
+    bus, receiver = FreshBus(), Receiver()
+    async with receiver.serve():
+        settings = to(receiver)
+    async with receiver.serve(Authority(tmp_path).server()), serving(bus, settings) as alerts:
+        bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+        await until(lambda: "connection failed" in str(alerts.status().warnings), "it is not understood")
+        assert alerts.status().details["destinations"]["hook"]["failures"].keys() == {"cut"}
+    assert not receiver.requests
 
 
 async def test_private_addresses_are_refused_by_name_and_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
