@@ -100,7 +100,10 @@ class Gate:
 
     def _is_own_origin(self, asked: Asked) -> bool:
         origin = asked.origin.lower()
-        parts = urlsplit(origin)
+        try:
+            parts = urlsplit(origin)
+        except ValueError:
+            return False
         same = parts.scheme in ("http", "https") and parts.netloc == asked.host.lower()
         return same or origin in self._settings.origins
 

@@ -68,12 +68,21 @@ class Cursor:
             is_known = version == _VERSION and len(numbers) == len(numbered) and len(own) == len(finals)
             if not is_known or not all(type(number) is int and 0 < number < 1 << 63 for number in numbers):
                 raise ValueError
-            delivered = [Delivered(int(newest), list(map(str, names))) for newest, names in own]
+            delivered = [_delivered(newest, names) for newest, names in own]
         except (ValueError, TypeError, binascii.Error) as error:
             raise InvalidRequest("the cursor does not belong to a stream over these topics") from error
         if digest != _digest((*numbered, *finals)):
             raise InvalidRequest("the cursor belongs to a stream over other topics")
         return cls(dict(zip(sorted(numbered), numbers, strict=True)), dict(zip(sorted(finals), delivered, strict=True)))
+
+
+def _delivered(newest_ns: object, names: object) -> Delivered:
+    """Raises ValueError."""
+    if not isinstance(newest_ns, int) or not 0 <= newest_ns < 1 << 63:
+        raise ValueError
+    if not isinstance(names, list) or len(names) > _MAX_REMEMBERED or not all(isinstance(each, str) for each in names):
+        raise ValueError
+    return Delivered(newest_ns, names)
 
 
 @lru_cache(1_024)

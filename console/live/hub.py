@@ -40,8 +40,8 @@ class Hub:
         if self._streams.total() >= self._max_streams or self._streams[who] >= max(1, self._max_streams // 2):
             text = f"{self._streams.total()} streams are open, {self._streams[who]} of them by {who}; close some first"
             raise Problem(503, "too_many_streams", text, headers={"Retry-After": "5"})
-        self._count(who, 1)
         client = await self._client()
+        self._count(who, 1)
         channels = [self._taken(client, topic) for topic in wanted]
         try:
             for channel in channels:

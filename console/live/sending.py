@@ -22,6 +22,8 @@ _SILENCE_SECONDS = 15.0
 #: How long a connection may accept no bytes.
 _SEND_SECONDS = 20.0
 _RETRY_MILLISECONDS = 1_000
+#: How long a socket may have no topic; it is not counted among the streams.
+_IDLE_SECONDS = 60.0
 _MAX_COMMAND_BYTES = 64 << 10
 _MAX_SEQUENCE = 1 << 62
 
@@ -111,7 +113,10 @@ async def serve_socket(websocket: WebSocket, hub: Hub, who: str) -> None:
             await _tell(websocket, {"event": "subscribed", "topics": topics, "id": reader.cursor})
         while not hub.is_closing:
             if reader is None:
-                await asyncio.wait([commands], timeout=_SILENCE_SECONDS)
+                await asyncio.wait([commands], timeout=_IDLE_SECONDS)
+                if not commands.done():
+                    await _close(websocket, 1008, f"no topic for {_IDLE_SECONDS:.0f} s; connect again to subscribe")
+                    return
             elif not commands.done():
                 await reader.wait(_SILENCE_SECONDS)
             if commands.done():
@@ -180,7 +185,9 @@ def _number(text: str | None) -> int | None:
     """Raises Problem."""
     if text is None:
         return None
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < _MAX_SEQUENCE:
+    # Python refuses to convert thousands of digits.
+    is_number = text.isascii() and text.isdecimal() and len(text) < 20
+    if not is_number or not 0 < int(text) < _MAX_SEQUENCE:
         raise Problem(400, "invalid_request", f"from_sequence: {text[:40]!r} is not a number from 1 on")
     return int(text)
 

@@ -113,9 +113,7 @@ class Authority:
         context.load_cert_chain(file)
         return context
 
-    def _sign(
-        self, subject: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType
-    ) -> x509.Certificate:
+    def _sign(self, subject: str, key: ec.EllipticCurvePrivateKey, *extensions: x509.ExtensionType) -> x509.Certificate:
         now = datetime.now(UTC)
         builder = x509.CertificateBuilder(
             issuer_name=_named("tests"),

@@ -69,6 +69,8 @@ async def test_own_hosts_are_served(tmp_path: Path, host: str) -> None:
         ("http://evil.example", False),
         ("http://127.0.0.1:8091", False),
         ("null", False),
+        ("http://[", False),
+        ("http://[::g]:8090", False),
     ],
 )
 async def test_pages_of_other_sites_are_refused(tmp_path: Path, origin: str, is_served: bool) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -355,6 +356,35 @@ async def test_bad_frames_of_one_socket_are_answered_and_harm_no_other(
             assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
         await put(put_bar, platform.bus, BTC, 60, close=1.0)
         assert json.loads(await ws.recv())["data"]["sequence"] == 1
+
+
+async def test_a_socket_without_a_topic_is_closed_with_the_reason(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sending, "_IDLE_SECONDS", 0.1)
+    async with serving(start_relay(), tmp_path) as server, websockets.connect(f"ws://{server.place}/ws") as ws:
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await ws.recv()
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, "no topic" in closed.value.rcvd.reason) == (1008, True)
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "²", "9" * 19, "9" * 5_000, ""])
+async def test_a_bad_number_in_the_address_of_a_websocket_is_answered(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+    number: str,
+) -> None:
+    address = urlencode({"topic": BARS, "from_sequence": number})
+    async with (
+        serving(start_relay(), tmp_path) as server,
+        websockets.connect(f"ws://{server.place}/ws?{address}") as ws,
+    ):
+        told = json.loads(await ws.recv())
+        assert (told["event"], told["status"]) == ("problem", 400)
+        assert "from_sequence" in told["detail"]
 
 
 async def test_a_page_of_another_site_gets_no_websocket(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811

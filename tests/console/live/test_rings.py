@@ -1,6 +1,7 @@
 """Rings, cursors and topics: what a stream remembers and how it continues. No socket, no platform."""
 
 import asyncio
+import base64
 import json
 from typing import TYPE_CHECKING, cast
 
@@ -80,6 +81,18 @@ _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=3),
 )
+
+
+@given(st.just(0) | st.sampled_from([1e30, -1e30, "9" * 5_000, 2**64 - 1]) | _JSON, st.just([]) | _JSON)
+def test_whatever_a_cursor_holds_it_is_read_or_refused(newest: object, names: object) -> None:
+    digest = json.loads(base64.urlsafe_b64decode(Cursor({}, {FINALS: Delivered()}).text() + "=="))[1]
+    text = base64.urlsafe_b64encode(json.dumps([1, digest, [], [[newest, names]]]).encode()).decode()
+    try:
+        found = Cursor.parse(text, [], [FINALS])
+    except InvalidRequest:
+        return
+    found.finals[FINALS].add("final", 7)
+    assert Cursor.parse(found.text(), [], [FINALS]).finals[FINALS].newest_ns == found.finals[FINALS].newest_ns
 
 
 async def test_a_reader_waits_for_news_or_for_silence() -> None:
