@@ -78,7 +78,7 @@ async def until(condition: Callable[[], object], what: str, seconds: float = 60.
 
 
 class Authority:
-    """Signs certificates. Whoever trusts `file`, for example by SSL_CERT_FILE, accepts them."""
+    """Signs certificates. A client that trusts `file`, for example by SSL_CERT_FILE, accepts them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
