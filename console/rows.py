@@ -1,7 +1,7 @@
 """Encodes rows of tables as JSON, CSV or an Arrow stream, part by part."""
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -10,12 +10,13 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from candlewright.wire.errors import InvalidRequest
 from console.times import iso_of
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["CHUNKED", "MEDIA", "Form", "encoded", "plain"]
+__all__ = ["CHUNKED", "MEDIA", "Form", "check_times", "encoded", "plain"]
 
 
 class Form(StrEnum):
@@ -44,6 +45,10 @@ _PLAIN = (
 )
 #: What a time of each unit lacks of nine digits, and the zone.
 _REST = {"s": ".000000000Z", "ms": "000000Z", "us": "000Z", "ns": "Z"}
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+#: The years 1 to 9999, in days since the epoch.
+_FIRST_DAY = (date.min - date(1970, 1, 1)).days
+_END_DAY = (date.max - date(1970, 1, 1)).days + 1
 _FORMAT = "%Y-%m-%dT%H:%M:%S%.9fZ"
 
 
@@ -120,7 +125,7 @@ def _objects(part: pa.Table) -> bytes:
 
 def _default(value: Any) -> Any:
     if isinstance(value, datetime):
-        return iso_of(value) if value.tzinfo is not None else value.isoformat()
+        return iso_of(value if value.tzinfo is not None else value.replace(tzinfo=UTC))
     if isinstance(value, Decimal):
         return orjson.Fragment(f"{value:f}")
     return value.hex() if isinstance(value, bytes) else str(value)
@@ -128,7 +133,53 @@ def _default(value: Any) -> Any:
 
 def _csv(parts: Iterator[pa.Table]) -> Iterator[bytes]:
     for number, part in enumerate(parts):
-        yield _frame(part).write_csv(include_header=number == 0).encode()
+        yield _flat(_frame(part)).write_csv(include_header=number == 0).encode()
+
+
+def _flat(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """With nested values as JSON text."""
+    import polars as pl
+
+    nested = [name for name, kind in frame.schema.items() if kind.is_nested()]
+    return frame.with_columns(pl.Series(name, [*map(_text, frame[name].to_list())], pl.String) for name in nested)
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return orjson.dumps(value, default=_default, option=orjson.OPT_PASSTHROUGH_DATETIME).decode()
+
+
+def check_times(table: pa.Table) -> None:
+    """Raises InvalidRequest for a time, also a nested one, whose year has not four digits."""
+    for column in table.columns:
+        for array in _leaves(column.combine_chunks()):
+            if pa.types.is_timestamp(array.type):
+                per_day = 86_400 * _PER_SECOND[array.type.unit]
+            elif pa.types.is_date(array.type):
+                array, per_day = array.cast(pa.date32()), 1
+            else:
+                continue
+            found = pc.min_max(array.view(pa.int64() if per_day > 1 else pa.int32())).as_py()
+            if (
+                found["min"] is not None
+                and not _FIRST_DAY * per_day <= found["min"] <= found["max"] < _END_DAY * per_day
+            ):
+                raise InvalidRequest("a time outside the years 1 to 9999 cannot be written: cast it to VARCHAR")
+
+
+def _leaves(array: pa.Array) -> Iterator[pa.Array]:
+    if pa.types.is_struct(array.type):
+        inner = array.flatten()
+    elif pa.types.is_map(array.type):
+        inner = [array.keys, array.items]
+    elif pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        inner = [array.flatten()]
+    else:
+        yield array
+        return
+    for each in inner:
+        yield from _leaves(each)
 
 
 class _Sink:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from console.operation import Answer, Body, Call, Operation, Query
 from console.problems import Problem
 from console.routes.shapes import Shape
-from console.rows import CHUNKED, MEDIA, Form, encoded
+from console.rows import CHUNKED, MEDIA, Form, check_times, encoded
 from core.background import awaited_task
 
 __all__ = ["OPERATIONS"]
@@ -28,7 +28,8 @@ class QueryText(Body):
             max_length=1 << 16,
             description="DuckDB's dialect over `ohlc`, `ohlc_revisions`, `ticks`, `trigger_events`, `gaps`, `coverage`"
             " and `deliveries`, with or without `lake.market.` in front. A text with MATCH_RECOGNIZE is in the"
-            " trigger language.",
+            " trigger language. JSON and CSV have intervals, binary values and unions as DuckDB's text; CSV has nested"
+            " values as JSON.",
             examples=["SELECT ticker, count(*) AS n FROM ohlc GROUP BY ticker"],
         ),
     ]
@@ -52,12 +53,14 @@ class SqlRows(Shape):
 
 async def query_sql(call: Call) -> Response:
     body: QueryText = call.body
-    data, is_truncated = await _unless_gone(call.request, call.services.queries.run(body.sql, body.limit))
-    headers = {"X-Truncated": "true" if is_truncated else "false"}
     form: Form = call.query.format
+    query = call.services.queries.run(body.sql, body.limit, is_for_text=form is not Form.arrow)
+    data, is_truncated = await _unless_gone(call.request, query)
+    headers = {"X-Truncated": "true" if is_truncated else "false"}
     if form is Form.arrow:
         return Response(data, headers=headers, media_type=MEDIA[form])
     table = pa.ipc.open_stream(data).read_all()
+    check_times(table)
     columns = [{"name": each.name, "type": str(each.type)} for each in table.schema]
     more = {"columns": columns, "truncated": is_truncated}
     text = await asyncio.to_thread(lambda: b"".join(encoded(iter([table]), form, lambda: more)))

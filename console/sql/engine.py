@@ -5,6 +5,7 @@ DuckDB runs without access to files and networks, with its configuration locked;
 that push columns and filters down into the files.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ _LINE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^", re.DOTALL)
 _BATCH_ROWS = 10_000
 _MAX_RESULT_BYTES = 256 << 20
 
+#: Types that Arrow has no number for, and those that neither JSON nor CSV can write: their values become DuckDB's text.
+_WITHOUT_NUMBER = frozenset({"uhugeint"})
+_WITHOUT_FORM = frozenset({"interval", "blob", "bit", "time with time zone", "union", "row"})
+_NESTED = frozenset({"list", "struct", "map", "array"})
+
 #: Opens a table by name; None if the platform has not created it yet.
 Open = Callable[[str], "pa.Table | Any | None"]
 
@@ -42,9 +48,15 @@ class Result:
 
 
 def run(
-    sql: str, open_table: Open, limits: Limits, *, deliver: Callable[[Any], None] = lambda connection: None
+    sql: str,
+    open_table: Open,
+    limits: Limits,
+    *,
+    deliver: Callable[[Any], None] = lambda connection: None,
+    is_for_text: bool = False,
 ) -> Result:
-    """Returns at most `limits.rows` rows. `deliver` gets the connection, which can be interrupted.
+    """Returns at most `limits.rows` rows. `deliver` gets the connection, which can be interrupted. `is_for_text`:
+    whether the rows will be written as JSON or CSV.
 
     Raises TriggerRejected with the position of an error, and InvalidRequest if the work exceeds a limit.
     """
@@ -55,7 +67,7 @@ def run(
     connection = _connection(named, open_table, limits)
     deliver(connection)
     try:
-        return _selected(connection, sql, limits)
+        return _selected(connection, sql, limits, _WITHOUT_NUMBER | _WITHOUT_FORM if is_for_text else _WITHOUT_NUMBER)
     except duckdb.InterruptException as error:
         raise InvalidRequest("the query was cancelled, or took longer than console.sql_seconds") from error
     except duckdb.OutOfMemoryException as error:
@@ -66,14 +78,14 @@ def run(
         connection.close()
 
 
-def _selected(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -> Result:
+def _selected(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, kinds_as_text: frozenset[str]) -> Result:
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise TriggerRejected(f"one query is needed, not {len(statements)}", hint="leave out the semicolon")
     if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         kind = statements[0].type.name
         raise TriggerRejected(f"only queries are allowed, not {kind}", hint="begin with SELECT or WITH")
-    reader = connection.execute(statements[0]).to_arrow_reader(_BATCH_ROWS)
+    reader = _reader(connection, statements[0], kinds_as_text)
     rows, size, batches = 0, 0, []
     for batch in reader:
         batches.append(batch.slice(0, limits.rows - rows))
@@ -86,6 +98,33 @@ def _selected(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits) -
     names = _unique(reader.schema.names)
     table = pa.Table.from_batches(batches, reader.schema).rename_columns(names)
     return Result(table, rows > limits.rows)
+
+
+def _reader(
+    connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, kinds_as_text: frozenset[str]
+) -> pa.RecordBatchReader:
+    if statement.type == duckdb.StatementType.SELECT:
+        # A mistake has its place only when the statement is executed.
+        with contextlib.suppress(duckdb.BinderException, duckdb.CatalogException):
+            relation = connection.sql(statement)
+            if any(kinds_as_text & _kinds(kind) for kind in relation.types):
+                columns = [
+                    f"CAST(#{place} AS VARCHAR) AS {_quoted(name)}" if kinds_as_text & _kinds(kind) else f"#{place}"
+                    for place, (name, kind) in enumerate(zip(relation.columns, relation.types, strict=True), 1)
+                ]
+                return relation.project(", ".join(columns)).to_arrow_reader(_BATCH_ROWS)
+    return connection.execute(statement).to_arrow_reader(_BATCH_ROWS)
+
+
+def _kinds(kind: Any) -> set[str]:
+    """The type and those inside it, by DuckDB's names; `row`: a structure whose members have no names."""
+    inner = [(name, each) for name, each in kind.children if hasattr(each, "id")] if kind.id in _NESTED else []
+    is_row = len({name for name, _ in inner}) < len(inner)
+    return {kind.id, *(("row",) if is_row else ())}.union(*(_kinds(each) for _, each in inner))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _connection(named: list[str], open_table: Open, limits: Limits) -> duckdb.DuckDBPyConnection:

@@ -38,8 +38,9 @@ class QueryPool:
         self._waiting = 0
         self._idle: deque[_Worker] = deque()
 
-    async def run(self, sql: str, limit: int) -> tuple[bytes, bool]:
-        """The rows as an Arrow stream, and whether there are more. Cancelling the caller ends the query.
+    async def run(self, sql: str, limit: int, *, is_for_text: bool) -> tuple[bytes, bool]:
+        """The rows as an Arrow stream, and whether there are more. Cancelling the caller ends the query. `is_for_text`:
+        whether they will be written as JSON or CSV.
 
         Raises TriggerRejected, InvalidRequest, RowsUnavailable, Problem.
         """
@@ -56,7 +57,7 @@ class QueryPool:
         finally:
             self._waiting -= 1
         try:
-            return await self._run(sql, limit)
+            return await self._run({"sql": sql, "limit": limit, "is_for_text": is_for_text})
         finally:
             self._slots.release()
 
@@ -64,13 +65,13 @@ class QueryPool:
         while self._idle:
             await _end(self._idle.popleft())
 
-    async def _run(self, sql: str, limit: int) -> tuple[bytes, bool]:
+    async def _run(self, asked: dict[str, Any]) -> tuple[bytes, bool]:
         worker = self._idle.pop() if self._idle else await _start(self._settings)
         if worker.ending is not None:
             worker.ending.cancel()
         try:
             async with asyncio.timeout(self._settings.console.sql_seconds + _GRACE_SECONDS):
-                answer, body = await _ask(worker.process, {"sql": sql, "limit": limit})
+                answer, body = await _ask(worker.process, asked)
         except BaseException as error:
             # Stuck, dead, or cancelled: the next query starts a new one.
             await _end(worker)

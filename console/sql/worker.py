@@ -47,7 +47,7 @@ def _answered(settings: Settings, asked: dict[str, Any]) -> tuple[dict[str, Any]
 
     try:
         with _stopped_after(settings.console.sql_seconds) as deliver:
-            found = run(asked["sql"], table_of, limits, deliver=deliver)
+            found = run(asked["sql"], table_of, limits, deliver=deliver, is_for_text=asked["is_for_text"])
     except TriggerRejected as error:
         told = {"message": error.message, "line": error.line, "column": error.column, "hint": error.hint}
         return {"rejected": told}, b""

@@ -1,6 +1,9 @@
 """Clients' queries: what they may read, what is refused and where, and that nothing else is accessible."""
 
 import asyncio
+import csv
+import io
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 
 import candlewright as cw
 from candlewright.wire.errors import InvalidRequest, TriggerRejected
+from console.rows import Form, check_times, encoded
 from console.server import Console
 from console.sql.engine import Limits, run
 from iceberg import create_tables, load_table, open_catalog
@@ -117,6 +121,51 @@ def test_any_text_is_answered_or_refused(sql: str) -> None:
         assert found.table.num_rows <= 1_000
 
 
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        ("max(open_time) - min(open_time)", "01:39:00"),
+        ("INTERVAL '1 month 2 days'", "1 month 2 days"),
+        ("{'a': [INTERVAL 3 HOURS]}", "{'a': ['03:00:00']}"),
+        ("'\\x00\\xff'::BLOB", "\\x00\\xFF"),
+        ("'101'::BIT", "101"),
+        ("TIMETZ '12:00:00+03'", "12:00:00+03"),
+        ("union_value(k := 1)", "1"),
+        ("row(1, 2)", "(1, 2)"),
+        ("340282366920938463463374607431768211455::UHUGEINT", "340282366920938463463374607431768211455"),
+        ("DATE 'infinity'::VARCHAR", "infinity"),
+        ("MAP {'k': 1.5::DECIMAL(9, 2)}", [{"key": "k", "value": 1.5}]),
+        ("{'at': TIMESTAMP '2024-01-01'}", {"at": "2024-01-01T00:00:00.000000000Z"}),
+        ("[DATE '2024-01-02']", ["2024-01-02"]),
+        ("[1, NULL]", [1, None]),
+    ],
+)  # fmt: skip
+def test_a_value_of_any_type_is_written(sql: str, shown: object) -> None:
+    found = run(f'SELECT {sql} AS "a ""value""" FROM ohlc LIMIT 1', tables, LIMITS, is_for_text=True).table
+    check_times(found)
+    assert json.loads(b"".join(encoded(iter([found]), Form.json)))["rows"] == [{'a "value"': shown}]
+    (head, row) = csv.reader(io.StringIO(b"".join(encoded(iter([found]), Form.csv)).decode()))
+    assert head == ['a "value"']
+    assert row == [shown] or json.loads(row[0]) == shown
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["TIMESTAMP 'infinity'", "DATE '-infinity'", "TIMESTAMP '10000-01-01'", "[{'a': DATE '10000-01-01'}]",
+     "MAP {DATE '-infinity': 1}"],
+)  # fmt: skip
+def test_a_time_that_has_no_text_is_refused(sql: str) -> None:
+    table = run(f"SELECT {sql} UNION ALL SELECT NULL", tables, LIMITS, is_for_text=True).table
+    with pytest.raises(InvalidRequest, match="years 1 to 9999"):
+        check_times(table)
+    check_times(run("SELECT TIMESTAMP '9999-12-31', DATE '0001-01-01', NULL::DATE", tables, LIMITS).table)
+
+
+def test_arrow_has_the_types_of_the_query() -> None:
+    table = run("SELECT INTERVAL 1 DAY AS i, 'a'::BLOB AS b, 5::UHUGEINT AS u", tables, LIMITS).table
+    assert [str(kind) for kind in table.schema.types] == ["month_day_nano_interval", "binary", "string"]
+
+
 def test_a_mistake_has_its_place() -> None:
     with pytest.raises(TriggerRejected) as refused:
         run("SELECT close,\n   clse FROM ohlc", tables, LIMITS)
@@ -158,6 +207,9 @@ async def test_over_http_with_limits_of_time_and_processes_of_their_own(tmp_path
         assert body["rows"][0] == {"open_time": "2024-01-01T00:00:00.000000000Z", "close": 100.0}
         assert (len(body["rows"]), body["truncated"]) == (2, True)
         assert [column["name"] for column in body["columns"]] == ["open_time", "close"]
+        span = await ask("SELECT max(open_time) - min(open_time) AS span FROM ohlc")
+        assert span.json()["rows"] == [{"span": "00:49:00"}]
+        assert (await ask("SELECT TIMESTAMP 'infinity'")).status_code == 400
         wrong = await ask("SELECT nothing FROM ohlc")
         assert wrong.status_code == 400 and wrong.headers["content-type"] == "application/problem+json"
         assert (wrong.json()["line"], wrong.json()["column"]) == (1, 8) and wrong.json()["errors"]
