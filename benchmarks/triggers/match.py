@@ -39,8 +39,8 @@ from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
 from candlewright_cep import evaluate
 from core.log import configure_logging
+from flink_replacement_spark.driver.topics import prepare_topics
 from flink_replacement_spark.engine.session import start_session
-from flink_replacement_spark.server import prepare_topics
 from flink_replacement_spark.tables.appended import AppendedTable
 from flink_replacement_spark.tables.follower import Follower
 from flink_replacement_spark.tables.locks import TableLocks

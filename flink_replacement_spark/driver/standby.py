@@ -6,10 +6,19 @@ processes.
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
+from pyspark.sql import SparkSession
+
+from bus import topics as bus_topics
+from bus.connect import connect
+from core.settings import Settings
+from flink_replacement_spark.driver.warm import warm_streaming
 from flink_replacement_spark.engine.serving_query import ServingQuery
 
-__all__ = ["Prepare", "Prepared"]
+__all__ = ["Prepare", "Prepared", "WarmUp"]
+
+_LOOK_SECONDS = 2.0
 
 #: Starts a query for so many partitions.
 Prepare = Callable[[int], ServingQuery]
@@ -56,3 +65,31 @@ class Prepared:
             return query
         query.stop()
         return None
+
+
+class WarmUp:
+    """Until `is_over`, keeps the prepared queries running, and has run a streaming query once (`warm_streaming`)."""
+
+    def __init__(self, session: SparkSession, settings: Settings, prepared: Prepared) -> None:
+        self._session = session
+        self._settings = settings
+        self._prepared = prepared
+        #: Whether a take-over finds everything ready.
+        self.is_done = False
+
+    def run(self, stopping: threading.Event, is_over: Callable[[], bool]) -> None:
+        """Raises Py4JError or ConnectionError if the JVM is gone."""
+        folder = self._settings.data_dir / "run"
+        folder.mkdir(parents=True, exist_ok=True)
+        has_run = False
+        with closing(connect(self._settings.bus)) as bus:
+            while not is_over():
+                self.is_done = has_run and self._prepared.is_complete
+                # Made by the first driver of a bus.
+                if partitions := bus.partitions(bus_topics.TICKS):
+                    self._prepared.prepare(partitions, is_over)
+                    if not has_run:
+                        warm_streaming(self._session, folder, is_over)
+                        has_run = True
+                        continue
+                stopping.wait(_LOOK_SECONDS)

@@ -12,7 +12,7 @@ import pytest
 
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
-from flink_replacement_spark.server import prepare_topics
+from flink_replacement_spark.driver.topics import prepare_topics
 from tests.faults.harness import until
 from tests.faults.link import Link
 from tests.faults.live_trades import TRADES, LiveTrades

@@ -19,8 +19,8 @@ from core.http import StatusServer
 from flink_replacement_spark.engine.class_archive import archive_of
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.history.merger import SparkMerger
+from flink_replacement_spark.history.query import HISTORY_QUERY
 from flink_replacement_spark.jars import fetch_jars, packages_of
-from flink_replacement_spark.server import HISTORY_QUERY
 from flink_replacement_spark.sql.connect import SparkUnreachable, run_sql
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import OHLC, TABLES, TableDefinition, load_table, open_catalog

@@ -14,6 +14,7 @@ from bus.roles import DRIVER, Roles
 from core.settings import Settings
 from flink_replacement_spark import server
 from flink_replacement_spark.driver.standby import Prepared
+from flink_replacement_spark.driver.topics import prepare_topics
 from flink_replacement_spark.engine.serving_query import ServingQuery
 from tests.fresh_bus import FreshBus
 
@@ -118,7 +119,7 @@ def test_queries_that_no_term_took_are_stopped() -> None:
 @pytest.mark.parametrize("error", [Py4JNetworkError("no answer"), ConnectionRefusedError()])
 def test_a_standby_whose_jvm_died_ends(tmp_path: Path, error: Exception) -> None:
     bus, lake = FreshBus(), {"uri": str(tmp_path / "lake.db"), "warehouse": f"file://{tmp_path / 'lake'}"}
-    server.prepare_topics(bus)
+    prepare_topics(bus)
     with_role = Roles(bus.url)
     with_role.acquire(DRIVER, "another", 60)
     driver = server.Driver(Settings.model_validate({"data_dir": tmp_path, "bus": {"url": bus.url}, "iceberg": lake}))

@@ -1,0 +1,187 @@
+"""The driver's three streaming queries: history, live data, triggers."""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyiceberg.catalog import Catalog
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bus import Bus
+from bus import topics as bus_topics
+from core.settings import Settings
+from flink_replacement_spark.driver.standby import Prepared
+from flink_replacement_spark.driver.vitals import Reading
+from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
+from flink_replacement_spark.engine.serving_query import ServingQuery
+from flink_replacement_spark.engine.session import checkpoint_of
+from flink_replacement_spark.engine.watched import WatchedQuery
+from flink_replacement_spark.history.query import HISTORY_QUERY, make_writer, start_history_query
+from flink_replacement_spark.history.writer import Health
+from flink_replacement_spark.live.query import (
+    LIVE_QUERY,
+    prepare_live,
+    serve_live,
+    settle_live_mode,
+    start_live_query,
+)
+from flink_replacement_spark.live.results import LiveHealth
+from flink_replacement_spark.tables.locks import TableLocks
+from flink_replacement_spark.triggers.functions import TriggerFunctions
+from flink_replacement_spark.triggers.query import (
+    TRIGGERS_QUERY,
+    TriggerHealth,
+    held_for_triggers,
+    is_served,
+    prepare_triggers,
+    serve_triggers,
+    settle_trigger_mode,
+    start_trigger_query,
+)
+
+__all__ = ["Queries"]
+
+#: The topic whose records show how far each of them is behind.
+TOPICS = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
+
+
+class Queries:
+    """`watched` are the three once started, in the order of their healths: history, live, triggers.
+
+    `prepared` are those that a standby can start ahead of its term. `published` is set after events of micro-batches.
+    """
+
+    def __init__(self, session: SparkSession, settings: Settings, stopping: threading.Event) -> None:
+        self._session = session
+        self._settings = settings
+        self._stopping = stopping
+        self._functions = TriggerFunctions(settings.gateways.kapacitor.udf)
+        self._partitions = 0
+        self.watched: Sequence[WatchedQuery] = ()
+        self.history: Health | None = None
+        self.live = LiveHealth()
+        self.triggers = TriggerHealth()
+        self.published = threading.Event()
+        self.prepared = Prepared(
+            {
+                **({LIVE_QUERY: self._prepare_live} if settings.spark.mode == "continuous" else {}),
+                **({TRIGGERS_QUERY: self._prepare_triggers} if is_served(settings) else {}),
+            }
+        )
+
+    @property
+    def are_running(self) -> bool:
+        return bool(self.watched) and all(query.is_running for query in self.watched)
+
+    @property
+    def problems(self) -> list[str]:
+        found = [query.problem for query in self.watched]
+        return found if self.history is None else [*found, self.history.problem]
+
+    def start(self, settings: Settings, bus: Bus, catalog: Catalog, *, locks: TableLocks) -> None:
+        """`settings`: those of the driver's term, whose `bus.url` names it."""
+        self._settings = settings
+        session = self._session
+        writer = make_writer(settings, bus, catalog, session=session, locks=locks, stopping=self._stopping)
+        health = self.history = writer.health
+        checkpoints = {query: checkpoint_of(settings, query) for query in (HISTORY_QUERY, LIVE_QUERY, TRIGGERS_QUERY)}
+        restore_checkpoints(session, bus, checkpoints)
+        partitions = self._partitions = bus.partitions(bus_topics.TICKS)
+        settle_live_mode(session, settings, checkpoints[LIVE_QUERY], partitions=partitions)
+        settle_trigger_mode(session, settings, checkpoints[TRIGGERS_QUERY], partitions=partitions)
+        history = WatchedQuery(
+            "history",
+            lambda: start_history_query(session, settings, writer, checkpoint=checkpoints[HISTORY_QUERY]),
+            lambda: health.batches,
+        )
+        live = WatchedQuery("live", lambda: self._start_live(checkpoints[LIVE_QUERY]), lambda: self.live.batches)
+        triggers = WatchedQuery(
+            "triggers", lambda: self._start_triggers(checkpoints[TRIGGERS_QUERY]), lambda: self.triggers.batches
+        )
+        self.watched = (history, live, triggers)
+        # Users wait for bars and events; history starts a Python process, which takes the processor from them.
+        for query in (live, triggers, history):
+            query.start()
+
+    def check(self, *, may_start: bool) -> None:
+        """Restart those that have ended; call often. Raises Py4JError if the JVM is gone."""
+        for query in self.watched:
+            query.check(may_start=may_start)
+
+    def stop(self) -> None:
+        for query in self.watched:
+            query.stop()
+        self.prepared.stop()
+
+    def close(self) -> None:
+        self._functions.close()
+
+    def readings(self, bus: Bus, ends: Mapping[str, Sequence[int]], at: float) -> Iterator[tuple[str, Reading]]:
+        """How far each of them is, by name. `ends`: of the partitions of `TOPICS`."""
+        if self.history is None:
+            return
+        healths: tuple[Health | LiveHealth | TriggerHealth, ...] = (self.history, self.live, self.triggers)
+        holds = (
+            bus.holds(bus_topics.HISTORY_OUTCOMES, bus_topics.READER_HISTORY_WRITER),
+            bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER),
+            held_for_triggers(self._settings, bus, len(ends[bus_topics.TICKS])),
+        )
+        for query, health, topic, held in zip(self.watched, healths, TOPICS, holds, strict=True):
+            # Without a trigger, no batch runs, and only holds move.
+            marker = (health.batches, tuple(sorted(held.items())))
+            stepped_at = at - max(0.0, time.time() - health.last_batch_at)
+            yield query.name, Reading(marker, stepped_at, ends[topic], held, query.is_idle)
+
+    def status(self) -> dict[str, Any]:
+        healths = {} if self.history is None else {"history": vars(self.history)}
+        return {**healths, "live": vars(self.live), "triggers": dict(vars(self.triggers))}
+
+    def _start_live(self, checkpoint: str) -> StreamingQuery:
+        settings = self._settings
+        if settings.spark.mode == "continuous":
+            prepared = self.prepared.take(LIVE_QUERY, self._partitions)
+            return serve_live(prepared, settings, self.live, stopping=self._stopping)
+        return start_live_query(self._session, settings, self.live, checkpoint=checkpoint)
+
+    def _start_triggers(self, checkpoint: str) -> StreamingQuery:
+        settings = self._settings
+        if is_served(settings):
+            prepared = self.prepared.take(TRIGGERS_QUERY, self._partitions)
+            return serve_triggers(prepared, settings, self.triggers, stopping=self._stopping)
+        return start_trigger_query(
+            self._session,
+            settings,
+            self.triggers,
+            checkpoint=checkpoint,
+            partitions=self._partitions,
+            published=self.published,
+            functions=self._functions,
+        )
+
+    def _prepare_live(self, partitions: int) -> ServingQuery:
+        return prepare_live(self._session, self._settings, partitions)
+
+    def _prepare_triggers(self, partitions: int) -> ServingQuery:
+        return prepare_triggers(self._session, self._settings, partitions)
+
+
+def restore_checkpoints(session: SparkSession, bus: Bus, checkpoints: Mapping[str, str]) -> None:
+    """Bring the checkpoints of the queries, by their names, to what the bus has: removed if it has lost their records,
+    else with the files that another driver has copied to it.
+    """
+    for query, reader, topic in (
+        (HISTORY_QUERY, bus_topics.READER_HISTORY_WRITER, bus_topics.HISTORY_OUTCOMES),
+        (LIVE_QUERY, bus_topics.READER_BAR_MAKER, ""),
+        (TRIGGERS_QUERY, bus_topics.READER_TRIGGERS, ""),
+    ):
+        shared = SharedCheckpoint(bus, checkpoints[query])
+        if not forget_lost(session, bus, checkpoints[query], reader=reader, topic=topic):
+            shared.restore()
+            continue
+        shared.forget()
+        if topic:
+            # The broker would count records written again as already read.
+            held = bus.holds(topic, reader)
+            bus.put(bus_topics.TABLE_HISTORY_WRITTEN, {str(p): b"%d" % end for p, end in held.items()})
