@@ -1,5 +1,5 @@
-"""Whether the bus still has every record that it had. After a loss, the driver process ends, and its successor continues
-from what the bus has.
+"""Whether the bus still has every record that it had. After a loss, the driver process ends, and its successor
+continues from what the bus has.
 """
 
 import threading
