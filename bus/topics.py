@@ -1,32 +1,86 @@
-"""Names on the bus that several parts share, with their record types."""
+"""Names on the bus that several parts share, with their record types.
+
+What the parts must know about a topic is declared here once: who may see it, and how long its records are kept.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+
+class Kept(Enum):
+    """How long records that no reader holds stay on a topic."""
+
+    JOURNAL = "ten minutes: they are of no use any more"
+    STREAM = "relay.keep_notifications_hours: returning clients and a rebuilt pipeline read them again"
+    UP_TO_SIZE = "until the topic has bus.max_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`is_public`: clients of gateways see it. `is_ending`: its records are results of records accepted before; a store
+    at its memory limit accepts them, because it would never have room otherwise.
+    """
+
+    name: str
+    is_public: bool
+    kept: Kept
+    is_ending: bool
+
+
+_declared: dict[str, Topic] = {}
+#: Every topic of the platform, by name.
+TOPICS: Mapping[str, Topic] = MappingProxyType(_declared)
+
+
+def _topic(name: str, *, kept: Kept, is_public: bool = False, is_ending: bool = False) -> str:
+    _declared[name] = Topic(name, is_public=is_public, kept=kept, is_ending=is_ending)
+    return name
+
 
 #: Gateway-visible, fixed by the contract.
-TICKS = "ticks"  # TickBatch (or Tick), key = ticker
-OHLC = "ohlc"  # OHLCV, key = ticker
-TRIGGER_EVENTS = "trigger_events"  # CEPTriggerEvent, key = trigger id, partition of the ticker
-NOTIFICATIONS = "notifications"  # HistoryReadyNotification, key = request id
+#: TickBatch (or Tick), key = ticker
+TICKS = _topic("ticks", kept=Kept.STREAM, is_public=True)
+#: OHLCV, key = ticker
+OHLC = _topic("ohlc", kept=Kept.STREAM, is_public=True, is_ending=True)
+#: CEPTriggerEvent, key = trigger id, partition of the ticker
+TRIGGER_EVENTS = _topic("trigger_events", kept=Kept.STREAM, is_public=True, is_ending=True)
+#: HistoryReadyNotification, key = request id
+NOTIFICATIONS = _topic("notifications", kept=Kept.STREAM, is_public=True, is_ending=True)
 
 #: Inner topics (protobuf/records.proto).
-REQUESTS = "requests"  # Request, key = request id, one partition
-HISTORY = "history"  # HistoryPage, partition of the ticker
-HISTORY_OUTCOMES = "history_outcomes"  # HistoryOutcome, partition of the ticker
-PROOF_QUESTIONS = "proof_questions"  # ProofQuestion, key = request id, one partition
-PROOFS = "proofs"  # Proof, key = request id, one partition
-SNAPSHOTS = "snapshots"  # Snapshot, key = ticker
-TICK_MARKS = "tick_marks"  # TickMark, partition of the ticker, key = ticker
-TICK_ROWS = (
-    "tick_rows"  # rows that the live query stores: see flink_replacement_spark.live.tick_rows; partitions of TICKS
-)
-TRIGGER_CONTROLS = "trigger_controls"  # TriggerControl, key = trigger id, one partition
-TRIGGER_PROGRESS = "trigger_progress"  # TriggerProgress, one partition
-DELIVERIES = "deliveries"  # JSON of a finished delivery of an alert, one partition; see alerts.alert.Outcome
-DEAD_LETTERS = "dead_letters"  # DeadLetter, key = topic of the record, one partition; see bus.dead_letters
+#: Request, key = request id, one partition
+REQUESTS = _topic("requests", kept=Kept.JOURNAL)
+#: HistoryPage, partition of the ticker
+HISTORY = _topic("history", kept=Kept.JOURNAL)
+#: HistoryOutcome, partition of the ticker
+HISTORY_OUTCOMES = _topic("history_outcomes", kept=Kept.JOURNAL, is_ending=True)
+#: ProofQuestion, key = request id, one partition
+PROOF_QUESTIONS = _topic("proof_questions", kept=Kept.JOURNAL)
+#: Proof, key = request id, one partition
+PROOFS = _topic("proofs", kept=Kept.JOURNAL)
+#: Snapshot, key = ticker
+SNAPSHOTS = _topic("snapshots", kept=Kept.STREAM)
+#: TickMark, partition of the ticker, key = ticker
+TICK_MARKS = _topic("tick_marks", kept=Kept.STREAM)
+#: Rows that the live query stores, in the partitions of TICKS: see flink_replacement_spark.live.tick_rows
+TICK_ROWS = _topic("tick_rows", kept=Kept.JOURNAL, is_ending=True)
+#: TriggerControl, key = trigger id, one partition
+TRIGGER_CONTROLS = _topic("trigger_controls", kept=Kept.UP_TO_SIZE)
+#: TriggerProgress, one partition
+TRIGGER_PROGRESS = _topic("trigger_progress", kept=Kept.JOURNAL, is_ending=True)
+#: Trigger requests that other relays forward to the registry, one partition
+RELAY_ASKS = _topic("registry_asks", kept=Kept.JOURNAL)
+#: The registry's answers to them, and its notices, one partition
+RELAY_ANSWERS = _topic("registry_answers", kept=Kept.JOURNAL)
+#: JSON of a finished delivery of an alert, one partition: see alerts.alert.Outcome
+DELIVERIES = _topic("deliveries", kept=Kept.UP_TO_SIZE, is_ending=True)
+#: DeadLetter, key = topic of the record, one partition: see bus.dead_letters, which also bounds it
+DEAD_LETTERS = _topic("dead_letters", kept=Kept.UP_TO_SIZE, is_ending=True)
 
-#: Results of records accepted before. A store at its memory limit accepts them, because it would never have room
-#: otherwise.
-ENDING = frozenset(
-    {OHLC, TICK_ROWS, TRIGGER_EVENTS, NOTIFICATIONS, HISTORY_OUTCOMES, TRIGGER_PROGRESS, DELIVERIES, DEAD_LETTERS}
-)
+#: The topics that a full store still accepts.
+ENDING = frozenset(topic.name for topic in TOPICS.values() if topic.is_ending)
 
 #: Registries of `publish_once`.
 REGISTRY_REQUESTS = "requests"  # request id -> Request
@@ -39,8 +93,6 @@ REFUSING_REGISTRIES = frozenset({REGISTRY_REQUESTS})
 
 #: Keyed tables.
 TABLE_VENUES = "venues"  # venue -> candlewright.Venue, kept fresh by ingestors
-RELAY_ASKS = "registry_asks"  # trigger requests that other relays forward to the registry; one partition
-RELAY_ANSWERS = "registry_answers"  # its answers to them, and its notices; one partition
 TABLE_RELAYS = "relays"  # relay -> nothing, kept fresh while it runs
 TABLE_BROKER = "broker"  # SERVING_KEY -> the epoch of the broker whose door is open
 TABLE_SERVED = "served_venues"  # SERVED_KEY -> ServedVenues, kept fresh by the broker

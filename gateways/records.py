@@ -15,7 +15,7 @@ from bus.api import Record, SequenceStamp, StoredRecord
 from bus.redis.stamps import varint
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
-from candlewright.wire import tick_columns
+from candlewright.wire import streams, tick_columns
 from candlewright.wire.errors import BadFrame, InvalidRequest
 from candlewright.wire.grid import EARLIEST_NS, LATEST_NS, SECOND, WEEK_SECONDS, open_containing
 from candlewright.wire.ticker import Ticker
@@ -36,27 +36,6 @@ __all__ = [
 INNER_PREFIX = "__"
 #: Length limit of topic names in Kafka.
 MAX_TOPIC_BYTES = 249
-_INNER = frozenset(
-    {
-        topics.REQUESTS,
-        topics.HISTORY,
-        topics.HISTORY_OUTCOMES,
-        topics.SNAPSHOTS,
-        topics.TICK_MARKS,
-        topics.TICK_ROWS,
-        topics.TRIGGER_CONTROLS,
-        topics.TRIGGER_PROGRESS,
-        topics.DEAD_LETTERS,
-        topics.PROOF_QUESTIONS,
-        topics.PROOFS,
-        topics.RELAY_ASKS,
-        topics.RELAY_ANSWERS,
-        topics.DELIVERIES,
-    }
-)
-_PLATFORM = frozenset({topics.TICKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS})
-#: Field tags under which the bus appends the number: TickBatch.first_sequence, OHLCV.sequence, CEPTriggerEvent.context.
-_TICKS_TAG, _BAR_TAG, _CONTEXT_TAG = b"\x10", b"\x68", b"\x2a"
 #: OHLCV.from_client = true: such a bar reaches topics and triggers, but no table.
 _FROM_CLIENT = b"\x78\x01"
 #: A Tick is small; larger values are not parsed as one.
@@ -69,7 +48,8 @@ MAX_AHEAD_NS = TicksSettings().max_ahead_ns
 
 def is_visible(topic: str) -> bool:
     """Whether clients may see `topic`; a hidden topic is answered as one that does not exist."""
-    return bool(topic) and topic not in _INNER and not topic.startswith(INNER_PREFIX)
+    known = topics.TOPICS.get(topic)
+    return bool(topic) and not topic.startswith(INNER_PREFIX) and (known is None or known.is_public)
 
 
 def is_named(topic: str) -> bool:
@@ -79,7 +59,7 @@ def is_named(topic: str) -> bool:
 
 def is_platform(topic: str) -> bool:
     """Whether the platform itself writes `topic`, and so decides how many partitions it has."""
-    return topic in _PLATFORM
+    return topic in topics.TOPICS and topics.TOPICS[topic].is_public
 
 
 def record_of(
@@ -121,7 +101,7 @@ def as_published(record: StoredRecord) -> bytes:
     value = record.value
     if record.topic != topics.TICKS or record.sequence is None or len(value) > _MAX_TICK_BYTES:
         return value
-    number = _TICKS_TAG + varint(record.sequence)
+    number = streams.TICKS.tag + varint(record.sequence)
     return value[: -len(number)] if value.endswith(number) and _is_tick(value) else value
 
 
@@ -163,7 +143,7 @@ def _ticks(value: bytes, now_ns: int, max_ahead_ns: int) -> Record:
         batch.ClearField("exchange_ahead")
         value = batch.SerializeToString()
     key = columns.ticker.encode()
-    stamp = SequenceStamp(f"TICKS:{columns.ticker}", len(columns), tag=_TICKS_TAG)
+    stamp = SequenceStamp(streams.ticks(columns.ticker), len(columns), tag=streams.TICKS.tag)
     return Record(value, key=key, partition_key=key, sequence=stamp)
 
 
@@ -195,7 +175,7 @@ def _bar(value: bytes, now_ns: int, max_ahead_ns: int) -> Record:
     if bar.high != max(prices) or bar.low != min(prices) or bar.volume < 0:
         raise InvalidRequest("the high is not the highest price, the low not the lowest, or the volume below zero")
     key = bar.ticker.encode()
-    stamp = SequenceStamp(f"OHLC:{bar.ticker}:{bar.period_seconds}", tag=_BAR_TAG)
+    stamp = SequenceStamp(streams.bars(bar.ticker, bar.period_seconds), tag=streams.BARS.tag)
     # In protobuf the last occurrence of a field wins.
     return Record(value + _FROM_CLIENT, key=key, partition_key=key, sequence=stamp)
 
@@ -218,7 +198,7 @@ def _event(value: bytes) -> Record:
     if ticker:
         _check_ticker(ticker)
     key = event.trigger_id.encode()
-    stamp = SequenceStamp(f"TRIGGER:{event.trigger_id}", context_tag=_CONTEXT_TAG)
+    stamp = SequenceStamp(streams.trigger(event.trigger_id), context_tag=streams.TRIGGERS.tag)
     return Record(value, key=key, partition_key=ticker.encode() or key, sequence=stamp)
 
 

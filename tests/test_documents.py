@@ -39,6 +39,34 @@ def test_every_file_that_a_document_names_is_there(document: Path) -> None:
     assert [name for name in named if Path(name).name not in known] == []
 
 
+#: Rooms of one file for each venue, format, subject …: their README says what each file is.
+ALIKE = ("console/routes/", "datasets/archives/", "datasets/layouts/", "ingestor/venues/", "sandbox/venues/")
+
+
+def unnamed(package: Path) -> list[str]:
+    """The modules of a package that no README above them names. A benchmark is named like its command."""
+    found = []
+    for path in sorted(package.rglob("*.py")):
+        below = path.relative_to(ROOT).as_posix()
+        if path.stem.startswith("__") or path.stem.endswith("_pb2") or below.startswith(ALIKE):
+            continue
+        readmes = (folder / "README.md" for folder in path.parents if folder.is_relative_to(package))
+        text = "".join(readme.read_text() for readme in readmes if readme.is_file())
+        names = {path.stem, path.stem.removeprefix("bench_").replace("_", "-")}
+        if not any(re.search(rf"\b{name}\b", text) for name in names):
+            found.append(below)
+    return found
+
+
+@pytest.mark.parametrize(
+    "package",
+    [path.parent for path in documents() if (path.parent / "__init__.py").is_file()],
+    ids=lambda path: path.name,
+)
+def test_every_module_is_named_in_the_readme_of_its_package(package: Path) -> None:
+    assert unnamed(package) == []
+
+
 def test_every_setting_of_the_guide_exists() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     groups = set(Settings.model_fields)

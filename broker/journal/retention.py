@@ -9,29 +9,12 @@ from dataclasses import dataclass
 from broker.instruments import TRIM_FAILURES
 from bus import dead_letters, topics
 from bus.api import Bus
+from bus.topics import Kept
 from candlewright.wire.errors import BusError
 from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 
-#: Topics whose records are of no use once no reader holds them.
-_JOURNALS = frozenset(
-    {
-        topics.REQUESTS,
-        topics.HISTORY,
-        topics.HISTORY_OUTCOMES,
-        topics.PROOF_QUESTIONS,
-        topics.PROOFS,
-        topics.TICK_ROWS,
-        topics.TRIGGER_PROGRESS,
-        topics.RELAY_ASKS,
-        topics.RELAY_ANSWERS,
-    }
-)
-#: Topics whose records are replayed to returning clients, or read again by a rebuilt pipeline.
-_STREAMS = frozenset(
-    {topics.TICKS, topics.TICK_MARKS, topics.OHLC, topics.TRIGGER_EVENTS, topics.NOTIFICATIONS, topics.SNAPSHOTS}
-)
 _CLOSE_SECONDS = 5.0
 _RESTART_SECONDS = 5.0
 
@@ -55,11 +38,12 @@ class Retention:
         )
 
     def keep_seconds(self, topic: str) -> float:
-        if topic in _JOURNALS:
-            return self.journal_seconds
         if topic == topics.DEAD_LETTERS:
             return dead_letters.KEEP_SECONDS
-        return self.stream_seconds if topic in _STREAMS else float("inf")
+        known = topics.TOPICS.get(topic)
+        if known is None or known.kept is Kept.UP_TO_SIZE:
+            return float("inf")
+        return self.journal_seconds if known.kept is Kept.JOURNAL else self.stream_seconds
 
     def keep_bytes(self, topic: str) -> int:
         return min(self.max_bytes, dead_letters.KEEP_BYTES) if topic == topics.DEAD_LETTERS else self.max_bytes
