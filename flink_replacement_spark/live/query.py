@@ -64,7 +64,7 @@ def start_live_query(
 
 
 def prepare_live(session: SparkSession, settings: Settings, partitions: int) -> ServingQuery:
-    """The same by tasks that do not end (see `engine.serving`), and that wait for `serve_live`."""
+    """Start the query with tasks that do not end (see `engine.serving`); they wait for `serve_live`."""
     return ServingQuery(session, settings, LIVE_QUERY, owners=_owners(settings, "", partitions))
 
 

@@ -42,7 +42,7 @@ class LiveCounts:
 
     @classmethod
     def of(cls, rows: pa.Table) -> "LiveCounts":
-        """Of the rows that all tasks gave."""
+        """The sum of the rows that all tasks returned."""
         return cls(**{name: sum(rows[name].to_pylist()) for name in _NAMES})
 
 

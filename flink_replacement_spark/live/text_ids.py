@@ -13,10 +13,10 @@ _KEPT, _SLACK = 20_000, 2_000
 
 @dataclass(slots=True)
 class TextIds:
-    """`known`: id to time. Of the oldest trades only the time is remembered, as `floor`: a trade that is not newer is
-    neither new nor known, and not counted. The oldest are so by their own times: a trade dated far ahead stays.
+    """`known`: id to time. The ids of the oldest trades, by the trades' own times, are dropped, and only the newest of
+    these times is kept, as `floor`: a trade that is not newer counts neither as new nor as known.
 
-    `since`: the largest number that was an id before the first that is none; `next_order`: of the next new trade.
+    `since`: the largest numeric id before the first non-numeric one; `next_order`: the number of the next new trade.
     """
 
     known: dict[bytes, int] = field(default_factory=dict)
