@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from candlewright.wire.frames import FRAMES
+from candlewright.wire.streams import TOPICS
 from documentation.markdown import code, page, table
 from documentation.source import ROOT
 
@@ -20,14 +21,6 @@ message. On the notification socket a topic frame comes first. A REQ client's em
 A frame that cannot be decoded is answered with an [`Error`](errors.md#errors-on-the-wire). Times are nanoseconds since the
 epoch, UTC; a candle is keyed by its open time; ranges are half-open, `[start, end)`.
 """
-TOPICS = (
-    ("`RESPONSE:{client_id}`", "HistoryReadyNotification, CEPTriggerEvent, Snapshot, Error", "finals of a client's requests, and events of triggers with that callback id"),
-    ("`HISTORY_READY:{request_id}`", "HistoryReadyNotification", "the final of one request"),
-    ("`TICKS:{ticker}`", "TickBatch", "trades; subscribing starts the realtime job"),
-    ("`OHLC:{ticker}:{period_seconds}`", "OHLCV", "closed bars and their revisions; subscribing starts the realtime job"),
-    ("`SNAPSHOT:{ticker}`", "Snapshot", "answers to TICKER_SNAPSHOT"),
-    ("`TRIGGER:{trigger_id}`", "CEPTriggerEvent, Error", "events of a trigger; its suspension"),
-)  # fmt: skip
 
 
 @dataclass
@@ -36,6 +29,12 @@ class Block:
     name: str
     text: str
     rows: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+
+def topics(blocks: list[Block]) -> Iterator[tuple[str, ...]]:
+    for topic in TOPICS:
+        messages = ", ".join(link(message.DESCRIPTOR.name, blocks) for message in topic.messages)
+        yield code(topic.form), messages, topic.contents, "the id's owner" if topic.is_private else "everyone"
 
 
 def markdown() -> str:
@@ -54,7 +53,7 @@ def markdown() -> str:
         "## Topics",
         "Subscription is ZeroMQ's own, by prefix: compare the whole topic frame. Stream topics are numbered from 1 without"
         " holes, so a client sees any gap and asks for it with TopicReplay.",
-        table(("topic", "messages", "contents"), TOPICS),
+        table(("topic", "messages", "contents", "with keys on, read by"), topics(blocks)),
         "## Frames",
         table(("type", "message", "from → to", "at most"), frames),
         "## Fields",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from bus import topics
 from bus.api import Bus, Record
-from candlewright.wire import tick_columns
+from candlewright.wire import streams, tick_columns
 from candlewright.wire.errors import BusError
 from core.metrics import REGISTRY, Counter
 from protobuf import records_pb2 as records
@@ -73,7 +73,7 @@ class TickClocks:
             due = {ticker: end for ticker, end in self._ends.items() if end <= now - _GRACE_NS}
         if not due:
             return 0
-        numbers = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in due])
+        numbers = self._bus.last_sequences([streams.ticks(ticker) for ticker in due])
         marks = [_mark(ticker, end, number) for (ticker, end), number in zip(due.items(), numbers, strict=True)]
         self._bus.publish(topics.TICK_MARKS, marks)
         CLOCKS.inc(len(due))

@@ -30,6 +30,7 @@ from bus.api import Bus
 from bus.roles import Keeper, Term
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire import streams
 from candlewright.wire.errors import BusError, BusFull
 from candlewright.wire.frames import MAX_FRAME_BYTES
 from core.background import start_thread
@@ -78,7 +79,7 @@ _FROZEN_SECONDS = 30.0
 #: Requests that are written concurrently.
 _WRITERS = 16
 #: Topics on which suspensions are published.
-_TOLD_PREFIXES = (b"TRIGGER:", b"RESPONSE:")
+_TOLD_PREFIXES = (streams.TRIGGERS.prefix.encode(), streams.RESPONSES.prefix.encode())
 _UNKNOWN_KEY = "This client's key is not known any more."
 _NAMED = "With keys on a client does not choose the routing id (identity) of its socket: leave it unset."
 _BUSY = "The platform has more work than it can store; try again later."

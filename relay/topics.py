@@ -1,106 +1,38 @@
-"""Public topics: their names, and the bus topics of the numbered ones."""
+"""What a subscription asks for: a live topic, kept finals, or every topic under a bare prefix."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
-from google.protobuf.message import Message
-
-from bus import topics as bus_topics
-from candlewright.wire import candlewright_pb2 as cw
-from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire import streams
 from candlewright.wire.errors import InvalidRequest
-from candlewright.wire.frames import type_id_of
 from candlewright.wire.grid import WEEK_SECONDS
 from candlewright.wire.ticker import Ticker
 from relay.doors import ownership
 
-TICKS = b"TICKS:"
-OHLC = b"OHLC:"
-RESPONSE = "RESPONSE:"
-HISTORY_READY = "HISTORY_READY:"
-_PRIVATE = (RESPONSE, HISTORY_READY)
+TICKS = streams.TICKS.prefix.encode()
+OHLC = streams.BARS.prefix.encode()
+_FINALS = (streams.RESPONSES.prefix, streams.FINALS.prefix)
 #: The canonical form of a period in a topic, so that each topic has only one name.
 _PERIOD = re.compile(r"[1-9][0-9]{0,5}")
 
 
-def history_ready(request_id: str) -> str:
-    return HISTORY_READY + request_id
-
-
-def response(client_id: str) -> str:
-    return RESPONSE + client_id
-
-
-def ticks(ticker: str) -> str:
-    return f"TICKS:{ticker}"
-
-
-def bars(ticker: str, period_seconds: int) -> str:
-    return f"OHLC:{ticker}:{period_seconds}"
-
-
 def live_name(ticker: str, period_seconds: int) -> str:
     """The name of the topic of a ticker's bars, or of its ticks for period 0."""
-    return bars(ticker, period_seconds) if period_seconds else ticks(ticker)
-
-
-def trigger(trigger_id: str) -> str:
-    return f"TRIGGER:{trigger_id}"
+    return streams.bars(ticker, period_seconds) if period_seconds else streams.ticks(ticker)
 
 
 def request_topic(request_id: str, client_id: str) -> str:
     """The topic on which a request's answer is announced: the client's, or without a client id the request's own."""
-    return response(client_id) if client_id else history_ready(request_id)
+    return streams.response(client_id) if client_id else streams.history_ready(request_id)
 
 
 def final_topics(request_id: str, client_id: str, owner: str = "") -> tuple[str, ...]:
     """The topics of a final notification: both, except that of an id that belongs to another client than the request's
     owner.
     """
-    own = (history_ready(request_id),) if ownership.may_publish(owner, request_id) else ()
-    return (*own, response(client_id)) if client_id else own
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """One kind of numbered topic. `name_of` returns the complete public topic of a message, which is also the name of
-    its sequence on the bus; `count_of` how many numbers the message carries.
-    """
-
-    prefix: str
-    bus_topic: str
-    message: type[Message]
-    name_of: Callable[[Any], str]
-    count_of: Callable[[Any], int] = lambda message: 1
-
-    @property
-    def type_id(self) -> int:
-        return type_id_of(self.message)
-
-
-STREAMS = (
-    Stream("SNAPSHOT:", bus_topics.SNAPSHOTS, cw.Snapshot, lambda snapshot: f"SNAPSHOT:{snapshot.ticker}"),
-    Stream(
-        "TICKS:",
-        bus_topics.TICKS,
-        cw.TickBatch,
-        lambda batch: ticks(batch.ticker),
-        lambda batch: len(batch.timestamp),
-    ),
-    Stream("OHLC:", bus_topics.OHLC, cw.OHLCV, lambda bar: bars(bar.ticker, bar.period_seconds)),
-    Stream("TRIGGER:", bus_topics.TRIGGER_EVENTS, ing.CEPTriggerEvent, lambda event: trigger(event.trigger_id)),
-)
-SNAPSHOTS, LIVE_TICKS, LIVE_BARS, TRIGGERS = STREAMS
-
-
-def stream_of(topic: str) -> Stream | None:
-    """The kind of a complete numbered topic; None for private topics, bare prefixes and anything else."""
-    for stream in STREAMS:
-        if topic.startswith(stream.prefix) and len(topic) > len(stream.prefix):
-            return stream
-    return None
+    own = (streams.history_ready(request_id),) if ownership.may_publish(owner, request_id) else ()
+    return (*own, streams.response(client_id)) if client_id else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +68,9 @@ def named_topic(subscription: bytes) -> Named | None:
         name = subscription.decode()
     except UnicodeDecodeError:
         return None
-    text, period = name.removeprefix("TICKS:"), ""
+    text, period = name.removeprefix(streams.TICKS.prefix), ""
     if subscription.startswith(OHLC):
-        text, _, period = name.removeprefix("OHLC:").rpartition(":")
+        text, _, period = name.removeprefix(streams.BARS.prefix).rpartition(":")
     elif not subscription.startswith(TICKS):
         return None
     if not text or (subscription.startswith(OHLC) and not period):
@@ -206,10 +138,10 @@ def wanted_finals(subscription: bytes) -> Wanted | None:
         topic = subscription.decode()
     except UnicodeDecodeError:
         return None
-    if any(prefix.startswith(topic) for prefix in _PRIVATE):
+    if any(prefix.startswith(topic) for prefix in _FINALS):
         return AllFinals(topic)
-    if topic.startswith(HISTORY_READY):
-        return RequestFinal(topic.removeprefix(HISTORY_READY))
-    if topic.startswith(RESPONSE):
-        return ClientFinals(topic.removeprefix(RESPONSE))
+    if topic.startswith(streams.FINALS.prefix):
+        return RequestFinal(topic.removeprefix(streams.FINALS.prefix))
+    if topic.startswith(streams.RESPONSES.prefix):
+        return ClientFinals(topic.removeprefix(streams.RESPONSES.prefix))
     return None

@@ -22,7 +22,7 @@ from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
-from candlewright.wire import tick_columns
+from candlewright.wire import streams, tick_columns
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.driver.topics import prepare_topics
@@ -126,7 +126,7 @@ class _Trades:
             trade_id=ids,
             received_at=at,
         )
-        stamp = SequenceStamp(f"TICKS:{TICKER}", 1, b"\x10")
+        stamp = SequenceStamp(streams.ticks(TICKER), 1, streams.TICKS.tag)
         self._bus.publish(bus_topics.TICKS, [Record(tick_columns.encode(columns), key=self._key, sequence=stamp)])
 
     def wait_for_bar(self, seen: int) -> int:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from bus import Bus, Record, SequenceStamp
 from bus import topics as bus_topics
 from bus.redis.redis_bus import RedisBus
-from candlewright.wire import tick_columns
+from candlewright.wire import streams, tick_columns
 from protobuf import records_pb2 as records
 
 __all__ = ["MAX_BYTES", "publish_apart"]
@@ -48,7 +48,7 @@ def _publish(url: str, input_file: Path, prefix: str, rows: int) -> None:
             _publish_window(bus, ticks, prefix, counts)
     end = newest_ns // MINUTE_NS * MINUTE_NS + MINUTE_NS
     clocks = [
-        _mark(name, clock=records.Clock(exchange_time=end, sequence=bus.last_sequence(f"TICKS:{name}")))
+        _mark(name, clock=records.Clock(exchange_time=end, sequence=bus.last_sequence(streams.ticks(name))))
         for name in counts
     ]
     bus.publish(bus_topics.TICK_MARKS, clocks)
@@ -81,7 +81,7 @@ def _publish_window(bus: Bus, ticks: pa.RecordBatch, prefix: str, counts: dict[s
             trade_id=ids,
             received_at=time_ns[part],
         )
-        stamp = SequenceStamp(f"TICKS:{name}", len(part), b"\x10")
+        stamp = SequenceStamp(streams.ticks(name), len(part), streams.TICKS.tag)
         batch.append(Record(tick_columns.encode(columns), key=name.encode(), sequence=stamp))
     bus.publish(bus_topics.TICKS, batch)
 

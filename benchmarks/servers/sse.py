@@ -28,10 +28,11 @@ from bus.api import Record, SequenceStamp
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import streams
 from candlewright.wire.frames import ON_TOPIC, decode
 
 TICKER = "BTC/USDT.BINANCE"
-TOPIC = f"OHLC:{TICKER}:60"
+TOPIC = streams.bars(TICKER, 60)
 _OPEN_AT_A_TIME = 50
 
 

@@ -50,7 +50,7 @@ from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
 from candlewright.client import Client
 from candlewright.client import connect as connect_client
-from candlewright.wire import tick_columns
+from candlewright.wire import streams, tick_columns
 from candlewright_platform.supervisor.private import PrivatePlatform
 from core.log import configure_logging
 from core.settings import Settings, SparkSettings
@@ -110,7 +110,7 @@ class Trades:
             trade_id=numbers.astype("S"),
             received_at=time_ns,
         )
-        stamp = SequenceStamp(f"TICKS:{self.ticker}", count, b"\x10")
+        stamp = SequenceStamp(streams.ticks(self.ticker), count, streams.TICKS.tag)
         return Record(tick_columns.encode(columns), key=self.ticker.encode(), sequence=stamp)
 
     def publish(self) -> int:
@@ -378,7 +378,7 @@ def run(
         if hops:
             yield from publishes(redis.url, fsync, rows)
         trades = Trades(bus, PATTERN_TICKER, _SECOND_NS)
-        events = _subscriber(stack, platform, f"TRIGGER:{TRIGGER_ID}")
+        events = _subscriber(stack, platform, streams.trigger(TRIGGER_ID))
         _warm_up(events, trades, quiet_seconds)
         published = {"engine": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(events, trades, published, rows=rows, pause=pause_seconds)
@@ -387,7 +387,7 @@ def run(
             yield from _hop_lines("trigger", way)
 
         minutes = Trades(bus, BARS_TICKER, _MINUTE_NS)
-        bars = _subscriber(stack, platform, f"OHLC:{BARS_TICKER}:60")
+        bars = _subscriber(stack, platform, streams.bars(BARS_TICKER, 60))
         _warm_up(bars, minutes, quiet_seconds)
         way = measured(bars, minutes, {"engine": Results(bus, bus_topics.OHLC)}, rows=rows, pause=pause_seconds)
         yield {"name": "bars", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
@@ -398,7 +398,7 @@ def run(
             "close > 0", tickers=[BARS_TICKER], parameters={"period_seconds": "60"}, trigger_id=BAR_TRIGGER_ID,
             timeout=TIMEOUT_SECONDS,
         ).close()  # fmt: skip
-        over_bars = _subscriber(stack, platform, f"TRIGGER:{BAR_TRIGGER_ID}")
+        over_bars = _subscriber(stack, platform, streams.trigger(BAR_TRIGGER_ID))
         _warm_up(over_bars, minutes, quiet_seconds)
         stages = {"bar": Results(bus, bus_topics.OHLC), "event": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(over_bars, minutes, stages, rows=rows, pause=pause_seconds)

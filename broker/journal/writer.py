@@ -18,6 +18,7 @@ from bus import Log, topics
 from bus.api import Bus, Pending, PendingPublish, Record, SequenceStamp
 from bus.dead_letters import put_aside
 from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import streams
 from candlewright.wire.errors import BusFull, BusUnavailable, LeaseLost
 from core.background import start_thread
 from core.log import get_logger
@@ -34,8 +35,6 @@ VENUE_KEEP_SECONDS = 90.0
 #: A write that takes longer (s) is shown on the status page.
 SLOW_SECONDS = 2.0
 _STATE_SECONDS = 7 * 86_400.0
-_SNAPSHOT_SEQUENCE_TAG = bytes((cw.Snapshot.SEQUENCE_FIELD_NUMBER << 3,))
-_TICKS_SEQUENCE_TAG = bytes((cw.TickBatch.FIRST_SEQUENCE_FIELD_NUMBER << 3,))
 
 log = get_logger()
 
@@ -118,7 +117,7 @@ class BusWriter:
     def _publish_marks(self, batch: Leases) -> None:
         """Publish marks. A repeated mark has no effect, and a full topic must not delay the leases of other jobs."""
         self._bus.put(TABLE_WANTED, {ticker: wanted for ticker, wanted in batch.marks.items() if wanted})
-        last = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in batch.marks])
+        last = self._bus.last_sequences([streams.ticks(ticker) for ticker in batch.marks])
         marks = [
             _after(records.mark_record(ticker, wanted), sequence)
             for (ticker, wanted), sequence in zip(batch.marks.items(), last, strict=True)
@@ -212,7 +211,7 @@ class BusWriter:
         command = batch.snapshots[0]
         snapshot = command.snapshot
         key = snapshot.ticker.encode()
-        stamp = SequenceStamp(f"SNAPSHOT:{snapshot.ticker}", tag=_SNAPSHOT_SEQUENCE_TAG)
+        stamp = SequenceStamp(streams.snapshot(snapshot.ticker), tag=streams.SNAPSHOTS.tag)
         record = Record(snapshot.SerializeToString(), key=key, partition_key=key, sequence=stamp)
         try:
             self._bus.publish(topics.SNAPSHOTS, [record], lease=command.job_id)
@@ -236,7 +235,7 @@ class BusWriter:
         """Publish clock marks after the trades, so that each names the last one. A lost mark is replaced a second
         later.
         """
-        last = self._bus.last_sequences([f"TICKS:{ticker}" for ticker in batch.clocks])
+        last = self._bus.last_sequences([streams.ticks(ticker) for ticker in batch.clocks])
         marks = [
             records.clock_record(ticker, exchange_time, sequence)
             for (ticker, exchange_time), sequence in zip(batch.clocks.items(), last, strict=True)
@@ -251,7 +250,7 @@ class BusWriter:
 
 def _ticks_record(ticks: cw.TickBatch) -> Record:
     key = ticks.ticker.encode()
-    stamp = SequenceStamp(f"TICKS:{ticks.ticker}", len(ticks.timestamp), tag=_TICKS_SEQUENCE_TAG)
+    stamp = SequenceStamp(streams.ticks(ticks.ticker), len(ticks.timestamp), tag=streams.TICKS.tag)
     return Record(ticks.SerializeToString(), key=key, partition_key=key, sequence=stamp)
 
 

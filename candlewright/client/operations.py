@@ -30,7 +30,7 @@ from candlewright.client.session.session import Operation, Published, Reply, Sen
 from candlewright.client.triggers.operations import TriggerOperations
 from candlewright.client.triggers.view_operations import ViewOperations
 from candlewright.wire import candlewright_pb2 as cw
-from candlewright.wire import frames
+from candlewright.wire import frames, streams
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.times import format_nanoseconds
 
@@ -90,7 +90,7 @@ class Operations(Questions):
         self, request_id: str, progress: Progress | None, timeout_seconds: float | None
     ) -> Operation[Notification]:
         """Follow a request of any client to its final notification, whatever its status."""
-        yield Subscribe(f"HISTORY_READY:{request_id}")
+        yield Subscribe(streams.history_ready(request_id))
         return (yield from self._follow(request_id, None, [], progress, timeout_seconds))
 
     def state(self, request_id: str) -> Operation[RequestState]:
@@ -150,7 +150,7 @@ class Operations(Questions):
     def snapshot(self, ticker: str) -> Operation[Snapshot]:
         """Raises RequestFailed when the venue has none to give."""
         yield Subscribe(self.response_topic, keep=True)
-        yield Subscribe(f"SNAPSHOT:{ticker}")
+        yield Subscribe(streams.snapshot(ticker))
         give_up = self._session.now + self._timeout_seconds
         heard: list[Published] = []
         request = ing.DataRequest(

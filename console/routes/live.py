@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from starlette.responses import Response
 
+from candlewright.wire.streams import TOPICS
 from console.live.sending import EventStream
 from console.operation import Answer, Call, Operation, Query
 from console.routes.history import Final
@@ -130,8 +131,7 @@ class StreamQuery(Query):
     topic: tuple[Annotated[str, Field(min_length=1, max_length=400)], ...] = Field(
         min_length=1,
         max_length=100,
-        description="`TICKS:{ticker}`, `OHLC:{ticker}:{period_seconds}`, `SNAPSHOT:{ticker}`, `TRIGGER:{trigger_id}`,"
-        " `RESPONSE:{client_id}` or `HISTORY_READY:{request_id}`; may be repeated.",
+        description=f"One of {', '.join(f'`{topic.form}`' for topic in TOPICS)}; may be repeated.",
     )
     from_sequence: int | None = Field(
         None,

@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from candlewright.client import PlatformRefused, TriggerEvent, TriggerInfo
-from candlewright.client.triggers.trigger_events import topic_of
 from candlewright.extensions import extension
+from candlewright.wire import streams
 from candlewright.wire.errors import TriggerRejected
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest
 from candlewright.wire.ticker import Ticker
@@ -364,7 +364,7 @@ async def list_trigger_events(call: Call) -> Response:
             await client.triggers.get(trigger_id)
         return json_response({"events": [], "next_sequence": max(query.from_sequence, 1)})
     try:
-        found = await client.replay(topic_of(trigger_id), query.from_sequence, last)
+        found = await client.replay(streams.trigger(trigger_id), query.from_sequence, last)
     except PlatformRefused as error:
         if error.code != "NOT_KEPT":
             raise

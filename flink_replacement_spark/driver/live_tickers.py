@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from bus import Bus
 from bus import topics as bus_topics
+from candlewright.wire import streams
 from flink_replacement_spark.live.partition import ALWAYS
 
 __all__ = ["Numbers", "live_numbers"]
@@ -25,6 +26,6 @@ def live_numbers(bus: Bus, look: int) -> tuple[frozenset[str], Mapping[str, Numb
     tickers = sorted(bus.items(bus_topics.TABLE_WANTED))
     turns = -(-len(tickers) // MAX_ASKED)
     asked = tickers[look % turns :: turns] if turns else []
-    names = [f"TICKS:{ticker}" for ticker in asked] + [f"OHLC:{ticker}:{ALWAYS}" for ticker in asked]
+    names = [streams.ticks(ticker) for ticker in asked] + [streams.bars(ticker, ALWAYS) for ticker in asked]
     last = bus.last_sequences(names)
     return frozenset(tickers), dict(zip(asked, map(Numbers, last, last[len(asked) :]), strict=True))

@@ -18,7 +18,7 @@ from bars.maker import MadeBars
 from bus import Bus, Record, SequenceStamp, StoredRecord
 from bus import topics as bus_topics
 from bus.api import partition_of
-from candlewright.wire import bar_columns
+from candlewright.wire import bar_columns, streams
 from candlewright.wire.candlewright_pb2 import OHLCV
 from core.poison import culprits, is_poison
 from flink_replacement_spark.engine.bus_source import worker_bus
@@ -34,10 +34,8 @@ from venues import sound
 
 __all__ = ["process", "run_step"]
 
-#: Field 13 of OHLCV, as a varint.
-_SEQUENCE_TAG = b"\x68"
+#: The most bars published at once, and the most records of ticks to store, each of which has many trades.
 _PUBLISH_RECORDS = 5_000
-#: The most records read at once; each may have many trades.
 _PUBLISH_ROWS = 4
 #: The sources of bars made only from trades, and of bars partly made from an exchange's aggregates.
 _SOURCES = ("ticks", "derived")
@@ -67,8 +65,8 @@ def process(
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
         ranges = [batch for batch in batches if batch.num_rows]
         if ranges:
-            # A separate function: with this one its module's names would come to a worker as copies, the states that
-            # it keeps too.
+            # Imported by the worker: this function is pickled, with copies of the module's names that it uses, and the
+            # states in the module must not be copied.
             yield from run_step(
                 url,
                 query_id,
@@ -111,7 +109,7 @@ def run_step(
         _output(live, url, note.batches(partition), CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
 
     def state() -> LivePartition:
-        """As before the batch."""
+        """The state before the batch."""
         # Removed from the cache, because a state that a failed batch has changed must not be reused.
         _, found = journal.resume(batch_id, _CACHE.pop((query_id, partition), None), replay)
         return found or _begin(bus, partition, ranges, lateness_ns, horizon_ns)
@@ -244,7 +242,7 @@ def _bar_records(tickers: list[str], made: MadeBars) -> Iterator[Record]:
     for row in np.flatnonzero(bars.unknown).tolist():
         values[row] = _without_unknown(values[row], int(bars.unknown[row]))
     keys = [ticker.encode() for ticker in tickers]
-    stamps = [SequenceStamp(f"OHLC:{ticker}:{period}", tag=_SEQUENCE_TAG) for ticker in tickers]
+    stamps = [SequenceStamp(streams.bars(ticker, period), tag=streams.BARS.tag) for ticker in tickers]
     groups = bars.group.tolist()
     own_keys, own_stamps = map(keys.__getitem__, groups), map(stamps.__getitem__, groups)
     # Positional arguments, in the order of Record's fields, take half the time of keywords.

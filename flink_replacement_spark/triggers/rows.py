@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from bus import Bus, Record, SequenceStamp, StoredRecord
 from bus import topics as bus_topics
+from candlewright.wire import streams
 from candlewright.wire.grid import SECOND
 from core.poison import culprits, is_poison
 from core.settings import Settings, TicksSettings
@@ -44,8 +45,6 @@ __all__ = [
 RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string()), ("content", pa.binary())])
 RESULT_SCHEMA = "name string, value bigint, reason string, content binary"
 
-#: Field 5 of CEPTriggerEvent, a map.
-_CONTEXT_TAG = b"\x2a"
 _PUBLISH_RECORDS = 5_000
 _PUBLISH_BYTES = 8 << 20
 #: Records per partition that are read back when a trigger starts, to recognise repeated trades.
@@ -286,7 +285,9 @@ def _chunks(events: Sequence[Fired]) -> Iterator[list[Record]]:
         place = event.ticker.encode() or key
         stamp = stamps.get(event.trigger_id)
         if stamp is None:
-            stamp = stamps[event.trigger_id] = SequenceStamp(f"TRIGGER:{event.trigger_id}", context_tag=_CONTEXT_TAG)
+            stamp = stamps[event.trigger_id] = SequenceStamp(
+                streams.trigger(event.trigger_id), context_tag=streams.TRIGGERS.tag
+            )
         part.append(Record(value, key=key, partition_key=place, sequence=stamp))
         size += len(value)
     if part:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from bus import Bus, StoredRecord
 from bus.topics import TICKS
+from candlewright.wire import streams
 from candlewright.wire.errors import BadFrame, OffsetOutOfRange
 from ingestor.trade import ORDER, TIME, Trade, stand_in, trades_of
 from protobuf import far_ahead
@@ -73,7 +74,7 @@ class Tails:
 
     def read(self, ticker: str) -> Tail:
         """Raises BusUnavailable."""
-        bus, name = self._bus, f"TICKS:{ticker}"
+        bus, name = self._bus, streams.ticks(ticker)
         newest = bus.last_sequence(name)
         if newest == 0:
             return Tail(0, [])

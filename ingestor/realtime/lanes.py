@@ -15,6 +15,7 @@ from tenacity.wait import wait_random_exponential
 from bus import Bus, Record, SequenceStamp
 from bus.dead_letters import Letter, put_aside
 from bus.topics import TICK_MARKS, TICKS
+from candlewright.wire import streams
 from candlewright.wire.errors import BusError, BusFull, BusUnavailable, CandlewrightError
 from core.background import start_thread
 from core.log import get_logger
@@ -30,7 +31,6 @@ MAX_BATCH = 4_000
 MAX_UNPUBLISHED = 20_000
 #: A durable publish waits for the disk; concurrent publishes of several tickers share that wait.
 THREADS = 12
-FIRST_SEQUENCE_TAG = b"\x10"
 #: The part named in dead letters.
 PART = "ingestor"
 
@@ -234,7 +234,7 @@ class LanePublisher:
     def _send_trades(self, lane: Lane, batch: _Trades, key: bytes) -> None:
         trades = batch.rows
         value = tick_batch(lane.ticker, trades, batch.clock_ahead, exchange_ahead=batch.exchange_ahead)
-        stamp = SequenceStamp(f"TICKS:{lane.ticker}", len(trades), tag=FIRST_SEQUENCE_TAG)
+        stamp = SequenceStamp(streams.ticks(lane.ticker), len(trades), tag=streams.TICKS.tag)
         record = Record(value, key=key, partition_key=key, sequence=stamp)
         started = time.perf_counter()
         self._publish(lane, TICKS, [record])

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.keys import RESERVED
+from candlewright.wire.streams import TOPICS
 from protobuf import records_pb2 as rec
 
-_PUBLIC = ("TICKS:", "OHLC:", "SNAPSHOT:")
-_PRIVATE = ("RESPONSE:", "HISTORY_READY:", "TRIGGER:")
+_PUBLIC = tuple(topic.prefix for topic in TOPICS if not topic.is_private)
+_PRIVATE = tuple(topic.prefix for topic in TOPICS if topic.is_private)
 
 
 def is_own(name: str, identity: str) -> bool:

@@ -10,6 +10,7 @@ from bus import topics as bus_topics
 from bus.api import Bus, StoredRecord, TopicPartition
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire import streams
 from candlewright.wire.frames import fits
 from core.log import get_logger
 from relay import metrics, topics
@@ -119,10 +120,10 @@ class Feed(Follower):
     def _publish_snapshots(self, records: list[StoredRecord], stop: threading.Event) -> None:
         snapshots = self._readable(records, _snapshot, "not a Snapshot that subscribers can take")
         clients = self._relay_store.client_ids([snapshot.request_id for snapshot, _ in snapshots]) if snapshots else []
-        head = bytes((topics.SNAPSHOTS.type_id,))
+        head = bytes((streams.SNAPSHOTS.type_id,))
         batch = []
         for (snapshot, value), client_id in zip(snapshots, clients, strict=True):
-            names = [topics.SNAPSHOTS.name_of(snapshot)]
+            names = [streams.SNAPSHOTS.name_of(snapshot)]
             if snapshot.request_id:
                 names.append(topics.request_topic(snapshot.request_id, client_id))
             batch += [(name.encode(), head + value) for name in names]

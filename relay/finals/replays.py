@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from bus import Log
 from bus import topics as bus_topics
 from bus.api import StoredRecord
+from candlewright.wire import streams
 from candlewright.wire.errors import BusError, OffsetOutOfRange
 from relay import metrics, topics
 from relay.doors.notifier import Batch
@@ -78,7 +79,7 @@ class Replays:
         request_ids = [wanted.request_id for wanted in todo if isinstance(wanted, RequestFinal)]
         if request_ids:
             for request_id, body in self._relay_store.recall_finals(request_ids).items():
-                yield topics.history_ready(request_id), body
+                yield streams.history_ready(request_id), body
         for wanted in todo:
             if isinstance(wanted, ClientFinals):
                 yield from self._of_client(wanted.client_id)
@@ -88,7 +89,7 @@ class Replays:
     def _of_client(self, client_id: str) -> Iterable[tuple[str, bytes]]:
         positions = self._index.newest(client_id, self._config.limits.max_replayed)
         places = {(position.partition, position.offset) for position in positions}
-        topic = topics.response(client_id)
+        topic = streams.response(client_id)
         for partition, first, last in runs(positions, _MAX_GAP, _MAX_RUN):
             for record in self._read(partition, first, last):
                 if (partition, record.offset) in places:

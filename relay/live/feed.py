@@ -10,20 +10,22 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from bus.api import Bus, StoredRecord, TopicPartition
+from candlewright.wire import streams
+from candlewright.wire.streams import Stream
 from relay import metrics
 from relay.doors.interest import Interest
 from relay.doors.notifier import Batch
 from relay.live.follower import Follower
 from relay.live.numbered import numbered, unreadable
 from relay.store import RelayStore
-from relay.topics import LIVE_BARS, LIVE_TICKS, OHLC, TICKS, Stream
+from relay.topics import OHLC, TICKS
 
 _WAIT_SECONDS = 0.25
 #: How long (s) to wait while there is no subscriber.
 _IDLE_SECONDS = 0.25
 #: How often (s) the end of a topic without subscribers is looked up.
 _PARKED_SECONDS = 1.0
-_KINDS = ((TICKS, LIVE_TICKS), (OHLC, LIVE_BARS))
+_KINDS = ((TICKS, streams.TICKS), (OHLC, streams.BARS))
 
 
 class LiveFeed(Follower):
@@ -89,7 +91,7 @@ class LiveFeed(Follower):
         wanted = []
         for record in records:
             key = record.key or b""
-            is_wanted = interest.wants(TICKS + key) if stream is LIVE_TICKS else interest.wants_bars_of(key)
+            is_wanted = interest.wants(TICKS + key) if stream is streams.TICKS else interest.wants_bars_of(key)
             if is_wanted:
                 wanted.append(record)
             else:

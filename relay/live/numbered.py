@@ -7,8 +7,8 @@ from google.protobuf.message import DecodeError, Message
 from bus.api import StoredRecord
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.frames import fits
+from candlewright.wire.streams import Stream
 from relay import metrics
-from relay.topics import Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from bus.api import Bus, Log, StoredRecord
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import InvalidRequest, OffsetOutOfRange
+from candlewright.wire.streams import Stream, stream_of
 from relay.live.numbered import Numbered, numbered
 from relay.settings import RelayLimits
-from relay.topics import Stream, stream_of
 
 _MILLISECOND = 1_000_000
 

@@ -13,7 +13,8 @@ from functools import partial
 
 from bus import topics as bus_topics
 from bus.api import Bus, PartitionState, StoredRecord
-from relay import metrics, topics
+from candlewright.wire import streams
+from relay import metrics
 from relay.doors.notifier import Batch
 from relay.live.follower import Follower
 from relay.live.numbered import Numbered, numbered, unreadable
@@ -88,7 +89,7 @@ class TriggerFeed(Follower):
         states = self._bus.states_after(after, self._patience(waiting), lives=self._lives)[_TOPIC]
         if any(state.end > self._next[partition] for partition, state in enumerate(states)):
             records = self._gather(states)
-            events = self._readable(records, partial(numbered, topics.TRIGGERS), unreadable(topics.TRIGGERS))
+            events = self._readable(records, partial(numbered, streams.TRIGGERS), unreadable(streams.TRIGGERS))
             # The tickers of one trigger may be in several partitions.
             events.sort(key=lambda event: (event.topic, event.first))
             batch = [message for event in events for message in self._messages(event)]
@@ -124,9 +125,9 @@ class TriggerFeed(Follower):
 
     def _messages(self, event: Numbered) -> list[tuple[bytes, bytes]]:
         names = [event.topic]
-        callback = self._callback_of(event.topic.removeprefix(topics.TRIGGERS.prefix))
+        callback = self._callback_of(event.topic.removeprefix(streams.TRIGGERS.prefix))
         if callback:
-            names.append(topics.response(callback))
+            names.append(streams.response(callback))
         return [*self._lost_before(event.topic, event.first), *((name.encode(), event.body) for name in names)]
 
     def _send_again(self, stop: threading.Event) -> None:

@@ -8,10 +8,11 @@ from bus import topics as bus_topics
 from bus.api import Bus, Lives, Record, StoredRecord
 from bus.dead_letters import Letter, put_aside
 from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import streams
 from candlewright.wire.errors import OffsetOutOfRange
 from core.log import get_logger
 from protobuf import records_pb2 as rec
-from relay import metrics, topics
+from relay import metrics
 from relay.live.follower import PART
 from relay.store import RelayStore
 from relay.triggers.commands import Change, Delete, DropView, LeaveJoint, Save, SaveViews
@@ -198,7 +199,7 @@ class TriggerStore:
 
     def newest_numbers(self, trigger_ids: Sequence[str]) -> list[int]:
         """The number of each trigger's newest event, which equals the count of its events."""
-        return self._bus.last_sequences([topics.trigger(trigger_id) for trigger_id in trigger_ids])
+        return self._bus.last_sequences([streams.trigger(trigger_id) for trigger_id in trigger_ids])
 
 
 def _read(name: str, value: bytes) -> rec.TriggerEntry | None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import streams
 from candlewright.wire.frames import encode_body
 from protobuf import records_pb2 as rec
-from relay import topics
+from relay.topics import served_by
 
 CODE = "TRIGGER_SUSPENDED"
 #: An Error has at most 64 KiB.
@@ -61,7 +62,7 @@ class Suspensions:
 
     def under(self, subscription: bytes) -> list[Notice]:
         """The notices to send for a new subscription."""
-        found = topics.served_by(subscription, self._by_topic)
+        found = served_by(subscription, self._by_topic)
         return [Notice(topic, name) for topic in found for name in self._by_topic[topic]]
 
     def body(self, notice: Notice, newest_sequence: int) -> bytes | None:
@@ -73,7 +74,7 @@ class Suspensions:
             code=CODE,
             text=entry.suspended_reason[:_MAX_REASON],
             request_id=notice.trigger_id,
-            topic=topics.trigger(notice.trigger_id),
+            topic=streams.trigger(notice.trigger_id),
             newest_sequence=newest_sequence,
             registered_at=entry.registration.registered_at,
         )
@@ -81,6 +82,6 @@ class Suspensions:
 
 
 def _topics_of(entry: rec.TriggerEntry) -> Sequence[bytes]:
-    own = topics.trigger(entry.registration.trigger_id).encode()
+    own = streams.trigger(entry.registration.trigger_id).encode()
     callback = entry.registration.callback_id
-    return (own, topics.response(callback).encode()) if callback else (own,)
+    return (own, streams.response(callback).encode()) if callback else (own,)

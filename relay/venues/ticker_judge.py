@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from candlewright.wire import streams
 from candlewright.wire.errors import BusError, InvalidRequest
 from candlewright.wire.grid import WEEK_SECONDS
 from candlewright.wire.nearest import did_you_mean, near_symbols
@@ -13,7 +14,7 @@ from candlewright.wire.ticker import Ticker, refusal
 from core.log import get_logger
 from relay import metrics
 from relay.store import RelayStore
-from relay.topics import Named, ticks
+from relay.topics import Named
 from relay.venues.venue_book import ALL_VENUES, VenueBook
 from venues.served import waiting_for_slot
 
@@ -92,7 +93,7 @@ class TickerJudge:
         """The topics that no venue lists and no gateway has published to."""
         self.refresh(topic.venue for topic in topics)
         unlisted = [topic for topic in topics if not self._is_listed(topic)]
-        names = [name for topic in unlisted for name in (topic.name, ticks(topic.text))]
+        names = [name for topic in unlisted for name in (topic.name, streams.ticks(topic.text))]
         numbers = iter(self._relay_store.newest_numbers(names) if names else ())
         return [topic for topic in unlisted if not max(next(numbers), next(numbers))]
 
@@ -132,7 +133,7 @@ def _wrong_period(topic: Named) -> str:
         seconds = parse_period(topic.period)
     except InvalidRequest:
         seconds = 0
-    near = [f"OHLC:{topic.text}:{seconds}"] if 0 < seconds <= WEEK_SECONDS else []
+    near = [streams.bars(topic.text, seconds)] if 0 < seconds <= WEEK_SECONDS else []
     text = f"{topic.period!r} is not a period of bars: a topic names it in seconds, from 1 to {WEEK_SECONDS}"
     return text + did_you_mean(near)
 

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from bus import topics as bus_topics
 from bus.api import Bus, Record, SequenceStamp
 from candlewright.wire import ingestor_pb2 as ing
+from candlewright.wire import streams
 from protobuf import records_pb2 as rec
-
-_CONTEXT_TAG = b"\x2a"
 
 
 def controls(bus: Bus) -> list[rec.TriggerControl]:
@@ -47,7 +46,7 @@ def fire(bus: Bus, trigger_id: str, number: int, *, ticker: str = "") -> None:
 def fired(trigger_id: str, number: int, ticker: str = "") -> Record:
     """One event, in the partition of its ticker."""
     event = ing.CEPTriggerEvent(trigger_id=trigger_id, timestamp=number, context={"event_id": f"e{number}"})
-    stamp = SequenceStamp(f"TRIGGER:{trigger_id}", context_tag=_CONTEXT_TAG)
+    stamp = SequenceStamp(streams.trigger(trigger_id), context_tag=streams.TRIGGERS.tag)
     key = trigger_id.encode()
     place = ticker.encode() or key
     return Record(event.SerializeToString(), key=key, partition_key=place, sequence=stamp)

@@ -27,20 +27,3 @@ def test_a_final_goes_to_the_request_and_to_the_client_when_there_is_one() -> No
     assert topics.final_topics("r", "") == ("HISTORY_READY:r",)
     assert topics.request_topic("r", "c") == "RESPONSE:c"
     assert topics.request_topic("r", "") == "HISTORY_READY:r"
-
-
-@pytest.mark.parametrize(
-    ("topic", "bus_topic"),
-    [
-        ("SNAPSHOT:BTC/USDT.BINANCE", "snapshots"),
-        ("TICKS:BTC/USDT.BINANCE", "ticks"),
-        ("OHLC:BTC/USDT.BINANCE:60", "ohlc"),
-        ("TRIGGER:t", "trigger_events"),
-        ("SNAPSHOT:", None),
-        ("RESPONSE:a", None),
-        ("", None),
-    ],
-)
-def test_numbered_topics_have_a_home_on_the_bus(topic: str, bus_topic: str | None) -> None:
-    stream = topics.stream_of(topic)
-    assert (stream and stream.bus_topic) == bus_topic

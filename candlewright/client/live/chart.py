@@ -18,6 +18,7 @@ import traitlets
 from candlewright.client.errors import GapError
 from candlewright.client.live.items import Bar, Tick
 from candlewright.client.live.streams import Stream
+from candlewright.wire import streams
 from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.times import iso_nanoseconds
 
@@ -84,7 +85,7 @@ class Chart(anywidget.AnyWidget):
         try:
             self._streams = self._begin()
         except (CandlewrightError, ValueError) as error:
-            self.send({"topic": f"OHLC:{self.ticker}:{self.period_seconds}", "kind": "failed", "reason": str(error)})
+            self.send({"topic": streams.bars(self.ticker, self.period_seconds), "kind": "failed", "reason": str(error)})
             return
         for stream, packed in zip(self._streams, (list, _as_batch), strict=True):
             _thread()(target=self._pass_on, args=(stream, packed), daemon=True).start()

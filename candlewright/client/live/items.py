@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import streams
 
 _SIDES = {cw.BUY: "buy", cw.SELL: "sell"}
 
@@ -69,7 +70,7 @@ class Bars:
     """The topic `OHLC:{ticker}:{period_seconds}`; first revisions only unless `revisions`."""
 
     def __init__(self, ticker: str, period_seconds: int, *, revisions: bool) -> None:
-        self.topic = f"OHLC:{ticker}:{period_seconds}"
+        self.topic = streams.bars(ticker, period_seconds)
         self._revisions = revisions
 
     def span(self, message: Message) -> tuple[int, int] | None:
@@ -84,7 +85,7 @@ class Ticks:
     """The topic `TICKS:{ticker}`; every trade has its own number."""
 
     def __init__(self, ticker: str) -> None:
-        self.topic = f"TICKS:{ticker}"
+        self.topic = streams.ticks(ticker)
 
     def span(self, message: Message) -> tuple[int, int] | None:
         if not isinstance(message, cw.TickBatch) or not message.first_sequence or not _is_even(message):

@@ -18,6 +18,7 @@ from candlewright.client.session.session import (
     is_cut_off,
 )
 from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import streams
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -42,7 +43,7 @@ class Questions:
         self._address = address
         self._timeout_seconds = timeout_seconds
         self._name = name
-        self.response_topic = f"RESPONSE:{client_id}"
+        self.response_topic = streams.response(client_id)
 
     def _ask(
         self, message: Message | Sequence[Message], answer: type[M], heard: list[Published] | None = None

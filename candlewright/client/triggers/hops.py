@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from candlewright.client.errors import PlatformRefused, TriggerNotFound
 from candlewright.client.operations import Operations
 from candlewright.client.session.session import Operation
-from candlewright.client.triggers.trigger_events import TriggerEvent, topic_of
+from candlewright.client.triggers.trigger_events import TriggerEvent
 from candlewright.wire import candlewright_pb2 as cw
-from candlewright.wire import frames
+from candlewright.wire import frames, streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Hops:
 
 
 def hops_of(ask: Operations, event: TriggerEvent) -> Operation[Hops]:
-    fired = yield from _record(ask, topic_of(event.trigger_id), event.sequence)
+    fired = yield from _record(ask, streams.trigger(event.trigger_id), event.sequence)
     event_at = (fired.published_at or None) if fired else None
     topic = yield from _topic_of_rows(ask, event)
     found = yield from _record_at(ask, topic, event.time)
@@ -49,9 +49,9 @@ def _topic_of_rows(ask: Operations, event: TriggerEvent) -> Operation[str]:
     try:
         info = yield from ask.triggers.get(event.trigger_id)
     except TriggerNotFound:
-        return f"TICKS:{event.ticker}"
+        return streams.ticks(event.ticker)
     period = info.parameters.get("period_seconds")
-    return f"OHLC:{event.ticker}:{period}" if period else f"TICKS:{event.ticker}"
+    return streams.bars(event.ticker, period) if period else streams.ticks(event.ticker)
 
 
 def _record_at(ask: Operations, topic: str, time: int) -> Operation[cw.TopicRecord | None]:

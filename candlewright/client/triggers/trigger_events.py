@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError, Message
 
 from candlewright.client.notebook.cards import card, rows
+from candlewright.wire import streams
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, FieldValue
 from candlewright.wire.times import format_nanoseconds
@@ -145,7 +146,7 @@ class TriggerEvents:
     """The topic `TRIGGER:{trigger_id}`; an event that was published twice is delivered once."""
 
     def __init__(self, trigger_id: str) -> None:
-        self.topic = topic_of(trigger_id)
+        self.topic = streams.trigger(trigger_id)
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def span(self, message: Message) -> tuple[int, int] | None:
@@ -162,10 +163,6 @@ class TriggerEvents:
             if len(self._known) > KNOWN_EVENTS:
                 self._known.popitem(last=False)
         yield event
-
-
-def topic_of(trigger_id: str) -> str:
-    return f"TRIGGER:{trigger_id}"
 
 
 def _is_number(text: str) -> bool:

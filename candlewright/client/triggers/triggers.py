@@ -18,7 +18,8 @@ from candlewright.client.session.closing import AsyncClosing, Closing
 from candlewright.client.session.session import Operation
 from candlewright.client.triggers.hops import Hops, hops_of
 from candlewright.client.triggers.parameters import Parameter
-from candlewright.client.triggers.trigger_events import Events, TriggerEvent, topic_of
+from candlewright.client.triggers.trigger_events import Events, TriggerEvent
+from candlewright.wire import streams
 from candlewright.wire.errors import CandlewrightError
 
 T = TypeVar("T")
@@ -192,7 +193,7 @@ class Triggers:
         return self._newest(trigger_id).number
 
     def _newest(self, trigger_id: str) -> Newest:
-        return self._client.run(lambda ask: ask.newest(topic_of(trigger_id)))
+        return self._client.run(lambda ask: ask.newest(streams.trigger(trigger_id)))
 
 
 class AsyncTrigger(_Registered[AsyncStream[TriggerEvent]], AsyncClosing):
@@ -292,4 +293,4 @@ class AsyncTriggers:
         return (await self._newest(trigger_id)).number
 
     async def _newest(self, trigger_id: str) -> Newest:
-        return await self._client.run(lambda ask: ask.newest(topic_of(trigger_id)))
+        return await self._client.run(lambda ask: ask.newest(streams.trigger(trigger_id)))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from candlewright.wire import streams
 from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.keys import check_name
 from protobuf import records_pb2 as rec
@@ -79,7 +80,7 @@ def test_no_client_ever_receives_a_private_topic_of_another(
         for owner in names[number : number + 1]:
             # Any request id may be subscribed; what is published on its topic is checked again.
             published = {*topics.final_topics(rest, owner + rest, owner), *topics.final_topics(owner + rest, "", owner)}
-            published |= {topics.trigger(owner + rest), topics.response(owner)}
+            published |= {streams.trigger(owner + rest), streams.response(owner)}
             for topic in published:
                 receivers = {name for name, prefix in installed if topic.encode().startswith(prefix)}
                 assert receivers <= {owner}
