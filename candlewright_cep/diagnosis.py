@@ -8,17 +8,25 @@ from candlewright_cep.binding.recovery import collecting
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT
 from candlewright_cep.syntax.pattern_parser import NO_COMMAS
-from candlewright_cep.syntax.tokens import tokenize
+from candlewright_cep.syntax.query_parser import UNOPENED
+from candlewright_cep.syntax.slips import hinted, mended_at
+from candlewright_cep.syntax.tokens import Position, TokenKind, tokenize
 
 __all__ = ["Diagnosis", "Edit", "Problem", "diagnose", "edited"]
 
 _ROUNDS = 8
 _NAME = re.compile(r"did you mean '([^']+)'\?$")
 _WORD = re.compile(r"did you mean ([A-Z_]+) instead of ([A-Za-z_0-9]+)\?$")
-_WRITE = re.compile(r"write (AND|>=|=)$")
-_EARLIER = re.compile(r"write ((?:PREV|LAG)\(\w+\)(?: OVER \([A-Za-z_ ]+\))?)$")
+_WRITE = re.compile(r"write (AND|>=|=|AS)$")
+_EARLIER = re.compile(r"write ([A-Z_]+\((?:\w+(?:, \w+)*|\*)?\)(?: OVER \([A-Za-z_ ]+\))?)$")
+_DEFINED = re.compile(r"^write \w+ AS \S+ \.\.\.$")
+_LITERAL = re.compile(r"write ('[^']*') in single quotes$")
+_NUMBER = re.compile(r"write ([-+.\de]+) without quotes$")
+_RENAMED = re.compile(r"is a key word: write (\"[^\"]*\"), or another name$")
+_CALLED = re.compile(r"write \w+\(\.\.\.\) (OVER \([^.]*\))$")
+_CLOSED = re.compile(r"write \) to close the parenthesis of line \d+, column \d+$")
 _DEFINITION = re.compile(r"did you mean DEFINE ([A-Z_0-9]+) AS (.+)\?$")
-_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>|==|,")
+_TOKEN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\"[^\"\n]*\"|:[A-Za-z_][A-Za-z0-9_]*|&&?|=>|==?|,|'[^'\n]*'")
 _QUOTES = "write texts in single quotes, names in double quotes"
 
 
@@ -81,7 +89,7 @@ def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
         for edit in edits:
             text = edited(text, edit)
             moved.append(edit)
-    ordered = tuple(problems[place] for place in sorted(problems))
+    ordered = tuple(problems[place] for place in sorted(problems, key=lambda place: place[:2]))
     if not ordered:
         return Diagnosis((), tuple(warnings), _with_definitions(sql, warnings, check))
     is_better = text != sql and len(_errors(text, check)[0]) < len(problems)
@@ -130,13 +138,12 @@ def _errors(text: str, check: Callable[[str], Sequence[str]]) -> tuple[list[Trig
             # An exception can follow from an expression that was replaced with NULL; otherwise it is a bug.
             if not found:
                 raise
-    return sorted(found, key=lambda error: (error.line, error.column)), ()
+    return [hinted(error, text) for error in sorted(found, key=lambda error: (error.line, error.column))], ()
 
 
 def _mending(text: str, error: TriggerRejected, moved: Sequence[Edit]) -> Edit | None:
     """The edit in terms of the original text."""
-    lines = text.split("\n")
-    edit = _edit(lines, error) if error.line <= len(lines) else None
+    edit = _edit(text, error)
     if edit is None:
         return None
     line, column = _original(edit.line, edit.column, moved)
@@ -146,18 +153,26 @@ def _mending(text: str, error: TriggerRejected, moved: Sequence[Edit]) -> Edit |
 def _edits(text: str, errors: Sequence[TriggerRejected]) -> list[Edit]:
     """From the last to the first, so that applying one does not move the others."""
     found: dict[tuple[int, int], Edit] = {}
-    lines = text.split("\n")
     for error in errors:
-        if error.line > len(lines):
-            continue
-        edit = _edit(lines, error)
+        edit = _edit(text, error)
         if edit is not None:
             found[edit.line, edit.column] = edit
     return [found[place] for place in sorted(found, reverse=True)]
 
 
-def _edit(lines: Sequence[str], error: TriggerRejected) -> Edit | None:
+def _edit(text: str, error: TriggerRejected) -> Edit | None:
+    lines = text.split("\n")
+    if error.line > len(lines):
+        return None
+    if (slip := mended_at(text, error)) is not None:
+        return _at_offset(text, *slip)
+    if called := _CALLED.search(error.hint):
+        return _windowed(text, error, called[1])
     line = lines[error.line - 1]
+    if _CLOSED.search(error.hint):
+        return Edit(error.line, error.column, 0, ")")
+    if error.hint == UNOPENED:
+        return Edit(error.line, error.column, 1, "")
     token = _TOKEN.match(line, error.column - 1)
     if wrong := _WORD.search(error.hint):
         return _word(lines, error, *wrong.groups())
@@ -171,14 +186,40 @@ def _edit(lines: Sequence[str], error: TriggerRejected) -> Edit | None:
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return None
         return Edit(error.line, error.column, len(written), name)
-    if earlier := _EARLIER.search(error.hint):
+    is_called = line[error.column - 1 + len(written) :].lstrip().startswith("(")
+    if not is_called and (earlier := _EARLIER.search(error.hint)):
         return Edit(error.line, error.column, len(written), earlier[1])
+    if _DEFINED.search(error.hint):
+        return Edit(error.line, error.column, 0, "AS ")
+    for replaced in (_LITERAL, _NUMBER, _RENAMED):
+        if instead := replaced.search(error.hint):
+            return Edit(error.line, error.column, len(written), instead[1])
     if error.hint == NO_COMMAS and written == ",":
         return Edit(error.line, error.column, 1, "" if line[error.column :].startswith(" ") else " ")
     if (shown := _WRITE.search(error.hint)) and written[0] in "&=":
         return Edit(error.line, error.column, len(written), shown[1])
     if error.hint == _QUOTES and written.startswith('"'):
         return Edit(error.line, error.column, len(written), "'" + written[1:-1].replace("'", "''") + "'")
+    return None
+
+
+def _at_offset(text: str, start: int, length: int, replacement: str) -> Edit | None:
+    """None for an edit of several lines."""
+    if "\n" in text[start : start + length]:
+        return None
+    before = text[:start]
+    return Edit(before.count("\n") + 1, start - before.rfind("\n"), length, replacement)
+
+
+def _windowed(text: str, error: TriggerRejected, window: str) -> Edit | None:
+    """Adds OVER after the call at the error's position."""
+    tokens = tokenize(text, DEFAULT)
+    first = next((place for place, token in enumerate(tokens) if token.at == Position(error.line, error.column)), None)
+    depth = 0
+    for token in tokens[first:] if first is not None else ():
+        depth += (token.text == "(") - (token.text == ")") if token.kind is TokenKind.SYMBOL else 0
+        if token.text == ")" and depth == 0:
+            return Edit(token.at.line, token.at.column + 1, 0, f" {window}")
     return None
 
 

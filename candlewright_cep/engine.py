@@ -17,6 +17,7 @@ from candlewright_cep.planning.planner import Planner
 from candlewright_cep.planning.plans import Match, Plan, SharedInputs
 from candlewright_cep.planning.relation import Relation, from_table
 from candlewright_cep.syntax.query_parser import parse, parse_view
+from candlewright_cep.syntax.slips import hinted
 from candlewright_cep.syntax.tree import QueryNode
 from candlewright_cep.types import SqlType, from_arrow, to_arrow
 
@@ -111,6 +112,8 @@ def compile_query(
         plan = planner.statement(tree) if isinstance(tree, QueryNode) else planner.condition(tree, default_table)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
+    except TriggerRejected as error:
+        raise hinted(error, sql) from None
     compiled = _compiled(sql, planner, plan)
     return replace(compiled, plan=of_period(plan, parameters or {}, limits)) if is_stored else compiled
 
@@ -131,6 +134,8 @@ def compile_view(
         plan = planner.view(node)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None
+    except TriggerRejected as error:
+        raise hinted(error, views[name]) from None
     return _compiled(views[name], planner, plan)
 
 

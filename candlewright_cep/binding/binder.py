@@ -17,6 +17,7 @@ from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions import decimals
 from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, written
+from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.scalars import calendars, fields, zones
 from candlewright_cep.functions.scalars.scalar import FUNCTIONS, cast
 from candlewright_cep.functions.scalars.text import like_expression, named_group, read, replacement_form
@@ -84,11 +85,14 @@ ALIASES = {
 _PREVIOUS = re.compile(r"(?:prev|previous|prior|lag)_?(\w+)|(\w+)_(?:prev|previous|prior|lag)")
 #: Functions that only row patterns have, and what to use elsewhere.
 _OF_PATTERNS = {
+    "FIRST": "elsewhere, FIRST_VALUE(price) OVER (...), or MIN_BY(price, ts) of a group",
+    "LAST": "elsewhere, LAST_VALUE(price) OVER (...), or MAX_BY(price, ts) of a group",
     "PREV": "LAG(...) OVER (PARTITION BY ticker ORDER BY ts) is the value of the row before",
     "NEXT": "a later row is seen by a pattern of two rows",
     "CLASSIFIER": "it names the variable that a row of a match was found for",
     "MATCH_NUMBER": "ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY ts) counts rows",
 }
+_ROWS_BEFORE = "OVER (PARTITION BY ticker ORDER BY open_time ROWS 19 PRECEDING)"
 _FORMATTED = "write DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm')"
 _WINDOWED = "write DATE_TRUNC('minute', ts), or GROUP BY TUMBLE(ts, INTERVAL '5' MINUTE)"
 #: What to write instead of functions that other dialects have.
@@ -101,10 +105,37 @@ _ELSEWHERE = {
         ["CROSSOVER", "CROSSUNDER", "CROSS", "CROSSES"],
         "compare with LAG(...) OVER (...), or write a pattern",
     ),
+    **dict.fromkeys(["PCT_CHANGE", "RETURNS"], "write close / LAG(close) OVER (PARTITION BY ticker ORDER BY ...) - 1"),
+    **dict.fromkeys(["DIFF", "DELTA", "CHANGE"], "write close - LAG(close) OVER (PARTITION BY ticker ORDER BY ...)"),
+    **dict.fromkeys(["HIGHEST", "ROLLING_MAX", "HHV"], f"write MAX(high) {_ROWS_BEFORE}"),
+    **dict.fromkeys(["LOWEST", "ROLLING_MIN", "LLV"], f"write MIN(low) {_ROWS_BEFORE}"),
+    **dict.fromkeys(
+        ["BB", "BBANDS", "BOLLINGER", "BOLLINGER_BANDS"],
+        "write BOLLINGER_UPPER(close, 20, 2), BOLLINGER_MIDDLE or BOLLINGER_LOWER, each with OVER",
+    ),
+    **dict.fromkeys(["STOCH", "STOCHASTIC"], "write STOCH_K or STOCH_D, each with OVER"),
+    **dict.fromkeys(["MA", "MAVG", "MOVING_AVERAGE", "ROLLING_MEAN"], "write SMA(close, 20) OVER (...)"),
     "DECODE": "write CASE side WHEN 'buy' THEN 1 ELSE 0 END",
     "STRPTIME": "write CAST(x AS TIMESTAMP)",
+    "SHIFT": "write LAG(price, 1) OVER (PARTITION BY ticker ORDER BY ts)",
     "REF": "write LAG(price, 1) OVER (PARTITION BY ticker ORDER BY ts)",
 }
+#: Names of columns elsewhere, and what they are called here, if the input has it.
+_COLUMNS = {
+    **dict.fromkeys(["symbol", "sym", "pair", "instrument", "market", "asset", "coin"], ("ticker",)),
+    **dict.fromkeys(["time", "timestamp", "datetime", "date", "event_time", "t"], ("ts", "open_time", "fired_at")),
+    **dict.fromkeys(["last", "last_price", "px", "close"], ("price",)),
+    "price": ("close",),
+    **dict.fromkeys(["qty", "quantity", "amount", "vol", "volume"], ("size", "volume")),
+    **dict.fromkeys(["interval", "period", "timeframe", "tf", "resolution"], ("period_seconds",)),
+    **dict.fromkeys(["trades", "count"], ("trade_count",)),
+}
+#: With less, PCT_CHANGE is TRUE_RANGE, and HIGHEST is RIGHT.
+_NEAR_FUNCTION = 0.72
+#: EMA20 or EMA_20.
+_WITH_LENGTH = re.compile(r"([A-Z_]+?)_?(\d+)")
+_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
+_OF_DAY = "write DATE_FORMAT(ts AT TIME ZONE 'America/New_York', 'HH:mm') >= '09:30'"
 _NOW = (
     "NOW",
     "GETDATE",
@@ -134,10 +165,10 @@ class Field:
     values: tuple[str, ...] = ()
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """A "did you mean" sentence, or nothing."""
     by_folded = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower()[:100], by_folded, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name.lower()[:100], by_folded, n=1, cutoff=cutoff)
     return f"did you mean '{by_folded[found[0]]}'?" if found else ""
 
 
@@ -191,6 +222,8 @@ class Binder:
         self.fields = fields
         self.parameters = parameters
         self.limits = limits
+        #: The columns of the input of a row pattern, if `fields` are its output.
+        self.behind: Sequence[Field] = ()
         #: Names that the SELECT gives to its results; WHERE and HAVING cannot see them.
         self.results: frozenset[str] = frozenset()
 
@@ -259,21 +292,53 @@ class Binder:
             qualifier = node.parts[0]
             known = {field.qualifier for field in self.fields if field.qualifier}
             if qualifier.text.lower() not in {other.lower() for other in known}:
-                return qualifier.at.reject(f"unknown table '{qualifier.text[:60]}'", closest(qualifier.text, known))
+                hint = closest(qualifier.text, known)
+                if self.behind:
+                    written = f"{qualifier.text[:60]}.{name.text[:60]}"
+                    hint = f"variables are known in MATCH_RECOGNIZE: write MEASURES {written} AS {name.text[:60]}"
+                return qualifier.at.reject(f"unknown table '{qualifier.text[:60]}'", hint)
         if name.text.lower() in self.results:
             return name.at.reject(
                 f"'{name.text[:60]}' is a result of this SELECT, not a column of its input",
-                "write its expression again, or filter an outer SELECT",
+                "write its expression again, filter by QUALIFY, or filter an outer SELECT",
             )
         if (earlier := self._earlier(node)) is not None:
             return name.at.reject(f"unknown column '{name.text[:60]}'", f"write {earlier}")
-        hint = closest(name.text, (field.name for field in self.fields))
+        hint = self._otherwise(name) or closest(name.text, (field.name for field in self.fields))
         if not hint and name.quoted:
             hint = "write texts in single quotes, names in double quotes"
         if not hint:
             shown = [field.name for field in self.fields if not field.hidden][:20]
             hint = f"the columns are {', '.join(dict.fromkeys(shown))}; write texts in single quotes" if shown else ""
         return name.at.reject(f"unknown column '{name.text[:60]}'", hint)
+
+    def _otherwise(self, name: Identifier) -> str:
+        """What a name that is not a column is, or how the column is called here."""
+        text, upper = name.text[:60], name.text.upper()
+        known = {field.name.lower() for field in self.fields}
+        if any(field.name.lower() == text.lower() for field in self.behind):
+            return f"a column of the pattern's input: write MEASURES LAST({text}) AS {text}"
+        if any(text.lower() in field.values for field in self.fields):
+            return f"write '{text.lower()}' in single quotes"
+        if (here := next((each for each in _COLUMNS.get(text.lower(), ()) if each in known), None)) is not None:
+            return f"did you mean '{here}'?"
+        if name.quoted:
+            return ""
+        if (called := signature_of(upper)) is not None and upper not in _SHORT:
+            return f"{upper} is a function: write {'COUNT(*)' if upper == 'COUNT' else called}"
+        length = _WITH_LENGTH.fullmatch(upper)
+        if length is not None and length[1] in INDICATORS:
+            # Its arguments up to the length, which comes after the columns.
+            columns = INDICATORS[length[1]].signature.partition("(")[2].partition("n")[0]
+            columns = columns.replace("x", "close" if "close" in known else "price")
+            return f"write {length[1]}({columns}{length[2]}) {self.window_form()}"
+        return ""
+
+    def window_form(self, frame: str = "") -> str:
+        """OVER as an author writes it for these columns."""
+        times = [field.name for field in self.fields if field.type.kind is Kind.TIMESTAMP]
+        by_ticker = "PARTITION BY ticker " if any(field.name == "ticker" for field in self.fields) else ""
+        return f"OVER ({by_ticker}ORDER BY {times[0] if times else '...'}{frame})"
 
     def _earlier(self, node: NameNode) -> str | None:
         """What to write instead of a name such as prev_price; None for other names."""
@@ -286,14 +351,13 @@ class Binder:
 
     def before(self, column: str) -> str:
         """The value of a column in the previous row, as an author writes it here."""
-        times = [field.name for field in self.fields if field.type.kind is Kind.TIMESTAMP]
-        by_ticker = "PARTITION BY ticker " if any(field.name == "ticker" for field in self.fields) else ""
-        return f"LAG({column}) OVER ({by_ticker}ORDER BY {times[0] if times else '...'})"
+        return f"LAG({column}) {self.window_form()}"
 
     def parameter(self, node: ParameterNode) -> Constant:
         text = self.parameters.get(node.name)
         if text is None:
-            raise node.at.reject(f"no value for the parameter :{node.name}", closest(node.name, self.parameters))
+            hint = closest(node.name, self.parameters) or f"add {node.name} to the parameters"
+            raise node.at.reject(f"no value for the parameter :{node.name}", hint)
         if len(text) > self.limits.literal_characters:
             raise node.at.reject(
                 f"the parameter :{node.name} has more than {self.limits.literal_characters} characters"
@@ -378,15 +442,18 @@ class Binder:
             raise node.at.reject("IS NULL takes one value")
         return self.resolved(name, [self.bind(argument) for argument in node.arguments], node)
 
-    def unknown_function(self, node: CallNode) -> TriggerRejected:
+    def unknown_function(self, node: CallNode, among: Sequence[str] = ()) -> TriggerRejected:
+        """`among`: the functions that are possible here, if not all."""
         if node.name in _NOW:
             return node.at.reject(f"{node.name} is not supported", "triggers see only the data, compare its times")
         if node.name in _ELSEWHERE:
             return node.at.reject(f"{node.name} is a function of another dialect", _ELSEWHERE[node.name])
         if node.name in _OF_PATTERNS:
             return node.at.reject(f"{node.name} is possible only in MATCH_RECOGNIZE", _OF_PATTERNS[node.name])
-        known = [name for name in (*FUNCTIONS, *ALIASES, *self.further_functions()) if name[0].isalpha()]
-        return node.at.reject(f"unknown function '{node.name[:60]}'", closest(node.name, known))
+        known = among or [name for name in (*FUNCTIONS, *ALIASES, *self.further_functions()) if name[0].isalpha()]
+        return node.at.reject(
+            f"unknown function '{node.name[:60]}'", closest(node.name, known, cutoff=0.6 if among else 0.72)
+        )
 
     def further_functions(self) -> Sequence[str]:
         return ()
@@ -411,6 +478,11 @@ class Binder:
         except Mismatch:
             shown = ", ".join([*(str(kind)[:60] for kind in types[:_SHOWN]), *(["..."] if types[_SHOWN:] else [])])
             hint, usage = conversion_hint(name, types), FUNCTIONS[name].usage
+            if name in _COMPARING and (quoted := _quoted_number(arguments, node)) is not None:
+                raise quoted from None
+            column = node.arguments[0] if name == "ELEMENT_AT" and node.arguments else None
+            if isinstance(column, NameNode) and not is_array(types[0]):
+                hint = f"an earlier row's value is {self.before(column.parts[-1].text)}"
             if node.is_operator:
                 raise node.at.reject(f"{name} cannot be applied to {shown}", hint) from None
             if not hint and usage is not None:
@@ -477,7 +549,9 @@ class Binder:
         try:
             kind = None if name is None else fields.field_type(source.type, name)
         except Mismatch:
-            raise key.at.reject(f"a value of type {source.type} has no fields") from None
+            part = key.value[:60].upper()
+            hint = f"write EXTRACT({part} FROM ts)" if source.type.is_time and unit_name(part) else ""
+            raise key.at.reject(f"a value of type {source.type} has no fields", hint) from None
         if kind is None or name is None:
             raise key.at.reject(
                 f"the value has no field '{key.value[:60]}'", closest(key.value, fields.field_names(source.type))
@@ -741,6 +815,8 @@ def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
     return None if value is None else Constant(value, target, node.text)
 
 
+#: Functions whose names are likelier to be meant as columns.
+_SHORT = frozenset(["E", "PI", "DAY", "HOUR", "LEFT", "RIGHT", "ROW"])
 #: Argument types as errors name them.
 _SHOWN = 8
 _COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
@@ -783,7 +859,9 @@ def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expre
         if wanted and isinstance(argument, Constant) and (target.is_time or target.kind is Kind.STRING):
             adapted = _adapted_constant(argument, target)
             if adapted is None:
-                raise at.reject(f"'{(argument.text or '')[:40]}' is not a valid {target}")
+                is_part = target.is_time and _TIME_OF_DAY.fullmatch(argument.text or "")
+                hint = _OF_DAY if is_part else "write '2024-01-31 09:30:00'" if target.is_time else ""
+                raise at.reject(f"'{(argument.text or '')[:40]}' is not a valid {target}", hint)
             found.append(adapted)
         else:
             found.append(argument)
@@ -802,6 +880,28 @@ def _by_parts(
     return "AND", [(">=", (value, others[0])), ("<=", (value, others[1]))]
 
 
+def _quoted_number(arguments: Sequence[Expression], node: CallNode) -> TriggerRejected | None:
+    """The error for a number in quotes beside a number."""
+    if not any(argument.type.is_numeric for argument in arguments) or len(arguments) != len(node.arguments):
+        return None
+    for argument, given in zip(arguments, node.arguments, strict=True):
+        text = argument.text if isinstance(argument, Constant) and argument.type.kind is Kind.STRING else None
+        if text is not None and isinstance(given, LiteralNode):
+            number = text if read(text, DOUBLE) is not None else "the number"
+            return given.at.reject(f"the text '{text[:40]}' beside a number", f"write {number[:40]} without quotes")
+    return None
+
+
+def signature_of(function: str) -> str | None:
+    """How to call a function, from the tables of the language."""
+    if function in INDICATORS:
+        return INDICATORS[function].signature
+    usage = AGGREGATES[function].usage if function in AGGREGATES else None
+    if usage is None and function in FUNCTIONS:
+        usage = FUNCTIONS[function].usage
+    return usage.signature if usage is not None else None
+
+
 def conversion_hint(name: str, types: Sequence[SqlType]) -> str:
     """What to do about types that a function does not take."""
     if any(map(is_array, types)):
@@ -810,6 +910,10 @@ def conversion_hint(name: str, types: Sequence[SqlType]) -> str:
         with_fields = "a STRUCT is compared with another one of like fields; " if name in _COMPARING else ""
         return f"{with_fields}r.name is one of the fields of a STRUCT r"
     kinds = {kind.kind for kind in types}
+    if name in ("+", "-") and any(kind.is_time for kind in types) and any(kind.is_numeric for kind in types):
+        return f"write {name} INTERVAL '5' SECOND"
+    if any(kind.is_time for kind in types) and any(kind.is_numeric for kind in types):
+        return "compare a time with a text, as in ts > '2024-01-31 09:30:00'"
     if Kind.BOOLEAN in kinds and any(kind.is_numeric for kind in types):
         return "compare the number first, as in x > 0"
     return "convert one side with CAST" if Kind.STRING in kinds and len(kinds) > 1 else ""

@@ -42,7 +42,7 @@ from candlewright_cep.syntax.tree import (
     ParameterNode,
     StarNode,
 )
-from candlewright_cep.types import BIGINT
+from candlewright_cep.types import BIGINT, Kind
 
 Labels = frozenset[str] | None
 _NAVIGATION = ("PREV", "NEXT", "FIRST", "LAST")
@@ -126,12 +126,22 @@ class PatternBinder(Binder):
     def before(self, column: str) -> str:
         return f"PREV({column})"
 
-    def unknown_function(self, node: CallNode) -> TriggerRejected:
+    def unknown_function(self, node: CallNode, among: Sequence[str] = ()) -> TriggerRejected:
         if node.name in _OF_WINDOWS:
             return node.at.reject(
                 f"{node.name} is not possible in a pattern", f"did you mean '{_OF_WINDOWS[node.name]}'?"
             )
-        return super().unknown_function(node)
+        return super().unknown_function(node, among)
+
+    def unknown_column(self, node: NameNode) -> TriggerRejected:
+        name = node.parts[-1]
+        if len(node.parts) == 1 and name.folded in self.variables:
+            column = next((field.name for field in self.fields if field.type.kind is Kind.DOUBLE), "price")
+            hint = f"write {name.text[:60]}.{column}; COUNT({name.text[:60]}.*) counts its rows"
+            return name.at.reject(f"'{name.text[:60]}' is a variable, not a column", hint)
+        if name.text.upper() in ("MATCH_NUMBER", "CLASSIFIER", "MATCH_ROWTIME"):
+            return name.at.reject(f"unknown column '{name.text}'", f"write {name.text.upper()}()")
+        return super().unknown_column(node)
 
     def further_functions(self) -> Sequence[str]:
         return (*PATTERN_FUNCTIONS, *AGGREGATES, *INDICATORS)
@@ -260,7 +270,8 @@ class PatternBinder(Binder):
             bound = super().bind(argument)
             value = bound.value if isinstance(bound, Constant) and bound.type.is_integer else None
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise argument.at.reject(f"the offset of {node.name} must be a whole number of at least 0")
+            hint = {"PREV": "NEXT(x, 1) looks ahead", "NEXT": "PREV(x, 1) looks back"}.get(node.name, "")
+            raise argument.at.reject(f"the offset of {node.name} must be a whole number of at least 0", hint)
         if value > self.limits.offset:
             raise argument.at.reject(f"the offset of {node.name} may be at most {self.limits.offset}")
         return value

@@ -3,6 +3,7 @@ integer division.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
@@ -28,6 +29,10 @@ __all__ = ["doubts"]
 _SHIFTS = ("LAG", "LEAD")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 _OF_SAME = {"=": True, "<=": True, ">=": True, "<>": False, "<": False, ">": False}
+
+
+#: An unescaped wildcard in the expression of a LIKE.
+_ANY = re.compile(r"(?<!\\)\.")
 
 
 def doubts(plan: Plan) -> Iterator[str]:
@@ -199,6 +204,8 @@ def _of_values(node: Expression, columns: Sequence[Known]) -> Iterator[str]:
             yield f"{shown} divides whole numbers, and the result is cut to one: CAST one side AS DOUBLE, or write 2.0"
         if part.function in ("=", "<>", "<", "<=", ">", ">=") and any(map(_is_null, part.arguments)):
             yield f"a comparison with NULL is never true: write {_shown(part, columns)} IS NULL, or IS NOT NULL"
+        if part.function == "LIKE" and "\\*" in part.extra and not _ANY.search(part.extra):
+            yield f"LIKE compares {_shown(part, columns)} with a text that has no % or _: write % for any characters"
         if part.function == "IN" and any(map(_is_null, part.arguments[1:])):
             yield f"a list with NULL: {_shown(part, columns)} NOT IN such a list is never true"
 

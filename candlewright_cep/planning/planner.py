@@ -63,6 +63,12 @@ from candlewright_cep.syntax.tree import (
 )
 from candlewright_cep.types import BIGINT, Kind, common
 
+#: Names of inputs elsewhere.
+_TABLES = {
+    **dict.fromkeys(["trades", "prices", "quotes", "tick", "trade"], "ticks"),
+    **dict.fromkeys(["bars", "candles", "klines", "ohlcv", "candlesticks"], "ohlc"),
+    **dict.fromkeys(["events", "alerts", "triggers"], "trigger_events"),
+}
 _BEFORE = (
     "make it a column of a sub-query, as in SELECT * FROM "
     "(SELECT *, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks) WHERE price > before"
@@ -226,9 +232,13 @@ class Planner:
         windows = {name.text.lower(): window for name, window in node.windows}
         if node.where is not None:
             if has_aggregate(node.where):
-                raise node.where.at.reject("an aggregate is not possible in WHERE", "use HAVING")
+                raise node.where.at.reject(
+                    "an aggregate is not possible in WHERE",
+                    "HAVING filters groups; QUALIFY price > AVG(price) OVER (...) compares with rows before",
+                )
             binder = SelectBinder(source.fields, self.parameters, self.limits, windows={})
             binder.results = _results(node)
+            binder.behind = _behind(source)
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
                 raise node.where.at.reject("a window function is not possible in WHERE", _BEFORE)
@@ -245,9 +255,9 @@ class Planner:
             return self._grouped(node, source, windows, order_by)
         if node.emits_changes:
             raise node.at.reject("EMIT CHANGES is for GROUP BY and aggregates", "rows alone come once, as they are")
-        return self._finish(
-            node, source, SelectBinder(source.fields, self.parameters, self.limits, windows=windows), order_by
-        )
+        binder = SelectBinder(source.fields, self.parameters, self.limits, windows=windows)
+        binder.behind = _behind(source)
+        return self._finish(node, source, binder, order_by)
 
     def _grouped(
         self, node: SelectNode, source: Plan, windows: Mapping[str, WindowNode], order_by: tuple[SortItem, ...]
@@ -472,11 +482,13 @@ class Planner:
             name = self.any_name
         if name not in self.inputs:
             known = [*self.views[-1], *(original for original, _ in self.inputs.values()), *self.registered.known]
-            hint = closest(node.name.text, known) or "the tables are " + ", ".join(known)
+            meant = _TABLES.get(name, "")
+            hint = closest(meant if meant in self.inputs else node.name.text, known)
+            hint = hint or "the tables are " + ", ".join(known)
             error = node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
             if not self.inputs or not is_noted(error):
                 raise error
-            near = difflib.get_close_matches(name, self.inputs, n=1, cutoff=0.6)
+            near = [meant] if meant in self.inputs else difflib.get_close_matches(name, self.inputs, n=1, cutoff=0.6)
             name = near[0] if near else next(iter(self.inputs))
         original, fields = self.inputs[name]
         if self._joins and original.lower() == BARS:
@@ -656,3 +668,10 @@ def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...], *, is_view
         Field(names.get(index, field.name), field.type, alias, field.hidden) for index, field in enumerate(plan.fields)
     )
     return Renamed(plan, fields, is_view)
+
+
+def _behind(plan: Plan) -> Sequence[Field]:
+    """The columns under a row pattern that a query reads directly."""
+    while isinstance(plan, Filter):
+        plan = plan.inner
+    return plan.inner.fields if isinstance(plan, Match) else ()

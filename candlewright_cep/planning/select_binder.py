@@ -10,6 +10,7 @@ from candlewright_cep.binding.indicators import bind_indicator
 from candlewright_cep.binding.recovery import recovering
 from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, aggregate_name, distinct_name, written
 from candlewright_cep.functions.indicators.indicators import INDICATORS
+from candlewright_cep.functions.scalars.scalar import FUNCTIONS
 from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.program import first_anchor
@@ -97,14 +98,26 @@ class SelectBinder(Binder):
 
     def call(self, node: CallNode) -> Expression:
         if not node.is_operator and aggregate_name(node.name) is not None:
-            raise node.at.reject(
-                f"the aggregate {node.name} is not possible here", "use it with GROUP BY, HAVING or OVER"
-            )
+            hint = self._last_rows(node) or f"use it with GROUP BY, HAVING or OVER, as in {self._windowed(node)}"
+            raise node.at.reject(f"the aggregate {node.name} is not possible here", hint)
         if not node.is_operator and (node.name in RANKING or node.name in VALUES or node.name in INDICATORS):
-            raise node.at.reject(
-                f"{node.name} needs OVER", f"write {node.name}(...) OVER (PARTITION BY ... ORDER BY ...)"
-            )
+            raise node.at.reject(f"{node.name} needs OVER", f"write {node.name}(...) {self.window_form()}")
         return super().call(node)
+
+    def _windowed(self, node: CallNode, rows: int = 20) -> str:
+        """The aggregate over the last rows."""
+        value = node.arguments[0] if node.arguments else None
+        named = value.parts[-1].text[:60] if isinstance(value, NameNode) else "*" if node.name == "COUNT" else "..."
+        return f"{node.name}({named}) {self.window_form(f' ROWS {rows - 1} PRECEDING')}"
+
+    def _last_rows(self, node: CallNode) -> str:
+        """What to write instead of AVG(price, 20); empty for other calls."""
+        if len(node.arguments) != 2 or aggregate_name(node.name) is None:
+            return ""
+        rows = node.arguments[1]
+        if not isinstance(rows, LiteralNode) or not rows.type.is_integer or rows.value < 1:
+            return ""
+        return f"write {self._windowed(node, rows.value)}"
 
     # -- windows --------------------------------------------------------------------------------------------------
 
@@ -145,7 +158,11 @@ class SelectBinder(Binder):
             )
         found = self.windows.get(window.text.lower())
         if found is None:
-            raise window.at.reject(f"unknown window '{window.text[:60]}'", closest(window.text, self.windows))
+            name = window.text[:60]
+            hint = (
+                closest(name, self.windows) or f"write {self.window_form()}, or WINDOW {name} AS (...) after the SELECT"
+            )
+            raise window.at.reject(f"unknown window '{name}'", hint)
         if found.base is not None and found.base.text.lower() == window.text.lower():
             raise window.at.reject("a window cannot be based on itself")
         return found if found.base is None else self._specification(found)
@@ -230,7 +247,10 @@ class SelectBinder(Binder):
         key = order[0].expression.type
         fits = found.type.kind is Kind.INTERVAL if key.is_time else key.is_measured and found.type.is_measured
         if not fits or found.value < 0:
-            raise bound.at.reject(f"the offset of this RANGE frame does not fit the order key of type {key}")
+            raise bound.at.reject(
+                f"the offset of this RANGE frame does not fit the order key of type {key}",
+                "write INTERVAL '5' MINUTE" if key.is_time else "",
+            )
         return Bound(bound.kind, found.value)
 
     def _function(self, node: CallNode) -> WindowFunction:
@@ -253,7 +273,11 @@ class SelectBinder(Binder):
         if name in VALUES:
             return self._value_function(node, name)
         if name not in AGGREGATES:
-            raise node.at.reject(f"{node.name} is not a window function", closest(node.name, self.further_functions()))
+            if node.name not in FUNCTIONS:
+                raise self.unknown_function(node, self.further_functions())
+            raise node.at.reject(f"{node.name} is not a window function", f"write {node.name}(...) without OVER")
+        if hint := self._last_rows(node):
+            raise node.at.reject(f"{node.name} takes no number of rows", hint)
         name = with_mode(node, name)
         if name == "COUNT" and (not node.arguments or isinstance(node.arguments[0], StarNode)):
             return WindowFunction("COUNT", (), BIGINT)

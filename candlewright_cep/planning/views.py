@@ -7,6 +7,7 @@ from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import Limits
 from candlewright_cep.planning.plans import Plan
 from candlewright_cep.syntax.query_parser import parse_view
+from candlewright_cep.syntax.slips import hinted
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.syntax.tree import ViewNode
 
@@ -62,7 +63,7 @@ class Views:
             place = f"in the view '{written[:60]}' at {error.line}:{error.column}: "
             # An error in a view that this view reads already names that view.
             said = error.message if error.message.startswith("in the view ") else place + error.message
-            raise at.reject(said, error.hint) from None
+            raise at.reject(said, hinted(error, text).hint) from None
         finally:
             self._open.pop()
         return self._plans[key]

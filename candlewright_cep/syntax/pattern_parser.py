@@ -29,6 +29,8 @@ ONE, ALL_SHOW, ALL_OMIT, ALL_UNMATCHED, ONE_TIMEOUT = "ONE", "ALL SHOW", "ALL OM
 
 
 _AFTER_MEASURES = ("ONE", "ALL", "AFTER", "INITIAL", "SEEK", "PATTERN")
+_CLAUSES = ("PARTITION", "ORDER", "MEASURES", "ONE", "ALL", "AFTER", "PATTERN", "WITHIN", "SUBSET", "DEFINE")
+_ROWS = (("ONE", "ROW"), ("ALL", "ROWS"))
 COUNTS = (TokenKind.NUMBER, TokenKind.PARAMETER)
 
 
@@ -47,6 +49,8 @@ class PatternReader(ExpressionReader):
         measures = self.measures() if self.accept_words("MEASURES") else ()
         rows = self._rows_per_match()
         found = self.pattern_clauses(at, measures, rows, partition_by=partition_by, order_by=order_by, in_window=False)
+        if any(map(self.is_word, _CLAUSES)):
+            raise self._misplaced("')' after the clauses of MATCH_RECOGNIZE")
         self.expect(")", after="the clauses of MATCH_RECOGNIZE")
         return found
 
@@ -72,7 +76,7 @@ class PatternReader(ExpressionReader):
         if not seek:
             self.accept_words("INITIAL")
         if not self.is_word("PATTERN"):
-            raise self._misplaced()
+            raise self._misplaced("PATTERN")
         self.advance()
         self.expect("(", after="PATTERN")
         pattern = self._alternation()
@@ -95,10 +99,11 @@ class PatternReader(ExpressionReader):
             seek=seek,
         )
 
-    def _misplaced(self) -> Exception:
-        clauses = "PARTITION BY, ORDER BY, MEASURES, ROWS PER MATCH, AFTER MATCH, PATTERN, SUBSET, DEFINE"
-        hint = self.spelling() or f"the order of clauses is {clauses}"
-        return self.token.reject(f"expected PATTERN, found {self.token.shown}", hint)
+    def _misplaced(self, wanted: str) -> Exception:
+        clauses = "PARTITION BY, ORDER BY, MEASURES, ROWS PER MATCH, AFTER MATCH, PATTERN, WITHIN, SUBSET, DEFINE"
+        cut = any(self.is_word(first, second) and not self.is_word("PER", ahead=2) for first, second in _ROWS)
+        hint = "" if cut else self.spelling() or f"the order of clauses is {clauses}"
+        return self.token.reject(f"expected {wanted}, found {self.token.shown}", hint)
 
     def _columns(self) -> tuple[Node, ...]:
         found = [self._primary()]
@@ -193,7 +198,10 @@ class PatternReader(ExpressionReader):
 
     def _definition(self) -> Definition:
         variable = self.identifier("a pattern variable")
-        self.expect_words("AS", after="the variable")
+        if not self.is_word("AS"):
+            hint = "write AS" if self.is_symbol("=") else f"write {variable.text[:60]} AS {self.token.text[:60]} ..."
+            raise self.token.reject(f"expected AS after the variable, found {self.token.shown}", hint)
+        self.advance()
         return Definition(variable, self.expression())
 
     # -- the row pattern ------------------------------------------------------------------------------------------
@@ -281,15 +289,17 @@ class PatternReader(ExpressionReader):
             if lower is None:
                 raise at.reject("the quantifier {} has no number")
             if lower == 0:
-                raise at.reject("the upper bound of a quantifier must be at least 1")
+                raise at.reject("the upper bound of a quantifier must be at least 1", "leave the variable out")
             return lower, lower
         self.expect(",", after="the lower bound")
         upper = self._count() if self.token.kind in COUNTS else None
         self.expect("}", after="the upper bound")
         if upper == 0:
-            raise at.reject("the upper bound of a quantifier must be at least 1")
+            raise at.reject("the upper bound of a quantifier must be at least 1", "leave the variable out")
         if upper is not None and lower is not None and lower > upper:
-            raise at.reject(f"the quantifier {{{lower},{upper}}} has its bounds the wrong way round")
+            raise at.reject(
+                f"the quantifier {{{lower},{upper}}} has its bounds the wrong way round", f"write {{{upper},{lower}}}"
+            )
         return lower or 0, upper
 
     def _count(self) -> int:

@@ -33,6 +33,8 @@ from candlewright_cep.syntax.tree import (
     WindowTableNode,
 )
 
+#: The hint for a closing parenthesis too many.
+UNOPENED = "no parenthesis is open here"
 _NOT_ALIASES = (("PARTITION", "BY"), ("BARS", "BY"), ("EMIT", "CHANGES"))
 #: The most grouping sets that GROUP BY may have.
 _MOST_SETS = 64
@@ -64,9 +66,8 @@ class QueryReader(PatternReader):
         if not is_query and first.kind is TokenKind.NAME and first.text.upper() in _NOT_QUERIES:
             following = self.peek()
             if following.kind in (TokenKind.NAME, TokenKind.QUOTED, TokenKind.STRING, TokenKind.END):
-                raise first.reject(
-                    f"{first.text[:20].upper()} is not a trigger", "a trigger is a condition or a SELECT statement"
-                )
+                hint = "" if self.is_word("FROM") else "a trigger is a condition or a SELECT statement"
+                raise first.reject(f"{first.text[:20].upper()} is not a trigger", hint)
         if views and not is_query:
             raise first.reject("a condition reads no view", "SELECT * FROM the view WHERE ...")
         if self.is_word("WHERE"):
@@ -129,7 +130,7 @@ class QueryReader(PatternReader):
     def _way_out(self) -> str:
         token = self.token
         if token.kind is TokenKind.SYMBOL:
-            return {"=>": "write >=", ";": "a trigger is one statement"}.get(token.text, "")
+            return {"=>": "write >=", ";": "a trigger is one statement", ")": UNOPENED}.get(token.text, "")
         if self.tokens[self.index - 1].text == ";":
             return "a trigger is one statement"
         return self.spelling()

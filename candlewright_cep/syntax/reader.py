@@ -27,6 +27,14 @@ KEY_WORDS = """
     UNBOUNDED CURRENT DISTINCT USING BARS EMIT
     """.split()  # noqa: SIM905
 
+# Further key words, which are neither misspelt nor suggested.
+_KNOWN = frozenset(
+    """
+    ALL ASC BY DESC EMPTY ESCAPE FINAL MATCH MATCHES NULLS OMIT ONE ONLY PAST PER ROW RUNNING SHOW SKIP TO UNMATCHED
+    """.split()  # noqa: SIM905
+)
+_NO_TYPOS = RESERVED | _KNOWN | frozenset(KEY_WORDS)
+
 
 #: The levels that a text has without any nesting: the query, and an expression or a pattern in it.
 _OWN_LEVELS = 2
@@ -104,14 +112,32 @@ class Reader:
 
     def unexpected(self, wanted: str, after: str = "") -> TriggerRejected:
         behind = f" after {after}" if after else ""
-        return self.token.reject(f"expected {wanted}{behind}, found {self.token.shown}", self.spelling(wanted))
+        hint = self.spelling(wanted)
+        if not hint and wanted == "')'" and self.token.kind is TokenKind.END:
+            hint = self._unclosed()
+        if not hint and wanted == "an expression" and self.token.kind is TokenKind.END:
+            before = self.tokens[max(0, self.index - 1)]
+            hint = "" if before.text == "%" else f"write one after {before.shown}"
+        return self.token.reject(f"expected {wanted}{behind}, found {self.token.shown}", hint)
+
+    def _unclosed(self) -> str:
+        """Names the innermost parenthesis that is open here."""
+        opened: list[Token] = []
+        for token in self.tokens[: self.index]:
+            if token.kind is TokenKind.SYMBOL and token.text == "(":
+                opened.append(token)
+            elif token.kind is TokenKind.SYMBOL and token.text == ")" and opened:
+                opened.pop()
+        if not opened:
+            return ""
+        return f"write ) to close the parenthesis of line {opened[-1].at.line}, column {opened[-1].at.column}"
 
     def spelling(self, *wanted: str) -> str:
         """A "did you mean" for a misspelt key word: here, just before (read as an alias), or at the very start."""
         tried = {*(max(0, self.index - back) for back in range(4)), 0}
         for token in (self.tokens[place] for place in sorted(tried, reverse=True)):
             word = token.text.upper()
-            if token.kind is not TokenKind.NAME or word in RESERVED or word in KEY_WORDS or len(word) > 40:
+            if token.kind is not TokenKind.NAME or word in _NO_TYPOS or len(word) > 40:
                 continue
             found = difflib.get_close_matches(word, [*wanted, *KEY_WORDS], n=1, cutoff=0.75)
             if found and found[0].isupper():
@@ -126,9 +152,16 @@ class Reader:
 
     def identifier(self, what: str) -> Identifier:
         if not self.is_identifier():
-            raise self.unexpected(what)
+            raise self._not_a_name(what)
         token = self.advance()
         return Identifier(token.text, token.kind is TokenKind.QUOTED, token.at)
+
+    def _not_a_name(self, what: str) -> TriggerRejected:
+        token = self.token
+        if token.kind is not TokenKind.NAME:
+            return self.unexpected(what)
+        hint = self.spelling() or f'{token.text.upper()} is a key word: write "{token.text}", or another name'
+        return token.reject(f"expected {what}, found {token.shown}", hint)
 
     def identifiers(self, what: str) -> tuple[Identifier, ...]:
         """A list in parentheses."""

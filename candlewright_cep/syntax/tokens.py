@@ -115,12 +115,9 @@ def _content(group: str, raw: str, at: Position) -> str:
 def _unreadable(text: str, offset: int, at: Position) -> TriggerRejected:
     character = text[offset]
     if character in "'\"`":
-        return at.reject(f"the text that starts with {character} has no end")
+        return at.reject(f"the text that starts with {character} has no end", f"write {character} after it")
     if text.startswith("/*", offset):
         return at.reject("the comment has no end")
     if character.isprintable():
-        hint = {"&": "write AND", "!": "write NOT or <>"}.get(character, "")
-        if ord(character) > 127:
-            hint = "names in the text are ASCII letters, digits and _"
-        return at.reject(f"the character {character!r} has no meaning here", hint)
+        return at.reject(f"the character {character!r} has no meaning here", "write AND" if character == "&" else "")
     return at.reject(f"the text contains the character U+{ord(character):04X}")

@@ -71,7 +71,10 @@ class TypeReader(Reader):
             return self._decimal_type(token), ()
         if word not in TYPES:
             known = ", ".join(sorted({"decimal", *(str(kind) for kind in TYPES.values())}))
-            raise token.reject(f"unknown type '{token.text[:40]}'", f"the types are {known} and timestamp")
+            hint = f"the types are {known} and timestamp"
+            if word == "TIME":
+                hint = "write DATE_FORMAT(ts, 'HH:mm') for the time of day, as a text"
+            raise token.reject(f"unknown type '{token.text[:40]}'", hint)
         if word == "DOUBLE":
             self.accept_words("PRECISION")
         return TYPES[word], self._sizes()
@@ -148,5 +151,9 @@ class TypeReader(Reader):
         token = self.advance()
         unit = unit_name(token.text) if token.kind in (TokenKind.NAME, TokenKind.STRING) else None
         if unit is None:
-            raise token.reject(f"expected a unit of time, found {token.shown}", "one of " + ", ".join(UNITS))
+            before = self.tokens[max(0, self.index - 2)]
+            # INTERVAL '5 minutes' is a slip of its own.
+            within = before.kind is TokenKind.STRING and any(map(str.isalpha, before.text))
+            hint = "" if within else "one of " + ", ".join(UNITS)
+            raise token.reject(f"expected a unit of time, found {token.shown}", hint)
         return unit

@@ -9,7 +9,7 @@ from candlewright_cep.streaming.stream import compile_stream
 
 SCHEMA = pa.schema(
     [("ticker", pa.string()), ("ts", pa.timestamp("ns")), ("price", pa.float64()), ("size", pa.float64()),
-     ("side", pa.string()), ("n", pa.int64())]
+     pa.field("side", pa.string(), metadata={"values": "buy,sell"}), ("n", pa.int64())]
 )  # fmt: skip
 
 
@@ -121,6 +121,86 @@ def test_a_common_mistake_gets_its_correction(sql: str, place: tuple[int, int], 
     told = found(sql).problems[0]
     assert (told.line, told.column) == place
     assert hint in told.hint
+
+
+OF_TICKS = "OVER (PARTITION BY ticker ORDER BY ts)"
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint", "mended"),
+    [
+        ("price > EMA(price, 20)", f"write EMA(...) {OF_TICKS}", f"price > EMA(price, 20) {OF_TICKS}"),
+        (
+            "EMA(price,\n 9) > SMA(ABS(price),\n 21)",
+            f"write EMA(...) {OF_TICKS}",
+            f"EMA(price,\n 9) {OF_TICKS} > SMA(ABS(price),\n 21) {OF_TICKS}",
+        ),
+        ("price > SMA20", f"write SMA(price, 20) {OF_TICKS}", f"price > SMA(price, 20) {OF_TICKS}"),
+        ("BB_UPPER(price, 20, 2) OVER (ORDER BY ts) > 1", "did you mean 'BOLLINGER_UPPER'?",
+         "BOLLINGER_UPPER(price, 20, 2) OVER (ORDER BY ts) > 1"),
+        ("SELECT symbol, volume FROM trades", "did you mean 'ticker'?", "SELECT ticker, size FROM ticks"),
+        ("price > '70000'", "write 70000 without quotes", "price > 70000"),
+        ("side = buy", "write 'buy' in single quotes", "side = 'buy'"),
+        ("(price > 1", "write ) to close the parenthesis of line 1, column 1", "(price > 1)"),
+        ("price > 1)", "no parenthesis is open here", "price > 1"),
+        (pattern("PATTERN (A)", "MATCH_NUMBER AS n"), "write MATCH_NUMBER()",
+         pattern("PATTERN (A)", "MATCH_NUMBER() AS n")),
+        (pattern("PATTERN (A)", "FIRST(close) AS end"), 'END is a key word: write "end", or another name',
+         pattern("PATTERN (A)", 'FIRST(close) AS "end"')),
+        (pattern("PATTERN (A) DEFINE A = close > 1"), "write AS", pattern("PATTERN (A) DEFINE A AS close > 1")),
+        (pattern("PATTERN (A) DEFINE A close > 1"), "write A AS close ...",
+         pattern("PATTERN (A) DEFINE A AS close > 1")),
+    ],
+)  # fmt: skip
+def test_an_obvious_mistake_is_mended(sql: str, hint: str, mended: str) -> None:
+    told = found(sql)
+    assert told.problems[0].hint == hint
+    assert told.mended == mended
+    assert found(mended).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("price > MAX(price, 20)", "write MAX(price) OVER (PARTITION BY ticker ORDER BY ts ROWS 19 PRECEDING)"),
+        ("SELECT STDDEV(price, 20) OVER (ORDER BY ts) FROM ticks", "write STDDEV(price) OVER (PARTITION BY ticker"),
+        ("SELECT * FROM ticks WHERE price > AVG(price)", "HAVING filters groups; QUALIFY price > AVG(price) OVER"),
+        ("price > price[1]", f"an earlier row's value is LAG(price) {OF_TICKS}"),
+        ("RSI(price, 14) OVER w < 30", f"write {OF_TICKS}, or WINDOW w AS (...) after the SELECT"),
+        ("ts > ts + 5", "write + INTERVAL '5' SECOND"),
+        ("ts > 5", "compare a time with a text, as in ts > '2024-01-31 09:30:00'"),
+        ("ts BETWEEN '09:30' AND '16:00'", "write DATE_FORMAT(ts AT TIME ZONE 'America/New_York', 'HH:mm')"),
+        ("ts > 'yesterday'", "write '2024-01-31 09:30:00'"),
+        ("CAST(ts AS TIME) > '09:30'", "write DATE_FORMAT(ts, 'HH:mm') for the time of day, as a text"),
+        ("ts.hour = 9", "write EXTRACT(HOUR FROM ts)"),
+        ("SELECT FIRST(price) FROM ticks", "elsewhere, FIRST_VALUE(price) OVER (...), or MIN_BY(price, ts)"),
+        ("price > PCT_CHANGE(price)", "write close / LAG(close) OVER"),
+        ("price > HIGHEST(price, 20)", "write MAX(high) OVER"),
+        ("COUNT > 3", "COUNT is a function: write COUNT(*)"),
+        ("price > :most", "add most to the parameters"),
+        ("price > 3 AND", "write one after 'AND'"),
+        (pattern("PATTERN (A)", "COUNT(A) AS n"), "write A.open; COUNT(A.*) counts its rows"),
+        (pattern("PATTERN (A{3,2})"), "write {2,3}"),
+        (pattern("PATTERN (A) DEFINE A AS close > PREV(close, -1)"), "NEXT(x, 1) looks ahead"),
+        (pattern("PATTERN (A) MEASURES"), "the order of clauses is PARTITION BY, ORDER BY, MEASURES, ROWS PER MATCH"),
+        (pattern("ONE ROW PER MATCH MEASURES"), "the order of clauses is PARTITION BY, ORDER BY, MEASURES, ROWS PER"),
+        (f"{pattern('PATTERN (A)')} WHERE open > 1", "a column of the pattern's input: write MEASURES LAST(open) AS"),
+        (f"SELECT A.low FROM ({pattern('PATTERN (A)')[14:]}".replace("(ohlc", "ohlc"),
+         "variables are known in MATCH_RECOGNIZE: write MEASURES A.low AS low"),
+    ],
+)  # fmt: skip
+def test_an_error_says_what_to_write(sql: str, hint: str) -> None:
+    assert found(sql).problems[0].hint.startswith(hint)
+
+
+def test_a_like_without_wildcards_is_warned_of() -> None:
+    (warning,) = found("side LIKE 'b*'").warnings
+    assert warning == "LIKE compares side with a text that has no % or _: write % for any characters"
+    assert found("side LIKE 'b*%'").warnings == ()
+
+
+def test_a_function_is_not_corrected_to_one_that_is_barely_alike() -> None:
+    assert found("price > PCT_GAP(price)").problems[0].hint == ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""Slips that the text around an error shows, with what to write instead.
+
+Authors bring forms of other dialects, libraries and languages. A parser cannot expect all of them; it reports the
+place where reading stopped, and this table says what was probably meant there.
+"""
+
+import re
+from dataclasses import dataclass
+from re import IGNORECASE
+
+from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.times import unit_name
+
+_AROUND = 200
+_UNIT = r"(MILLISECOND|SECOND|MINUTE|HOUR|DAY|WEEK)S?"
+_LAG = "LAG({0}) OVER (PARTITION BY ticker ORDER BY {time})"
+_LOOK_BACK = "PARTITION BY ticker ORDER BY {time} RANGE BETWEEN INTERVAL '5' MINUTE PRECEDING AND CURRENT ROW"
+_OF_BARS = re.compile(r"\b(?:ohlc|open|high|low|close|volume|open_time)\b", IGNORECASE)
+_SEQUENCE = "write variables with blanks between them, as in (A B); a variable without a definition takes any row"
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    """`form`: what is written. `hint`: what to write, with the groups of the form as {0}, {1} and {time} for the
+    column of event time. `mended`: what replaces the form, if that is obvious.
+    """
+
+    form: re.Pattern[str]
+    hint: str
+    mended: str | None = None
+
+
+def _slip(form: str, hint: str, mended: str | None = None) -> Slip:
+    return Slip(re.compile(form, IGNORECASE), hint, mended)
+
+
+def _instead(form: str, mended: str) -> Slip:
+    return _slip(form, f"write {mended.strip()}", mended)
+
+
+#: The first that covers the place of an error applies.
+_SLIPS = (
+    # Characters of word processors.
+    *(_instead(form, mended) for form, mended in zip("≥≤≠×÷", (">=", "<=", "<>", "*", "/"), strict=True)),
+    _slip("[‘’‚“”„´]([^'‘’“”„´\n]*)[‘’“”´]", "write texts in plain single quotes", "'{0}'"),
+    _slip("[‘’‚“”„´]", "write texts in plain single quotes", "'"),
+    _slip("[–—−]", "write -", "-"),
+    _slip("[\u00a0\u2000-\u200b\u202f\u3000\ufeff]", "write a plain blank", " "),
+    _slip(r"[^\x00-\x7f]", "names in the text are ASCII letters, digits and _"),
+    # Numbers.
+    _slip(r"(?<![\w.])(\d+)_(\d+)", "write numbers without separators, as 70000.5", "{0}{1}"),
+    _instead(r"(?<![\w.])(\d+(?:\.\d+)?)k\b", "{0}e3"),
+    _slip(r"(?<![\w.])\d+(?:\.\d+)?(?:m|mm|mn|b|bn)\b", "write numbers in full, as 1000000 or 1e6"),
+    _slip(r"\d\s*%", "write a percentage as a number: 1.02 is 2 % more"),
+    # Intervals.
+    _instead(rf"\bINTERVAL\s+'(\d+)\s*{_UNIT}'", "INTERVAL '{0}' {1}"),
+    _slip(r"\bINTERVAL\s+'[^'\n]*[a-z][^'\n]*'", "write INTERVAL '5' MINUTE"),
+    _instead(rf"\bWITHIN\s+'?(\d+)'?\s*{_UNIT}\b'?", "WITHIN INTERVAL '{0}' {1}"),
+    _slip(r"\bWITHIN\s+['\d]", "write WITHIN INTERVAL '5' MINUTE"),
+    _instead(rf"'(\d+)\s*{_UNIT}'(?=\s+(?:PRECEDING|FOLLOWING))", "INTERVAL '{0}' {1}"),
+    # Row patterns.
+    _slip(r"\bPATTERN\s*\([^)]*!", "define a variable by the opposite, as in X AS NOT price > 1"),
+    _slip(r"\bPATTERN\s*\([^)]*?(?:->|~>|=>|[.\[~&/;:])", _SEQUENCE),
+    _instead(r"\bPATTERN\s+(?!\()([^()]*?)(?=\s+(?:DEFINE|WITHIN|SUBSET)\b)", "PATTERN ({0})"),
+    _instead(r"\bSKIP\s+PAST\s+LAST(?!\s+ROW)", "SKIP PAST LAST ROW"),
+    _instead(r"\bSKIP\s+TO\s+NEXT(?!\s+ROW)", "SKIP TO NEXT ROW"),
+    _slip(
+        r"\bAFTER\s+MATCH\b(?:\s+\w+){0,4}",
+        "write AFTER MATCH SKIP PAST LAST ROW, SKIP TO NEXT ROW, SKIP TO FIRST A or SKIP TO LAST A",
+    ),
+    _instead(r"\bALL\s+ROWS(?!\s+PER\b)", "ALL ROWS PER MATCH"),
+    _instead(r"\bONE\s+ROW(?!\s+PER\b)", "ONE ROW PER MATCH"),
+    _slip(
+        r"\bMATCH_RECOGNIZE\s+(?=PARTITION|ORDER|MEASURES|PATTERN)",
+        "write the clauses in parentheses: MATCH_RECOGNIZE (PARTITION BY ... DEFINE ...) AS m",
+    ),
+    # Methods of data frames, and qualified functions.
+    _instead(r"\b(\w+)\.shift\(\s*1?\s*\)", _LAG),
+    _slip(r"\b(\w+)\.shift\(", "write LAG({0}, 2) OVER (PARTITION BY ticker ORDER BY {time})"),
+    _slip(
+        r"\b(\w+)\.(?:rolling|ewm|expanding)\(",
+        "write AVG({0}) OVER (PARTITION BY ticker ORDER BY {time} ROWS BETWEEN 19 PRECEDING AND CURRENT ROW)",
+    ),
+    _instead(r"\b(\w+)\.pct_change\(\s*\)", f"({{0}} / {_LAG} - 1)"),
+    _instead(r"\b(\w+)\.diff\(\s*\)", f"({{0}} - {_LAG})"),
+    _slip(r"\b(?:ta|talib|pta|np|numpy|math|pd|df|F|fn)\.(\w+)\s*\(", "write {0}(...) alone", "{0}("),
+    _instead(r"\b(\w+)\.(\w+)\(\s*\)", "{1}({0})"),
+    _slip(r"\b(\w+)\.(\w+)\(", "write {1}({0}, ...)"),
+    # Parameters.
+    _instead(r"(?:\$|@)(\w+)|\{(\w+)\}|%\((\w+)\)s", ":{0}{1}{2}"),
+    _slip(r"[\[(,=<>+*/-]\s*\?(?!\s*[\w'.]+\s*:)", "name the parameter, as in :limit"),
+    # Clauses.
+    _instead(r"\A\s*FROM\b(?![\s\S]*\bSELECT\b)", "SELECT * FROM"),
+    _slip(r"\A\s*FROM\b", "write SELECT ... FROM ..."),
+    _instead(r"\b(GROUP|ORDER|PARTITION)\s+(?!BY\b)(?=[a-z_])", "{0} BY "),
+    _slip(r",(\s*)(?=FROM\b|WHERE\b|GROUP\b|PATTERN\b|\))", "leave out the comma before it", "{0}"),
+    _slip(
+        r"\bDISTINCT\s+ON\b",
+        "write QUALIFY ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY {time}) = 1 at the end of the SELECT",
+    ),
+    _slip(r"\bWITH\s+\w+\s+AS\s+(?=SELECT)", "write the query in parentheses, as in WITH a AS (SELECT ...)"),
+    _slip(r"\bRECURSIVE\b", "a row pattern or a trigger over trigger_events follows a chain of rows"),
+    # Expressions.
+    _slip(r"\bBETWEEN\s+([\w.:']+)\s*,", "write BETWEEN low AND high", "BETWEEN {0} AND"),
+    _slip(r"\bIN\s+(?:'([^'\n]*)'|\"([^\"\n]*)\")", "write IN ('a', 'b')", "IN ('{0}{1}')"),
+    _slip(r"\bIN\s+\[([^\]\n]*)\]", "write IN (1, 2)", "IN ({0})"),
+    _slip(r"('[^'\n]*')\s+('[^'\n]*')", "separate the values with commas", "{0}, {1}"),
+    _slip(r"\bEXTRACT\s*\(\s*'?([a-z]+)'?\s*,\s*", "write EXTRACT({0} FROM ts)", "EXTRACT({0} FROM "),
+    _instead(r"\bAT\s+TIMEZONE\b", "AT TIME ZONE"),
+    _slip(r"\?\s*[\w'.]+\s*:", "write IF(condition, then, else)"),
+    _instead("=<", "<="),
+    _instead("><|=!", "<>"),
+    _slip(r"\*\*", "write POWER(price, 2)"),
+    _slip("//", "write FLOOR(price / 2)"),
+    _slip(r"\bXOR\b", "write <> between two conditions in parentheses"),
+    _instead(r"\|(?!\|)", "OR"),
+    _slip(r"!(?!=)\s*(?=[\w(])", "write NOT or <>", "NOT "),
+    _slip(
+        r"\b(?:cross|rise|fall|drop|jump|increase|decrease|break)(?:s|es|ed)?\b",
+        f"compare with an earlier value, as in price > 5 AND {_LAG.replace('{0}', 'price')} <= 5",
+    ),
+    _slip(r"\bFOR\s+\d+\s*\w+", f"write MIN(price) OVER ({_LOOK_BACK}) > 5"),
+    _slip(r"\A\s*(?:IF|WHEN)\s+(?!\()", "write the condition alone"),
+)
+
+
+def _slip_at(text: str, line: int, column: int) -> tuple[Slip, re.Match[str], int] | None:
+    """The slip that covers the position, or ends before it with only blanks between. Also: where the match's text
+    begins in `text`.
+    """
+    place = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+    begin = max(0, place - _AROUND)
+    near = text[begin : place + _AROUND]
+    for slip in _SLIPS:
+        for found in slip.form.finditer(near):
+            if found.start() <= place - begin and not near[found.end() : max(found.end(), place - begin)].strip():
+                return slip, found, begin
+    return None
+
+
+def _filled(form: str, found: re.Match[str], text: str) -> str:
+    groups = [group.upper() if unit_name(group) else group for group in found.groups("")]
+    return form.format(*groups, time="open_time" if _OF_BARS.search(text) else "ts")
+
+
+def hinted(error: TriggerRejected, text: str) -> TriggerRejected:
+    """The error with the hint of a slip, if it has none."""
+    if error.hint or (found := _slip_at(text, error.line, error.column)) is None:
+        return error
+    slip, match, _ = found
+    return TriggerRejected(error.message, error.line, error.column, hint=_filled(slip.hint, match, text))
+
+
+def mended_at(text: str, error: TriggerRejected) -> tuple[int, int, str] | None:
+    """Where the slip of an error that `hinted` made begins in `text`, its length, and what replaces it."""
+    if (found := _slip_at(text, error.line, error.column)) is None:
+        return None
+    slip, match, begin = found
+    if slip.mended is None or error.hint != _filled(slip.hint, match, text):
+        return None
+    return begin + match.start(), len(match.group()), _filled(slip.mended, match, text)

@@ -1,0 +1,123 @@
+"""Slips of authors who know other dialects and libraries: what to write instead, and the mended text."""
+
+import pyarrow as pa
+import pytest
+
+from candlewright_cep import Diagnosis, TriggerRejected, compile_query, diagnose
+from candlewright_cep.syntax import slips
+
+TICKS = pa.schema(
+    [("ticker", pa.string()), ("ts", pa.timestamp("ns")), ("price", pa.float64()), ("size", pa.float64()),
+     ("side", pa.string())]
+)  # fmt: skip
+BARS = pa.schema(
+    [("ticker", pa.string()), ("open_time", pa.timestamp("ns")), ("period_seconds", pa.int32()),
+     ("high", pa.float64()), ("low", pa.float64()), ("close", pa.float64())]
+)  # fmt: skip
+OVER_TICKS = "OVER (PARTITION BY ticker ORDER BY ts)"
+OVER_BARS = "OVER (PARTITION BY ticker ORDER BY open_time)"
+
+
+def found(sql: str, table: str = "ticks") -> Diagnosis:
+    schemas = {"ticks": TICKS, "ohlc": BARS}
+    return diagnose(sql, lambda text: compile_query(text, schemas, {"least": "3"}, default_table=table).warnings)
+
+
+def pattern(rest: str) -> str:
+    return f"SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts {rest}) AS m"
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint", "mended"),
+    [
+        ("price ≥ 3", "write >=", "price >= 3"),
+        ("price –\u00a03 > 1", "write -", "price - 3 > 1"),
+        ("side = ‘buy’", "write texts in plain single quotes", "side = 'buy'"),
+        ("price > 1_070_000", "write numbers without separators, as 70000.5", "price > 1070000"),
+        ("size > 1.5k", "write 1.5e3", "size > 1.5e3"),
+        (
+            pattern("PATTERN (A B) WITHIN INTERVAL '5 minutes'\nDEFINE B AS price > 1"),
+            "write INTERVAL '5' MINUTE",
+            pattern("PATTERN (A B) WITHIN INTERVAL '5' MINUTE\nDEFINE B AS price > 1"),
+        ),
+        (
+            pattern("PATTERN (A B) WITHIN 5 minutes DEFINE B AS price > 1"),
+            "write WITHIN INTERVAL '5' MINUTE",
+            pattern("PATTERN (A B) WITHIN INTERVAL '5' MINUTE DEFINE B AS price > 1"),
+        ),
+        (pattern("PATTERN A B+ DEFINE B AS price > 1"), "write PATTERN (A B+)",
+         pattern("PATTERN (A B+) DEFINE B AS price > 1")),
+        (pattern("AFTER MATCH SKIP PAST LAST PATTERN (A)"), "write SKIP PAST LAST ROW",
+         pattern("AFTER MATCH SKIP PAST LAST ROW PATTERN (A)")),
+        (pattern("AFTER MATCH SKIP TO NEXT PATTERN (A)"), "write SKIP TO NEXT ROW",
+         pattern("AFTER MATCH SKIP TO NEXT ROW PATTERN (A)")),
+        (pattern("ALL ROWS PATTERN (A)"), "write ALL ROWS PER MATCH", pattern("ALL ROWS PER MATCH PATTERN (A)")),
+        ("price > price.shift(1)", f"write LAG(price) {OVER_TICKS}", f"price > LAG(price) {OVER_TICKS}"),
+        ("SELECT close.pct_change() AS c FROM ohlc", f"write (close / LAG(close) {OVER_BARS} - 1)",
+         f"SELECT (close / LAG(close) {OVER_BARS} - 1) AS c FROM ohlc"),
+        ("side.upper() = 'BUY'", "write upper(side)", "upper(side) = 'BUY'"),
+        ("price > $least", "write :least", "price > :least"),
+        ("price > {least}", "write :least", "price > :least"),
+        ("FROM ticks WHERE price > 3", "write SELECT * FROM", "SELECT * FROM ticks WHERE price > 3"),
+        ("SELECT side FROM ticks GROUP side", "write GROUP BY", "SELECT side FROM ticks GROUP BY side"),
+        ("SELECT price, FROM ticks", "leave out the comma before it", "SELECT price FROM ticks"),
+        ("price BETWEEN 1, 2", "write BETWEEN low AND high", "price BETWEEN 1 AND 2"),
+        ("side IN 'buy'", "write IN ('a', 'b')", "side IN ('buy')"),
+        ("side IN ('buy' 'sell')", "separate the values with commas", "side IN ('buy', 'sell')"),
+        ("EXTRACT(hour, ts) = 9", "write EXTRACT(HOUR FROM ts)", "EXTRACT(HOUR FROM ts) = 9"),
+        ("price =< 3", "write <=", "price <= 3"),
+        ("price > 3 | size > 3", "write OR", "price > 3 OR size > 3"),
+        ("!(price > 3)", "write NOT or <>", "NOT (price > 3)"),
+    ],
+)  # fmt: skip
+def test_a_slip_is_named_and_mended(sql: str, hint: str, mended: str) -> None:
+    told = found(sql)
+    assert told.problems[0].hint == hint
+    assert told.mended == mended
+    assert found(mended).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("sql", "hint"),
+    [
+        ("price crosses above 70000", "compare with an earlier value"),
+        ("price > 3 FOR 5 MINUTES", "write MIN(price) OVER (PARTITION BY ticker ORDER BY ts RANGE BETWEEN INTERVAL"),
+        ("IF price > 3 THEN alert", "write the condition alone"),
+        ("price > price * 1.02%", "write a percentage as a number"),
+        ("price > ?", "name the parameter, as in :limit"),
+        ("price ** 2 > 3", "write POWER(price, 2)"),
+        ("price // 2 > 3", "write FLOOR(price / 2)"),
+        ("SELECT close.rolling(20).mean() FROM ohlc", "write AVG(close) OVER (PARTITION BY ticker ORDER BY open_time"),
+        ("FROM ticks SELECT price", "write SELECT ... FROM ..."),
+        ("WITH a AS SELECT price FROM ticks SELECT * FROM a", "write the query in parentheses"),
+        ("SELECT DISTINCT ON (ticker) price FROM ticks", "write QUALIFY ROW_NUMBER() OVER"),
+        (pattern("PATTERN (A -> B)"), "write variables with blanks between them"),
+        (pattern("PATTERN (A !B C)"), "define a variable by the opposite"),
+        (pattern("AFTER MATCH RESUME PATTERN (A)"), "write AFTER MATCH SKIP PAST LAST ROW"),
+        ("SELECT * FROM ticks MATCH_RECOGNIZE PARTITION BY ticker PATTERN (A)", "write the clauses in parentheses"),
+    ],
+)
+def test_a_slip_without_an_obvious_correction_says_what_to_write(sql: str, hint: str) -> None:
+    told = found(sql)
+    assert told.problems[0].hint.startswith(hint)
+    assert told.mended is None
+
+
+def test_a_slip_in_a_view_is_named_where_the_view_is_read() -> None:
+    with pytest.raises(TriggerRejected, match=r"1:15: in the view 'v' at 1:34: .*\(write <=\)"):
+        compile_query("SELECT * FROM v", {"ticks": TICKS}, views={"v": "SELECT * FROM ticks WHERE price =< 3"})
+
+
+def test_a_hint_of_the_parser_is_kept() -> None:
+    error = TriggerRejected("x", 1, 7, hint="its own")
+    assert slips.hinted(error, "price ≥ 3") is error
+
+
+def test_an_error_elsewhere_gets_no_hint_from_a_slip() -> None:
+    assert slips.hinted(TriggerRejected("x", 1, 1), "price ≥ 3").hint == ""
+    assert slips.hinted(TriggerRejected("x", 9, 1), "price ≥ 3").hint == ""
+
+
+def test_a_slip_is_sought_near_the_error_alone() -> None:
+    text = "price > 3 AND " * 4000 + "price ≥ 3"
+    assert slips.hinted(TriggerRejected("x", 1, text.index("≥") + 1), text).hint == "write >="
