@@ -29,7 +29,7 @@ from broker.events import (
 from broker.guard import Guard
 from broker.instruments import ENDED, NOTES, PROVEN_CANDLES, REFUSED, SIZES, UNASKED
 from broker.journal.batch import Gatherer, Leases, Outgoing, Results
-from broker.journal.feed import RECHECK_SECONDS, Feed, LetGo
+from broker.journal.feed import HELD_SECONDS, RECHECK_SECONDS, Feed, LetGo
 from broker.journal.journal import Mark, replay
 from broker.journal.lane import SOON_SECONDS, Lane
 from broker.journal.records import progress_value
@@ -61,7 +61,8 @@ MANY_REQUESTS = 5_000
 #: after a restart.
 OUTCOME_BYTES = 256
 PINNED_PART = 8
-TICK_SECONDS = 0.1
+#: Time (s) between ticks of the state's clock, and, while it is quiet, at most.
+TICK_SECONDS, QUIET_TICK_SECONDS = 0.1, 0.25
 HOLD_SECONDS = 1.0
 #: Time (s) between updates of the holds while pages wait for room.
 SHORT_HOLD_SECONDS = 0.2
@@ -145,8 +146,12 @@ class BrokerServer:
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._is_serving = False
+        #: Often enough for any lease.
+        self._quiet_seconds = min(QUIET_TICK_SECONDS, max(TICK_SECONDS, settings.lease_seconds / 10))
         self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
+        #: Where `requests` is held, and in which period of HELD_SECONDS that was written.
+        self._held_first = -1, 0.0
         #: The number of requests when they were last excluded from garbage collection.
         self._spared = 0
         #: Requests whose accepted pieces are in the progress table.
@@ -211,7 +216,7 @@ class BrokerServer:
         poller = self._poller
         poller.register(self._waker.inlet, zmq.POLLIN)
         poller.register(self._router, zmq.POLLIN)
-        due_at = time.monotonic() + TICK_SECONDS
+        self._ticked_at = time.monotonic()
         was_open = True
         try:
             while not self._stopping.is_set():
@@ -228,22 +233,26 @@ class BrokerServer:
                 if is_due_soon and has_room:
                     # Handle the frames that gathered meanwhile, since there is nothing else to do.
                     self._read_frames()
+                is_quiet = self.state.is_quiet and not self._gathered.size
+                due_at = self._ticked_at + (self._quiet_seconds if is_quiet else TICK_SECONDS)
                 seconds = SOON_SECONDS if is_due_soon else due_at - time.monotonic()
                 ready = [what for what, _ in poller.poll(max(0, int(seconds * 1_000)))]
                 now = time.monotonic()
-                is_due = now >= due_at
+                is_due = now >= self._ticked_at + TICK_SECONDS
                 is_woken = is_due or self._waker.descriptor in ready
                 has_frames = self._router in ready
                 if is_woken:
                     self._waker.drain()
                 if is_woken or len(ready) > has_frames:
                     self._take_written(None if is_woken else ready)
+                if is_due and is_quiet:
+                    # What comes now finds the clock as it is, however long it stood.
+                    self._tick(now)
                 if is_woken:
                     self._take_portions()
                 if has_frames or (is_due_soon and has_room and not self._leases.is_due_soon):
                     self._read_frames()
-                if is_due:
-                    due_at = now + TICK_SECONDS
+                if is_due and not is_quiet:
                     self._tick(now)
                 self._submit(everything=is_due)
         except RecordsLost:
@@ -348,7 +357,7 @@ class BrokerServer:
             self._handle([portion.measured, *portion.events])
             self._next_offset = portion.next_offset
         self._feed.is_full = len(self.state.requests) >= MAX_REQUESTS
-        self._feed.is_idle = not self.state.requests
+        self._feed.is_idle = self.state.is_quiet
 
     def _mark(self, mark: Mark) -> None:
         if self._marks and self._marks[-1].offset == mark.offset:
@@ -465,7 +474,10 @@ class BrokerServer:
         while len(self._marks) > 1 and self._marks[1].offset <= needed:
             self._marks.popleft()
         mark = self._marks[0]
-        self._gathered.hold({topics.REQUESTS: {0: self._next_offset if oldest is None else oldest}})
+        first = self._next_offset if oldest is None else oldest
+        if self._held_first != (first, self._held_at // HELD_SECONDS):
+            self._held_first = first, self._held_at // HELD_SECONDS
+            self._gathered.hold({topics.REQUESTS: {0: first}})
         self._let_go(mark)
 
     def _let_go(self, mark: Mark) -> None:

@@ -137,6 +137,11 @@ class BrokerState:
             ClockTicked: self._on_clock,
         }
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is no request, apart from realtime ones: only leases and heartbeats depend on the clock."""
+        return len(self.requests) == self._realtime.running and not self.decided
+
     def handle(self, event: Event) -> list[Command]:
         return self.handle_all((event,))
 

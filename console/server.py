@@ -1,5 +1,6 @@
 """The process: one listening socket, with uvicorn in front of the application."""
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ _KEEP_ALIVE_SECONDS = 30
 #: How long a stop waits for running calls.
 _STOP_SECONDS = 3
 _MAX_FRAME_BYTES = 64 << 10
+#: How often (s) the date of answers is set.
+_DATE_SECONDS = 1.0
 
 
 class Console:
@@ -65,7 +68,7 @@ class Console:
         for server in getattr(self._server, "servers", ()):
             server.close()
         self._services.hub.close()
-        self._server.should_exit = True
+        self._server.leave()
 
     def status(self) -> Status:
         """For the status page; may be called from any thread."""
@@ -81,6 +84,21 @@ class Console:
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._leaving = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Sleeps between two dates; uvicorn's own loop wakes ten times a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), _DATE_SECONDS)
+
+    def leave(self) -> None:
+        """Call from the event loop."""
+        self.should_exit = True
+        self._leaving.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The process has its own signal handlers."""

@@ -21,6 +21,8 @@ from relay.settings import RelayConfig
 
 #: How long (s) a call looks for the bus. A client waits meanwhile, and then is answered that the bus cannot be reached.
 BUS_RETRY_SECONDS = 4.0
+#: How often (s) the main thread looks whether another one has failed.
+_LOOK_SECONDS = 1.0
 
 
 def main() -> int:
@@ -64,7 +66,7 @@ def main() -> int:
         return 1
     spare_startup()
     http = serve_status(settings.http.bind, relay.status)
-    while not stop.wait(0.2) and not relay.failed.is_set():
+    while not stop.wait(_LOOK_SECONDS) and not relay.failed.is_set():
         pass
     http.close()
     relay.close()

@@ -21,7 +21,8 @@ from core.log import get_logger
 
 #: Portions that may wait for the loop; at this number, the thread blocks.
 _MAX_WAITING = 16
-_IDLE_SECONDS = 0.2
+#: How long to wait for records; longer while the loop is quiet.
+_IDLE_SECONDS, _QUIET_SECONDS = 0.2, 0.5
 _CLOSE_SECONDS = 5.0
 #: Longer than any request runs.
 _PROGRESS_SECONDS = 30 * 86_400.0
@@ -78,7 +79,7 @@ class Feed:
         self._stopping = threading.Event()
         #: Set while the loop holds as many requests as it may; the rest stays on the bus.
         self.is_full = False
-        #: Set while the loop has no request, so progress of the writers is checked less often.
+        #: Set while the loop has no request but realtime ones, so progress of the writers is checked less often.
         self.is_idle = False
         self.problem = ""
         #: Records put aside by all parts, in total.
@@ -173,7 +174,7 @@ class Feed:
         after[topics.PROOFS, 0] = self._proofs
         if not self.is_full:
             after[topics.REQUESTS, 0] = self._next_offset
-        ready = self._bus.wait(after, _IDLE_SECONDS, lives=self._lives)
+        ready = self._bus.wait(after, _QUIET_SECONDS if self.is_idle else _IDLE_SECONDS, lives=self._lives)
         is_quiet = self.is_idle and not (has_let_go or ready) and self._to_check.empty()
         if is_quiet and time.monotonic() < self._measure_at:
             return None

@@ -23,6 +23,11 @@ class Realtime:
         self._told: dict[str, Wants | None] = {}
         self._untold: set[str] = set()
 
+    @property
+    def running(self) -> int:
+        """The number of requests that are not cancelled."""
+        return self._running
+
     def on_request(self, event: RealtimeAccepted) -> None:
         board = self._board
         if event.request_id in board.requests:

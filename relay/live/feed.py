@@ -21,9 +21,7 @@ from relay.store import RelayStore
 from relay.topics import OHLC, TICKS
 
 _WAIT_SECONDS = 0.25
-#: How long (s) to wait while there is no subscriber.
-_IDLE_SECONDS = 0.25
-#: How often (s) the end of a topic without subscribers is looked up.
+#: How often (s) the end of a topic without subscribers is looked up; a subscription ends the wait.
 _PARKED_SECONDS = 1.0
 _KINDS = ((TICKS, streams.TICKS), (OHLC, streams.BARS))
 
@@ -74,7 +72,7 @@ class LiveFeed(Follower):
                 self._park(kind, topic)
         if not after:
             if not stop.is_set():
-                self._interest.changed.wait(self._patience(_IDLE_SECONDS))
+                self._interest.changed.wait(self._patience(_PARKED_SECONDS))
             return
         for topic, partition in self._wait(after, _WAIT_SECONDS):
             records = self._read(topic, partition, after[topic, partition])

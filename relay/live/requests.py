@@ -22,8 +22,8 @@ from relay.topics import LiveTopic, live_topic, named_topic
 from relay.venues.ticker_judge import TickerJudge
 from relay.venues.topic_checks import TopicChecks
 
-#: How often (s) the subscriptions are checked for due work when nothing happens.
-_IDLE_SECONDS = 0.25
+#: How often (s) the subscriptions are checked for due work when nothing happens: while some is to come, and without.
+_DUE_SECONDS, _IDLE_SECONDS = 0.25, 1.0
 _RETRY_SECONDS = 0.5
 _TOGETHER = 500
 _PUBLISH_SECONDS = 0.25
@@ -90,7 +90,7 @@ class LiveRequests:
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
-            self._changed.wait(_IDLE_SECONDS)
+            self._changed.wait(_DUE_SECONDS if self._subscriptions.has_due or len(self._checks) else _IDLE_SECONDS)
             self._changed.clear()
             self.seen_at = time.monotonic()
             try:

@@ -61,6 +61,11 @@ class Subscriptions:
     def __len__(self) -> int:
         return len(self._requests)
 
+    @property
+    def has_due(self) -> bool:
+        """Whether anything is to be started or cancelled, now or later."""
+        return bool(self._to_start or self._cancel_at)
+
     def adopt(self, tables: tuple[Mapping[str, str], Mapping[str, str]], at: float) -> None:
         """Take over the running and leaving requests in the table, at the start or after an outage; an earlier run may
         have died between writing the table and sending the request.

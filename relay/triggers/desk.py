@@ -62,7 +62,7 @@ from relay.venues.ticker_judge import TickerJudge
 
 #: How often (s) the pipeline's progress is checked while a client waits for it, and otherwise.
 _WATCH_SECONDS = 0.02
-_IDLE_SECONDS = 0.25
+_IDLE_SECONDS = 0.5
 _COUNT_SECONDS = 1.0
 _RETRY_SECONDS = 0.5
 #: Suspensions are published together, so that many simultaneous subscribers of a topic cause one notice.

@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 
+from broker.events import HistoricalAccepted
+from broker.server import TICK_SECONDS, BrokerServer
 from bus import topics
 from bus.api import partition_of
 from candlewright.wire import candlewright_pb2 as cw
@@ -375,3 +377,28 @@ def test_the_garbage_collector_leaves_out_many_waiting_requests(stage: Stage, mo
     for _ in range(40):
         stage.client.submit(rows=3)
     eventually(lambda: len(broker.server.state.requests) == 40 and frozen == [True])
+
+
+def test_a_quiet_broker_wakes_rarely_and_a_request_finds_its_clock_as_it_is(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: list[float] = []
+    original = BrokerServer._tick
+
+    def tick(server: BrokerServer, now: float) -> None:
+        ticks.append(now)
+        original(server, now)
+
+    monkeypatch.setattr(BrokerServer, "_tick", tick)
+    broker = stage.broker()
+    eventually(lambda: len(ticks) > 10)
+    assert ticks[10] - ticks[0] > 10 * TICK_SECONDS * 1.4
+    board = broker.server.state._board
+    lags: list[float] = []
+    handlers = broker.server.state._handlers
+    accept = handlers[HistoricalAccepted]
+    handlers[HistoricalAccepted] = lambda event: (lags.append(time.monotonic() - board.at), accept(event))
+    eventually(lambda: time.monotonic() - ticks[-1] > 1.5 * TICK_SECONDS)
+    stage.client.submit(rows=1)
+    eventually(lambda: bool(lags))
+    assert lags[0] < TICK_SECONDS

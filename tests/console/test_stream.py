@@ -14,6 +14,7 @@ import httpx
 import pytest
 import websockets
 
+from console import server as console_server
 from console.live import sending
 from console.routes.live import EVENTS
 from console.server import Console
@@ -82,6 +83,17 @@ async def test_a_stopping_server_accepts_no_client_while_its_streams_end(
         server._console.stop()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(host, int(port))
+
+
+async def test_a_server_that_waits_for_its_next_date_stops_at_once(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(console_server, "_DATE_SECONDS", 600.0)
+    async with asyncio.timeout(60), serving(start_relay(), tmp_path) as server:
+        _, writer = await asyncio.open_connection(*server.settings.console.bind.split(":"))
+        writer.close()
 
 
 @dataclass

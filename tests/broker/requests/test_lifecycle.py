@@ -187,3 +187,19 @@ def test_a_cancelled_request_counts_what_it_never_got_as_expected(limit: int | N
     story.tell(CancelAsked("r"))
     [end_of_it] = story.ends("r")
     assert (end_of_it.status, end_of_it.rows, end_of_it.expected) == (Final.ERROR, 0, expected)
+
+
+def test_only_requests_for_history_and_snapshots_end_the_quiet() -> None:
+    story = Story()
+    assert story.state.is_quiet
+    story.tell(live("live"))
+    assert story.state.is_quiet
+    story.submit("r")
+    assert not story.state.is_quiet
+    story.tell(CancelAsked("r"))
+    # Its final is still to come.
+    assert not story.state.is_quiet
+    story.tell(FinalSeen("r"))
+    assert story.state.is_quiet
+    story.tell(CancelAsked("live"))
+    assert story.state.is_quiet

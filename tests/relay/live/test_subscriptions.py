@@ -105,6 +105,19 @@ def test_what_cannot_be_served_is_tried_again_later() -> None:
     assert (state.to_start(20.0), state.to_cancel(20.0)) == ([], {})
 
 
+def test_something_is_due_until_all_is_started_and_cancelled() -> None:
+    state = new_state()
+    assert not state.has_due
+    state.subscribed(topic(NAMES[0]))
+    assert state.has_due
+    start_all(state, 1.0)
+    assert not state.has_due
+    state.last_left(NAMES[0], 2.0)
+    assert state.has_due
+    state.cancelled(state.to_cancel(1_000.0))
+    assert not state.has_due
+
+
 def test_too_many_topics_are_refused() -> None:
     state = new_state()
     assert all(state.subscribed(topic(name)) for name in NAMES)
