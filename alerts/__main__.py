@@ -9,7 +9,7 @@ from collections.abc import Callable
 from alerts.senders.sender import Sender
 from alerts.server import Alerts, senders_of
 from bus.connect import connect
-from bus.roles import ALERTS, Keeper, say_standby
+from bus.roles import ALERTS, Keeper, say_lost, say_standby
 from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
 from core.background import exit_on_failure
 from core.http import Status
@@ -89,6 +89,9 @@ def main() -> int:
         return 1
     try:
         part.run()
+    except RoleLost as error:
+        say_lost(error)
+        return 1
     except CandlewrightError as error:
         get_logger().error("alerts_failed", error=str(error))
         return 1

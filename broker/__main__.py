@@ -8,9 +8,9 @@ from dataclasses import replace
 from broker.journal.retention import Retention
 from broker.server import BrokerServer
 from bus.connect import connect
-from bus.roles import BROKER, Keeper, say_standby
+from bus.roles import BROKER, Keeper, say_lost, say_standby
 from bus.topics import SERVING_KEY, TABLE_BROKER
-from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
 from core.background import exit_on_failure, switch_often
 from core.http import Status
 from core.log import configure_logging, get_logger
@@ -70,15 +70,22 @@ class Broker:
 
 
 def main() -> int:
-    settings = load_settings()
+    try:
+        settings = load_settings()
+        broker = Broker(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 2
     configure_logging("broker", settings.log.level)
     exit_on_failure()
     switch_often()
-    broker = Broker(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
     call_to_stop(broker.stop)
     http = serve_status(settings.http.bind, broker.status)
     try:
         broker.run()
+    except RoleLost as error:
+        say_lost(error)
+        return 1
     except CandlewrightError as error:
         log.error("broker_failed", error=str(error))
         return 1

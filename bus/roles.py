@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bus.redis.store import Fence, Store
-from candlewright.wire.errors import BusUnavailable, ConfigurationError, RoleLost
+from candlewright.wire.errors import BusError, BusUnavailable, ConfigurationError, RoleLost
 from core.background import start_thread
 from core.log import get_logger
 
-__all__ = ["ALERTS", "BROKER", "DRIVER", "REGISTRY", "Keeper", "RoleState", "Roles", "Term", "say_standby"]
+__all__ = ["ALERTS", "BROKER", "DRIVER", "REGISTRY", "Keeper", "RoleState", "Roles", "Term", "say_lost", "say_standby"]
 
 ALERTS = "alerts"
 BROKER = "broker"
@@ -116,6 +116,11 @@ def say_standby() -> None:
         sys.stdout.flush()
 
 
+def say_lost(error: RoleLost) -> None:
+    """The part ends, although nothing has failed."""
+    log.warning("role_lost", **error.fields)
+
+
 def _holder() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
 
@@ -197,7 +202,7 @@ class Keeper:
                 self.roles.withdraw(self.role, self.holder)
             else:
                 self.roles.release(self.term)
-        except BusUnavailable as error:
+        except BusError as error:
             log.warning("role_not_released", role=self.role, error=str(error))
         self.roles.close()
 

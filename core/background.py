@@ -178,7 +178,7 @@ def _note(name: str, error: BaseException) -> None:
     _counter().labels(name).inc()
     if isinstance(error, RoleLost):
         # Every thread of the part gets it, and none is at fault.
-        get_logger().warning("background_ended", name=name, error=str(error))
+        get_logger().warning("role_lost", **error.fields, name=name)
     else:
         get_logger().error("background_failed", name=name, error=repr(error), exc_info=error)
 

@@ -5,8 +5,8 @@ import sys
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from bus.roles import say_standby
-from candlewright.wire.errors import CandlewrightError
+from bus.roles import say_lost, say_standby
+from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
 from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
 from core.part import call_to_stop, serve_status
@@ -18,9 +18,13 @@ from flink_replacement_spark.server import PART, Driver
 def main() -> int:
     try:
         settings = load_settings()
-        configure_logging(PART, settings.log.level)
-        exit_on_failure()
         driver = Driver(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 2
+    configure_logging(PART, settings.log.level)
+    exit_on_failure()
+    try:
         status = serve_status(settings.http.bind, driver.status)
         call_to_stop(driver.stop)
         try:
@@ -29,6 +33,9 @@ def main() -> int:
         finally:
             driver.close()
             status.close()
+    except RoleLost as error:
+        say_lost(error)
+        return 1
     except (CandlewrightError, Py4JError, OSError) as error:
         get_logger().error("driver_failed", error=gist_of(str(error)))
         return 1

@@ -6,7 +6,7 @@ import sys
 from bus import Bus
 from bus.connect import connect
 from bus.origin import settle_origin
-from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
 from core.part import call_to_stop, serve_status
@@ -25,10 +25,14 @@ async def serve(settings: Settings, bus: Bus) -> None:
 
 
 def main() -> int:
-    settings = load_settings()
+    try:
+        settings = load_settings()
+        bus = connect(settings.bus)
+    except ConfigurationError as error:
+        print(error, file=sys.stderr)
+        return 2
     configure_logging("ingestor", settings.log.level)
     exit_on_failure()
-    bus = connect(settings.bus)
     try:
         if settings.origin is not None:
             settle_origin(bus, settings.origin)

@@ -27,11 +27,11 @@ import zmq
 from google.protobuf.message import Message
 
 from bus.api import Bus
-from bus.roles import Keeper, Term
+from bus.roles import Keeper, Term, say_lost
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire import streams
-from candlewright.wire.errors import BusError, BusFull
+from candlewright.wire.errors import BusError, BusFull, RoleLost
 from candlewright.wire.frames import MAX_FRAME_BYTES
 from core.background import start_thread
 from core.doors import Doorkeeper, KeyFolder, KnownKeys
@@ -306,6 +306,10 @@ class Relay:
         metrics.FAILURES.labels(name).inc()
         self.failed.set()
 
+    def _role_lost(self, error: RoleLost) -> None:
+        say_lost(error)
+        self._thread_failed("relay-registry")
+
     def _await_finals(self) -> None:
         while not self._stop.is_set() and not self._feed.is_caught_up.wait(0.1):
             pass
@@ -322,7 +326,7 @@ class Relay:
     def _keep_registry(self) -> None:
         """Take the role of the registry, at once or as soon as no other relay has it."""
         if self._registry is not None:
-            self._registry.keeper.on_lost = lambda _: self._thread_failed("relay-registry")
+            self._registry.keeper.on_lost = self._role_lost
             term = self._registry.keeper.wait(self._stop)
             if term is None:
                 return

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import redis
@@ -28,6 +29,8 @@ log = get_logger()
 
 #: The most that is sent without waiting for room: it usually fits into the buffer of an idle socket.
 _AT_ONCE_BYTES = 1 << 18
+#: Options of an address that name files: without them every connection fails, as if the server were down.
+_FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
 Argument = bytes | str | int
 Result = TypeVar("Result")
@@ -134,6 +137,9 @@ class Store:
         #: Scripts that have run here, which the server knows then.
         self._known: set[str] = set()
         self._options: dict[str, Any] = dict(parse_url(url.partition("#")[0]))  # type: ignore[no-untyped-call]
+        for option in _FILES & self._options.keys():
+            if not Path(self._options[option]).is_file():
+                raise ValueError(f"{option}: there is no file {self._options[option]}")
         self._connection_class: type[AbstractConnection] = self._options.pop("connection_class", Connection)
         self._options.update(
             parser_class=ReplyParser,

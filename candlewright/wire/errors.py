@@ -134,6 +134,11 @@ class RoleLost(BusError):
         self.epoch = epoch
         self.newest = newest
 
+    @property
+    def fields(self) -> dict[str, object]:
+        """For a line of the log."""
+        return {"role": self.role, "epoch": self.epoch, "newest": self.newest, "error": str(self)}
+
 
 class OffsetOutOfRange(BusError):
     def __init__(self, topic: str, partition: int, offset: int, *, first: int, end: int) -> None:

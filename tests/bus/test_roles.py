@@ -1,5 +1,6 @@
 """One holder per role, and nothing written under an epoch that has ended."""
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ import redis
 from bus.api import Record
 from bus.redis.redis_bus import RedisBus
 from bus.roles import BROKER, Keeper, Roles, RoleState, Term
-from candlewright.wire.errors import RoleLost
+from candlewright.wire.errors import BusError, RoleLost
 from tests.faults.harness import until
 from tests.faults.link import Link
 
@@ -225,3 +226,10 @@ def test_a_holder_knows_whether_it_is_cut_off(redis_url: str) -> None:
         link.mend()
         until(lambda: not holder.is_cut_off, 10, "a renewal that works")
         assert holder.term == Term(BROKER, 1)
+
+
+def test_a_bus_that_refuses_the_password_is_reported_once(redis_url: str) -> None:
+    """Closing the keeper met the same refusal, which hid the first one behind a traceback."""
+    url = re.sub(r":[^:@]*@", ":wrong@", redis_url)
+    with closing(Keeper.of(url, BROKER, 0.5)) as keeper, pytest.raises(BusError, match="invalid username-password"):
+        keeper.wait(threading.Event())

@@ -13,7 +13,7 @@ import pytest
 
 from bus.api import Record
 from bus.connect import connect
-from candlewright.wire.errors import BusError
+from candlewright.wire.errors import BusError, ConfigurationError
 from core.settings import BusSettings
 from gateways.rocketmq.door.certificate import key_and_certificate
 
@@ -90,3 +90,10 @@ def test_plain_words_get_nothing_from_a_tls_port(tls: TlsEnd, redis_url: str) ->
     plain = url(tls, redis_url).replace("rediss:", "redis:")
     with closing(connect(BusSettings(url=plain), retry_seconds=0)) as bus, pytest.raises(BusError):
         bus.topics()
+
+
+def test_a_certificate_file_that_does_not_exist_is_named_at_once(tls: TlsEnd, redis_url: str) -> None:
+    """Each connection failed on it, so that a part waited for the bus as if it were down."""
+    address = url(tls, redis_url, ssl_ca_certs="/missing/ca.pem")
+    with pytest.raises(ConfigurationError, match=r"bus\.url: ssl_ca_certs: there is no file /missing/ca\.pem"):
+        connect(BusSettings(url=address))

@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 class Process:
     """A separate part with its own connection to Redis."""
 
+    #: Where its log goes; to that of the test by default.
+    stderr: int | None = None
+
     def __init__(self, part: str, folder: Path, link: Link, **environment: str) -> None:
         self.link = link
         self.part = part
@@ -36,7 +39,9 @@ class Process:
         if self._output is not None:
             self._output.close()
         command = [sys.executable, "-m", self.part]
-        self.process = subprocess.Popen(command, env=self._environment, cwd=ROOT, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            command, env=self._environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=self.stderr
+        )
         self._output = self.process.stdout
 
     def said(self) -> bytes:
