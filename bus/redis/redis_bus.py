@@ -78,6 +78,8 @@ class RedisBus:
         self._group_expiry_seconds = group_expiry_seconds
         self._router = Router()
         self._counts: dict[str, int] = {}
+        #: By topic and number of partitions, see `_ask_for_state`.
+        self._questions: dict[tuple[str, int], bytes] = {}
         self._means: dict[TopicPartition, tuple[float, float]] = {}
         self._touched: dict[tuple[str, str], float] = {}
         self._writer = threading.local()
@@ -241,10 +243,26 @@ class RedisBus:
             return set()
         for topic, partition in after:
             self._check_partition(topic, partition)
-        ready = self._ready(after, lives)
-        while not ready and self._block(after, deadline):
-            ready = self._ready(after, lives)
-        return ready
+        wanted: dict[str, list[int]] = {}
+        for topic, partition in after:
+            wanted.setdefault(topic, []).append(partition)
+        names = ("end",) if lives is None else ("end", "lives")
+        commands = b"".join(
+            pack(("HMGET", f"cw:topic:{topic}", *(f"{p}:{name}" for name in names for p in partitions)))
+            for topic, partitions in wanted.items()
+        )
+        while True:
+            ready = set()
+            replies = self._look(commands, len(wanted), after, deadline)
+            for (topic, partitions), found in zip(wanted.items(), replies, strict=True):
+                for at, partition in enumerate(partitions):
+                    place, end = (topic, partition), int(found[at] or 0)
+                    if lives is not None:
+                        self._check_lives(lives, place, after[place], found[len(partitions) + at], end)
+                    if end > after[place]:
+                        ready.add(place)
+            if ready or time.monotonic() >= deadline:
+                return ready
 
     def states_after(
         self,
@@ -254,33 +272,33 @@ class RedisBus:
         lives: Lives | None = None,
         also: Sequence[str] = (),
     ) -> dict[str, list[PartitionState]]:
-        topics = list(dict.fromkeys([*(topic for topic, _ in after), *also]))
+        topics = tuple(dict.fromkeys([*(topic for topic, _ in after), *also]))
+        commands = b"".join(map(self._ask_for_state, topics))
         deadline = time.monotonic() + timeout_seconds
+        while True:
+            found = _states(topics, self._look(commands, len(topics), after, deadline))
+            has_come = False
+            for (topic, partition), offset in after.items():
+                state = found[topic][partition]
+                if lives is not None:
+                    self._check_lives(lives, (topic, partition), offset, state.lives.encode(), state.end)
+                has_come |= state.end > offset
+            if has_come or time.monotonic() >= deadline:
+                return found
 
-        def look() -> dict[str, list[PartitionState]]:
-            found = self.states(topics)
-            if lives is not None:
-                for place, offset in after.items():
-                    state = found[place[0]][place[1]]
-                    self._check_lives(lives, place, offset, state.lives.encode(), state.end)
-            return found
-
-        found = look()
-        while all(found[t][p].end <= offset for (t, p), offset in after.items()) and self._block(after, deadline):
-            found = look()
-        return found
-
-    def _block(self, after: Mapping[TopicPartition, int], deadline: float) -> bool:
-        """Block until a record arrives; False if none has."""
+    def _look(self, commands: bytes, replies: int, after: Mapping[TopicPartition, int], deadline: float) -> list[Any]:
+        """The replies to these commands as soon as a record has arrived, or after some time at most. The server carries
+        them out after a command that blocks, so news and what is known of them come in one answer.
+        """
+        left = deadline - time.monotonic()
+        if left <= 0 or not after:
+            return self._store.packed_calls(commands, replies)
+        # Shorter than the socket's timeout, so that a hanging server can be distinguished from one without new records.
+        block = max(1, math.ceil(min(left, self._store.timeout_seconds / 2) * 1_000))
         streams = [_log(topic, partition) for topic, partition in after]
         ids = [f"{offset}-0" for offset in after.values()]
-        # Shorter than the socket's timeout, so that a hanging server can be distinguished from one without new records.
-        longest = self._store.timeout_seconds / 2
-        while (left := deadline - time.monotonic()) > 0:
-            block = max(1, math.ceil(min(left, longest) * 1_000))
-            if self._store.call("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *streams, *ids):
-                return True
-        return False
+        wait = pack(("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *streams, *ids))
+        return self._store.packed_calls(wait + commands, 1 + replies)[1:]
 
     def partitions(self, topic: str) -> int:
         count = self._counts.get(topic)
@@ -307,19 +325,17 @@ class RedisBus:
         return self.states([topic])[topic]
 
     def states(self, topics: Sequence[str]) -> dict[str, list[PartitionState]]:
-        commands = []
-        for topic in topics:
-            if not (count := self.partitions(topic)):
-                raise BusError(f"no topic {topic}")
+        return _states(topics, self._store.packed_calls(b"".join(map(self._ask_for_state, topics)), len(topics)))
+
+    def _ask_for_state(self, topic: str) -> bytes:
+        """The command whose reply `_states` reads."""
+        if not (count := self.partitions(topic)):
+            raise BusError(f"no topic {topic}")
+        found = self._questions.get((topic, count))
+        if found is None:
             names = [f"{p}:{name}" for p in range(count) for name in ("first", "end", "size", "lives")]
-            commands.append(("HMGET", f"cw:topic:{topic}", *names))
-        return {
-            topic: [
-                PartitionState(int(first or 0), int(end or 0), int(size or 0), (lives or b"").decode())
-                for first, end, size, lives in zip(*[iter(values)] * 4, strict=True)
-            ]
-            for topic, values in zip(topics, self._store.calls(commands), strict=True)
-        }
+            found = self._questions[topic, count] = pack(("HMGET", f"cw:topic:{topic}", *names))
+        return found
 
     # ---- retention
     def hold(self, topic: str, reader: str, positions: Mapping[int, int]) -> None:
@@ -711,25 +727,6 @@ class RedisBus:
             raise BusError(f"topic {topic} has no group {group}")
         return self._store.calls([("XPENDING", _log(topic, p), group) for p in range(count)])
 
-    def _ready(self, after: Mapping[TopicPartition, int], lives: Lives | None) -> set[TopicPartition]:
-        wanted: dict[str, list[int]] = {}
-        for topic, partition in after:
-            wanted.setdefault(topic, []).append(partition)
-        names = ("end",) if lives is None else ("end", "lives")
-        commands = [
-            ("HMGET", f"cw:topic:{topic}", *(f"{p}:{name}" for name in names for p in partitions))
-            for topic, partitions in wanted.items()
-        ]
-        ready = set()
-        for (topic, partitions), found in zip(wanted.items(), self._store.calls(commands), strict=True):
-            for at, partition in enumerate(partitions):
-                place, end = (topic, partition), int(found[at] or 0)
-                if lives is not None:
-                    self._check_lives(lives, place, after[place], found[len(partitions) + at], end)
-                if end > after[place]:
-                    ready.add(place)
-        return ready
-
     def _check_lives(self, lives: Lives, place: TopicPartition, offset: int, history: bytes | None, end: int) -> None:
         try:
             lives.check(place, offset, (history or b"").decode(), end=end)
@@ -776,6 +773,16 @@ class RedisBus:
 def _grant(leases: Mapping[str, bytes], revoking: Sequence[str]) -> list[Argument]:
     """The arguments of `lua/grant.lua`."""
     return [len(revoking), *revoking, *(part for pair in leases.items() for part in pair)]
+
+
+def _states(topics: Sequence[str], replies: Sequence[Any]) -> dict[str, list[PartitionState]]:
+    return {
+        topic: [
+            PartitionState(int(first or 0), int(end or 0), int(size or 0), (lives or b"").decode())
+            for first, end, size, lives in zip(*[iter(values)] * 4, strict=True)
+        ]
+        for topic, values in zip(topics, replies, strict=True)
+    }
 
 
 def _log(topic: str, partition: int) -> str:

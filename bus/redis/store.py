@@ -167,8 +167,11 @@ class Store:
 
     def calls(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """The replies to several commands sent together; error replies are raised."""
-        packed = b"".join(map(pack, commands))
-        return self.repeat(lambda: [_checked(reply) for reply in self._exchange(packed, len(commands))])
+        return self.packed_calls(b"".join(map(pack, commands)), len(commands))
+
+    def packed_calls(self, packed: bytes, count: int) -> list[Any]:
+        """`calls` of `count` commands in wire format."""
+        return self.repeat(lambda: [_checked(reply) for reply in self._exchange(packed, count)])
 
     def write(self, commands: Sequence[Sequence[Argument]]) -> list[Any]:
         """`calls` of commands that change something: in one step under a fence."""

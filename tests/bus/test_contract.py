@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from bus.api import NOBODY, Bus, PartitionState, Position, Record, SequenceStamp, Swap
+from bus.redis.store import Store
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
 from tests.fresh_bus import FreshBus
@@ -641,6 +643,31 @@ def test_states_are_those_after_a_record_has_come(bus: Bus) -> None:
     found = bus.states_after({("a", 1): 1, ("b", 0): 0}, 60)
     timer.join()
     assert list(found) == ["a", "b"] and found["b"][0].end == 1
+
+
+def test_a_wait_and_the_states_after_it_are_one_exchange_with_the_server(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus.create_topic("a", 1)
+    exchange, sent = Store._exchange, threading.Event()
+    waited: list[int] = []
+
+    def counted(store: Store, packed: bytes, replies: int) -> Any:
+        if threading.current_thread().name == "waiter":
+            waited.append(replies)
+            sent.set()
+        return exchange(store, packed, replies)
+
+    monkeypatch.setattr(Store, "_exchange", counted)
+    calls: list[Callable[[dict[tuple[str, int], int], float], object]] = [bus.wait, bus.states_after]
+    for end, wait in enumerate(calls):
+        sent.clear()
+        waiter = threading.Thread(target=wait, args=({("a", 0): end}, 60.0), name="waiter")
+        waiter.start()
+        assert sent.wait(20)
+        bus.publish("a", [Record(b"x")])
+        waiter.join(20)
+        assert not waiter.is_alive() and waited == [2] * (end + 1)
 
 
 def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> None:
