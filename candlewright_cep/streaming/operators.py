@@ -1,7 +1,8 @@
 """Makes the operators of a running trigger from its checked plan."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from candlewright_cep.binding.expressions import Column, Expression
@@ -62,8 +63,14 @@ class MatchStage:
     def snapshot(self) -> tuple[str, Rows | None]:
         return self.stream.snapshot()
 
-    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
-        self.stream.restore(state, rows)
+    def parts(self) -> tuple[str, Rows | None, dict[int, bytes]]:
+        """See `OverStage.parts`."""
+        return self.stream.parts()
+
+    def restore(
+        self, state: dict[str, Any], rows: Rows | None, chunks: Mapping[int, bytes] = MappingProxyType({})
+    ) -> None:
+        self.stream.restore(state, rows, chunks)
 
 
 def stages(query: StreamQuery, slots: Slots) -> list[Stage]:

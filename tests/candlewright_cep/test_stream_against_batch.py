@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from candlewright_cep import SkipFailed, evaluate
 from candlewright_cep.matching import bulk
-from candlewright_cep.streaming.patterns import match_stream
+from candlewright_cep.streaming.patterns import match_log, match_stream
+from candlewright_cep.streaming.rows import row_log
 from candlewright_cep.streaming.rows.release import ReleaseBuffer
 from candlewright_cep.streaming.stream import StreamInput, TriggerStream, compile_stream
 from tests.candlewright_cep.random_matches import Case, cases
@@ -42,9 +43,9 @@ def streamed(
         nonlocal running
         found.extend(tuple(row.values()) for row in running.feed(released, buffer.clock).table.to_pylist())
         if restart:
-            state = running.snapshot()
+            state = running.parts()
             running = TriggerStream(query=query)
-            running.restore(state)
+            running.restore_parts(state)
 
     times = table.column("ts").cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
     for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
@@ -62,8 +63,8 @@ def with_ticker(case: Case) -> pa.Table:
 def in_batches(
     case: Case, cuts: list[int], *, restart: bool, few_kept: int = 0, partition: str = "", clock: bool = False
 ) -> None:
-    """`few_kept`: fewer retained rows are copied with each batch. `partition`: columns of PARTITION BY, where `s` is
-    the second of the row's time.
+    """`few_kept`: fewer retained rows are copied with each batch, and saved with each state. `partition`: columns of
+    PARTITION BY, where `s` is the second of the row's time.
     """
     table = with_ticker(case)
     sql = case.sql
@@ -76,7 +77,12 @@ def in_batches(
     except SkipFailed:
         return
     places = sorted({cut for cut in cuts if cut <= table.num_rows})
-    with patch.object(match_stream, "MANY_KEPT", few_kept), patch.object(match_stream, "MOST_PIECES", 3):
+    with (
+        patch.object(match_stream, "MANY_KEPT", few_kept),
+        patch.object(match_stream, "MOST_PIECES", 3),
+        patch.object(match_log, "NEWEST_ROWS", few_kept),
+        patch.object(row_log, "NEWEST_ROWS", few_kept),
+    ):
         assert streamed(sql, table, places, restart=restart, clock=clock) == wanted, (sql, places)
 
 

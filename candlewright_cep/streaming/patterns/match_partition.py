@@ -1,7 +1,7 @@
 """One partition of a MATCH_RECOGNIZE on a stream: its search, its rows, and its state as text."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,14 +27,16 @@ class Pending:
 @dataclass(kw_only=True, slots=True)
 class Partition:
     """One partition: its search, its retained rows (`count` in `pieces`, numbered from `first_row`), and how far they
-    have been tested.
+    have been tested and saved. `number` is its own among all partitions that the pattern has ever had.
     """
 
     search: PartitionSearch
+    number: int
     pieces: list[Piece] = field(default_factory=list)
     count: int = 0
     first_row: int = 0
     tested: int = 0
+    logged: int = 0
     masks: list[int] = field(default_factory=list)
     pending: list[Pending] = field(default_factory=list)
     tickers: set[str] = field(default_factory=set)
@@ -65,12 +67,29 @@ class Partition:
         """
         return self.tested if self.path is None else self.path.end
 
+    def between(self, first: int, end: int) -> list[Piece]:
+        """Where these rows are."""
+        found: list[Piece] = []
+        row = self.first_row
+        for piece in self.pieces:
+            low, high = max(first - row, 0), min(end - row, piece.count)
+            if low < high:
+                found.append(Piece(piece.chunk, piece.place + low, high - low))
+            row += piece.count
+        return found
+
+    def resume(self, masks: list[int], times: Sequence[int]) -> None:
+        """After a restart: what is known of the tested rows that the search still needs."""
+        self.masks = masks
+        self.search.extend(masks, times)
+
 
 def written(key: Key, part: Partition) -> str:
     """The state of one partition as JSON, without its rows."""
     state = {
         "key": list(key),
-        "search": match_state.snapshot(part.search, part.masks),
+        "number": part.number,
+        "search": match_state.snapshot(part.search),
         "rows": part.count,
         "first_row": part.first_row,
         "tested": part.tested,
@@ -80,10 +99,13 @@ def written(key: Key, part: Partition) -> str:
     return json.dumps(state, default=as_json, separators=(",", ":"))
 
 
-def read(state: Mapping[str, Any], plan: SearchPlan) -> tuple[Key, Partition]:
-    """Read the output of `written`; the partition's rows must be added afterwards."""
-    part = Partition(search=match_state.restore(state["search"], plan))
-    part.masks = list(state["search"]["masks"])
+def read(state: Mapping[str, Any], plan: SearchPlan, number: int) -> tuple[Key, Partition]:
+    """Read the output of `written`; the partition's rows must be added afterwards. `number`: for a state without."""
+    search = state["search"]
+    part = Partition(search=match_state.restore(search, plan), number=state.get("number", number))
+    if "masks" in search:
+        # A state of an older version, whose rows do not have them.
+        part.resume(list(search["masks"]), search["times"])
     part.count = state["rows"]
     part.first_row, part.tested = state["first_row"], state["tested"]
     part.tickers = set(state["tickers"])

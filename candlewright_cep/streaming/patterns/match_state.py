@@ -1,8 +1,9 @@
 """The search state of one partition as plain data, and back. Candidates are written out; programs are not, because they
-are compiled again from the trigger's text.
+are compiled again from the trigger's text. What the rows themselves bring (times, masks) is saved with them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from candlewright_cep.matching.automaton import Candidate
@@ -41,8 +42,36 @@ def _written(value: Any, histories: _Histories) -> Any:
     return {"set": list(value)} if isinstance(value, frozenset) else value
 
 
-def snapshot(search: PartitionSearch, masks: list[int]) -> dict[str, Any]:
-    """The state, ready for JSON. `masks` are those of the rows from `search.base` on."""
+def _stack(attempt: Attempt, histories: _Histories) -> list[list[Any]]:
+    """The places with candidates that are still to try. Those at consecutive rows that are equal otherwise become one,
+    with their number at its end.
+    """
+    found: list[list[Any]] = []
+    before: tuple[Any, ...] = ()
+    for candidates, index, registers, row, place in attempt.stack:
+        if index == len(candidates):
+            continue
+        this = candidates, index, place, registers
+        is_next = bool(found) and row == found[-1][2] + found[-1][4] and this[:3] == before[:3]
+        if is_next and _are_same(registers, before[3]):
+            found[-1][4] += 1
+        else:
+            left = [[c.variable, c.label, c.then] for c in candidates[index:]]
+            found.append([left, [_written(value, histories) for value in registers], row, place, 1])
+        before = this
+    return found
+
+
+def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    return all(a is b for a, b in zip(one, other, strict=True))
+
+
+def _runs(labels: Iterable[int]) -> list[list[int]]:
+    return [[label, len(list(same))] for label, same in groupby(labels)]
+
+
+def snapshot(search: PartitionSearch) -> dict[str, Any]:
+    """The state, ready for JSON."""
     histories = _Histories()
     attempt = search.attempt
     written = None
@@ -52,18 +81,10 @@ def snapshot(search: PartitionSearch, masks: list[int]) -> dict[str, Any]:
             "row": attempt.row,
             "place": attempt.place,
             "registers": [_written(value, histories) for value in attempt.registers],
-            "labels": attempt.labels,
+            "runs": _runs(attempt.labels),
             "steps": attempt.steps,
             "partial": attempt.partial,
-            "stack": [
-                [
-                    [[c.variable, c.label, c.then] for c in candidates[index:]],
-                    [_written(value, histories) for value in registers],
-                    row,
-                    place,
-                ]
-                for candidates, index, registers, row, place in attempt.stack
-            ],
+            "stack": _stack(attempt, histories),
         }
     return {
         "base": search.base,
@@ -71,17 +92,15 @@ def snapshot(search: PartitionSearch, masks: list[int]) -> dict[str, Any]:
         "next_start": search.next_start,
         "match_number": search.match_number,
         "covered": search.covered,
-        "times": search.times,
-        "masks": masks,
         "attempt": written,
         "histories": histories.nodes,
     }
 
 
 def restore(state: Mapping[str, Any], plan: SearchPlan) -> PartitionSearch:
+    """The search without its rows, which must be given to it again."""
     search = PartitionSearch(plan, state["base"])
     search.first_row = state["first_row"]
-    search.extend(list(state["masks"]), state["times"])
     search.next_start = state["next_start"]
     search.match_number = state["match_number"]
     search.covered = state["covered"]
@@ -101,16 +120,18 @@ def restore(state: Mapping[str, Any], plan: SearchPlan) -> PartitionSearch:
             return frozenset(value["set"])
         return None if value["history"] < 0 else nodes[value["history"]]
 
-    stack = [
-        (tuple(Candidate(*c) for c in candidates), 0, tuple(read(value) for value in registers), row, place)
-        for candidates, registers, row, place in written["stack"]
-    ]
+    stack: list[tuple[tuple[Candidate, ...], int, tuple[Any, ...], int, int]] = []
+    # In states of older versions, each place stands for one row, and labels are not in runs.
+    for candidates, registers, row, place, *count in written["stack"]:
+        left, values = tuple(Candidate(*c) for c in candidates), tuple(read(value) for value in registers)
+        stack += [(left, 0, values, row + further, place) for further in range(*count or (1,))]
+    labels = written.get("labels") or [label for label, count in written.get("runs", ()) for _ in range(count)]
     search.attempt = Attempt(
         start=written["start"],
         row=written["row"],
         place=written["place"],
         registers=tuple(read(value) for value in written["registers"]),
-        labels=list(written["labels"]),
+        labels=labels,
         stack=stack,
         steps=written["steps"],
         partial=written["partial"],

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
 from candlewright_cep.planning.plans import match_relation
 from candlewright_cep.streaming.patterns.left_behind import LeftBehind
+from candlewright_cep.streaming.patterns.match_log import MatchLog
 from candlewright_cep.streaming.patterns.match_partition import Partition, Pending, read, written
 from candlewright_cep.streaming.rows.partitioning import Key, by_partition, ticker_codes
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact
@@ -159,10 +161,17 @@ class MatchStream:
         # Whether a partition without rows and matches can be dropped, because a new one would behave the same.
         self._forgets_blank = not self._lookback and not plan.search.automaton.has_start_anchor
         self._look_at = FEW_PARTITIONS
-        self._retained = RetainedRows(columns_of(plan))
+        self._columns = columns_of(plan)
+        self._retained = RetainedRows(self._columns)
+        self._begun = 0
+        self._by_number: dict[int, Partition] = {}
+        self._log = self._new_log()
         self._bulk = BulkSearch(self.plan.search, is_whole=False)
         is_linear = plan.conditions.path is None and plan.search.is_linear
         self._foresight = None if is_linear else Foresight.of(plan.conditions, plan.variables, plan.search.automaton)
+
+    def _new_log(self) -> MatchLog:
+        return MatchLog(self._columns, self._by_number, has_times=self.plan.time_column is not None)
 
     # -- one batch ------------------------------------------------------------------------------------------------
 
@@ -215,7 +224,7 @@ class MatchStream:
             part.path = self._path_values(part.search)
         order = {key[0]: place for place, key in enumerate(keys)}
         places = np.argsort([order[name] for name in tickers], kind="stable").astype(np.int64)
-        kept = compact(rows.take(places), self._retained.columns)
+        kept = compact(rows.take(places), self._columns)
         owners = [self.partitions[key].pieces for key in keys]
         self._retained.add(owners, [counts[str(key[0])] for key in keys], kept)
 
@@ -254,11 +263,16 @@ class MatchStream:
             raise self._too_many()
         for key, _ in new:
             search = PartitionSearch(self.plan.search)
-            self.partitions[key] = Partition(search=search, path=self._path_values(search))
+            self._begun += 1
+            self._add(key, Partition(search=search, number=self._begun, path=self._path_values(search)))
         return over
+
+    def _add(self, key: Key, part: Partition) -> None:
+        self.partitions[key] = self._by_number[part.number] = part
 
     def _let_go(self, key: Key) -> None:
         part = self.partitions.pop(key)
+        del self._by_number[part.number]
         self._retained.release(part.pieces)
         self._left_behind.remove(key, part.tickers)
 
@@ -566,7 +580,7 @@ class MatchStream:
             keep.append((low, end))
         lows = np.array([low for low, _ in keep], np.int64)
         lengths = np.array([high - low for low, high in keep], np.int64)
-        kept = compact(together.take(ranges(lows, lengths)), self._retained.columns)
+        kept = compact(together.take(ranges(lows, lengths)), self._columns)
         self._retained.add([part.pieces for part in parts], lengths.tolist(), kept)
         if self._retained.has_many_spare(self.retained_rows):
             owners = [part.pieces for part in self.partitions.values() if part.count]
@@ -586,29 +600,43 @@ class MatchStream:
         return sum(part.count for part in self.partitions.values())
 
     def snapshot(self) -> tuple[str, Rows | None]:
-        """The state as JSON, and the retained rows of all partitions in the same order."""
-        owners = [part.pieces for part in self.partitions.values() if part.count]
-        kept = self._retained.together(owners) if owners else None
+        """The state as JSON, and the retained rows of all partitions."""
+        return self._written({}), self._log.whole()
+
+    def parts(self) -> tuple[str, Rows | None, dict[int, bytes]]:
+        """A snapshot whose older rows are in chunks that never change, by number."""
+        log, last, chunks = self._log.parts()
+        return self._written(log), last, chunks
+
+    def _written(self, log: Mapping[str, Any]) -> str:
         for key, part in self.partitions.items():
             part.written = part.written or written(key, part)
         parts_written = ",".join([part.written for part in self.partitions.values()])
         reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
-        newest = json.dumps(self._left_behind.snapshot())
-        return f'{{"partitions":[{parts_written}],"reports":{json.dumps(reports)},"newest":{newest}}}', kept
+        others = {"reports": reports, "newest": self._left_behind.snapshot(), "begun": self._begun, "log": log}
+        return f'{{"partitions":[{parts_written}],{json.dumps(others)[1:]}'
 
-    def restore(self, state: Mapping[str, Any], rows: Rows | None) -> None:
-        self.partitions = {}
-        self._retained = RetainedRows(self._retained.columns)
+    def restore(
+        self, state: Mapping[str, Any], rows: Rows | None, chunks: Mapping[int, bytes] = MappingProxyType({})
+    ) -> None:
+        """Raises ValueError if rows of the state are missing."""
+        self.partitions.clear()
+        self._by_number.clear()
+        self._retained = RetainedRows(self._columns)
+        self._log = self._new_log()
         self.reports = Reports(*state["reports"])
-        for state_of_one in state["partitions"]:
-            key, part = read(state_of_one, self.plan.search)
-            part.path = self._path_values(part.search)
-            self.partitions[key] = part
-        # Missing in states of older versions.
+        for number, state_of_one in enumerate(state["partitions"]):
+            self._add(*read(state_of_one, self.plan.search, number + 1))
+        # Missing in states of older versions, which have all rows in one, in the order of the partitions.
+        self._begun = state.get("begun", len(self.partitions))
+        if "log" in state:
+            rows = self._log.restore(state["log"], rows, chunks)
         known = [(key, part.tickers) for key, part in self.partitions.items()]
         self._left_behind.restore(state.get("newest", {}), known if self._left_behind.rising else ())
+        parts = [part for _, part in sorted(self._by_number.items())]
+        for part in parts:
+            part.path = self._path_values(part.search)
         if rows is not None:
-            parts = self.partitions.values()
             self._retained.add([part.pieces for part in parts], [part.count for part in parts], rows)
 
 

@@ -19,10 +19,10 @@ from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import Rows, compact, joined
 from candlewright_cep.vector import Index, is_ascending, is_every, ranges
 
-__all__ = ["RowLog", "Together", "without"]
+__all__ = ["NEWEST_ROWS", "RowLog", "Together", "without"]
 
 #: Up to this many of the newest rows are written with each state; beyond, they become a chunk.
-_NEWEST_ROWS = 512
+NEWEST_ROWS = 128
 #: More spans than this are taken from the concatenated sources at once.
 _FEW_SPANS = 32
 
@@ -39,7 +39,10 @@ class _Chunk:
     written: bytes = b""
 
     def as_bytes(self) -> bytes:
-        self.written = self.written or packed_rows(self.rows)
+        if not self.written:
+            self.written = packed_rows(self.rows)
+            # The same rows within these bytes, so that they are in memory once.
+            self.rows = unpacked_rows(self.written)
         return self.written
 
 
@@ -120,7 +123,7 @@ class RowLog:
         """Rows that come after all others."""
         newest = compact(rows if self._newest is None else joined([self._newest.rows, rows]))
         self._newest = self._chunk(newest) if newest.length else None
-        if newest.length > _NEWEST_ROWS:
+        if newest.length > NEWEST_ROWS:
             self._merge()
 
     def _merge(self, *, wholly: bool = False) -> None:
@@ -135,6 +138,13 @@ class RowLog:
         if parts and (rows := self._needed(joined(parts[::-1]))).length:
             self._keep(rows)
 
+    def clear(self) -> None:
+        self._chunks, self._newest = [], None
+
+    def repack(self) -> None:
+        """Drop all rows that are not needed."""
+        self._merge(wholly=True)
+
     def _keep(self, rows: Rows) -> None:
         self._last += 1
         self._chunks.append(self._chunk(rows, self._last))
@@ -148,7 +158,7 @@ class RowLog:
         """The number of needed rows of the ticker with most of them, if over `most` are kept in total; otherwise 0."""
         if self.length <= most or self._counted() <= most:
             return 0
-        self._merge(wholly=True)
+        self.repack()
         return self._counted()
 
     def _counted(self) -> int:
