@@ -19,9 +19,9 @@ from candlewright_cep.streaming.rows.release import Clock, Rows
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages.ahead import AheadStage, split
 from candlewright_cep.streaming.stages.bar_stage import BarStage
+from candlewright_cep.streaming.stages.group_stage import GroupStage
 from candlewright_cep.streaming.stages.order_stage import LagStage, OrderStage, StartStage
 from candlewright_cep.streaming.stages.stages import (
-    GroupStage,
     JoinStage,
     LookupStage,
     OverStage,

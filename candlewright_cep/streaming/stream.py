@@ -30,8 +30,9 @@ from candlewright_cep.streaming.rows.packing import packed_rows, unpacked, unpac
 from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Number, Slots
 from candlewright_cep.streaming.stages.ahead import AheadStage
+from candlewright_cep.streaming.stages.group_stage import GroupStage
 from candlewright_cep.streaming.stages.order_stage import LagStage, OrderStage, StartStage
-from candlewright_cep.streaming.stages.stages import GroupStage, OverStage, RowStage, Stage, chained
+from candlewright_cep.streaming.stages.stages import OverStage, RowStage, Stage, chained
 from candlewright_cep.types import to_arrow
 from candlewright_cep.vector import Index
 

@@ -7,7 +7,7 @@ from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.streaming.rows.release import Clock, Rows, compact, joined
 from candlewright_cep.streaming.rows.row_log import without
-from candlewright_cep.streaming.stages.stages import oldest, since
+from candlewright_cep.streaming.stages.group_stage import oldest, since
 from candlewright_cep.vector import Index
 
 

@@ -14,7 +14,8 @@ from candlewright_cep.streaming.patterns.match_partition import Partition
 from candlewright_cep.streaming.patterns.match_stream import MatchStream
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
 from candlewright_cep.streaming.stages.bar_stage import BarStage
-from candlewright_cep.streaming.stages.stages import GroupStage, Stateless
+from candlewright_cep.streaming.stages.group_stage import GroupStage
+from candlewright_cep.streaming.stages.stages import Stateless
 from candlewright_cep.vector import Index
 
 
