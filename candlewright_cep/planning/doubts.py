@@ -22,7 +22,7 @@ from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed
-from candlewright_cep.planning.reach import Known, columns_of, seen, verdict
+from candlewright_cep.planning.reach import Known, Reach, verdict
 
 __all__ = ["doubts"]
 
@@ -37,13 +37,15 @@ _ANY = re.compile(r"(?<!\\)\.")
 
 def doubts(plan: Plan) -> Iterator[str]:
     """Warnings for the author of the text."""
+    reach = Reach()
+    columns_of = reach.columns_of
     for node in _nodes(plan):
         if isinstance(node, Filter) and node.is_written:
             columns = columns_of(node.inner)
             yield from _of_condition(node.condition, columns, "the condition")
             yield from _of_first_rows(node.condition, columns, _shifted(node.inner))
         elif isinstance(node, Match):
-            columns = seen(node)
+            columns = reach.seen(node)
             yield from _of_partitions(node.recognize.partition, node.recognize.order, columns)
             for name, condition in node.recognize.definitions:
                 yield from _of_condition(condition, columns, f"DEFINE {name}", node.recognize.variables)
@@ -53,14 +55,16 @@ def doubts(plan: Plan) -> Iterator[str]:
         elif isinstance(node, Join) and node.rest is not None:
             yield from _of_condition(node.rest, columns_of(node), "ON")
         elif isinstance(node, Project):
+            columns = columns_of(node.inner)
             for part in node.expressions:
-                yield from _of_values(part, columns_of(node.inner))
+                yield from _of_values(part, columns)
         elif isinstance(node, Over):
             yield from _of_partitions(node.window.partition, node.window.order, columns_of(node.inner))
             yield from _of_series(node)
         elif isinstance(node, Group):
+            columns = columns_of(node.inner)
             for aggregate in node.aggregates:
-                yield from _of_values(aggregate, columns_of(node.inner))
+                yield from _of_values(aggregate, columns)
 
 
 def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: Sequence[Known]) -> Iterator[str]:

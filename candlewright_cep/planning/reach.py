@@ -46,7 +46,7 @@ from candlewright_cep.planning.plans import (
 )
 from candlewright_cep.types import BOOLEAN
 
-__all__ = ["Known", "Verdict", "columns_of", "measured", "seen", "verdict"]
+__all__ = ["Known", "Reach", "Verdict", "measured", "verdict"]
 
 _OF_WINDOWS: dict[str, Usage] = {usage.signature.partition("(")[0]: usage for usage in USAGES}
 #: Their results are values of their argument, or between them.
@@ -82,43 +82,55 @@ class Verdict:
         return " and ".join(dict.fromkeys(map(str, self.because)))
 
 
-def columns_of(plan: Any) -> tuple[Known, ...]:
-    """What is known of each column."""
-    match plan:
-        case Filter() | Narrowed() | Sort() | Limited() | Distinct():
-            found = columns_of(plan.inner)
-        case Renamed():
-            found = columns_of(plan.inner)
-        case Project():
-            inner = columns_of(plan.inner)
-            found = tuple(_known("", part, inner) for part in plan.expressions)
-        case Over():
-            inner = columns_of(plan.inner)
-            found = (*inner, *(measured(each, inner) for each in plan.functions))
-        case Group():
-            inner = columns_of(plan.inner)
-            found = tuple(_known("", part, inner) for part in (*plan.keys, *plan.aggregates))
-        case Match():
-            inner = seen(plan)
-            shown = [inner[index] for index in plan.recognize.columns]
-            at = plan.recognize.measures_at
-            variables = plan.recognize.variables
-            shown[at:at] = [_known("", each.expression, inner, variables) for each in plan.recognize.measures]
-            found = tuple(shown)
-        case Join() | AsofJoin():
-            found = (*columns_of(plan.left), *columns_of(plan.right))
-        case _:
-            return tuple(Known(field.name, None, field.values) for field in plan.fields)
-    padded = (*found, *[Known("")] * (len(plan.fields) - len(found)))
-    return tuple(
-        replace(known, name=field.name or known.name) for known, field in zip(padded, plan.fields, strict=False)
-    )
+class Reach:
+    """What is known of the columns of a plan's nodes, each found once: a plan may have hundreds of nodes on one
+    another.
+    """
 
+    def __init__(self) -> None:
+        # The plan is kept with its columns: another one must not get its id.
+        self._found: dict[int, tuple[Any, tuple[Known, ...]]] = {}
 
-def seen(plan: Match) -> tuple[Known, ...]:
-    """What the conditions of a pattern can read: the columns of its input, then its indicators."""
-    inner = columns_of(plan.inner)
-    return (*inner, *(measured(each, inner) for each in plan.recognize.computed))
+    def columns_of(self, plan: Any) -> tuple[Known, ...]:
+        """What is known of each column."""
+        if id(plan) not in self._found:
+            self._found[id(plan)] = plan, self._named(plan)
+        return self._found[id(plan)][1]
+
+    def seen(self, plan: Match) -> tuple[Known, ...]:
+        """What the conditions of a pattern can read: the columns of its input, then its indicators."""
+        inner = self.columns_of(plan.inner)
+        return (*inner, *(measured(each, inner) for each in plan.recognize.computed))
+
+    def _named(self, plan: Any) -> tuple[Known, ...]:
+        match plan:
+            case Filter() | Narrowed() | Sort() | Limited() | Distinct() | Renamed():
+                found = self.columns_of(plan.inner)
+            case Project():
+                inner = self.columns_of(plan.inner)
+                found = tuple(_known("", part, inner) for part in plan.expressions)
+            case Over():
+                inner = self.columns_of(plan.inner)
+                found = (*inner, *(measured(each, inner) for each in plan.functions))
+            case Group():
+                inner = self.columns_of(plan.inner)
+                found = tuple(_known("", part, inner) for part in (*plan.keys, *plan.aggregates))
+            case Match():
+                inner = self.seen(plan)
+                shown = [inner[index] for index in plan.recognize.columns]
+                at = plan.recognize.measures_at
+                variables = plan.recognize.variables
+                shown[at:at] = [_known("", each.expression, inner, variables) for each in plan.recognize.measures]
+                found = tuple(shown)
+            case Join() | AsofJoin():
+                found = (*self.columns_of(plan.left), *self.columns_of(plan.right))
+            case _:
+                return tuple(Known(field.name, None, field.values) for field in plan.fields)
+        padded = (*found, *[Known("")] * (len(plan.fields) - len(found)))
+        return tuple(
+            known if field.name in ("", known.name) else replace(known, name=field.name)
+            for known, field in zip(padded, plan.fields, strict=False)
+        )
 
 
 def measured(function: WindowFunction, columns: Sequence[Known]) -> Known:

@@ -87,7 +87,7 @@ _SLIPS = (
     _instead(r"\b(\w+)\.(\w+)\(\s*\)", "{1}({0})"),
     _slip(r"\b(\w+)\.(\w+)\(", "write {1}({0}, ...)"),
     # Parameters.
-    _instead(r"(?:\$|@)(\w+)|\{(\w+)\}|%\((\w+)\)s", ":{0}{1}{2}"),
+    _instead(r"(?:\$|@)([a-z_]\w*)|\{([a-z_]\w*)\}|%\((\w+)\)s", ":{0}{1}{2}"),
     _slip(r"[\[(,=<>+*/-]\s*\?(?!\s*[\w'.]+\s*:)", "name the parameter, as in :limit"),
     # Clauses.
     _instead(r"\A\s*FROM\b(?![\s\S]*\bSELECT\b)", "SELECT * FROM"),

@@ -178,6 +178,14 @@ def test_hostile_text_is_refused_within_a_second(sql: str) -> None:
 
 
 @pytest.mark.timeout(30)
+def test_a_text_of_hundreds_of_windows_is_checked_within_a_second() -> None:
+    """Each window is over the one before it."""
+    windows = ", ".join(f"MAX(price) OVER (ORDER BY ts ROWS {rows} PRECEDING) AS m{rows}" for rows in range(1, 400))
+    begin = time.thread_time()
+    compile_query(f"SELECT {windows} FROM ticks WHERE price > 1", {"ticks": SCHEMA})
+    assert time.thread_time() - begin < 1.0
+
+
 def test_expressions_over_text_do_not_go_back() -> None:
     table = pa.table({"side": ["a" * 5_000 + "b"]})
     begin = time.thread_time()

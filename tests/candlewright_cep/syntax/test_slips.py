@@ -108,6 +108,11 @@ def test_a_slip_in_a_view_is_named_where_the_view_is_read() -> None:
         compile_query("SELECT * FROM v", {"ticks": TICKS}, views={"v": "SELECT * FROM ticks WHERE price =< 3"})
 
 
+def test_a_quantifier_is_not_a_parameter() -> None:
+    (problem,) = found(pattern("PATTERN (A{9999})")).problems
+    assert (problem.message, problem.hint) == ("a quantifier allows at most 1000 repetitions", "")
+
+
 def test_a_hint_of_the_parser_is_kept() -> None:
     error = TriggerRejected("x", 1, 7, hint="its own")
     assert slips.hinted(error, "price ≥ 3") is error
