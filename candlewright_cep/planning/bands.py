@@ -36,6 +36,11 @@ class Band:
         uppers = [bound for bound in (self.upper, other.upper) if bound is not None]
         return replace(self, lower=max(lowers, default=None), upper=min(uppers, default=None))
 
+    def turned(self) -> "Band":
+        """The same band from the other side."""
+        lower, upper = (None if bound is None else -bound for bound in (self.upper, self.lower))
+        return Band(self.right, self.left, lower, upper)
+
     def is_of(self, other: "Band") -> bool:
         return (self.left, self.right) == (other.left, other.right)
 

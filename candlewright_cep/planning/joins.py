@@ -10,6 +10,7 @@ from candlewright_cep.binding.expressions import (
     Expression,
     conjunction,
     conjuncts,
+    rewrite,
 )
 from candlewright_cep.limits import Limits
 from candlewright_cep.planning.bands import Band, bands_in, moved_right, side_of
@@ -38,7 +39,7 @@ def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, lim
         wanted = [moved_right(part, width) for part in rest if side_of(part, width) is False]
         right = _filtered(right, wanted)
         rest = [part for part in rest if side_of(part, width) is not False]
-    if node.kind == "INNER":
+    if node.kind in ("INNER", "RIGHT"):
         left = _filtered(left, [part for part in rest if side_of(part, width) is True])
         rest = [part for part in rest if side_of(part, width) is not True]
     if rest and node.kind in ("LEFT", "RIGHT", "FULL") and not keys and band is None:
@@ -55,6 +56,29 @@ def join(node: JoinNode, left: Plan, right: Plan, *, parameters: Parameters, lim
         at=node.at,
         band=band,
     )
+
+
+def turned(join: Join) -> Project:
+    """The same rows with the sides exchanged, in another order: a RIGHT join becomes a LEFT join."""
+    width, further = len(join.left.fields), len(join.right.fields)
+
+    def moved(part: Expression) -> Expression | None:
+        if not isinstance(part, Column):
+            return None
+        return Column(part.index + further if part.index < width else part.index - width, part.type)
+
+    other = replace(
+        join,
+        kind={"LEFT": "RIGHT", "RIGHT": "LEFT"}.get(join.kind, join.kind),
+        left=join.right,
+        right=join.left,
+        keys=tuple((one, other) for other, one in join.keys),
+        rest=None if join.rest is None else rewrite(join.rest, moved),
+        band=None if join.band is None else join.band.turned(),
+    )
+    places = [*range(further, further + width), *range(further)]
+    columns = tuple(Column(place, field.type) for place, field in zip(places, join.fields, strict=True))
+    return Project(other, columns, join.fields)
 
 
 def _with_keys(parts: list[Expression], width: int) -> tuple[list[tuple[Expression, Expression]], list[Expression]]:
@@ -144,16 +168,16 @@ def filtered_early(source: Plan, condition: Expression) -> Plan:
     """A join whose sides are filtered early by the parts of WHERE that apply to them; WHERE keeps its whole
     condition.
     """
-    if not isinstance(source, Join | AsofJoin) or source.kind not in ("INNER", "LEFT"):
+    if not isinstance(source, Join | AsofJoin) or source.kind not in ("INNER", "LEFT", "RIGHT"):
         return source
     width = len(source.left.fields)
     parts = conjuncts(condition)
-    of_left = conjunction([part for part in parts if side_of(part, width) is True])
+    of_left = conjunction([part for part in parts if side_of(part, width) is True and source.kind != "RIGHT"])
     left = source.left
     if of_left is not None:
         left = Filter(filtered_early(left, of_left), of_left)
     wanted: list[Expression] = []
-    if isinstance(source, Join) and source.kind == "INNER":
+    if source.kind in ("INNER", "RIGHT") and isinstance(source, Join):
         wanted = [moved_right(part, width) for part in parts if side_of(part, width) is False]
     return replace(source, left=left, right=_filtered(source.right, wanted))
 

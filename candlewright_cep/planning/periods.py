@@ -35,14 +35,19 @@ def of_period(plan: Plan, parameters: Mapping[str, str], limits: Limits) -> Plan
 
 
 def joins_by_time(node: Plan) -> bool:
-    """Whether rows wait for others: a join of two inputs, or of rows whose times need not be equal. A join of an input
-    with itself on equal times waits only for the other rows of that time.
+    """Whether rows wait for others: a join of two inputs, or of rows whose times need not be equal, or a FULL join.
+    Other joins of an input with itself on equal times wait only for the other rows of that time.
     """
     if isinstance(node, AsofJoin):
         return True
     if not isinstance(node, Join):
         return False
-    return node.band is not None or len(_names(node)) > 1 or not all(map(_is_filtered, (node.left, node.right)))
+    return (
+        node.kind == "FULL"
+        or node.band is not None
+        or len(_names(node)) > 1
+        or not all(map(_is_filtered, (node.left, node.right)))
+    )
 
 
 def named_period(nodes: Sequence[Plan], column: int) -> int:
@@ -109,8 +114,10 @@ def _of_scan(scan: Scan, period: int, limits: Limits, above: list[Plan] | None) 
 def _bottom(plan: Any) -> Any:
     while not isinstance(plan, Scan | Join | AsofJoin | Values) and hasattr(plan, "inner"):
         plan = plan.inner
-    if isinstance(plan, Join | AsofJoin) and is_written(plan.right):
-        return _bottom(plan.left)
+    if isinstance(plan, Join | AsofJoin):
+        for written, other in ((plan.right, plan.left), (plan.left, plan.right)):
+            if is_written(written):
+                return _bottom(other)
     return plan
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from candlewright_cep.binding.expressions import Column, Expression
+from candlewright_cep.binding.expressions import Apply, Column, Expression
 from candlewright_cep.planning.closings import is_end_of
 from candlewright_cep.planning.plans import AsofJoin, Join, Plan
 
@@ -28,22 +28,41 @@ class StreamInput:
 @dataclass(slots=True)
 class KnownColumns:
     """Which columns of a node hold the event time, the ticker, and the end of the interval that begins at the event
-    time.
+    time. In `either_times` and `either_tickers`, pairs of columns whose COALESCE does.
     """
 
     times: set[int]
     tickers: set[int]
     ends: set[int] = field(default_factory=set)
+    either_times: set[tuple[int, int]] = field(default_factory=set)
+    either_tickers: set[tuple[int, int]] = field(default_factory=set)
 
     def behind(self, columns: Sequence[Expression]) -> "KnownColumns":
         """The same for a node that has these columns, above this node."""
         found = [(place, part.index) for place, part in enumerate(columns) if isinstance(part, Column)]
         made = {place for place, part in enumerate(columns) if any(is_end_of(part, time) for time in self.times)}
+        chosen = [(place, pair) for place, part in enumerate(columns) if (pair := _either(part)) is not None]
         return KnownColumns(
-            {place for place, index in found if index in self.times},
-            {place for place, index in found if index in self.tickers},
+            {place for place, index in found if index in self.times}
+            | {place for place, pair in chosen if pair in self.either_times},
+            {place for place, index in found if index in self.tickers}
+            | {place for place, pair in chosen if pair in self.either_tickers},
             {place for place, index in found if index in self.ends} | made,
+            _moved(self.either_times, found),
+            _moved(self.either_tickers, found),
         )
+
+
+def _either(part: Expression) -> tuple[int, int] | None:
+    """The columns of a COALESCE of two columns."""
+    if not isinstance(part, Apply) or part.function != "COALESCE":
+        return None
+    indexes = [each.index for each in part.arguments if isinstance(each, Column)]
+    return (indexes[0], indexes[1]) if len(indexes) == len(part.arguments) == 2 else None
+
+
+def _moved(pairs: set[tuple[int, int]], found: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    return {(one, other) for one, index in found for other, second in found if (index, second) in pairs}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from typing import Any
 from candlewright_cep.binding.expressions import Column
 from candlewright_cep.engine import CompiledQuery
 from candlewright_cep.planning.bars import Bars
+from candlewright_cep.planning.joins import turned
 from candlewright_cep.planning.over import Over, takes_frame
-from candlewright_cep.planning.periods import STATELESS
+from candlewright_cep.planning.periods import STATELESS, is_written
 from candlewright_cep.planning.plans import (
     AsofJoin,
     Distinct,
@@ -113,10 +114,14 @@ def check_anchors(compiled: CompiledQuery, source: StreamInput, *, partitions_cl
 
 
 def chain_of(plan: Plan) -> list[Plan]:
-    """The plan's nodes from the input to the result; a join with VALUES continues the chain of its left side."""
+    """The plan's nodes from the input to the result; a join with VALUES continues the chain of its other side. RIGHT
+    joins are turned into LEFT joins.
+    """
     found: list[Plan] = []
     current: Any = plan
     while True:
+        if isinstance(current, Join) and (current.kind == "RIGHT" or _begins_written(current)):
+            current = turned(current)
         found.append(current)
         if is_lookup(current):
             current = current.left
@@ -137,6 +142,10 @@ def chain_of(plan: Plan) -> list[Plan]:
                 "DISTINCT is not possible on a stream", "cooldown_seconds limits the number of events"
             )
         current = current.inner
+
+
+def _begins_written(join: Join) -> bool:
+    return join.kind in ("INNER", "CROSS") and is_written(join.left) and not is_written(join.right)
 
 
 def _scanned(node: Plan) -> str:

@@ -126,11 +126,11 @@ LEFT JOIN table ON condition
   SELECT a.ts, b.price FROM ticks a LEFT JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts
 
 RIGHT JOIN table ON condition
-  every row of the right side, over stored data
+  every row of the right side, with NULLs where nothing on the left fits
   SELECT b.ts, a.price FROM ticks a RIGHT JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts
 
 FULL JOIN table ON condition
-  every row of both sides, over stored data
+  every row of both sides, with NULLs where nothing on the other fits
   SELECT a.ts, b.price FROM ticks a FULL JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts
 
 CROSS JOIN UNNEST (array) AS u(x)

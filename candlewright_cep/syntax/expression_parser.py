@@ -508,7 +508,8 @@ class ExpressionReader(TypeReader):
             self.expect_words("WHERE", after="FILTER (")
             condition = self.expression()
             self.expect(")", after="the condition of FILTER")
-        mode = mode or self._null_treatment()
+        # Before a parenthesis it belongs to the call around this one: LAG(ABS(x) IGNORE NULLS).
+        mode = mode or ("" if self.is_symbol(")", ahead=2) else self._null_treatment())
         call = CallNode(name=name, arguments=tuple(arguments), at=token.at, mode=mode, filter=condition)
         if self.accept_words("OVER"):
             window = self.window_specification() if self.is_symbol("(") else self.identifier("a window name")

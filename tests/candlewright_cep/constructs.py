@@ -130,7 +130,7 @@ _FURTHER = {
 }
 _REFUSED = {
     "ORDER BY x ASC NULLS LAST": ORDERED, "ORDER BY x DESC NULLS FIRST": ORDERED, "LIMIT n": ORDERED, "OFFSET n ROWS FETCH FIRST m ROWS ONLY": ORDERED,
-    "DISTINCT columns": ORDERED, "UNION query": "UNION on a stream would keep every row", "RIGHT JOIN table ON condition": ORDERED, "FULL JOIN table ON condition": ORDERED,
+    "DISTINCT columns": ORDERED, "UNION query": "UNION on a stream would keep every row",
 }  # fmt: skip
 #: DuckDB's text where it is not that of the construct, or not by the rules of `in_duckdb`.
 _ORACLES = {

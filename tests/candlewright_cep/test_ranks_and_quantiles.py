@@ -47,7 +47,7 @@ SAME = [
     f"SELECT ticker, ts, MEDIAN(price) {BY_TIME} ROWS BETWEEN 6 PRECEDING AND CURRENT ROW) AS m FROM ticks",
     f"SELECT ticker, ts, MEDIAN(price) {BY_TIME}) AS m FROM ticks",
     f"SELECT ticker, ts, MEDIAN(price) {BY_TIME} ROWS BETWEEN 3 PRECEDING AND 4 FOLLOWING) AS m FROM ticks",
-    f"SELECT ticker, ts, LAG(price IGNORE NULLS) {BY_TIME}) AS a, LAG(price, 3 IGNORE NULLS) {BY_TIME}) AS b, "
+    f"SELECT ticker, ts, LAG(ABS(price) IGNORE NULLS) {BY_TIME}) AS a, LAG(price, 3 IGNORE NULLS) {BY_TIME}) AS b, "
     f"LEAD(price, 2 IGNORE NULLS) {BY_TIME}) AS c, LAG(price, 2, -1.0 IGNORE NULLS) {BY_TIME}) AS d, "
     f"FIRST_VALUE(price IGNORE NULLS) {BY_TIME} ROWS 2 PRECEDING) AS e, LAST_VALUE(price IGNORE NULLS) {BY_TIME}) AS f, "
     f"NTH_VALUE(price, 2 IGNORE NULLS) {BY_TIME} ROWS 4 PRECEDING) AS g, LAST_VALUE(side RESPECT NULLS) {BY_TIME}) AS h "

@@ -293,7 +293,9 @@ def _join(node: Join, rules: TriggerRules) -> PlanStep:
         f"{node.kind} JOIN within {' and '.join(reach)}",
         "the rows of both sides that may still meet another",
         f"the interval; {_rows_bound(rules)}",
-        "once the right side's time has passed the interval",
+        "once the times of both sides have passed the interval"
+        if node.kind == "FULL"
+        else "once the right side's time has passed the interval",
     )
 
 

@@ -12,7 +12,7 @@ from candlewright_cep.planning.plans import AsofJoin, Join, Plan, Scan, Union
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, Leaf, Pair, StreamInput
 from candlewright_cep.streaming.query import StreamQuery, chain_of, check_anchors, ties_in, walked
 from candlewright_cep.streaming.stages.stages import is_lookup
-from candlewright_cep.syntax.tokens import BEGIN, Position
+from candlewright_cep.syntax.tokens import BEGIN
 
 _SECOND = 1_000_000_000
 
@@ -83,7 +83,8 @@ class _Reader:
             period = named_period(nodes, names.index(source.period_column)) or self.period_seconds
         return Leaf(scan.name, source, period), known
 
-    def _side(self, plan: Plan, at: Position) -> tuple[Branch, KnownColumns]:
+    def _side(self, plan: Plan, join: Join | AsofJoin) -> tuple[Branch, KnownColumns]:
+        at = join.at
         nodes = chain_of(plan)
         for node in nodes:
             if isinstance(node, Union):
@@ -100,18 +101,26 @@ class _Reader:
         leaf = branch.bottom
         if isinstance(leaf, Leaf) and leaf.source.period_column and not leaf.period:
             column = leaf.source.period_column
+            # What ON says of one side does not narrow the rows that a FULL join keeps.
+            way = (
+                f"FULL JOIN (SELECT * FROM {leaf.name} WHERE {column} = 60)"
+                if join.kind == "FULL"
+                else f"AND {leaf.name}.{column} = 60 in ON, with the table's alias"
+            )
             raise at.reject(
                 f"a join on a stream needs to know which {column} of {leaf.name} to use",
-                f"AND {leaf.name}.{column} = 60 in ON, with the table's alias, or the parameter {column}",
+                f"{way}, or the parameter {column}",
             )
         return branch, known
 
     def _pair(self, node: Join | AsofJoin) -> tuple[Pair, KnownColumns]:
-        if node.kind not in ("INNER", "LEFT"):
-            hint = "write it as a LEFT JOIN" if node.kind == "RIGHT" else "ON a.ts BETWEEN b.ts - INTERVAL ... AND b.ts"
-            raise node.at.reject(f"a {node.kind} JOIN is not possible on a stream: JOIN and LEFT JOIN are", hint)
-        left, of_left = self._side(node.left, node.at)
-        right, of_right = self._side(node.right, node.at)
+        if node.kind == "CROSS":
+            raise node.at.reject(
+                "a CROSS JOIN is not possible on a stream: it would keep every row",
+                "ON a.ts BETWEEN b.ts - INTERVAL ... AND b.ts",
+            )
+        left, of_left = self._side(node.left, node)
+        right, of_right = self._side(node.right, node)
         band = node.band
         if band is None or (isinstance(node, Join) and not _goes_by_time(band, of_left, of_right)):
             band = _equal_times(node, of_left, of_right) or band
@@ -154,7 +163,20 @@ class _Reader:
                 known.times |= {index + width for index in of_right.times}
             if by_ticker:
                 known.tickers |= {index + width for index in of_right.tickers}
+        if node.kind == "FULL":
+            known = KnownColumns(set(), set())
+        # A row without a partner has its time and ticker on one side only.
+        times, tickers = (
+            _products(of_left.times, of_right.times, width),
+            _products(of_left.tickers, of_right.tickers, width),
+        )
+        known.either_times = times | {(other, one) for one, other in times if pair.lower == pair.upper == 0}
+        known.either_tickers = tickers | {(other, one) for one, other in tickers} if by_ticker else set()
         return pair, known
+
+
+def _products(left: set[int], right: set[int], width: int) -> set[tuple[int, int]]:
+    return {(one, other + width) for one in left for other in right}
 
 
 def _goes_by_time(band: Band, left: KnownColumns, right: KnownColumns) -> bool:

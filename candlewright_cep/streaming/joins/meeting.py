@@ -2,7 +2,7 @@
 
 A left row is decided when the right side's watermark has passed the latest time at which it can find a partner. It is
 then joined with the right rows in its range, as over finished tables. Right rows are kept while a future left row may
-need them.
+need them. In a FULL join, those that no left row has met are then emitted on their own.
 """
 
 import json
@@ -14,8 +14,8 @@ import numpy as np
 
 from candlewright_cep.planning.bands import shifted
 from candlewright_cep.planning.periods import STATELESS
-from candlewright_cep.planning.plans import side_by_side
-from candlewright_cep.planning.relation import partition_codes
+from candlewright_cep.planning.plans import AsofJoin, Join, side_by_side
+from candlewright_cep.planning.relation import Relation, partition_codes
 from candlewright_cep.streaming.inputs import Branch, Leaf, Pair
 from candlewright_cep.streaming.joins.waiting import Waiting
 from candlewright_cep.streaming.operators import stages
@@ -25,7 +25,8 @@ from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compac
 from candlewright_cep.streaming.rows.row_log import without
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages.stages import Stage, Stateless, is_lookup
-from candlewright_cep.vector import Bools, Index
+from candlewright_cep.types import BOOLEAN
+from candlewright_cep.vector import Bools, Index, Vector, nulls
 
 _NEVER = -(2**63)
 
@@ -68,41 +69,75 @@ class Kept:
 class Meeting:
     """A join of two branches: `left` waits for its partners, `right` for left rows that may need them. `merges`: the
     rows of all tickers come in one order of time.
+
+    A FULL join marks the right rows that have met a left row, in one more column of `right`. `found` and `alone` hold
+    its rows, with and without a left row, until none with an earlier time can follow.
     """
 
     def __init__(self, pair: Pair, *, merges: bool) -> None:
         self.pair = pair
         self.merges = merges
-        self.left = Kept()
-        self.right = Kept()
+        self.left, self.right = Kept(), Kept()
+        self.found, self.alone = Kept(), Kept()
+        self.is_full = pair.node.kind == "FULL"
+        self._width = len(pair.node.right.fields)
+        self._node = replace(pair.node, kind="LEFT") if self.is_full else pair.node
 
     def feed(self, left: Rows, at_left: Clock, right: Rows, *, at_right: Clock) -> tuple[Rows, Clock]:
         """Take the rows and watermarks of both sides; returns the rows that are decided, and their watermarks."""
         pair = self.pair
+        if self.is_full:
+            right = _marked(right, self._width, np.zeros(right.length, np.bool_))
         waiting, partners = self.left.feed(left, at_left), self.right.feed(right, at_right)
         limits = _of_rows(waiting, self._reached(at_right))
         due = (shifted(waiting.time, pair.upper) < limits) | (limits == FOREVER)
         decided = waiting.take(np.flatnonzero(due))
-        one, other = pair.node.matched(decided.relation, partners.relation)
+        one, other = self._node.matched(decided.relation, partners.relation)
+        met = partners.relation.take(other).select(range(self._width))
         found = decided.take(one)
-        found = found.replaced(side_by_side(found.relation, partners.relation.take(other)))
+        found = found.replaced(side_by_side(found.relation, met))
         if left.length or decided.length:
             self.left.keep(waiting.take(np.flatnonzero(~due)))
-        reachable = self._reachable(partners, at_left)
+        if self.is_full:
+            return self._full(found, at_left, partners, met=other[other >= 0], at_right=at_right)
+        reachable = self._reachable(partners, self._continued(at_left))
         if right.length or not reachable.all():
             self.right.keep(partners.take(np.flatnonzero(reachable)))
         return found, self._clock(at_left, at_right)
+
+    def _full(self, found: Rows, at_left: Clock, partners: Rows, *, met: Index, at_right: Clock) -> tuple[Rows, Clock]:
+        """`feed` of a FULL join, given the decided left rows and the right rows that they met."""
+        marks = partners.relation.column(self._width).expand().values.copy()
+        marks[met] = True
+        alone = ~marks & ~self._reachable(partners, self._reached(at_left))
+        marks[alone] = True
+        single = _single(partners.take(np.flatnonzero(alone)), self.pair.node)
+        kept = np.flatnonzero(self._reachable(partners, self._continued(at_left)))
+        self.right.keep(_marked(partners.take(kept), self._width, marks[kept]))
+        clock = self._clock_of_both(at_left, at_right)
+        parts = [self._ready(self.found, found, clock), self._ready(self.alone, single, clock)]
+        together = joined(parts)
+        return together.take(np.argsort(together.time, kind="stable")), clock
+
+    def _ready(self, kept: Kept, rows: Rows, clock: Clock) -> Rows:
+        """The rows whose time has passed; `kept` keeps the others."""
+        together = kept.feed(rows, clock)
+        limits = _of_rows(together, clock.of)
+        due = (together.time < limits) | (limits == FOREVER)
+        kept.keep(together.take(np.flatnonzero(~due)))
+        return together.take(np.flatnonzero(due))
 
     def _reached(self, clock: Clock) -> Callable[[str], int | None]:
         least = clock.least
         return (lambda _: least) if self.merges else clock.of
 
-    def _reachable(self, partners: Rows, at_left: Clock) -> Bools:
-        """The right rows that a left row may still meet; a ticker that has ended may begin again where it was."""
-        known: Callable[[str], int | None] = at_left.watermarks.get
-        if self.merges:
-            least = min(at_left.watermarks.values(), default=None)
-            known = lambda _: least  # noqa: E731
+    def _continued(self, clock: Clock) -> Callable[[str], int | None]:
+        """`_reached`, but a ticker that has ended may begin again where it was."""
+        least = min(clock.watermarks.values(), default=None)
+        return (lambda _: least) if self.merges else clock.watermarks.get
+
+    def _reachable(self, partners: Rows, known: Callable[[str], int | None]) -> Bools:
+        """The right rows that a left row may still meet, given the time up to which left rows are known."""
         lows = _of_rows(partners, known)
         held = self.left.rows
         if held is not None and self.merges:
@@ -114,7 +149,8 @@ class Meeting:
             first = dict(zip(names, oldest.tolist(), strict=True))
             lows = np.minimum(lows, _of_rows(partners, lambda ticker: first.get(ticker, FOREVER)))
         if self.pair.lower is not None:
-            reachable: Bools = (lows == _NEVER) | (partners.time >= shifted(lows, self.pair.lower))
+            within: Bools = partners.time >= shifted(lows, self.pair.lower)
+            reachable: Bools = (lows == _NEVER) | (within & (lows != FOREVER))
             return reachable
         ends = np.where(lows == _NEVER, _NEVER, shifted(lows, self.pair.upper))
         return (partners.time > ends) | self._newest(partners, ends)
@@ -132,6 +168,24 @@ class Meeting:
         found[past[order[is_last]]] = True
         return found
 
+    def _clock_of_both(self, at_left: Clock, at_right: Clock) -> Clock:
+        """Of the rows of a FULL join: those of both sides are decided after their time, later by the interval."""
+        assert self.pair.lower is not None
+        found = Clock()
+        of_left, of_right = self._reached(at_left), self._reached(at_right)
+        for ticker in at_left.watermarks.keys() | at_right.watermarks.keys() | at_left.closed | at_right.closed:
+            left, right = of_left(ticker), of_right(ticker)
+            if left is None or right is None:
+                continue
+            if left == right == FOREVER:
+                found.closed.add(ticker)
+            decided = min(left, _later(right, -self.pair.upper))
+            known = [at.watermarks[ticker] for at in (at_left, at_right) if ticker in at.watermarks]
+            reached = min(right, decided, _later(decided, self.pair.lower), *known)
+            if reached != FOREVER:
+                found.watermarks[ticker] = reached
+        return found
+
     def _clock(self, at_left: Clock, at_right: Clock) -> Clock:
         found = Clock()
         reached = self._reached(at_right)
@@ -139,12 +193,28 @@ class Meeting:
             right = reached(ticker)
             if right is None:
                 continue
-            decided = right if right == FOREVER else int(shifted(np.array([right]), -self.pair.upper)[0])
+            decided = _later(right, -self.pair.upper)
             if decided == FOREVER and ticker in at_left.closed:
                 found.closed.add(ticker)
             if (known := at_left.watermarks.get(ticker)) is not None:
                 found.watermarks[ticker] = min(known, decided)
         return found
+
+
+def _marked(rows: Rows, width: int, marks: Bools) -> Rows:
+    """The rows of the right side of a FULL join, of `width` columns, with these marks."""
+    plain = rows.relation.select(range(width))
+    return rows.replaced(plain.with_columns([Vector(BOOLEAN, marks, None)]))
+
+
+def _single(rows: Rows, node: Join | AsofJoin) -> Rows:
+    """Right rows of a FULL join without a left row."""
+    nothing = Relation([nulls(field.type, rows.length) for field in node.left.fields], rows.length)
+    return rows.replaced(side_by_side(nothing, rows.relation.select(range(len(node.right.fields)))))
+
+
+def _later(time: int, distance: int) -> int:
+    return time if time == FOREVER else int(shifted(np.array([time]), distance)[0])
 
 
 def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
@@ -231,6 +301,8 @@ class Running:
         own: list[Stage] = [] if self.arriving is None else [self.arriving]
         if self.meeting is not None:
             own = [self.meeting.left, self.meeting.right]
+            if self.meeting.is_full:
+                own += [self.meeting.found, self.meeting.alone]
         return [stage for side in self.sides for stage in side.every_stage()] + own + self.stages
 
 

@@ -119,14 +119,14 @@ class RowStage(Stateless):
 
 def is_lookup(node: Plan) -> bool:
     """Whether it is a join with a table of constants. Raises TriggerRejected for one that keeps rows of that table."""
-    if not isinstance(node, Join | AsofJoin) or not is_written(node.right):
+    if not isinstance(node, Join | AsofJoin):
         return False
-    if node.kind in ("RIGHT", "FULL"):
+    if is_written(node.left) or (node.kind == "FULL" and is_written(node.right)):
         raise node.at.reject(
-            f"{node.kind} JOIN with VALUES is not possible on a stream: it waits for rows that never come",
-            "write JOIN or LEFT JOIN",
+            "a join on a stream cannot keep the rows of VALUES: a partner may always follow",
+            "write FROM ticks JOIN (VALUES ...) or LEFT JOIN (VALUES ...)",
         )
-    return True
+    return is_written(node.right)
 
 
 class LookupStage(Stateless):

@@ -155,6 +155,27 @@ TEXTS = {
         GROUP BY t.ticker, TUMBLE(t.ts, INTERVAL '1' MINUTE)""",
     "equal times of two inputs": """SELECT t.n, o.close FROM ticks t LEFT JOIN ohlc o
         ON t.ticker = o.ticker AND t.ts = o.open_time AND o.period_seconds = 60""",
+    "bars and trades, with or without each other": """SELECT t.n, o.close FROM ticks t
+        FULL JOIN (SELECT * FROM ohlc WHERE period_seconds = 60) o ON o.ticker = t.ticker AND t.ts >= o.open_time
+        AND t.ts < o.open_time + INTERVAL '60' SECOND AND t.n % 2 = 0 AND o.close > 1""",
+    "two tickers, with or without each other": """SELECT a.ts, a.n, b.ts AS at, b.n AS m
+        FROM (SELECT * FROM ticks WHERE ticker = 'A') a FULL JOIN (SELECT * FROM ticks WHERE ticker = 'B') b
+        ON b.ts BETWEEN a.ts - INTERVAL '20' SECOND AND a.ts - INTERVAL '5' SECOND""",
+    "every bar, with the trades before its end": """SELECT t.n, o.close FROM ticks t RIGHT JOIN ohlc o
+        ON o.ticker = t.ticker AND t.ts > o.close_time - INTERVAL '20' SECOND AND t.ts <= o.close_time AND t.n % 2 = 0
+        WHERE o.period_seconds = 60""",
+    "totals over rows of either side": """SELECT ts, n, close, COUNT(n) OVER w AS trades, SUM(close) OVER w AS total
+        FROM (SELECT COALESCE(t.ticker, o.ticker) AS ticker, COALESCE(t.ts, o.open_time) AS ts, n, close FROM ticks t
+        FULL JOIN (SELECT * FROM ohlc WHERE period_seconds = 60) o
+        ON o.ticker = t.ticker AND o.open_time BETWEEN t.ts - INTERVAL '70' SECOND AND t.ts + INTERVAL '5' SECOND)
+        WINDOW w AS (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)""",
+    "equal times, with or without each other": """SELECT ticker, ts, a.n, b.n AS m, COUNT(*) OVER (PARTITION BY ticker
+        ORDER BY ts ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS c
+        FROM (SELECT * FROM ticks WHERE n % 3 <> 1) a FULL JOIN (SELECT * FROM ticks WHERE n % 3 <> 2) b
+        USING (ticker, ts)""",
+    "limits named first": """SELECT t.n, v.most FROM (VALUES ('A', 1.5), ('C', NULL)) AS v(ticker, most)
+        RIGHT JOIN ticks t ON v.ticker = t.ticker
+        ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.close_time AND o.period_seconds = 60""",
     "limits of the text": """SELECT t.n, o.close, v.most FROM ticks t
         ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.close_time AND o.period_seconds = 60
         JOIN (VALUES ('A', 1.5), ('B', NULL)) AS v(ticker, most) ON v.ticker = t.ticker WHERE o.close > v.most""",
@@ -292,11 +313,22 @@ def test_a_trade_waits_for_the_bar_that_decides_it_and_no_longer() -> None:
     assert [row[1] for row in feeding.found] == [1, 2]
 
 
-def test_rows_out_of_reach_are_dropped() -> None:
-    feeding = Feeding(running(TEXTS["two tickers close together"]))
+@pytest.mark.parametrize("name", ["two tickers close together", "two tickers, with or without each other"])
+def test_rows_out_of_reach_are_dropped(name: str) -> None:
+    feeding = Feeding(running(TEXTS[name]))
     for second in range(0, 3_000, 10):
         feeding.push(("ticks", 0), trades_of([("A", second), ("B", second)]))
     assert feeding.stream.retained_rows < 12
+
+
+def test_a_row_without_a_partner_waits_for_all_that_it_could_meet_and_no_longer() -> None:
+    feeding = Feeding(running(TEXTS["two tickers, with or without each other"]))
+    feeding.push(("ticks", 0), trades_of([("A", 20), ("B", 30)]))
+    feeding.advance(("ticks", 0), 50)
+    assert [(a, b) for _, a, _, b in feeding.found] == [(0, None)]
+    # A trade of the other ticker at 50, which is yet to come, could have met the one at 30; none after it.
+    feeding.advance(("ticks", 0), 51)
+    assert [(a, b) for _, a, _, b in feeding.found] == [(0, None), (None, 1)]
 
 
 def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
@@ -313,8 +345,17 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
             "a join on a stream uses event times, or it would keep every row",
         ),
         (
-            "SELECT a.n FROM ticks a FULL JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '1' SECOND AND a.ts",
-            "1:25: a FULL JOIN is not possible on a stream",
+            "SELECT a.n FROM ticks a FULL JOIN ticks b ON a.ticker = b.ticker",
+            "1:25: a join on a stream uses event times, or it would keep every row",
+        ),
+        (
+            "SELECT t.n FROM ticks t FULL JOIN ohlc o ON t.ts BETWEEN o.open_time AND o.open_time + INTERVAL '9' SECOND"
+            " AND o.period_seconds = 60",
+            "(FULL JOIN (SELECT * FROM ohlc WHERE period_seconds = 60), or the parameter period_seconds)",
+        ),
+        (
+            "SELECT a.n FROM ticks a CROSS JOIN (SELECT * FROM ticks) b, ohlc",
+            "a CROSS JOIN is not possible on a stream: it would keep every row",
         ),
         (
             "SELECT a.n FROM ticks a ASOF JOIN ticks b ON a.ticker = b.ticker AND a.ts <= b.ts",
@@ -342,7 +383,9 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
             + " ".join(f"ASOF JOIN ticks t{n} ON t0.ticker = t{n}.ticker AND t0.ts >= t{n}.ts" for n in range(1, 17)),
             "the text joins 17 inputs by time; 16 are allowed on a stream",
         ),
-        ("SELECT n FROM ticks FULL JOIN (VALUES (1)) AS v(m) ON m = n", "FULL JOIN with VALUES is not possible"),
+        ("SELECT n FROM ticks FULL JOIN (VALUES (1)) AS v(m) ON m = n", "cannot keep the rows of VALUES"),
+        ("SELECT n FROM ticks RIGHT JOIN (VALUES (1)) AS v(m) ON m = n", "cannot keep the rows of VALUES"),
+        ("SELECT n FROM (VALUES (1)) AS v(m) LEFT JOIN ticks ON m = n", "cannot keep the rows of VALUES"),
     ],
 )
 def test_what_no_stream_can_join_is_refused_with_the_reason(sql: str, message: str) -> None:
