@@ -64,7 +64,7 @@ def _value(field: FieldDescriptor) -> st.SearchStrategy[Any]:
 
 
 def _fields(descriptor: Descriptor) -> st.SearchStrategy[dict[str, Any]]:
-    """Of a message, some of its fields; of each oneof one at most."""
+    """Some fields of a message, at most one of each oneof."""
     plain = {field.name: _value(field) for field in descriptor.fields if field.containing_oneof is None}
     parts = [st.fixed_dictionaries({}, optional=plain)]
     for oneof in descriptor.oneofs:

@@ -72,7 +72,7 @@ class File:
 
 @cache
 def files(*rooms: str) -> list[File]:
-    """Without the trees, which the collector would look through again and again."""
+    """The files without their syntax trees, which the garbage collector would scan again and again."""
     gc.disable()
     try:
         return [_read(path) for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]

@@ -148,7 +148,7 @@ def test_a_file_has_the_class_of_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_class_is_in_the_file_of_its_name(name: str) -> None:
-    """`feeds.py`: several of them."""
+    """A file of several feeds is called `feeds.py`."""
     for path in MODULES:
         for each in classes(path):
             if each.name.endswith(CLASSES[name]) and not each.name.startswith("_"):

@@ -117,7 +117,7 @@ def dead_letters(bus: FreshBus, rounds: int) -> str:
 
 
 def numaflow_sources(bus: FreshBus, rounds: int) -> str:
-    """Of one source that is started again and again."""
+    """Start one source again and again."""
     for number in range(rounds):
         journal = Journal(bus, "source", "t", dead_letters="t.dead")
         journal.begin()

@@ -351,7 +351,7 @@ def dip(number: int, ticker: str = "A/B.X") -> Alert:
 
 
 def titles(run: Run) -> list[tuple[str, str]]:
-    """Sends everything; (destination, title) in order."""
+    """Send everything that is due; returns (destination, title) in order."""
     found = []
     while run.flying:
         found += [(run.flying[0].destination, each.title) for each in run.flying[0].deliveries]

@@ -28,7 +28,7 @@ def fill(bus: FreshBus, value: bytes) -> None:
 
 
 def lose_everything(bus: FreshBus) -> None:
-    """Then the offsets are filled again."""
+    """Lose every record, then fill their offsets with new ones."""
     bus._store.call("FLUSHDB")
     fill(bus, NEW)
 

@@ -169,7 +169,7 @@ _CLOSING = "(SELECT *, open_time + INTERVAL '1' MINUTE AS close_time FROM ohlc)"
 
 
 def in_duckdb(text: str) -> str:
-    """The text in DuckDB's words."""
+    """The text in DuckDB's dialect."""
     if not re.match(r"(SELECT|WITH|CREATE)\b", text):
         text = f"SELECT * FROM ticks WHERE {text}"
     window = f"time_bucket({MINUTE}, ts)"

@@ -195,7 +195,7 @@ def test_the_text_of_a_condition_means_the_same(text: str) -> None:
 
 @pytest.mark.processes
 def test_nothing_of_it_is_loaded_without_need() -> None:
-    """In a separate process, because other tests here use it."""
+    """Runs in a separate process, because other tests here load it."""
     source = "import sys, candlewright_cep; print([name for name in sys.modules if 'candlewright_cep.tracing' in name])"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"

@@ -38,7 +38,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def check(expression: str, wanted: Any, **columns: Any) -> None:
-    """In a query, and in a condition that looks back at an earlier row of the match."""
+    """Evaluate it in a query, and in a condition that looks back at an earlier row of the match."""
     rows = table(**columns)
     found = evaluate(f"SELECT {expression} AS x FROM ticks", rows).column("x")[0].as_py()
     assert same(found, wanted), (expression, columns, found, wanted)

@@ -107,7 +107,7 @@ class Cluster:
         self.services.wait_until(lambda: is_ready(port_file), f"a ready {name}")
 
     def variables(self) -> dict[str, str]:
-        """The settings as environment."""
+        """The settings as environment variables."""
         found = self.environment | {"CANDLEWRIGHT_DATA_DIR": str(self.data_dir)}
         for group, entries in self._groups.items():
             for key, value in entries.items():

@@ -49,7 +49,7 @@ class Lake:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """On its own, the S3 server takes half a minute to end."""
+        """Left to itself, the S3 server takes half a minute to end."""
         self._services.kill("s3")
 
     @property
@@ -65,7 +65,7 @@ class Lake:
         return {"catalog": "rest", "uri": self.catalog, "warehouse": f"s3://{BUCKET}/", "properties": properties}
 
     def start_catalog(self, **different: str) -> None:
-        """With the environment of compose.yaml, except for addresses and `different`."""
+        """Start it with the environment of compose.yaml, except for addresses and `different`."""
         own = {name: str(value) for name, value in SERVICES["catalog"]["environment"].items()}
         own |= {
             "CATALOG_URI": own["CATALOG_URI"].replace("/catalog/catalog.db", str(self.catalog_file)),

@@ -52,7 +52,7 @@ def trades_of(count: int) -> list[Trade]:
 
 
 class OnCluster(Platform):
-    """What the fault tests need of a platform, for one whose tables are in the store."""
+    """The platform that the fault tests need, with its tables in the object store."""
 
     def __init__(self, cluster: Cluster, lake: Lake, exchange: SandboxThread) -> None:
         self.cluster, self.lake = cluster, lake

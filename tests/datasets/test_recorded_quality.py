@@ -18,7 +18,7 @@ COMPARED = 126
 
 
 def replies(folder: Path) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Closed candles, and trades."""
+    """The recorded closed candles, and the trades."""
     found = []
     for name in ("ohlc_1m", "trades"):
         result = json.loads((folder / "kraken" / f"xbtusdt_{name}_rest.json").read_text())["result"]

@@ -45,7 +45,7 @@ def found_in(name: str, own: list[Row]) -> list[dict[str, Any]]:
 
 
 def decided_in(name: str, own: list[Row]) -> list[dict[str, Any]]:
-    """Without rows that only the end of the input decides: a window or a silence that would end later."""
+    """The rows that do not depend on the end of the input, unlike those of a window that would end later."""
     return [row for row in found_in(name, own) if row["at"] <= own[-1]["time"]]
 
 
@@ -126,7 +126,7 @@ def test_recipes_give_the_same_over_rough_markets_stored_and_streamed(input_name
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_commands_of_a_page_run_as_pasted(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With other data: a table of the platform is a file here, and a trigger is checked instead of added."""
+    """The data differ: a file stands for a table of the platform, and a trigger is checked instead of added."""
     monkeypatch.chdir(tmp_path)
     recipe = RECIPES[name]
     Path(f"{name}.sql").write_text(recipe.text.sql)

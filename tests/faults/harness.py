@@ -145,7 +145,7 @@ class Platform:
         return sorted(zip(times, *(found[name].to_pylist() for name in _COLUMNS), strict=True))
 
     def coverage(self) -> dict[str, list[dict[str, Any]]]:
-        """The rows of each request id."""
+        """The rows of `market.coverage` by request id."""
         found: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in self.table("coverage").to_pylist():
             found[row["request_id"]].append(row)

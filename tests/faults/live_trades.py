@@ -86,7 +86,7 @@ class LiveTrades:
         return feed.T0 + 60 * number * SECOND, own[0], max(own), min(own), own[-1], 0.5 * 60, 60
 
     def events(self) -> int:
-        """Of trigger `any` so far: one for each trade."""
+        """The events of trigger `any` so far, one for each trade."""
         for partition, offset in self._read.items():
             for record in self.bus.read(bus_topics.TRIGGER_EVENTS, partition, offset):
                 self._events += CEPTriggerEvent.FromString(record.value).trigger_id == "any"

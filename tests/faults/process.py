@@ -60,7 +60,7 @@ class Process:
         return bool(self.status().get("ready"))
 
     def is_standby(self) -> bool:
-        """Whether it stands by, and is warm if its role requires that."""
+        """Whether the process stands by, and is warm if its role requires that."""
         status = self.status()
         return bool(status.get("standby") and status.get("role", {}).get("warm", True))
 

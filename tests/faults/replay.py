@@ -47,7 +47,7 @@ def moved(trades: Sequence[Trade], *, ids: int = 0, milliseconds: int = 0) -> li
 
 
 def gaining_a_digit(trades: Sequence[Trade]) -> list[Trade]:
-    """With ids that grow from five to six digits in the middle of the fullest millisecond."""
+    """The trades with ids that grow from five to six digits in the middle of the fullest millisecond."""
     counts: dict[int, int] = defaultdict(int)
     for trade in trades:
         counts[trade[3]] += 1
@@ -58,7 +58,7 @@ def gaining_a_digit(trades: Sequence[Trade]) -> list[Trade]:
 
 
 def bars_of(trades: Iterable[tuple[int, str, str, int, Any]], period_seconds: int) -> list[Row]:
-    """As rows of the table: open time (ms), open, high, low, close, volume, quote volume, trades."""
+    """The bars as rows of the table: open time (ms), open, high, low, close, volume, quote volume, trades."""
     groups: dict[int, list[tuple[int, Decimal, Decimal]]] = defaultdict(list)
     for number, price, size, at, _ in trades:
         groups[at - at % (period_seconds * 1_000)].append((number, Decimal(price), Decimal(size)))
@@ -103,7 +103,7 @@ class Replay:
     log: list[str] = field(default_factory=list)
 
     def behind(self) -> int | None:
-        """None while the bus is down."""
+        """The most trades of a ticker that were shown but are not on the bus yet; None while the bus is down."""
         try:
             return max(tape.shown - self.bus.last_sequence(f"TICKS:{tape.ticker}") for tape in self.tapes)
         except BusUnavailable:

@@ -139,7 +139,7 @@ def take_over(stage: Stage, fault: Fault) -> float:
 
 
 def test_two_brokers_do_no_harm_and_the_standby_says_that_it_is_one(stage: Stage) -> None:
-    """Without roles, each broker revoked the leases of the other, and a client got half of its trades twice."""
+    """Without roles, each broker would revoke the other's leases, and a client would get half of its trades twice."""
     holder, standby = stage.brokers
     assert standby.said() == b"standby\n"
     role = stage.roles.all()[BROKER]

@@ -144,7 +144,7 @@ async def test_a_killed_client_and_a_killed_gateway_lose_and_acknowledge_nothing
 async def test_kills_of_gateway_and_redis_between_a_source_and_its_reader_lose_and_invent_nothing(
     tmp_path: Path,
 ) -> None:
-    """What the platform reads from one source, it serves as another."""
+    """The platform serves as a source what it reads from another one."""
     total = 1_200
     payloads = sorted(b"%d" % n for n in range(total))
     other = SourceServer(tmp_path)

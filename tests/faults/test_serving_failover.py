@@ -68,7 +68,7 @@ def run(stage: Stage, rounds: int) -> None:
 
 @pytest.mark.timeout(240)
 def test_three_take_overs_of_each_kind(stage: Stage) -> None:
-    """With Spark, whose start takes half a minute of processor time, the suite has one of each."""
+    """The suite has only one of each with Spark, whose start takes half a minute of processor time."""
     run(stage, SUITE_ROUNDS)
 
 

@@ -79,7 +79,7 @@ def frozen_long(platform: Platform, store: redis.Redis) -> Iterator[str]:
 
 @contextmanager
 def loading(platform: Platform, store: redis.Redis) -> Iterator[str]:
-    """As after a start with a large file: the server answers, but refuses every call."""
+    """The server answers but refuses every call, as it does while it loads a large file."""
     # Between a thousand commands the server answers others; each takes half a millisecond.
     with store.pipeline(transaction=False) as ballast:
         for number in range(5_000):
@@ -112,7 +112,7 @@ def loading(platform: Platform, store: redis.Redis) -> Iterator[str]:
 
 @contextmanager
 def killed(platform: Platform, store: redis.Redis, times: int = 2) -> Iterator[str]:
-    """Often within a script."""
+    """Kill the server, often in the middle of a script."""
     for _ in range(times):
         platform.kill("redis")
     yield ""
@@ -197,7 +197,7 @@ def test_every_key_and_table_of_a_running_platform_is_listed_with_its_bound(
 
 
 def tables_of(text: str) -> list[str]:
-    """The tables that the guide lists."""
+    """The tables that docs/operations.md lists."""
     rows = re.findall(r"^\| ((?:`[a-z_*:/]+`(?:, )?)+) \|", text.partition("### Keyed tables")[2], re.MULTILINE)
     assert rows
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]

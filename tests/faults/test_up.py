@@ -92,7 +92,7 @@ def pids_of_parts(platform: Platform) -> dict[str, int]:
 
 
 def is_below(pid: int, ancestor: int) -> bool:
-    """Whether it descends from that process; True for one that has ended meanwhile."""
+    """Whether the process descends from that one; True if it has ended meanwhile."""
     while pid not in (ancestor, 0):
         try:
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

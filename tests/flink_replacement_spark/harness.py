@@ -109,7 +109,7 @@ class Feed:
         self.bus.publish(bus_topics.HISTORY_OUTCOMES, [Record(value=v, partition_key=key) for v in values])
 
     def request(self, request_id: str, minutes: Sequence[int], close: float = 1.0) -> None:
-        """A whole request of one piece."""
+        """Carry out a whole request of one piece."""
         self.piece(request_id, minutes, close=close)
         self.done(request_id, len(minutes))
         self.send()

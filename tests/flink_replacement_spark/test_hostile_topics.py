@@ -55,7 +55,7 @@ TOPICS: Mapping[str, st.SearchStrategy[bytes]] = {
 
 
 def is_drained(platform: Platform) -> bool | None:
-    """Whether every reader of the driver has passed what is there, and says nothing of a problem."""
+    """Whether every reader of the driver has read all records, and reports no problem."""
     status = platform.driver.status()
     assert platform.driver.queries and all(query.is_running for query in platform.driver.queries)
     return True if not status.problems and not behind(platform.bus) else None

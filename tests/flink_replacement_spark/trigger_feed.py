@@ -86,7 +86,7 @@ def clock(bus: Bus, ticker: str, second: float, *, sequence: int) -> None:
 
 
 def events(bus: Bus, *trigger_ids: str) -> list[CEPTriggerEvent]:
-    """What the topic holds of these triggers, in the order of their sequence."""
+    """The events of these triggers on the topic, in the order of their numbers."""
     found = []
     for partition, state in enumerate(bus.state(bus_topics.TRIGGER_EVENTS)):
         offset = state.first

@@ -17,7 +17,7 @@ _TICKER = "GATE/USDT.NOWHERE"
 
 
 class Bus(FreshBus):
-    """`is_away`: for tables."""
+    """A bus whose tables cannot be reached while `is_away`."""
 
     is_away = False
 

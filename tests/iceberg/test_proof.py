@@ -31,7 +31,7 @@ Holes = Sequence[tuple[int, int]]
 
 
 def covered(start: int, end: int, holes: Holes = (), **other: Any) -> dict[str, Any]:
-    """What a request for these minutes leaves behind."""
+    """The coverage row that a request for these minutes leaves."""
     missing = sum(last - first for first, last in holes)
     row = {
         "request_id": "r",

@@ -64,7 +64,7 @@ class FakeBroker:
         return [message for _, message in self.heard if isinstance(message, kind)]
 
     async def until(self, condition: Callable[[], Any], seconds: float = 20) -> Any:
-        """What `condition` gives, once that is truthy."""
+        """Wait until `condition` returns something true, and return that."""
         async with asyncio.timeout(seconds), self._news:
             await self._news.wait_for(condition)
         return condition()

@@ -79,7 +79,7 @@ def beats(commands: list[Command]) -> list[tuple[int, str]]:
 
 @pytest.fixture
 def state() -> IngestorState:
-    """Connected (1), with BINANCE's slots offered."""
+    """A state that is connected (1) and has offered BINANCE's slots."""
     state = IngestorState(PLAN)
     state.handle(Started(0.0))
     state.handle(VenueReady("BINANCE", 0.0))
@@ -177,7 +177,7 @@ def test_a_heartbeat_of_the_broker_is_answered_for_the_jobs_that_show_life(state
 def test_a_stop_ends_the_job_with_one_answer_and_its_slot_comes_back(
     state: IngestorState, said: CancelAsked | None
 ) -> None:
-    """Without a cancellation it is a lost lease, long before this ingestor would think so."""
+    """Without a cancellation, a stop means a lost lease, long before this ingestor would notice it."""
     state.handle(Dispatched(1, job(), 1.0))
     stops = [*(state.handle(said) if said else []), *state.handle(StopAsked("j1", 1.5))]
     assert stops == [StopJob("j1")]
@@ -343,7 +343,7 @@ def test_an_idle_ingestor_exits_at_once(state: IngestorState) -> None:
 
 
 class AnyHistory(RuleBasedStateMachine):
-    """Whatever happens, slots and jobs add up, and each job has one answer at most."""
+    """After any sequence of events, slots and jobs add up, and each job has at most one answer."""
 
     def __init__(self) -> None:
         super().__init__()

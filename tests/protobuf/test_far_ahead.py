@@ -15,7 +15,7 @@ BOUND = 5 * SECOND
 
 
 def columns(*seconds: float, exchange_ahead: int | None = None, received: float = 0) -> TickColumns:
-    """Trades that many seconds after NOW."""
+    """Trades at these seconds after NOW."""
     times = np.array([NOW + round(second * SECOND) for second in seconds])
     ids = np.array([str(n).encode() for n in range(len(seconds))])
     ones = np.ones(len(seconds))

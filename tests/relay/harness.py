@@ -45,7 +45,7 @@ def submit(request_id: str, **changes: Any) -> ing.SubmitHistoricalRequest:
 
 
 def finish(bus: Bus, request_id: str, **fields: Any) -> ing.HistoryReadyNotification:
-    """What the history writer does at the end of a request."""
+    """Publish a final, as the history writer does at the end of a request."""
     final = ing.HistoryReadyNotification(request_id=request_id, ticker="BTC/USDT.BINANCE", period_seconds=60, **fields)
     content = final.SerializeToString()
     bus.publish_once(

@@ -54,7 +54,7 @@ def fired(trigger_id: str, number: int, ticker: str = "") -> Record:
 
 @contextmanager
 def running(bus: Bus) -> Iterator[None]:
-    """Carries out every control immediately."""
+    """A pipeline that carries out every control immediately."""
     stop = threading.Event()
     # As the relay does; the first one makes them.
     bus.create_topic(bus_topics.TRIGGER_CONTROLS, 1)

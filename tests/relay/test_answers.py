@@ -64,7 +64,7 @@ class World:
                 self.handle(self._outcome(command) if works else ev.CommandFailed(command, "X", "No."))
 
     def _accepts(self) -> bool:
-        """Whether there is room for a question about triggers, which others answer then."""
+        """Decide whether there is room for a question about triggers."""
         return self._works.draw(hyp.booleans())
 
     def _outcome(self, command: Any) -> ev.Event:

@@ -54,7 +54,7 @@ class Guarded:
         return Client(self.socket(kind, key), self.platform.relay.requests_address)
 
     def subscriber(self, key: ClientKey | None, *subscriptions: str) -> "Watched":
-        """With a key: returns when the relay has taken (or refused) the subscriptions, and replayed what is kept."""
+        """Return once the subscriptions are accepted or refused, and kept messages replayed."""
         address = self.platform.relay.notifications_address
         if key is None:
             return Watched(self.socket(zmq.SUB, None), address, *subscriptions)

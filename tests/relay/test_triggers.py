@@ -274,7 +274,7 @@ def test_a_suspended_trigger_is_shown_survives_a_restart_and_starts_afresh_when_
 
 
 def joint_request() -> ing.CEPTriggerRequest:
-    """Of two tickers whose rows are in different partitions."""
+    """A trigger over two tickers whose rows are in different partitions."""
     names = (f"X{number}/USDT.BINANCE" for number in range(99))
     other = next(name for name in names if partition_of(name.encode(), 4) != partition_of(BTC.encode(), 4))
     sql = (

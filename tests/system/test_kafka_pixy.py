@@ -44,7 +44,7 @@ class Caller:
         return self("Produce", topic=topic, message=message, **fields)
 
     def consume(self, topic: str, group: str, **fields: Any) -> dict[str, Any]:
-        """Waits through long polls."""
+        """Consume a message, over as many long polls as it takes."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while "error" in (found := self("ConsumeNAck", topic=topic, group=group, **fields)):
             assert found["error"] == ["NOT_FOUND", "long polling timeout"]

@@ -78,7 +78,7 @@ class Platform:
             self._processes.append(subprocess.Popen(command, env=self._environment, stdout=log, stderr=log))
 
     def replace_the_ingestor(self) -> None:
-        """As a crash and the supervisor would."""
+        """Replace the ingestor, as the supervisor does after a crash."""
         self._processes[-1].kill()
         self._processes[-1].wait(20)
         self.start("ingestor")
@@ -88,7 +88,7 @@ class Platform:
             return json.load(answer)
 
     def streams(self) -> list[list[str]]:
-        """Of each connection that the exchange has."""
+        """The streams of each connection at the exchange."""
         connections: list[list[str]] = self.ask("/sandbox/state")["connections"]
         return connections
 
@@ -110,7 +110,7 @@ def platform(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Platfor
 
 
 class Subscriber:
-    """`batches` by topic."""
+    """A subscriber; `batches` are by topic."""
 
     def __init__(self, address: str, topics: list[str]) -> None:
         self.batches: dict[str, list[TickBatch]] = defaultdict(list)
@@ -123,7 +123,7 @@ class Subscriber:
             self._socket.subscribe(topic)
 
     def take(self, trades: int) -> None:
-        """Until so many more trades came, and trades of every topic."""
+        """Receive until this many more trades have arrived, and some on every topic."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         count = 0
         heard: set[bytes] = set()

@@ -29,7 +29,7 @@ def _of_this_platform(system: System, monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def executed(path: Path) -> list[dict[str, str]]:
-    """What each cell shows, by MIME type."""
+    """The output of each cell, by MIME type."""
     notebook = jupytext.read(path)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     return [

@@ -18,7 +18,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: str) -> dict[str, list[str]]:
-    """Of a page, by language."""
+    """The code blocks of a page, by language."""
     found: dict[str, list[str]] = {}
     for language, text in _BLOCK.findall((ROOT / "docs" / "how-to" / page).read_text()):
         found.setdefault(language, []).append(text)

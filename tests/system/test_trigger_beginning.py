@@ -22,7 +22,7 @@ FROM ticks"""
 
 @pytest.fixture(autouse=True)
 def _none_left(client: cw.Client) -> Iterator[None]:
-    """What a failed test registered is not seen by later ones."""
+    """Remove the triggers of a failed test, so that later ones do not see them."""
     yield
     for left in client.triggers.list():
         client.triggers.remove(left.trigger_id)

@@ -148,7 +148,7 @@ def streamed(
 
 
 def as_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """With times and dates as events carry them."""
+    """The table as rows, with times and dates as events carry them."""
     for place, part in enumerate(table.schema):
         if pa.types.is_timestamp(part.type):
             times = table.column(place).cast(pa.timestamp("ns", part.type.tz))

@@ -153,7 +153,7 @@ def _streamed(
 
 
 def _as_dictionary(table: pa.Table) -> list[dict[str, Any]]:
-    """With times as numbers, like those of events."""
+    """The row as a dictionary, with times as numbers, as in events."""
     for place, part in enumerate(table.schema):
         if pa.types.is_timestamp(part.type):
             table = table.set_column(place, part.name, table.column(place).cast(pa.int64()))
@@ -196,7 +196,7 @@ def test_triggers_that_fall_behind_give_the_same_events_later(
 
 
 def _by_trigger(events: Sequence[CEPTriggerEvent]) -> dict[str, list[CEPTriggerEvent]]:
-    """In the order of their ids."""
+    """The events by trigger, in the order of the ids."""
     found: dict[str, list[CEPTriggerEvent]] = {}
     for event in sorted(events, key=lambda event: event.context["event_id"]):
         found.setdefault(event.trigger_id, []).append(event)

@@ -76,7 +76,7 @@ def test_a_spread_of_two_tickers_runs_where_both_are_seen() -> None:
 @settings(max_examples=rounds(30), deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=4), st.booleans())
 def test_events_are_the_same_however_records_are_cut(cuts: list[int], restarts: bool) -> None:
-    """Including their ids."""
+    """Their ids are the same, too."""
     records: list[tuple[str, bytes]] = []
     for minute in range(4):
         records.append(("ticks", trades(3 * minute + 1, (60 * minute + 5, 2), (60 * minute + 30, 1 + minute % 2))))

@@ -129,7 +129,7 @@ def table(name: str, **columns: Any) -> pa.Table:
 
 
 def streamed(sql: str, market: Market, draw: random.Random, *, restarts: bool) -> list[CEPTriggerEvent]:
-    """Records in steps of any length."""
+    """The events of these records, taken in steps of any length."""
     partition = registered(sql)
     found: list[CEPTriggerEvent] = []
     waiting: dict[str, list[bytes]] = {"ticks": [], "bars": [], "events": [], "marks": []}

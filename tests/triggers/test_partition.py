@@ -192,7 +192,7 @@ def test_a_trade_behind_the_watermark_is_reported_and_a_tie_in_order_is_not_late
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_without_delay_a_tie_that_sorts_before_an_evaluated_trade_is_late(is_cut: bool) -> None:
-    """However the records are cut, and after a restart."""
+    """This holds however the records are cut, and after a restart."""
     partition = TriggerPartition()
     partition.process([], controls=[register("a", IN_ORDER)])
     trades = [(5, "7", 1), (5, "9", 2), (5, "x-1", 3), (5, "8", 4), (5, "10", 5), (6, "2", 6), (6, "1", 7), (7, "3", 8)]
@@ -521,7 +521,7 @@ def test_a_deadline_over_bars_passes_by_the_exchanges_clock(partition: TriggerPa
 
 
 def test_a_window_over_bars_waits_for_the_bars_of_trades_that_came(partition: TriggerPartition) -> None:
-    """However long the pipeline was down, the exchange's clock closes no window before them."""
+    """The exchange's clock closes no window before them, however long the pipeline was down."""
     sql = """SELECT ticker, COUNT(*) AS n FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"""
     partition.process([], controls=[register("w", sql, period_seconds="60")])
     first = T0 // (60 * SECOND) % 2

@@ -74,7 +74,7 @@ def remove(trigger_id: str) -> bytes:
 
 
 def rows(event: CEPTriggerEvent) -> list[dict[str, Any]]:
-    """Times as ns since the epoch."""
+    """The rows, with times as ns since the epoch."""
     names = event.schema.column_names
     return [dict(zip(names, map(_value, row.values), strict=True)) for row in event.rows]
 

@@ -31,7 +31,7 @@ def _trades(seed: int, rows: int = 200) -> pa.Table:
 
 
 def _naive(table: pa.Table, measure: str, size: str) -> list[dict[str, Any]]:
-    """In exact numbers, from the decimal text of the doubles."""
+    """The expected bars, in exact numbers from the decimal text of the doubles."""
     found: list[dict[str, Any]] = []
     opened: dict[str, list[dict[str, Any]]] = {}
     for row in table.to_pylist():

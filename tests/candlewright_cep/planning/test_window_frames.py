@@ -35,7 +35,7 @@ def _select(frame: str) -> str:
 
 
 def _ranked(frame: str) -> str:
-    """In an order that is the same in every engine."""
+    """Rank the rows in an order that is the same in every engine."""
     return (
         "SELECT ticker, n, FIRST_VALUE(price) OVER w AS f, LAST_VALUE(price) OVER w AS l, NTH_VALUE(price, 2) OVER w AS t, "
         f"FIRST_VALUE(price IGNORE NULLS) OVER w AS k FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY n {frame})"

@@ -52,7 +52,7 @@ def wanted(table: pa.Table) -> list[str]:
 
 
 def shown(table: pa.Table) -> list[str]:
-    """In a canonical order and zone, as text."""
+    """The rows as text, in a canonical order and time zone."""
     columns = [
         column.cast(pa.timestamp("us", "UTC")) if pa.types.is_timestamp(column.type) else column
         for column in table.columns

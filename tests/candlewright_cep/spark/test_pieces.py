@@ -45,7 +45,7 @@ def _rows(chance: random.Random, count: int) -> pa.Table:
 
 
 def _stream(piece: Piece, batches: list[pa.Table], delay: timedelta) -> list[str]:
-    """As Spark runs it: a batch sees the watermark of the previous ones; every state is serialised."""
+    """Run the query as Spark does: a batch sees the watermark of the previous ones; every state is serialised."""
     states: dict[int, bytes] = {}
     waiting: set[int] = set()
     results: list[bytes] = []

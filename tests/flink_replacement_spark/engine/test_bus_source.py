@@ -116,7 +116,7 @@ def test_a_missing_record_in_a_range_is_an_error(bus: FreshBus) -> None:
 
 
 def replaced(bus: FreshBus, kept: int, new: int) -> None:
-    """What a restored copy leaves: `kept` records of the first life, then `new` ones of another."""
+    """A bus after a copy was restored: `kept` records of the first life, then `new` ones of another."""
     bus._store.call("FLUSHDB")
     bus._store.call("SET", "cw:life", "first-life--")
     bus.create_topic("t", 2)

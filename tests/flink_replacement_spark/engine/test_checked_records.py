@@ -105,7 +105,7 @@ def test_a_trigger_fires_as_if_the_trade_far_ahead_had_not_been_there(prefix: st
 
 
 def a_bar_a_minute(far: int | None) -> list[StoredRecord]:
-    """Of a client; that of minute `far` opens an hour ahead."""
+    """A client's bars, one a minute; that of minute `far` opens an hour ahead."""
     found = []
     for n in range(10):
         value = bar(n + 60 if n == far else n, float(n % 3))

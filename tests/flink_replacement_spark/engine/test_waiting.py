@@ -36,7 +36,7 @@ def stopping() -> threading.Event:
 
 @pytest.fixture
 def writer(settings: Settings) -> Iterator[sqlite3.Connection]:
-    """Has locked the catalog."""
+    """A connection that has locked the catalog."""
     with closing(sqlite3.connect(table_files.catalog_file(settings), isolation_level=None)) as writer:
         writer.execute("BEGIN EXCLUSIVE")
         yield writer

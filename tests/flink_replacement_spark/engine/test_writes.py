@@ -10,7 +10,7 @@ from tests.fresh_bus import FreshBus
 
 
 def keep(writes: Writes, old: bytes | None, new: bytes, *, called: list[bytes]) -> None:
-    """As a step does: publish, keep, and remember what is kept."""
+    """Write as a step does: publish, keep the state, and remember what is kept."""
     number = int(new)
     writes.publish_as("t", [Record(b"r" + new, partition=0)], writer="w", number=number)
     assert writes.replace("state", "p", old, new=new, put={f"p/{number}": b"s" + new}, delete=[f"p/{number - 1}"])

@@ -115,7 +115,7 @@ def alone(act: Callable[[], object]) -> None:
 
 
 def end(_: float) -> None:
-    """Of an order that is given: nothing is left to be killed at."""
+    """Exit when the given order is done, because no call is left at which to kill."""
     raise SystemExit
 
 

@@ -44,7 +44,7 @@ class _Query:
             self.monkeypatch.setattr(module, "worker_bus", lambda url: self.bus)
 
     def planned(self) -> list[pa.RecordBatch]:
-        """The records since what was committed."""
+        """Plan the records since the committed offsets."""
         rows = []
         for tag, topic in enumerate(live_source.TOPICS):
             first, end = self.bus.holds(topic, bus_topics.READER_BAR_MAKER).get(0, 0), self.bus.state(topic)[0].end
@@ -75,7 +75,7 @@ class _Query:
             self.bus.trim(topic, keep_seconds=0)
 
     def state(self) -> bytes:
-        """As a task in a new worker finds it."""
+        """The state that a task in a new worker finds."""
         self._connect()
         journal = live_journal.Journal(self.bus, self.name, 0)
         partitions = self.bus.partitions(bus_topics.TICKS)
@@ -157,7 +157,7 @@ def _run_all(patch: pytest.MonkeyPatch, steps: list[tuple[int, str]], *, is_dist
 
 
 def _die(patch: pytest.MonkeyPatch, query: _Query, ranges: list[pa.RecordBatch], *, before: bool) -> None:
-    """In the middle of a batch: before its state is written, or after that and before Spark knows."""
+    """Die in the middle of a batch: before its state is written, or after that and before Spark knows."""
     keep = live_journal.Journal.keep
 
     def killed(journal: live_journal.Journal, *arguments: object) -> int:

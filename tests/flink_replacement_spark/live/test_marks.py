@@ -43,7 +43,7 @@ def batch_of(ticker: str, first_sequence: int, trades: Sequence[tuple[int, str, 
 
 @dataclass
 class Script:
-    """What ingestors published of a few tickers, in that order: (is it a mark, record)."""
+    """Records that ingestors published for a few tickers, in order: (is it a mark, record)."""
 
     random: Random
     entries: list[tuple[bool, bytes]] = field(default_factory=list)

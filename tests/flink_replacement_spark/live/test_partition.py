@@ -215,7 +215,7 @@ def test_ids_of_growing_length_keep_their_numeric_order(partition: LivePartition
 
 
 def test_ids_of_nineteen_digits_are_numbers_up_to_the_largest(partition: LivePartition) -> None:
-    """As Bybit's spot trades have them; what is published late still has its place in its millisecond."""
+    """Bybit's spot trades have such ids; one that is published late still has its place in its millisecond."""
     first = 2290000000000000000
     output = partition.process(
         [_batch(1, *((1, str(first + n), float(n)) for n in (2, 4))), _batch(3, (1, str(first + 1), 1.0))],

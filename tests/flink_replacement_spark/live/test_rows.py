@@ -18,7 +18,7 @@ VALUES = [bytes([length]) * length for length in (3, 9, 1, 1, 8, 20, 2, 5)]
 
 
 class _Noted(LivePartition):
-    """Remembers what it was given."""
+    """Records its arguments."""
 
     def __init__(self) -> None:
         super().__init__(0, 0)

@@ -197,7 +197,7 @@ def test_a_table_that_cannot_be_read_keeps_no_other_from_being_trimmed(
 
 
 class _Commits:
-    """In the place of Iceberg's own library: what would be committed."""
+    """Stands for Iceberg's own library: records what would be committed."""
 
     merged: ClassVar[list[int]] = []
 

@@ -51,7 +51,7 @@ def store(query: Query, definition: TableDefinition, *rows: dict[str, Any]) -> N
 
 
 def trade(number: int, price: float) -> dict[str, Any]:
-    """As `feed.trades` has it on the bus."""
+    """A trade as `feed.trades` publishes it."""
     time_ns = T0 + number * SECOND
     return {"ticker": ONE, "trade_id": str(number), "ts": time_ns // 1000, "ts_ns": time_ns, "price": price,
             "size": 0.5, "side": "buy", "received_at": time_ns // 1000}  # fmt: skip

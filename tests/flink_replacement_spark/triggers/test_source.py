@@ -47,7 +47,7 @@ def publish(bus: Bus, topic: str, count: int, *, partition: int = 0) -> None:
 
 
 def until(reader: TriggerStreamReader, before: dict[str, Any]) -> dict[str, Any]:
-    """The next offsets that are others."""
+    """Wait for offsets that differ from these."""
     while (found := reader.latestOffset()) == before:
         pass
     return found

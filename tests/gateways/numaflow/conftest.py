@@ -35,7 +35,7 @@ class ShakyBus(FreshBus):
         return super().wait(*arguments, **options)
 
     def drop(self, topic: str, partition: int, records: int) -> None:
-        """As an XTRIM by another program does."""
+        """Drop records behind the platform's back, as an XTRIM by another program does."""
         self._store.call("XTRIM", f"cw:log:{topic}:{partition}", "MINID", f"{records}-1")
         self._store.call("HSET", f"cw:topic:{topic}", f"{partition}:first", records)
 

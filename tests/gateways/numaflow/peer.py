@@ -55,7 +55,7 @@ class Peer:
         return found
 
     async def ack(self, *offsets: source.Offset) -> None:
-        """In one request."""
+        """Acknowledge all of them in one request."""
         if self.acks is None:
             self.acks = self.ack_stream()
             await self.acks.write(source.AckRequest(handshake=SOT))

@@ -43,7 +43,7 @@ def wanted(state: SourceState, count: int, at: float) -> Fetch | None:
 
 
 def first_fetch(state: SourceState, count: int, at: float) -> Fetch | None:
-    """With which a read begins now."""
+    """The fetch with which a read begins now."""
     assert state.handle(ReadBegan(at)) == []
     return wanted(state, count, at)
 

@@ -137,7 +137,7 @@ def marks(bus: FreshBus, ticker: str, kind: str) -> list[Any]:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """What `condition` gives, once that is truthy."""
+    """Wait until `condition` returns something true, and return that."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:

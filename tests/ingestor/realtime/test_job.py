@@ -47,7 +47,7 @@ def assert_each_once(bus: FreshBus) -> None:
 
 
 async def until_unusually_silent(bus: FreshBus, own: Ingestor) -> None:
-    """What pause is usual depends on how fast this machine delivers trades."""
+    """Wait until the silence is unusual; the usual pause depends on how fast this machine delivers trades."""
     received = sorted(trade[RECEIVED_AT] / 1e9 for trade in ticks(bus, TICKER))
     usual = max(later - earlier for earlier, later in pairwise(received))
     await until(lambda: own.service.ages()[TICKER] > max(CONFIG.silence_floor, UNUSUAL * usual) + 0.1, 120)
@@ -225,7 +225,7 @@ async def test_a_ticker_is_streamed_without_its_past_where_rest_does_not_help() 
 
 
 class AbsentBus(FreshBus):
-    """Takes no trades while `is_full`."""
+    """A bus that takes no trades while `is_full`."""
 
     is_full = False
 

@@ -147,7 +147,7 @@ def total(bus: FreshBus, ticker: str) -> Decimal:
 
 
 def expected(bus: FreshBus, ticker: str, venue: Venue) -> Decimal:
-    """Of all fills since the first trade on the bus."""
+    """The bars of all fills since the first trade on the bus."""
     first = min(one[ORDER] for one in ticks(bus, ticker))
     return sum((fill.size for fill in venue.fills if fill.number >= first), Decimal())
 

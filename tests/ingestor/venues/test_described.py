@@ -143,7 +143,7 @@ def test_an_unfinished_candle_is_marked_where_the_venue_reports_it() -> None:
 
 @pytest.fixture
 def moonbase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One new file, and nothing else."""
+    """A venue that consists of one new file, and nothing else."""
     (tmp_path / "moonbase.py").write_text(MOONBASE)
     monkeypatch.setattr(ingestor.venues, "__path__", [*ingestor.venues.__path__, str(tmp_path)])
     described.cache_clear()

@@ -71,7 +71,7 @@ class Keeping:
         self.do(self.state.handle(Ended(name, not error, is_empty, error, closed_until, self.at)))
 
     def killed(self) -> list[Submit]:
-        """By kill -9, and started again."""
+        """Start again after kill -9; returns the requests that the new state submits."""
         self.state = self._state()
         restored = [Series.from_bytes(value) for value in self.saved.values()]
         return [each for each in self.state.handle(Restored(restored, self.at)) if isinstance(each, Submit)]

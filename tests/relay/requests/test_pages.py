@@ -23,7 +23,7 @@ ERROR = ing.HistoryReadyNotification.ERROR
 
 
 def rows(count: int) -> pa.Table:
-    """As read from `lake.market.ohlc`."""
+    """Rows as they are read from `lake.market.ohlc`."""
     return pa.table(
         {
             "ticker": pa.array(["BTC/USDT.BINANCE"] * count, pa.string()),

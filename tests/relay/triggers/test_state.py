@@ -32,7 +32,7 @@ def request(trigger_id: str = "a", sql: str = "s", *tickers: str, **fields: Any)
 
 
 class Partition:
-    """What one partition of the pipeline runs, by id, after the controls that it has read."""
+    """The triggers that one partition of the pipeline runs, by id, after the controls that it has read."""
 
     def __init__(self) -> None:
         self.end = 0

@@ -66,7 +66,7 @@ def begin(partition: TriggerPartition, sql: str, past: pa.Table, *tickers: str, 
 
 
 def values(events: Sequence[CEPTriggerEvent]) -> list[dict[str, Any]]:
-    """Only the measures of patterns."""
+    """The measures of the patterns' events."""
     return [{n: v for n, v in row.items() if n != "ticker"} for event in events for row in rows(event)]
 
 

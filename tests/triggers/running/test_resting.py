@@ -79,7 +79,7 @@ class Both:
 
 
 def trades(chance: random.Random, second: float, first: int, *, ticker: str, count: int) -> tuple[bytes, float]:
-    """Of a walk; sometimes out of order or without a number."""
+    """Trades along a random walk, sometimes out of order or without a number."""
     made = []
     for number in range(count):
         second += chance.choice([0.0, 0.5, 1.0, 1.0, 3.0])

@@ -137,7 +137,7 @@ def test_rows_that_wait_for_a_removed_trigger_go_with_it() -> None:
 
 
 def test_without_shares_what_waits_is_taken_at_once() -> None:
-    """For example, if another mode wrote the state."""
+    """This happens if the other mode wrote the state."""
     partition = fallen_behind(register("slow", IN_ORDER, TICKER))
     partition.process([prices(3, 1.0, 2.0, 3.0)])
     partition = TriggerPartition.load(partition.save(), TriggerRules())

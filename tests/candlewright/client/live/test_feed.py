@@ -92,7 +92,7 @@ class Platform:
             self.answer(self.waiting.pop(0))
 
     def answer(self, query: cw.TopicReplay) -> None:
-        """As the relay does."""
+        """Answer as the relay does."""
         last = min(query.to_sequence or self.newest, self.newest)
         found = [each for each in self.kept if each[1] >= query.from_sequence and each[0] <= last]
         if query.from_sequence > self.newest or not found or found[0][0] > query.from_sequence:

@@ -342,7 +342,7 @@ def page(request_id: str, *times: int, is_final: bool = False, total: int | None
 
 
 def request_id_of(talk: Conversation) -> str:
-    """That of the newest legacy request."""
+    """The id of the newest legacy request."""
     talk.look()
     return next(each.request_id for each in reversed(talk.sent) if isinstance(each, ing.OHLCRequest))
 
