@@ -82,9 +82,6 @@ class RedisMessaging:
         reply = self._store.run("later", queue, "claim", max_items, _milliseconds(lease_seconds))
         return [(id.decode(), payload) for id, payload in zip(reply[::2], reply[1::2], strict=True)]
 
-    def defer(self, queue: str, id: str, delay_seconds: float) -> None:
-        self._store.run("later", queue, "defer", id, _milliseconds(delay_seconds))
-
     def remove(self, queue: str, id: str, *, registry: str) -> None:
         self._store.run("later", queue, "remove", id, f"cw:once:{registry}:{id}")
 

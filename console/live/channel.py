@@ -10,7 +10,7 @@ from candlewright.client.errors import Interruption, NumbersLost
 from candlewright.client.session.session import Ticket
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.ingestor_pb2 import HistoryReadyNotification
-from console.live.feeds import Finals, Whole, finals_feed, is_numbered, numbered_feed
+from console.live.feeds import Whole, finals_feed, is_numbered, numbered_feed
 from console.live.ring import Entry, Ring
 from console.messages import message_json
 from console.times import iso
@@ -68,10 +68,6 @@ class Channel:
         if has_news:
             for wake in self.readers:
                 wake()
-
-    @property
-    def has_finals(self) -> bool:
-        return isinstance(self._feed, Finals)
 
 
 def entry_of(topic: str, found: Whole | Interruption) -> Entry | None:

@@ -28,7 +28,6 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright_platform.supervisor.private import PrivatePlatform
 from iceberg.filters import equal as equals
 from sandbox import SandboxThread
-from sandbox.serving.server import Sandbox
 from tests.klines import klines
 
 Final = ing.HistoryReadyNotification
@@ -175,10 +174,6 @@ def platform(
         finally:
             code = up.stop()
         assert code == 0, told[-40:]
-
-
-def with_exchange(platform: Platform, act: Callable[[Sandbox], Any]) -> Any:
-    return platform.exchange.call(act)
 
 
 def submit_message(

@@ -2,7 +2,6 @@
 --   'add', id, milliseconds from now, payload, limit -> 1, 0 when there is one of that id, or minus the bytes that are
 --                                                       kept already where it would be more than the limit
 --   'claim', how many, milliseconds to hide them     -> {id, payload, ...} of those that are due
---   'defer', id, milliseconds from now
 --   'remove', id, key to forget in ten minutes
 --   'next'                                           -> milliseconds until one is due, '' if there is none
 --   'kept'                                           -> bytes of these and of half messages
@@ -40,9 +39,6 @@ elseif verb == 'claim' then
     end
   end
   return reply
-elseif verb == 'defer' then
-  redis.call('ZADD', queue, 'XX', at(ARGV[4]), ARGV[3])
-  return 1
 elseif verb == 'remove' then
   redis.call('PEXPIRE', ARGV[4], 600000)
   redis.call('ZREM', queue, ARGV[3])

@@ -43,10 +43,6 @@ def dead_letter_topic(group: str) -> str:
     return _DEAD_LETTERS + group
 
 
-def resource_of(name: str) -> definition.Resource:
-    return definition.Resource(name=name)
-
-
 def full_name(resource: definition.Resource) -> str:
     """Unchecked."""
     return f"{resource.resource_namespace}%{resource.name}" if resource.resource_namespace else resource.name
