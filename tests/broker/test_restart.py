@@ -21,6 +21,17 @@ from tests.fresh_bus import FreshBus
 OK = ing.HistoryReadyNotification.OK
 
 
+def interrupted(stage: Stage) -> tuple[str, ing.DataRequest]:
+    """A request of three minutes, and its job, which was running when the broker stopped."""
+    broker = stage.broker()
+    peer = stage.peer(broker)
+    peer.offer()
+    request_id = stage.client.submit(rows=3)
+    job = peer.job()
+    broker.stop()
+    return request_id, job
+
+
 def test_accepted_requests_and_pieces_outlive_the_broker(stage: Stage) -> None:
     stage.venue("TEST", candles_per_page=1)
     broker = stage.broker()
@@ -42,12 +53,7 @@ def test_accepted_requests_and_pieces_outlive_the_broker(stage: Stage) -> None:
 
 
 def test_a_job_is_kept_when_its_ingestor_names_it_to_the_next_broker(stage: Stage) -> None:
-    broker = stage.broker()
-    peer = stage.peer(broker)
-    peer.offer()
-    request_id = stage.client.submit(rows=3)
-    job = peer.job()
-    broker.stop()
+    request_id, job = interrupted(stage)
 
     broker = stage.broker(lease_seconds=1.0, heartbeat_seconds=0.2)
     again = stage.peer(broker)
@@ -67,12 +73,7 @@ def test_a_job_is_kept_when_its_ingestor_names_it_to_the_next_broker(stage: Stag
 
 
 def test_silence_about_rows_is_not_emptiness_after_a_restart(stage: Stage) -> None:
-    broker = stage.broker()
-    peer = stage.peer(broker)
-    peer.offer()
-    request_id = stage.client.submit(rows=3)
-    job = peer.job()
-    broker.stop()
+    request_id, job = interrupted(stage)
 
     peer = stage.peer(stage.broker())
     peer.complete(job)
@@ -84,12 +85,7 @@ def test_silence_about_rows_is_not_emptiness_after_a_restart(stage: Stage) -> No
 
 
 def test_a_job_that_no_ingestor_names_any_more_is_dispatched_again(stage: Stage) -> None:
-    broker = stage.broker()
-    peer = stage.peer(broker)
-    peer.offer()
-    request_id = stage.client.submit(rows=3)
-    job = peer.job()
-    broker.stop()
+    request_id, job = interrupted(stage)
 
     peer = stage.peer(stage.broker(lease_seconds=0.5, heartbeat_seconds=0.2))
     peer.offer()

@@ -16,7 +16,7 @@ from candlewright.cli.app import app
 from candlewright.cli.trigger import lines_of, plain
 from candlewright.client import TriggerEvent
 from candlewright.wire import ingestor_pb2 as ing
-from tests.candlewright.client.trigger_relay import INVALID, START, TICKER, TriggerRelay, event
+from tests.candlewright.client.trigger_relay import INVALID, START, TICKER, TriggerRelay, event, in_settings
 
 Run = Callable[..., Result]
 SQL = "price > :limit"
@@ -24,13 +24,8 @@ SQL = "price > :limit"
 
 @pytest.fixture
 def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TriggerRelay]:
-    relay = TriggerRelay()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CANDLEWRIGHT_CONFIG", raising=False)
-    monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", relay.requests)
-    monkeypatch.setenv("CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND", relay.notifications)
-    yield relay
-    relay.close()
+    with in_settings(tmp_path, monkeypatch) as relay:
+        yield relay
 
 
 @pytest.fixture

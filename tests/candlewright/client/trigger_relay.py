@@ -1,8 +1,11 @@
 """A relay with a minimal trigger engine, which fires on command."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import pytest
 from google.protobuf.message import Message
 
 from candlewright.wire import candlewright_pb2 as pb
@@ -165,3 +168,17 @@ class TriggerRelay(Relay):
 
     def _send(self, peer: bytes, message: object) -> None:
         self._router.send_multipart([peer, *frames.encode(message)])  # type: ignore[arg-type]
+
+
+@contextmanager
+def in_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TriggerRelay]:
+    """A relay that commands in `folder` find."""
+    relay = TriggerRelay()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("CANDLEWRIGHT_CONFIG", raising=False)
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", relay.requests)
+    monkeypatch.setenv("CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND", relay.notifications)
+    try:
+        yield relay
+    finally:
+        relay.close()

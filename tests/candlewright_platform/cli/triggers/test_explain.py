@@ -19,7 +19,7 @@ from candlewright_platform.cli.triggers import explanation as explaining
 from candlewright_platform.cli.triggers.explanation import Explained
 from core.settings import Settings
 from iceberg import TRIGGER_EVENTS, append, load_table, open_catalog
-from tests.candlewright.client.trigger_relay import TriggerRelay
+from tests.candlewright.client.trigger_relay import TriggerRelay, in_settings
 from tests.candlewright_platform.cli.triggers.test_backtest import TICKER, data_dir  # noqa: F401
 
 Run = Callable[..., Result]
@@ -30,13 +30,8 @@ FALLS = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open
 
 @pytest.fixture
 def relay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TriggerRelay]:
-    relay = TriggerRelay()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CANDLEWRIGHT_CONFIG", raising=False)
-    monkeypatch.setenv("CANDLEWRIGHT_RELAY__REQUESTS_BIND", relay.requests)
-    monkeypatch.setenv("CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND", relay.notifications)
-    yield relay
-    relay.close()
+    with in_settings(tmp_path, monkeypatch) as relay:
+        yield relay
 
 
 @pytest.fixture
