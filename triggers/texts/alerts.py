@@ -31,6 +31,11 @@ _ALLOWED = (
 )  # fmt: skip
 
 
+#: How Python reports a template whose code it cannot compile.
+_TOO_DEEP = (RecursionError, SyntaxError, MemoryError)
+_NESTED = "nested too deeply"
+
+
 class _Environment(SandboxedEnvironment):
     """Limits arithmetic to numbers: text could be multiplied, or padded by a format, to any length."""
 
@@ -78,6 +83,8 @@ def render(message: str, values: Mapping[str, Any]) -> str:
     """Raises ValueError for a template that cannot be rendered with these values."""
     try:
         return str(_compiled(message).render(values))[:_MAX_TEXT]
+    except _TOO_DEEP as error:
+        raise ValueError(_NESTED) from error
     except (TemplateError, ArithmeticError, TypeError) as error:
         raise ValueError(str(error)) from error
 
@@ -87,15 +94,12 @@ def _check(message: str, columns: Iterable[str] | None) -> None:
         raise InvalidRequest(f"{MESSAGE}: longer than {_MAX_TEMPLATE} characters")
     try:
         tree = _ENVIRONMENT.parse(message)
+        _check_nodes(tree)
+        _compiled(message)
     except TemplateSyntaxError as error:
         raise InvalidRequest(f"{MESSAGE} line {error.lineno}: {error.message}") from error
-    for node in tree.find_all(nodes.Node):
-        if not isinstance(node, _ALLOWED):
-            raise InvalidRequest(f"{MESSAGE} line {node.lineno}: {type(node).__name__.lower()} is not allowed here")
-        if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
-            raise InvalidRequest(
-                f"{MESSAGE} line {node.lineno}: no filter '{node.name}'; allowed: {', '.join(sorted(_FILTERS))}"
-            )
+    except _TOO_DEEP as error:
+        raise InvalidRequest(f"{MESSAGE}: {_NESTED}") from error
     if columns is None:
         return
     # The trigger language, with pyarrow: only a check needs it, and the process that delivers alerts makes none.
@@ -107,6 +111,16 @@ def _check(message: str, columns: Iterable[str] | None) -> None:
             place = f"{name.lineno}:{_column(message, name)}"
             hint = closest(name.name, known) or f"the columns are {', '.join(sorted(known - _ALWAYS))}"
             raise InvalidRequest(f"{MESSAGE} {place}: no column '{name.name}'; {hint}")
+
+
+def _check_nodes(tree: nodes.Template) -> None:
+    for node in tree.find_all(nodes.Node):
+        if not isinstance(node, _ALLOWED):
+            raise InvalidRequest(f"{MESSAGE} line {node.lineno}: {type(node).__name__.lower()} is not allowed here")
+        if isinstance(node, nodes.Filter) and node.name not in _FILTERS:
+            raise InvalidRequest(
+                f"{MESSAGE} line {node.lineno}: no filter '{node.name}'; allowed: {', '.join(sorted(_FILTERS))}"
+            )
 
 
 def _column(message: str, name: nodes.Name) -> int:

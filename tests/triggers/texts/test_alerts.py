@@ -40,12 +40,23 @@ def test_a_message_over_the_columns_is_taken_and_rendered() -> None:
         ("{{ 'x' | center(9) }}", "alert_message line 1: no filter 'center'; allowed: abs, default"),
         ("{% include 'x' %}", "alert_message line 1: include is not allowed here"),
         ("x" * 2_001, "alert_message: longer than 2000 characters"),
+        ("{{ bottom is cheap }}", "alert_message line 1: No test named 'cheap'"),
+        ("{{ " + "(" * 600 + "1" + ")" * 600 + " }}", "alert_message: nested too deeply"),
+        ("{{ 1" + " + 1" * 450 + " }}", "alert_message: nested too deeply"),
+        ("{{ " + "not " * 450 + "bottom }}", "alert_message: nested too deeply"),
+        ("{{ bottom" + " | abs" * 300 + " }}", "alert_message: nested too deeply"),
     ],
 )
 def test_a_bad_message_is_refused_with_its_place(message: str, problem: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         check(message)
     assert str(refused.value).startswith(problem)
+
+
+def test_a_template_that_was_registered_but_cannot_be_compiled_is_an_error_of_its_own() -> None:
+    for message in ("{{ 1" + " + 1" * 450 + " }}", "{{ " + "(" * 600 + "1" + ")" * 600 + " }}"):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            render(message, {})
 
 
 def test_an_unknown_destination_is_refused_with_those_that_are_configured() -> None:
