@@ -100,9 +100,9 @@ def decode(data: bytes) -> TickColumns:
     if len(columns) == 0 and (tick := _decode_tick(data, columns.first_sequence)) is not None:
         return tick
     count = len(columns)
-    if any(
-        len(column) != count
-        for column in (columns.price, columns.size, columns.side, columns.trade_id, columns.received_at)
+    if not (
+        len(columns.price) == len(columns.size) == len(columns.side) == count
+        and len(columns.trade_id) == len(columns.received_at) == count
     ):
         raise BadFrame("MALFORMED", "the columns of this TickBatch differ in length")
     return columns

@@ -409,15 +409,11 @@ class LivePartition:
 
 
 def _decode_ticks(values: Iterable[bytes], output: LiveOutput) -> Iterator[TickColumns]:
-    for value in values:
-        try:
-            columns = tick_columns.decode(value)
-        except BadFrame as error:
-            output.refuse(value, error.text)
-            continue
-        if problem := sound.problem_with_ticker(columns.ticker) or ("" if len(columns) else "a batch without trades"):
-            output.refuse(value, problem)
-            continue
+    found = _decode_records(values, output)
+    if _are_all_sound([columns for _, columns in found]):
+        yield from (columns for _, columns in found)
+        return
+    for value, columns in found:
         is_sound = tick_columns.are_sound(
             time=columns.timestamp, price=columns.price, size=columns.size, ids=columns.trade_id
         )
@@ -427,6 +423,34 @@ def _decode_ticks(values: Iterable[bytes], output: LiveOutput) -> Iterator[TickC
             bad = int((~is_sound).sum())
             output.refuse(value, tick_columns.reason_against(bad, len(columns)), bad)
             yield from _sound_runs(columns, is_sound)
+
+
+def _are_all_sound(found: Sequence[TickColumns]) -> bool:
+    """Checks the trades of many records at once, which takes a tenth of the time of a check of each."""
+    if not found:
+        return True
+    time, price, size = (
+        np.concatenate([getattr(columns, name) for columns in found]) for name in ("timestamp", "price", "size")
+    )
+    ids = max((columns.trade_id for columns in found), key=lambda own: own.dtype.itemsize)
+    if ids.dtype.itemsize > tick_columns.MAX_ID_BYTES:
+        return False
+    return bool(tick_columns.are_sound(time=time, price=price, size=size, ids=ids).all())
+
+
+def _decode_records(values: Iterable[bytes], output: LiveOutput) -> list[tuple[bytes, TickColumns]]:
+    found = []
+    for value in values:
+        try:
+            columns = tick_columns.decode(value)
+        except BadFrame as error:
+            output.refuse(value, error.text)
+            continue
+        if problem := sound.problem_with_ticker(columns.ticker) or ("" if len(columns) else "a batch without trades"):
+            output.refuse(value, problem)
+        else:
+            found.append((value, columns))
+    return found
 
 
 def _sound_runs(columns: TickColumns, sound: NDArray[np.bool_]) -> Iterator[TickColumns]:

@@ -200,9 +200,9 @@ def test_a_tick_of_a_gateway_counts_like_a_batch(partition: LivePartition) -> No
 
 @pytest.mark.parametrize("price", [float("nan"), float("inf")])
 def test_bad_records_are_counted_and_harm_nothing(partition: LivePartition, price: float) -> None:
-    bad = [b"\xff\xff", b"", _batch(1, (1, "9", price), (2, "10", 3.0))]
-    output = partition.process([*bad, _batch(3, (61, "11", 4.0))], [_covered(), b"\xff", b""])
-    assert output.bad_records >= 4
+    bad = [b"\xff\xff", b"", _batch(1, (1, "9", price), (2, "10", 3.0)), _batch(3, (3, "9" * 301, 3.0))]
+    output = partition.process([*bad, _batch(4, (61, "11", 4.0))], [_covered(), b"\xff", b""])
+    assert output.bad_records >= 5
     assert [row[6] for row in _bars(output)] == [1]
 
 
