@@ -38,7 +38,7 @@ from benchmarks.live.ohlc_check import wrong_rows
 from benchmarks.measuring.gate import Gate
 from benchmarks.measuring.process_tree import ProcessTree
 from benchmarks.measuring.spark_master import TWO_CORES, add_master, spark_of
-from benchmarks.measuring.tick_feed import MAX_BYTES, publish_apart
+from benchmarks.measuring.tick_feed import MAX_BYTES, WINDOW, publish_apart
 from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
@@ -63,10 +63,15 @@ TIMEOUT_SECONDS = 1_800.0
 
 
 def run(
-    input_file: Path, rows_file: Path | None = None, first: int | None = None, *, master: str = TWO_CORES
+    input_file: Path,
+    rows_file: Path | None = None,
+    first: int | None = None,
+    *,
+    master: str = TWO_CORES,
+    window: int = WINDOW,
 ) -> dict[str, Any]:
     """`input_file`: parquet with ts_ns, symbol, price, size, side. `rows_file`: where to write the bars. `first`: how
-    many of the input's rows to use, all by default.
+    many of the input's rows to use, all by default. `window`: rows that travel together, in a record for each ticker.
     """
     rows = min(pq.read_metadata(input_file).num_rows, first or sys.maxsize)
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder) / "redis", fsync="no") as redis:
@@ -98,7 +103,7 @@ def run(
             while table.step():
                 pass
             thread = threading.Thread(target=table.run, daemon=True)
-            publish_apart(redis.url, input_file, "", rows=rows)
+            publish_apart(redis.url, input_file, "", rows=rows, window=window)
             _rewrite_log(redis.url)
             with ProcessTree() as floor_tree:
                 floor_seconds = floor.timed(bus)

@@ -5,9 +5,10 @@ for each, then one with the ratios. Costs are processor time of all processes, i
 that other work affects them little. They include those of a micro-batch and of a commit, which weigh most in the
 smallest run. A ratio is the cost of a trade at the largest size over that at the smallest: 1 is flat, less is cheaper.
 
-Every ticker has the same number of trades per minute in each run, and so does every bar. In a last run, 1,000 tickers
-share the trades of 10: a bar has two or three, and its cost beyond that of its trades is reported as
-`cpu_microseconds_per_bar`.
+Every ticker has the same number of trades per minute in each run, so every bar has too, and so has every record on the
+bus. Two more runs vary these: in one, 1,000 tickers share the trades of 10, so that a bar has two or three; in the
+other, trades travel in ten times as many records. What a bar and a record cost beyond their trades is reported as
+`cpu_microseconds_per_bar` and `cpu_microseconds_per_record`.
 """
 
 import argparse
@@ -30,6 +31,9 @@ from core.log import configure_logging
 
 TICKERS = (10, 100, 1_000)
 TIMES = 100
+#: Trades of a ticker that travel together: an ingestor sends what has come in a time, however many tickers it has.
+IN_A_RECORD = 500
+PARTS = 10
 SEED = 7
 
 
@@ -45,10 +49,14 @@ def run(rows: int, of_tickers: int, master: str = TWO_CORES) -> Iterator[dict[st
         yield by_tickers[-1]
     quiet = _measured(of_tickers, most, master=master)
     yield quiet
-    yield _ratios(by_rows, by_tickers, quiet)
+    parted = _measured(of_tickers, most, busy=most, in_a_record=IN_A_RECORD // PARTS, master=master)
+    yield parted
+    yield _ratios(by_rows, by_tickers, quiet, parted)
 
 
-def _measured(rows: int, tickers: int, *, busy: int = TICKERS[0], master: str) -> dict[str, Any]:
+def _measured(
+    rows: int, tickers: int, *, busy: int = TICKERS[0], in_a_record: int = IN_A_RECORD, master: str
+) -> dict[str, Any]:
     """`tickers` tickers share as many trades per minute as `busy` of them have."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ticks.parquet"
@@ -56,7 +64,7 @@ def _measured(rows: int, tickers: int, *, busy: int = TICKERS[0], master: str) -
         pq.write_table(trades(rows, tickers, SEED, gap_ns=gap_ns), file)
         # A separate process, so that one run's memory and caches do not affect the next.
         with ProcessPoolExecutor(1, get_context("spawn")) as apart:
-            found = apart.submit(_run_apart, file, master).result()
+            found = apart.submit(_run_apart, file, master, in_a_record * tickers).result()
     used = found["cpu_microseconds_per_row"]
     return {
         "rows": rows,
@@ -71,20 +79,23 @@ def _measured(rows: int, tickers: int, *, busy: int = TICKERS[0], master: str) -
     }
 
 
-def _run_apart(file: Path, master: str) -> dict[str, Any]:
+def _run_apart(file: Path, master: str, window: int) -> dict[str, Any]:
     configure_logging("bench", "warning")
-    return ohlc.run(file, master=master)
+    return ohlc.run(file, master=master, window=window)
 
 
-def _ratios(by_rows: list[dict[str, Any]], by_tickers: list[dict[str, Any]], quiet: dict[str, Any]) -> dict[str, Any]:
+def _ratios(
+    by_rows: list[dict[str, Any]], by_tickers: list[dict[str, Any]], quiet: dict[str, Any], parted: dict[str, Any]
+) -> dict[str, Any]:
     def ratio(runs: list[dict[str, Any]]) -> float:
         return round(_cost(runs[-1]) / _cost(runs[0]), 2)
 
-    everything = [*by_rows, *by_tickers, quiet]
+    everything = [*by_rows, *by_tickers, quiet, parted]
     seconds = sum(each["seconds"] for each in everything)
     rows = sum(each["rows"] for each in everything)
     most = by_tickers[-1]
     bars = quiet["result_rows"] - most["result_rows"]
+    records = most["rows"] // IN_A_RECORD * (PARTS - 1)
     return {
         "rows": rows,
         "seconds": round(seconds, 3),
@@ -95,6 +106,7 @@ def _ratios(by_rows: list[dict[str, Any]], by_tickers: list[dict[str, Any]], qui
         "ratio_rows_x10": ratio(by_rows[1:]),
         f"ratio_tickers_{TICKERS[0]}_to_{TICKERS[-1]}": ratio(by_tickers),
         "cpu_microseconds_per_bar": round((_cost(quiet) - _cost(most)) * most["rows"] / bars, 2),
+        "cpu_microseconds_per_record": round((_cost(parted) - _cost(most)) * most["rows"] / records, 2),
     }
 
 

@@ -15,32 +15,36 @@ from bus.redis.redis_bus import RedisBus
 from candlewright.wire import streams, tick_columns
 from protobuf import records_pb2 as records
 
-__all__ = ["MAX_BYTES", "publish_apart"]
+__all__ = ["MAX_BYTES", "WINDOW", "publish_apart"]
 
 #: The whole input is on the bus.
 MAX_BYTES = 16 << 30
 #: Rows of the input that travel together: a TickBatch holds those of one ticker.
 WINDOW = 50_000
+#: The most batches in one call of the bus.
+_PUBLISHED = 500
 MINUTE_NS = 60_000_000_000
 
 
-def publish_apart(url: str, input_file: Path, prefix: str, *, rows: int) -> None:
+def publish_apart(url: str, input_file: Path, prefix: str, *, rows: int, window: int = WINDOW) -> None:
     """`_publish` in a separate process, so that the input takes no memory of the driver."""
-    publisher = multiprocessing.get_context("spawn").Process(target=_publish, args=(url, input_file, prefix, rows))
+    publisher = multiprocessing.get_context("spawn").Process(
+        target=_publish, args=(url, input_file, prefix, rows, window)
+    )
     publisher.start()
     publisher.join()
     if publisher.exitcode != 0:
         raise RuntimeError(f"the input could not be published: exit code {publisher.exitcode}")
 
 
-def _publish(url: str, input_file: Path, prefix: str, rows: int) -> None:
+def _publish(url: str, input_file: Path, prefix: str, rows: int, window_rows: int) -> None:
     """The first `rows` in input order, followed by marks that close every bar."""
     bus = RedisBus(url, max_bytes=MAX_BYTES)
     counts: dict[str, int] = {}
     newest_ns = 0
     left = rows
     file = pq.ParquetFile(input_file)
-    for window in file.iter_batches(WINDOW, columns=["ts_ns", "symbol", "price", "size", "side"]):
+    for window in file.iter_batches(window_rows, columns=["ts_ns", "symbol", "price", "size", "side"]):
         ticks = window.slice(0, left)
         left -= ticks.num_rows
         if ticks.num_rows:
@@ -83,7 +87,8 @@ def _publish_window(bus: Bus, ticks: pa.RecordBatch, prefix: str, counts: dict[s
         )
         stamp = SequenceStamp(streams.ticks(name), len(part), streams.TICKS.tag)
         batch.append(Record(tick_columns.encode(columns), key=name.encode(), sequence=stamp))
-    bus.publish(bus_topics.TICKS, batch)
+    for first in range(0, len(batch), _PUBLISHED):
+        bus.publish(bus_topics.TICKS, batch[first : first + _PUBLISHED])
 
 
 def _mark(ticker: str, **body: Any) -> Record:
