@@ -2,20 +2,27 @@
 
 from dataclasses import replace
 
-from candlewright_cep.functions.aggregates.aggregates import aggregate_name, written
+from candlewright_cep.functions.aggregates.aggregates import KEPT_IF, ORDERED, aggregate_name, written
 from candlewright_cep.syntax.tree import CallNode, LiteralNode, StarNode
-from candlewright_cep.types import BIGINT, NULL
+from candlewright_cep.types import BIGINT, BOOLEAN, INT, NULL
 
 
 def filtered(node: CallNode) -> CallNode:
-    """An aggregate with FILTER rewritten without it: values of the other rows become NULL, which aggregates ignore."""
+    """An aggregate with FILTER rewritten without it: values of the other rows become NULL, which aggregates ignore.
+    ARRAY_AGG does not, and takes the condition among its keys.
+    """
     if node.filter is None:
         return node
     name = aggregate_name(node.name)
-    if name is None or written(name) == "ARRAY_AGG":
+    if name is None:
         raise node.filter.at.reject(f"FILTER is not possible with {written(node.name)}")
     at = node.at
     arguments = list(node.arguments)
+    if written(name) == "ARRAY_AGG":
+        chosen = (node.filter, LiteralNode(True, BOOLEAN, at), LiteralNode(None, NULL, at))
+        wanted = CallNode(name="CASE", arguments=chosen, at=at, is_operator=True)
+        further = (wanted, LiteralNode(KEPT_IF, INT, at))
+        return replace(node, name=f"ARRAY_AGG{ORDERED}", arguments=(*arguments, *further), filter=None)
     if name == "COUNT" and (not arguments or isinstance(arguments[0], StarNode)):
         arguments = [LiteralNode(1, BIGINT, at)]
     place = 1 if name in ("MIN_BY", "MAX_BY") and len(arguments) > 1 else 0

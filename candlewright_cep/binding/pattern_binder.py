@@ -191,7 +191,6 @@ class PatternBinder(Binder):
     def call(self, node: CallNode) -> Expression:
         if node.is_operator:
             return super().call(node)
-        aggregate = aggregate_name(node.name)
         if node.filter is not None:
             star = node.arguments[0] if node.arguments else None
             if isinstance(star, StarNode) and star.qualifier is not None:
@@ -200,6 +199,7 @@ class PatternBinder(Binder):
                     f"COUNT({name}.*) takes no FILTER", f"write COUNT(*) FILTER (WHERE {name}.price > 1)"
                 )
             node = filtered(node)
+        aggregate = aggregate_name(node.name)
         if node.mode == "DISTINCT":
             return self._distinct(node, aggregate)
         if node.mode == "IGNORE NULLS":

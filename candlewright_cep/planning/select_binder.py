@@ -264,6 +264,7 @@ class SelectBinder(Binder):
         if node.filter is not None and name in VALUES:
             raise node.filter.at.reject(f"FILTER is not possible with {node.name}")
         node = filtered(node)
+        name = aggregate_name(node.name) or node.name
         if name in RANKING:
             if name == "NTILE":
                 return WindowFunction(name, (), RANKING[name], self._tiles(node))
@@ -432,7 +433,7 @@ class GroupBinder(SelectBinder):
         if name is None:
             return super().call(node)
         node = filtered(node)
-        name = with_mode(node, name)
+        name = with_mode(node, aggregate_name(node.name) or name)
         if any(has_aggregate(argument) for argument in node.arguments):
             raise node.at.reject("an aggregate is not possible inside another")
         bound = bind_aggregate(self.source, node, name)

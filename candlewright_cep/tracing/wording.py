@@ -153,9 +153,16 @@ def _aggregated(name: str, arguments: Sequence[str]) -> str:
     if not name.endswith(ORDERED):
         return _called(name, arguments)
     count = 1 if name.startswith("ARRAY_AGG") else 2
-    keys = zip(arguments[count::2], arguments[count + 1 :: 2], strict=True)
-    order = ", ".join(key + _DIRECTIONS[direction] for key, direction in keys)
-    return f"{written(name)}({', '.join(arguments[:count])} ORDER BY {order})"
+    keys = list(zip(arguments[count::2], arguments[count + 1 :: 2], strict=True))
+    order = ", ".join(key + _DIRECTIONS[direction] for key, direction in keys if direction in _DIRECTIONS)
+    wanted = [key for key, direction in keys if direction not in _DIRECTIONS]
+    values = f"{', '.join(arguments[:count])}{f' ORDER BY {order}' if order else ''}"
+    return f"{written(name)}({values}){''.join(f' FILTER (WHERE {_condition_in(key)})' for key in wanted)}"
+
+
+def _condition_in(key: str) -> str:
+    """The condition of a FILTER, from the CASE that a list has in its place."""
+    return key.removeprefix("CASE WHEN ").removesuffix(" THEN true ELSE NULL END")
 
 
 def _called(name: str, arguments: Sequence[str]) -> str:

@@ -19,13 +19,26 @@ from candlewright_cep.functions.aggregates import moments, quantiles
 from candlewright_cep.functions.signatures import Mismatch, Signature, fits, fixed
 from candlewright_cep.functions.usage import NOT_NEGATIVE, SKIPPED, Usage
 from candlewright_cep.limits import MADE_TEXT, MADE_TEXTS, check_made
-from candlewright_cep.types import BIGINT, BOOLEAN, DOUBLE, STRING, Kind, SqlType, from_arrow, to_arrow
+from candlewright_cep.types import (
+    BIGINT,
+    BOOLEAN,
+    DOUBLE,
+    STRING,
+    Kind,
+    SqlType,
+    from_arrow,
+    is_array,
+    is_struct,
+    to_arrow,
+)
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, constant, from_list, ranges
 
 CONTINUOUS, DISCRETE = quantiles.Quantile(is_continuous=True), quantiles.Quantile(is_continuous=False)
 _SHORT = 48
 #: Ends the name of a list's form with ORDER BY, into which the parser turns it.
 ORDERED = " ORDERED"
+#: In place of a direction of such a list: the key is a condition, and only rows for which it is true are in the list.
+KEPT_IF = 4
 _MAX_ARRAY_ITEMS = 20_000_000
 
 
@@ -253,7 +266,7 @@ def _joined_whole(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind
 
 
 def _ordered_signature(own: Signature, count: int) -> Signature:
-    """`own` for the first `count` arguments, then pairs of a key and its direction (see the parser)."""
+    """`own` for the first `count` arguments, then pairs of a key and its direction (see the parser, and KEPT_IF)."""
 
     def resolve(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
         if any(key.kind is Kind.OPAQUE for key in types[count::2]):
@@ -268,12 +281,20 @@ def _ordered_whole(count: int, join: Callable[..., Vector]) -> Callable[..., Vec
     """`join` over each segment in the order of its keys; ties keep their order."""
 
     def run(arguments: Sequence[Vector], firsts: Index, sizes: Index, kind: SqlType) -> Vector:
-        columns = [np.repeat(np.arange(len(sizes)), sizes)]
+        segments = np.repeat(np.arange(len(sizes)), sizes)
+        columns, kept = [segments], np.ones(len(segments), np.bool_)
         for key, direction in zip(arguments[count::2], arguments[count + 1 :: 2], strict=True):
-            ranks, how = codes(key), direction.expand().values
+            how = direction.expand().values
+            if len(how) and how[0] == KEPT_IF:
+                kept &= key.true()
+                continue
+            ranks = codes(key)
             turned = np.where(how & 1, -ranks, ranks)
             columns.append(np.where(ranks >= 0, turned, np.where(how & 2, -len(ranks), len(ranks))))
         order = np.lexsort(columns[::-1])
+        if not kept.all():
+            order, sizes = order[kept[order]], np.bincount(segments[kept], minlength=len(sizes))
+            firsts = np.cumsum(sizes) - sizes
         return join([argument.take(order) for argument in arguments[:count]], firsts, sizes, kind)
 
     return run
@@ -403,16 +424,22 @@ def _is_plain(kind: pa.DataType) -> bool:
     return from_arrow(kind).kind not in (Kind.OPAQUE, Kind.NULL)
 
 
+def _whole(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 1 or (types[0].kind is Kind.OPAQUE and not (is_struct(types[0]) or is_array(types[0]))):
+        raise Mismatch
+    return list(types), types[0]
+
+
 def _any(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
     if len(types) != 1 or types[0].kind is Kind.OPAQUE:
         raise Mismatch
     return list(types), types[0]
 
 
-def _any_two(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
-    if len(types) != 2 or Kind.OPAQUE in (types[0].kind, types[1].kind):
+def _whole_by(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if len(types) != 2:
         raise Mismatch
-    return list(types), types[0]
+    return [*_whole(types[:1])[0], *_any(types[1:])[0]], types[0]
 
 
 def _any_and_part(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
@@ -495,13 +522,13 @@ def _table() -> dict[str, AggregateFunction]:
         ),
         AggregateFunction(
             name="ANY_VALUE",
-            signature=_any,
+            signature=_whole,
             running=_first_value,
             usage=Usage("ANY_VALUE(x)", "any value: the first one", "ANY_VALUE(side)", SKIPPED),
         ),
         AggregateFunction(
             name="MAX_BY",
-            signature=_any_two,
+            signature=_whole_by,
             running=_extreme_by(largest=True),
             usage=Usage(
                 "MAX_BY(x, y)",
@@ -512,7 +539,7 @@ def _table() -> dict[str, AggregateFunction]:
         ),
         AggregateFunction(
             name="MIN_BY",
-            signature=_any_two,
+            signature=_whole_by,
             running=_extreme_by(largest=False),
             usage=Usage(
                 "MIN_BY(x, y)",
@@ -571,13 +598,13 @@ def _table() -> dict[str, AggregateFunction]:
         ),
         AggregateFunction(
             name="FIRST_VALUE",
-            signature=_any,
+            signature=_whole,
             running=_first_value,
             usage=Usage("FIRST_VALUE(x)", "the first value", "FIRST_VALUE(price)", SKIPPED),
         ),
         AggregateFunction(
             name="LAST_VALUE",
-            signature=_any,
+            signature=_whole,
             running=_last_value,
             usage=Usage("LAST_VALUE(x)", "the last value", "LAST_VALUE(price)", SKIPPED),
         ),

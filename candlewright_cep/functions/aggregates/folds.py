@@ -10,6 +10,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.functions import decimals
 from candlewright_cep.functions.aggregates import moments, quantiles
+from candlewright_cep.functions.aggregates.aggregates import KEPT_IF
 from candlewright_cep.limits import MADE_TEXT
 
 State = tuple[Any, ...]
@@ -158,9 +159,15 @@ def _row_kept(state: State, *row: Any) -> State:
 
 
 def _ordered(rows: Sequence[State], count: int) -> Sequence[State]:
-    """Rows of `count` values and pairs of a key and its direction (1 for descending, plus 2 for NULLs first)."""
+    """Rows of `count` values and pairs of a key and its direction (1 for descending, plus 2 for NULLs first;
+    KEPT_IF for a condition).
+    """
     work.spend(len(rows), work.FOLDED_A_STEP)
     for place in range(len(rows[0]) - 2, count - 1, -2) if rows else ():
+        if rows and rows[0][place + 1] == KEPT_IF:
+            rows = [row for row in rows if row[place] is True]
+        if not rows or rows[0][place + 1] == KEPT_IF:
+            continue
         direction = rows[0][place + 1]
         known = [row for row in rows if row[place] is not None]
         known.sort(key=lambda row: _sortable(row[place]), reverse=bool(direction & 1))

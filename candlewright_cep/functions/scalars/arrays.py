@@ -65,6 +65,12 @@ def _takes(result: SqlType | None, *further: SqlType, optional: int = 0) -> Sign
     return resolve
 
 
+def _joins(types: Sequence[SqlType]) -> tuple[list[SqlType], SqlType]:
+    if types and item_type(types[0]).kind is Kind.OPAQUE:
+        raise Mismatch
+    return _takes(STRING, STRING, STRING, optional=1)(types)
+
+
 def opened(array: Vector) -> tuple[Vector, Index, Index]:
     """The values of all arrays, the start of each array among them, and its length."""
     whole = array.text() if not array.constant else array.expand().text()
@@ -273,7 +279,7 @@ ENTRIES: list[Declared] = [
     ),
     (
         "ARRAY_JOIN",
-        _takes(STRING, STRING, STRING, optional=1),
+        _joins,
         _joined,
         Usage(
             "ARRAY_JOIN(array, separator, for_null)",

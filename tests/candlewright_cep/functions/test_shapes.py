@@ -66,6 +66,11 @@ SAME = [
     "SELECT n, [CAST(price AS DECIMAL(8, 2)), 1] = [n / 1, 1] AS a, [n] <> [CAST(price AS DECIMAL(8, 2))] AS b, "
     "[CAST(price AS DECIMAL(8, 2))] = [CAST(n AS DECIMAL(12, 4))] AS c, LIST_CONTAINS([CAST(price AS DECIMAL(8, 2))], n) AS d, "
     "{'p': CAST(price AS DECIMAL(8, 2)), 's': side} < {'p': n, 's': 'buy'} AS e FROM ticks",
+    "SELECT ticker, LIST(n ORDER BY n) FILTER (WHERE side = 'buy') AS a, LIST(price ORDER BY side NULLS FIRST, n DESC) FILTER (WHERE price > 1) AS b, "
+    "LIST(n) FILTER (WHERE n < 0) AS c, LIST({'n': n, 's': side} ORDER BY price DESC, n) FILTER (WHERE n % 3 = 0) AS d FROM ticks GROUP BY ticker",
+    "SELECT n, LIST(price ORDER BY ts) FILTER (WHERE side = 'buy') OVER (PARTITION BY ticker ORDER BY ts ROWS 4 PRECEDING) AS a FROM ticks",
+    "SELECT ticker, MAX_BY({'p': price, 's': side}, n) AS a, MIN_BY([price, n], price * 1000 + n) AS b, FIRST({'n': n} ORDER BY n) AS c, "
+    "LAST([n] ORDER BY n) AS d, MAX_BY({'n': n}, n) FILTER (WHERE side = 'buy') AS e FROM ticks GROUP BY ticker",
     "SELECT n, [COALESCE(2, price), 7] AS a, CASE WHEN price > 1 THEN [COALESCE(2, price)] END AS b FROM ticks",
 ]  # fmt: skip
 OURS = [
@@ -99,6 +104,11 @@ OURS = [
     "SELECT n, ARRAY[CAST(price AS DECIMAL(8, 2)), 1] = ARRAY[n / 1.0, 1] AS a, ARRAY[n] <> ARRAY[CAST(price AS DECIMAL(8, 2))] AS b, "
     "ARRAY[CAST(price AS DECIMAL(8, 2))] = ARRAY[CAST(n AS DECIMAL(12, 4))] AS c, ARRAY_CONTAINS(ARRAY[CAST(price AS DECIMAL(8, 2))], n) AS d, "
     "ROW(CAST(price AS DECIMAL(8, 2)), side) < ROW(n, 'buy') AS e FROM ticks",
+    "SELECT ticker, ARRAY_AGG(n) FILTER (WHERE side = 'buy') AS a, ARRAY_AGG(price ORDER BY side NULLS FIRST, n DESC) FILTER (WHERE price > 1) AS b, "
+    "ARRAY_AGG(n) FILTER (WHERE n < 0) AS c, ARRAY_AGG(ROW(n, side AS s) ORDER BY price DESC, n) FILTER (WHERE n % 3 = 0) AS d FROM ticks GROUP BY ticker",
+    "SELECT n, ARRAY_AGG(price) FILTER (WHERE side = 'buy') OVER (PARTITION BY ticker ORDER BY ts ROWS 4 PRECEDING) AS a FROM ticks",
+    "SELECT ticker, MAX_BY(ROW(price AS p, side AS s), n) AS a, MIN_BY(ARRAY[price, n], price * 1000 + n) AS b, FIRST_VALUE(ROW(n)) AS c, "
+    "LAST_VALUE(ARRAY[n]) AS d, MAX_BY(ROW(n), n) FILTER (WHERE side = 'buy') AS e FROM ticks GROUP BY ticker",
     "SELECT n, ARRAY[COALESCE(2, price), 7] AS a, CASE WHEN price > 1 THEN ARRAY[COALESCE(2, price)] END AS b FROM ticks",
 ]  # fmt: skip
 
@@ -141,6 +151,13 @@ STREAMED = [
     "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES ARRAY_AGG(A.n ORDER BY A.price DESC, A.side) AS a, "
     "RUNNING STRING_AGG(side, ',' ORDER BY price NULLS FIRST, n DESC) AS s ALL ROWS PER MATCH PATTERN (A+ B) DEFINE "
     "A AS ARRAY_AGG(A.price ORDER BY A.price DESC)[1] < 3 OR n < 20, B AS STRING_AGG(A.side, ',' ORDER BY A.price DESC NULLS FIRST, A.n) <> B.side) AS m",
+    "SELECT ticker, window_start, ARRAY_AGG(n ORDER BY price DESC) FILTER (WHERE side = 'buy') AS a, MAX_BY(ROW(price, side), price) AS b, ANY_VALUE(ARRAY[n]) AS c "
+    "FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '60' DAY)) GROUP BY ticker, window_start, window_end",
+    "SELECT n, MIN_BY(ROW(price, n), price) OVER (PARTITION BY ticker ORDER BY ts ROWS 5 PRECEDING) AS a, ANY_VALUE(ROW(n)) OVER (PARTITION BY ticker ORDER BY ts) AS b, "
+    "ARRAY_AGG(n) FILTER (WHERE price > 1) OVER (PARTITION BY ticker ORDER BY ts ROWS 5 PRECEDING) AS c FROM ticks",
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES ARRAY_AGG(A.n) FILTER (WHERE A.price > 1) AS a, "
+    "MAX_BY(ROW(n, price), price) AS b, RUNNING ARRAY_AGG(n ORDER BY price DESC) FILTER (WHERE side = 'buy') AS c ALL ROWS PER MATCH PATTERN (A+ B) "
+    "DEFINE A AS CARDINALITY(COALESCE(ARRAY_AGG(A.n ORDER BY A.n DESC) FILTER (WHERE A.side = 'buy'), ARRAY[0])) < 3, B AS MAX_BY(A.n, A.price) < B.n - 1) AS m",
     "SELECT n, ts FROM ticks WHERE ts + INTERVAL '1' YEAR > TIMESTAMP '2026-02-01 00:00:00' AND ARRAY_CONTAINS(ARRAY['buy', 'hold'], side)",
 ]  # fmt: skip
 
@@ -233,7 +250,8 @@ def test_months_end_with_the_month() -> None:
         ("SELECT LISTAGG(DISTINCT side, ',' ORDER BY side) FROM ticks", "DISTINCT is not possible with STRING_AGG"),
         ("SELECT ARRAY_AGG(n, n, n ORDER BY n) FROM ticks", "1:8: ARRAY_AGG has a wrong number of arguments"),
         ("SELECT ARRAY_AGG(n ORDER BY ROW(n)) FROM ticks", r"ARRAY_AGG has no form for"),
-        ("SELECT ARRAY_AGG(n ORDER BY n) FILTER (WHERE n > 1) FROM ticks", "FILTER is not possible with ARRAY_AGG"),
+        ("SELECT ARRAY_JOIN(ARRAY[ROW(n)], ',') FROM ticks", "1:8: ARRAY_JOIN has no form for"),
+        ("SELECT MAX_BY(n, ROW(n)) FROM ticks", "1:8: MAX_BY has no form for"),
         ("SELECT ARRAY_AGG(n ORDER BY n) WITHIN GROUP (ORDER BY n) FROM ticks", "WITHIN GROUP does not belong to ARRAY_AGG"),
         ("SELECT APPROX_PERCENTILE(price, 2) FROM ticks", "takes a number from 0 to 1"),
         ("SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES COUNT(A.*) FILTER (WHERE price > 1) AS n PATTERN (A))", "takes no FILTER"),
