@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
@@ -24,6 +25,10 @@ ROOT = Path(__file__).resolve().parent.parent
 _SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+#: The mark of a whole file.
+_ALL_START_PROCESSES = re.compile(r"^pytestmark = .*\bmark\.processes\b", re.MULTILINE)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="also run the tests marked long: many rounds, clusters, other tools"
@@ -44,7 +49,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.option.quick:
         return None
     path = collection_path.relative_to(ROOT).as_posix()
-    return None if is_in_the_middle(f"{path}/" if collection_path.is_dir() else path) else True
+    if collection_path.is_dir():
+        return None if is_in_the_middle(f"{path}/") else True
+    is_marked = collection_path.suffix == ".py" and _ALL_START_PROCESSES.search(collection_path.read_text())
+    return None if is_in_the_middle(path) and not is_marked else True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

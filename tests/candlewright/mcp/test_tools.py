@@ -4,19 +4,20 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client
 from typer.testing import CliRunner
 
 from candlewright.cli.app import app
-from candlewright.mcp.server import server_of
 from candlewright.settings import ClientConfig
 from iceberg import OHLC, append, create_tables, load_table, open_catalog
 from tests.candlewright_platform.cli.triggers.test_backtest import BARS, TICKER, bars
 from tests.console.test_stream import Server, serving
 from tests.relay.conftest import Start, start_relay  # noqa: F401
+
+if TYPE_CHECKING:
+    from mcp import Client
 
 READERS = {
     "status", "markets", "stored", "history", "trades", "tables", "sql", "triggers", "trigger_events", "check_trigger",
@@ -35,19 +36,28 @@ async def console(start_relay: Start, tmp_path: Path) -> AsyncIterator[Server]: 
         yield server
 
 
+def client_of(settings: ClientConfig, *, allow_write: bool = False) -> "Client":
+    """Imports the SDK, which takes a second, only in the process that runs these tests."""
+    from mcp import Client
+
+    from candlewright.mcp.server import server_of
+
+    return Client(server_of(settings, allow_write=allow_write))
+
+
 async def names(*, allow_write: bool) -> dict[str, Any]:
-    async with Client(server_of(NOWHERE, allow_write=allow_write)) as client:
+    async with client_of(NOWHERE, allow_write=allow_write) as client:
         return {tool.name: tool for tool in (await client.list_tools()).tools}
 
 
-async def text_of(client: Client, tool: str, **arguments: object) -> str:
+async def text_of(client: "Client", tool: str, **arguments: object) -> str:
     """The text of a failed call that an assistant reads."""
     found = await client.call_tool(tool, arguments)
     assert found.is_error, found
     return str(getattr(found.content[0], "text", ""))
 
 
-async def answer(client: Client, tool: str, **arguments: object) -> dict[str, Any]:
+async def answer(client: "Client", tool: str, **arguments: object) -> dict[str, Any]:
     found = await client.call_tool(tool, arguments)
     assert not found.is_error and found.structured_content is not None, found
     return dict(found.structured_content)
@@ -75,13 +85,13 @@ async def test_tools_that_write_are_there_only_when_allowed() -> None:
     ],
 )
 async def test_bad_input_is_answered_with_a_sentence(tool: str, arguments: dict[str, object], said: str) -> None:
-    async with Client(server_of(NOWHERE)) as client:
+    async with client_of(NOWHERE) as client:
         assert said in await text_of(client, tool, **arguments)
         assert len((await client.list_tools()).tools) == len(READERS)
 
 
 async def test_tools_answer_from_the_tables(console: Server) -> None:
-    async with Client(server_of(console.settings)) as client:
+    async with client_of(console.settings) as client:
         (series,) = (await answer(client, "stored"))["series"]
         assert (series["ticker"], series["period_seconds"], series["rows"]) == (TICKER, 60, BARS)
         rows = (await answer(client, "history", ticker=TICKER, start="2024-01-01", limit=2))["rows"]
@@ -99,7 +109,7 @@ async def test_tools_answer_from_the_tables(console: Server) -> None:
 
 
 async def test_mistakes_are_those_of_the_http_api(console: Server) -> None:
-    async with Client(server_of(console.settings)) as client:
+    async with client_of(console.settings) as client:
         said = await text_of(client, "check_trigger", text="SELECT prise FROM ticks WHERE prise > 1")
         assert "1:8: unknown column 'prise' (did you mean 'price'?)" in said
         assert "probably meant: SELECT price FROM ticks WHERE price > 1" in said
@@ -109,7 +119,7 @@ async def test_mistakes_are_those_of_the_http_api(console: Server) -> None:
 
 @pytest.mark.processes
 async def test_sql_over_the_tables(console: Server) -> None:
-    async with Client(server_of(console.settings)) as client:
+    async with client_of(console.settings) as client:
         found = await answer(client, "sql", text="SELECT count(*) AS n FROM ohlc")
         assert (found["rows"], found["truncated"]) == ([{"n": BARS}], False)
 

@@ -12,6 +12,9 @@ TEXT = "-- 😀 parameters\nSELECT prise,  sise\nFORM ticks\nWHERE '😀' <> tic
 TIMEOUT = 30
 
 
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(90)]
+
+
 class Editor(LanguageClient):
     """Collects what the server publishes."""
 
@@ -38,8 +41,6 @@ def change_text(editor: Editor, text: str, version: int) -> None:
     editor.text_document_did_change(lsp.DidChangeTextDocumentParams(text_document=document, content_changes=[whole]))
 
 
-@pytest.mark.processes
-@pytest.mark.timeout(90)
 async def test_an_editor_is_helped_over_stdio() -> None:
     editor = Editor()
     await editor.start_io(sys.executable, "-m", "candlewright", "language-server")
