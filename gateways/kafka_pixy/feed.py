@@ -52,7 +52,7 @@ class Feed:
                 self._round()
             except Exception as error:  # The outermost loop of the thread.
                 metrics.BUS_FAILURES.labels("arrivals").inc()
-                log.warning("arrivals_not_heard", error=repr(error))
+                log.warning("arrivals_unread", error=repr(error))
                 # Records that arrived meanwhile are unknown.
                 self._watched = frozenset()
                 self._stop.wait(_RETRY_SECONDS)

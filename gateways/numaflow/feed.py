@@ -139,7 +139,7 @@ class GroupFeed:
             else:
                 # Only a writer outside the bus can remove records that a group has not acknowledged.
                 metrics.TRIMMED.labels(place.topic).inc()
-                log.error("record_is_gone", topic=place.topic, partition=place.partition, offset=each.record.offset)
+                log.error("record_lost", topic=place.topic, partition=place.partition, offset=each.record.offset)
                 self.acknowledge([each.record])
         return found
 

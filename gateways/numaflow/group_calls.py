@@ -81,7 +81,7 @@ class GroupCalls:
                 raise
             except BusError as error:
                 metrics.GROUPS_MADE_ANEW.inc()
-                log.warning("group_made_anew", error=str(error))
+                log.warning("group_recreated", error=str(error))
                 await loop.run_in_executor(pool, self._feed.open)
                 result = await loop.run_in_executor(pool, call, *arguments)
         except BusError as error:

@@ -107,7 +107,7 @@ class SourceFeed:
                 raise
             except Exception as error:
                 self.problem = f"unexpected: {error!r}"
-                log.exception("source_reader_broke", source=self.name)
+                log.exception("source_reader_failed", source=self.name)
                 metrics.FAILURES.labels(self.name).inc()
                 self._published = None
                 await self._pause(_MAX_PAUSE_SECONDS)

@@ -136,7 +136,7 @@ class PagePublisher:
     def _count_wait(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
         metrics.BUS_WAITS.labels(type(error).__name__).inc()
-        log.info("publish_waits", job_id=self._job_id, attempt=state.attempt_number, error=str(error))
+        log.info("publish_delayed", job_id=self._job_id, attempt=state.attempt_number, error=str(error))
 
 
 def spans(positions: list[Position]) -> list[cw.Span]:

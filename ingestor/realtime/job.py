@@ -127,7 +127,7 @@ class TickJob:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self._around.publisher.drained(self._lane)
         except TimeoutError:
-            log.info("job_ends_unflushed", job_id=self._job.job_id, trades=self._lane.unpublished)
+            log.info("job_ended_unflushed", job_id=self._job.job_id, trades=self._lane.unpublished)
 
     # ---- the start
 
@@ -141,7 +141,7 @@ class TickJob:
     async def _open(self, tail: Tail | None) -> None:
         now = await self._client.clock(self._progress, newer_than=1.0)
         if tail is not None and now - tail.last[TIME] <= HANDOVER_NS:
-            log.info("stream_continues", ticker=self._job.ticker, trade_id=tail.last[TRADE_ID])
+            log.info("stream_continued", ticker=self._job.ticker, trade_id=tail.last[TRADE_ID])
             self._carry_out(self._stream.open(tail.last, tail.trades), is_live=False)
             return
         start = open_containing(now - START_NS, 60)
@@ -164,7 +164,7 @@ class TickJob:
         if trades:
             self._carry_out([Release(trades)], is_live=False)
         self._carry_out(self._stream.open(base, [*found.trades]), is_live=False)
-        log.info("stream_starts", ticker=self._job.ticker, covered_from=covered_from, trades=len(trades))
+        log.info("stream_started", ticker=self._job.ticker, covered_from=covered_from, trades=len(trades))
         seeds = Seeds(self._client, self._job.symbol)
         for seed in await seeds.before(covered_from, Progress()):
             self._mark(records.TickMark(seed=seed))

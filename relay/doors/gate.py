@@ -168,7 +168,7 @@ class Gate:
         metrics.REFUSED_SUBSCRIPTIONS.inc()
         name = self._keys.name_of(public)
         if self._keys.bar(public):
-            log.error("key_shut_out", client=name, reason="it sent something other than a subscription")
+            log.error("key_blocked", client=name, reason="it sent something other than a subscription")
 
 
 def subscriber_of(sender: str, frame: zmq.Frame) -> Subscriber:

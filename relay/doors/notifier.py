@@ -102,7 +102,7 @@ class Notifier:
 
     def _start_anew(self, stop: threading.Event) -> None:
         """End all connections; permitted clients reconnect by themselves and subscribe again."""
-        log.warning("subscribers_disconnected", reason="a key was taken away")
+        log.warning("subscribers_disconnected", reason="a key was removed")
         self._socket.close()
         self._socket = self._open()
         while not stop.is_set():

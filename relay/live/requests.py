@@ -242,7 +242,7 @@ class LiveRequests:
             except InvalidRequest as error:
                 metrics.UNSERVED_TOPICS.labels("invalid").inc()
                 if self._subscriptions.refused(start.topic, time.monotonic()):
-                    log.info("live_topic_starts_nothing", topic=start.topic.name, reason=str(error))
+                    log.info("live_topic_not_started", topic=start.topic.name, reason=str(error))
             else:
                 valid.append(start)
         if not valid:

@@ -58,5 +58,5 @@ class KnownFunctions:
         try:
             return ask_info(settings, lambda line: log.info("udf_log", udf=name, line=line))
         except UdfFailed as error:
-            log.warning("udf_not_asked", udf=name, reason=str(error))
+            log.warning("udf_not_queried", udf=name, reason=str(error))
             return str(error)
