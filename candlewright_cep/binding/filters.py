@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from candlewright_cep.functions.aggregates.aggregates import KEPT_IF, ORDERED, aggregate_name, written
-from candlewright_cep.syntax.tree import CallNode, LiteralNode, StarNode
+from candlewright_cep.syntax.tokens import Position
+from candlewright_cep.syntax.tree import CallNode, LiteralNode, Node, StarNode
 from candlewright_cep.types import BIGINT, BOOLEAN, INT, NULL
 
 
@@ -19,14 +20,17 @@ def filtered(node: CallNode) -> CallNode:
     at = node.at
     arguments = list(node.arguments)
     if written(name) == "ARRAY_AGG":
-        chosen = (node.filter, LiteralNode(True, BOOLEAN, at), LiteralNode(None, NULL, at))
-        wanted = CallNode(name="CASE", arguments=chosen, at=at, is_operator=True)
+        wanted = _chosen(node.filter, LiteralNode(True, BOOLEAN, at), at)
         further = (wanted, LiteralNode(KEPT_IF, INT, at))
         return replace(node, name=f"ARRAY_AGG{ORDERED}", arguments=(*arguments, *further), filter=None)
     if name == "COUNT" and (not arguments or isinstance(arguments[0], StarNode)):
         arguments = [LiteralNode(1, BIGINT, at)]
     place = 1 if name in ("MIN_BY", "MAX_BY") and len(arguments) > 1 else 0
     if arguments:
-        chosen = (node.filter, arguments[place], LiteralNode(None, NULL, at))
-        arguments[place] = CallNode(name="CASE", arguments=chosen, at=at, is_operator=True)
+        arguments[place] = _chosen(node.filter, arguments[place], at)
     return replace(node, arguments=tuple(arguments), filter=None)
+
+
+def _chosen(condition: Node, value: Node, at: Position) -> CallNode:
+    """The value where the condition is true, else NULL."""
+    return CallNode(name="CASE", arguments=(condition, value, LiteralNode(None, NULL, at)), at=at, is_operator=True)
