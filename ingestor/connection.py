@@ -19,9 +19,9 @@ from ingestor import metrics
 #: Frames queued for a broker that is down; beyond this, new frames are dropped and counted.
 MAX_UNSENT = 10_000
 #: With several brokers: a stopped one counts as lost after `ALIVE_MILLISECONDS`, one that does not complete the
-#: handshake after `HANDSHAKE_SECONDS`; a refusal is followed by a pause.
+#: handshake after `HANDSHAKE_SECONDS`. A pause follows if no one listens, and a longer one if the door closes at once.
 ASK_MILLISECONDS, ALIVE_MILLISECONDS = 1_000, 3_000
-HANDSHAKE_SECONDS, PAUSE_SECONDS = 2.0, 0.2
+HANDSHAKE_SECONDS, PAUSE_SECONDS, CLOSED_SECONDS = 2.0, 0.2, 1.0
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_CONNECT_RETRIED | _REFUSED
 #: The shortest time between two log lines about a broker that refuses, since libzmq retries several times a second.
@@ -30,8 +30,8 @@ log = get_logger()
 
 
 class Connection:
-    """`on_frames` receives each message; `on_lost` is called once, when the TCP connection breaks. `key`: the CURVE key
-    that a broker with keys on requires.
+    """`on_frames` receives each message; `on_lost` is called once, when the connection breaks. `key`: the CURVE key
+    that a broker with keys on requires. While a broker does not let the ingestor in, libzmq itself retries.
 
     `moves_on`: other brokers exist, so one that refuses or does not answer also counts as lost.
     """
@@ -86,18 +86,20 @@ class Connection:
             self._on_frames(await self._socket.recv_multipart())
 
     async def _watch(self) -> None:
+        is_in = False
         try:
             async with asyncio.timeout(HANDSHAKE_SECONDS if self._moves_on else None) as until:
                 while True:
                     event = await self._event()
-                    if event == zmq.EVENT_DISCONNECTED:
+                    if event == zmq.EVENT_DISCONNECTED and is_in:
                         break
                     if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                        is_in = True
                         until.reschedule(None)
                     elif event & _REFUSED:
                         self._say_refused()
                     elif self._moves_on:
-                        await asyncio.sleep(PAUSE_SECONDS)
+                        await asyncio.sleep(CLOSED_SECONDS if event == zmq.EVENT_DISCONNECTED else PAUSE_SECONDS)
                         break
         except TimeoutError:
             pass
