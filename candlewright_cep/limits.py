@@ -21,6 +21,8 @@ class Limits:
     repetitions: int = 1_000
     instructions: int = 6_000
     offset: int = 100_000
+    # Rows of a match that conditions name with FIRST(A.x, n) and LAST(A.x, n), together.
+    named_rows: int = 200
     # Per match, on top of a few for each of its rows.
     steps_per_match: int = 1_000_000
     # Per input, or per batch of a stream: a base, plus an allowance for each row.

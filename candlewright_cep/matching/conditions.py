@@ -7,7 +7,7 @@ only from the checked tree: names are generated, and every value of the trigger 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,6 +120,17 @@ def localised(node: Expression, variable: str) -> Expression:
         return Shift(part.argument, part.delta) if part.delta else part.argument
 
     return rewrite(node, change)
+
+
+def named_rows(conditions: Iterable[Expression]) -> int:
+    """The rows of a match that are known by their place among those of a variable: each costs time with every row."""
+    known: dict[tuple[bool, frozenset[str]], int] = {}
+    for condition in conditions:
+        for part in walk(condition):
+            if isinstance(part, Navigation) and part.labels is not None:
+                kind = part.last, part.labels
+                known[kind] = max(known.get(kind, 0), part.offset + 1)
+    return sum(known.values())
 
 
 def compile_conditions(variables: Sequence[str], definitions: Mapping[str, Expression]) -> Conditions:

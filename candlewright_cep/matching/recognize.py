@@ -19,7 +19,7 @@ from candlewright_cep.functions.indicators.candles import candle_called
 from candlewright_cep.functions.scalars.arrays import STRUCT_COMPARISONS
 from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
-from candlewright_cep.matching.conditions import Conditions, compile_conditions
+from candlewright_cep.matching.conditions import Conditions, compile_conditions, named_rows
 from candlewright_cep.matching.program import (
     compile_pattern,
     has_end_anchor,
@@ -159,6 +159,11 @@ def bind_recognize(
     definitions = _definitions(node, fields, parameters, limits, primary, variables, computed)
     measures = _measures(node, fields, parameters, limits, variables, order, computed)
     within, time_column = _within(node, rows, order)
+    if (named := named_rows(definitions.values())) > limits.named_rows:
+        raise node.at.reject(
+            f"FIRST and LAST in DEFINE name {named} rows of a match; {limits.named_rows} are allowed",
+            "use smaller offsets",
+        )
     try:
         conditions = compile_conditions(primary, definitions)
     except (SyntaxError, RecursionError, MemoryError):

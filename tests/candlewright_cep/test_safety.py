@@ -156,6 +156,8 @@ HOSTILE = [
     "price" + "[" * 5_000,
     "SELECT ticker FROM ticks QUALIFY " + "(" * 2_000 + "ROW_NUMBER() OVER (ORDER BY ts) > 1" + ")" * 2_000,
     recognize("A{:x}"),
+    recognize("A+ B", "A AS price >= FIRST(A.price, 99999)"),
+    recognize("A+ B", "A AS price >= LAST(A.price, 150) OR price >= FIRST(A.price, 50)"),
     recognize("A{:x,${y}}"),
     recognize(define="A AS " + "EMA(" * 200 + "price" + ", 2)" * 200 + " > 1"),
     f"WITH a AS (SELECT {', '.join(f'price AS p{i}' for i in range(900))} FROM ticks) SELECT p1 FROM a, a AS b",
