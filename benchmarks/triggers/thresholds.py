@@ -1,10 +1,10 @@
 """The cost of many price alerts compared with that of one: 10,000 on 100 tickers, no bus, no Spark, one core.
 
     ./run bench thresholds [--rows 200000] [--symbols 100] [--count 10000] [--crossings 10000]
-        [--drops 10000]
+        [--turns 10000] [--drops 10000]
 
 Levels are above the price, so that few alerts fire. `ratio` is the CPU time of `count` alerts over that of one, without
-registration. `thresholds` are conditions, `crossings` and `drops` patterns with PREV.
+registration. `thresholds` are conditions, `turns` conditions with LAG, `crossings` and `drops` patterns with PREV.
 """
 
 import argparse
@@ -37,11 +37,19 @@ def main() -> None:
     parser.add_argument("--symbols", type=int, default=100)
     parser.add_argument("--count", type=int, default=10_000, help="alerts `price > level`; 0: none, as below")
     parser.add_argument("--crossings", type=int, default=10_000, help="alerts `price > level AND PREV(price) < price`")
+    parser.add_argument(
+        "--turns", type=int, default=10_000, help="alerts `price > level AND LAG(price) OVER (...) < price`"
+    )
     parser.add_argument("--drops", type=int, default=10_000, help="a drop of 1 %% after prices above a level")
     parser.add_argument("--batch-rows", type=int, default=20_000)
     parser.add_argument("--output", default="json", choices=["json"])
     options = parser.parse_args(namespace=argparse.Namespace(batches=0))
-    counts = {"thresholds": options.count, "crossings": options.crossings, "drops": options.drops}
+    counts = {
+        "thresholds": options.count,
+        "crossings": options.crossings,
+        "turns": options.turns,
+        "drops": options.drops,
+    }
     for setting, count in counts.items():
         if count:
             print(json.dumps(compared(setting, count, options)), flush=True)

@@ -42,6 +42,7 @@ ALERTS = {
         "MEASURES LAST(ts_ns) AS at, LAST(price) AS price "
         "PATTERN (B) DEFINE B AS price > %.2f AND PREV(price) < price) AS m"
     ),
+    "turns": "price > %.2f AND LAG(price) OVER (PARTITION BY ticker ORDER BY ts) < price",
     "drops": (
         "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
         "MEASURES MAX(A.price) AS top, LAST(price) AS price "

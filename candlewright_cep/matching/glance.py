@@ -198,6 +198,17 @@ class Glance:
         is_long = lookback + reach > _MOST_REACH
         return None if is_long or (found.starts is None and found.ends is None) else found
 
+    @staticmethod
+    def of_rows(condition: Expression, lookback: int, slot_types: Sequence[SqlType]) -> "Glance | None":
+        """For rows that a condition selects, each alone; it looks back at so many rows with `Shift`. None if at more
+        than are kept.
+        """
+        if lookback > _MOST_REACH:
+            return None
+        return Glance(
+            lookback=lookback, reach=0, starts=(_Condition.of(condition),), ends=None, slot_types=tuple(slot_types)
+        )
+
     @property
     def columns(self) -> frozenset[int]:
         """Those of the input that are read."""

@@ -39,7 +39,8 @@ class StreamQuery:
     """A text that can run on a stream. `needs_merge`: the rows of all tickers must come in one order of time.
     `needs_ties`: rows of a ticker with equal time must come together.
 
-    `is_in_order`: the rows of a ticker come in order of event time; corrected bars do not.
+    `is_in_order`: the rows of a ticker come in order of event time; corrected bars do not. `partitions_close`: a quiet
+    ticker ends, and may begin again with older rows.
     """
 
     compiled: CompiledQuery
@@ -49,6 +50,7 @@ class StreamQuery:
     needs_merge: bool
     needs_ties: bool = False
     is_in_order: bool = True
+    partitions_close: bool = False
     slot_types: tuple[SqlType, ...] = ()
     #: The sources of the rows, for a text that joins inputs or rows of different times.
     joined: Branch | None = None
@@ -97,6 +99,7 @@ def stream_query(
         needs_merge=_needs_merge(nodes, source),
         needs_ties=needs_ties(nodes),
         is_in_order=is_in_order,
+        partitions_close=partitions_close,
     )
 
 

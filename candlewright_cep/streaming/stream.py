@@ -9,22 +9,26 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
 
 from candlewright_cep import work
+from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression, conjunction, rewrite
 from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.matching.glance import Glance
+from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.periods import joins_by_time
+from candlewright_cep.planning.plans import Filter
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.joins.branches import joined_query
 from candlewright_cep.streaming.joins.meeting import check_branch
 from candlewright_cep.streaming.joins.waiting import Waiting
 from candlewright_cep.streaming.operators import MatchStage, stages
-from candlewright_cep.streaming.patterns.match_stream import Context, MatchStream, Reports
+from candlewright_cep.streaming.patterns.match_stream import Context, Reports
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
 from candlewright_cep.streaming.rows.packing import packed_rows, unpacked, unpacked_rows
 from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
@@ -197,19 +201,40 @@ class TriggerStream:
     def glance(self) -> Glance | None:
         """Tells whether new rows can matter; None if only feeding them shows that."""
         first = self.stages[0] if self.stages else None
-        source = self.query.source.schema
-        if not isinstance(first, MatchStage) or self.query.needs_merge or self.query.needs_ties:
-            return None
-        plan = first.stream.plan
-        alone = (source.names.index(self.query.source.ticker_column),)
         others = all(isinstance(stage, RowStage) for stage in self.stages[1:])
-        if plan.partition != alone or not others or not self.query.is_in_order:
+        if not others or self.query.needs_merge or self.query.needs_ties or not self.query.is_in_order:
             return None
-        return Glance.of(plan, self.query.slot_types)
+        source = self.query.source
+        alone = (source.schema.names.index(source.ticker_column),)
+        if isinstance(first, MatchStage) and first.stream.plan.partition == alone:
+            return Glance.of(first.stream.plan, self.query.slot_types)
+        # LAG finds the row before by time, among older ones too.
+        is_by_ticker = isinstance(first, OverStage) and first.node.window.partition == alone
+        if isinstance(first, OverStage) and is_by_ticker and not self.query.partitions_close:
+            return self._glance_of_rows(first)
+        return None
+
+    def _glance_of_rows(self, windows: OverStage) -> Glance | None:
+        """For rows that a condition selects by earlier ones, with LAG."""
+        shifts, nodes = windows.shifts(), self.query.nodes
+        place = next(place for place, node in enumerate(nodes) if isinstance(node, Over))
+        filters = takewhile(lambda node: isinstance(node, Filter), nodes[place + 1 :])
+        condition = conjunction([node.condition for node in filters if isinstance(node, Filter)])
+        if shifts is None or condition is None:
+            return None
+        width = len(windows.node.inner.fields)
+
+        def change(part: Expression) -> Expression | None:
+            is_lag = isinstance(part, Column) and width <= part.index < FIRST_SLOT
+            return shifts[part.index - width] if isinstance(part, Column) and is_lag else None
+
+        lookback = max(-shift.delta for shift in shifts)
+        return Glance.of_rows(rewrite(condition, change), lookback, self.query.slot_types)
 
     def rests(self, ticker: str) -> tuple[bool, bool]:
         """For a stream with a `glance`: see `Rest`."""
-        return self._pattern.rests((ticker,))
+        first = self.stages[0]
+        return first.stream.rests((ticker,)) if isinstance(first, MatchStage) else (True, True)
 
     def skip(self, tickers: Sequence[str], rows: pa.Table) -> None:
         """For a stream with a `glance`, instead of `feed`: skip rows of these tickers that cannot matter. `rows`: the
@@ -217,13 +242,11 @@ class TriggerStream:
         source = self.query.source
         columns = len(source.schema)
         taken = rows_of(rows, columns, source.time_columns[0], ticker_column=source.ticker_column)
-        self._pattern.skip([(ticker,) for ticker in tickers], taken)
-
-    @property
-    def _pattern(self) -> MatchStream:
         first = self.stages[0]
-        assert isinstance(first, MatchStage)
-        return first.stream
+        if isinstance(first, OverStage):
+            first.skip(set(tickers), taken)
+        elif isinstance(first, MatchStage):
+            first.stream.skip([(ticker,) for ticker in tickers], taken)
 
     def remove(self, *tickers: str) -> None:
         """Discard the state of tickers that left the trigger."""

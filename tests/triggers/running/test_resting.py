@@ -45,12 +45,27 @@ PATTERNS = (
     "PATTERN (A B) DEFINE A AS side = 'buy' AND price < {x}, B AS price > PREV(price) OR price > {x}",
 )
 
+LAG = "LAG(price{0}) OVER (PARTITION BY ticker ORDER BY ts)"
+#: Texts without a pattern, which look back with LAG.
+LAGS = (
+    f"price > {{x}} AND {LAG.format('')} <= {{x}}",
+    f"price < {LAG.format('')} * {{y}} OR {LAG.format(', 3')} IS NULL",
+    f"SELECT * FROM (SELECT *, {LAG.format(', 2')} AS b, {LAG.format('')} AS c FROM ticks) "
+    "WHERE b - price > {y} AND side = 'buy' AND c < {x}",
+    f"SELECT price, {LAG.format('')} AS before FROM ticks QUALIFY before * {{y}} > price AND price < {{x}}",
+    f"price > {{x}} AND {LAG.format(', 1, 0.0')} <= {{x}}",
+)
+
 
 def texts(chance: random.Random, count: int) -> Iterator[tuple[str, str]]:
     """Id and SQL; each pattern several times, with other numbers."""
     for number in range(count):
         x, y = chance.choice([2.0, 3.0, 4.0, 5.5]), chance.choice([0.5, 0.75, 1.0, 1.5])
-        rest = PATTERNS[number % len(PATTERNS)].format(x=x, y=y)
+        place = number % (len(PATTERNS) + len(LAGS))
+        if place < len(LAGS):
+            yield f"t{number}", LAGS[place].format(x=x, y=y)
+            continue
+        rest = PATTERNS[place - len(LAGS)].format(x=x, y=y)
         yield f"t{number}", MATCH.format(source="ticks", time="ts", price="price", rest=rest)
 
 
@@ -94,9 +109,9 @@ def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, se
     chance = random.Random(seed)
     delay, idle = chance.choice([0, 2 * SECOND]), chance.choice([0, 20 * SECOND])
     both = Both(monkeypatch, TriggerRules(watermark_delay_ns=delay, idle_ns=idle))
-    named = list(texts(chance, 36))
+    named = list(texts(chance, 46))
     chance.shuffle(named)
-    waiting, running, version = named[24:], named[:24], 1
+    waiting, running, version = named[30:], named[:30], 1
     controls = [register(name, sql, chance.choice(TICKERS)) for name, sql in running]
     both.process([], controls=controls, now_ns=1)
     firsts, seconds, now = dict.fromkeys(TICKERS, 1), dict.fromkeys(TICKERS, 0.0), 1
@@ -121,6 +136,31 @@ def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, se
         if chance.random() < 0.3:
             both.restart()
     assert both.events
+
+
+def test_a_condition_with_lag_is_fed_once_rows_may_meet_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[int] = []
+    feed = TriggerStream.feed
+
+    def counted(self: TriggerStream, table: pa.Table, *rest: Any, **named: Any) -> Events:
+        fed.append(table.num_rows)
+        return feed(self, table, *rest, **named)
+
+    monkeypatch.setattr(TriggerStream, "feed", counted)
+    partition = TriggerPartition()
+    controls = [register(f"t{x}", LAGS[0].format(x=x), TICKER) for x in range(100, 120)]
+    partition.process([], controls=controls, now_ns=1)
+    partition.process([prices(1, 50.0)])
+    assert fed == [1] * len(controls)
+    del fed[:]
+    # Above no level, then above one that the row before was above as well.
+    assert partition.process([prices(2, 99.0, 60.0, 99.5)]).events == []
+    assert fed == []
+    events = partition.process([prices(5, 101.5)]).events
+    assert sorted(event.trigger_id for event in events) == ["t100", "t101"]
+    assert fed == [1, 1]
+    assert partition.process([prices(6, 101.7)]).events == []
+    assert len(fed) == 2
 
 
 def test_a_pattern_is_fed_once_rows_may_begin_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +221,11 @@ def test_patterns_over_bars_miss_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         rest = PATTERNS[number % 12].format(x=chance.choice([2.0, 3.0]), y=chance.choice([0.75, 1.0]))
         sql = MATCH.format(source="ohlc", time="open_time", price="close", rest=rest.replace("price", "close"))
         period = {"period_seconds": "60"} if number % 3 else {}
+        if number in (1, 2):
+            sql = LAGS[2].format(x=4.0, y=0.25)
+            words = {"price": "close", "BY ts": "BY open_time", "FROM ticks": "FROM ohlc", "side = 'buy'": "open > 0"}
+            for word, other in words.items():
+                sql = sql.replace(word, other)
         controls.append(register(f"t{number}", sql, chance.choice(TICKERS), **period))
     both.process([], controls=controls, now_ns=1)
     for minute in range(24):
