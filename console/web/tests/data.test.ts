@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { coveredDays } from "../src/data/coverage";
 import { type Attempt, drawnBars, drawnPeriod, linesOf, stretchOf } from "../src/data/explain";
 import { columnCompletion, completions } from "../src/data/language";
-import { compact, price, precisionOf } from "../src/data/numbers";
+import { compact, counted, price, precisionOf, prices } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
 import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
 
@@ -29,6 +29,16 @@ test("a row's time is that of its event, not when it was stored", () => {
 
 test("a small size is not shown as zero", () => {
   assert.deepEqual([0, 0.00012, 0.0345, 0.5, 12.345, 98765].map(compact), ["0", "0.00012", "0.035", "0.5", "12.35", "98.77K"]);
+});
+
+test("prices beside each other have the same number of digits, and one thing is not many", () => {
+  assert.deepEqual(prices([1.5, 1.2534, 2]), ["1.5000", "1.2534", "2.0000"]);
+  assert.deepEqual(prices([999.5, 1000.25]), ["999.50", "1,000.25"]);
+  assert.deepEqual(prices([0.00001, 0.000012]), ["0.000010", "0.000012"]);
+  assert.deepEqual(prices([NaN, 2]), ["–", "2.00"]);
+  assert.deepEqual(prices([]), []);
+  assert.deepEqual([0, 1, 2_000].map((each) => counted(each, "bar")), ["0 bars", "1 bar", "2,000 bars"]);
+  assert.equal(counted(2, "match", "matches"), "2 matches");
 });
 
 test("periods, spans and prices are formatted for people", () => {

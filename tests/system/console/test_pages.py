@@ -220,6 +220,24 @@ def test_events_of_a_removed_trigger_are_shown_as_such(show: Open, stored: str, 
     assert shown.errors == []
 
 
+def test_a_trigger_that_is_added_later_joins_the_open_list_of_events(show: Open, stored: str, system: System) -> None:
+    shown = show()
+    page = shown.go("/events?trigger=added-later")
+    expect(page.get_by_text("This trigger is not registered now.")).to_be_visible()
+    with (
+        system.connect() as client,
+        client.triggers.add("price > 0", tickers=[stored], trigger_id="added-later") as added,
+    ):
+        rows = page.locator(".events tbody tr")
+        expect(rows.nth(2)).to_contain_text("added-later")
+        expect(page.get_by_text("This trigger is not registered now.")).to_have_count(0)
+        expect(rows.first.locator(".tag")).to_have_count(0)
+        page.get_by_label("Market", exact=True).fill("NOTHING")
+        expect(page.get_by_text("No event matches.")).to_be_visible()
+        added.remove()
+    assert shown.errors == []
+
+
 def test_history_is_requested_and_covers_its_days(show: Open, stored: str) -> None:
     shown = show()
     page = shown.go(f"/requests?ticker={stored}&period=1h")
@@ -387,7 +405,7 @@ def serious_faults(found: dict[str, Any]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def test_page_says_when_the_platform_refuses(show: Open) -> None:
+def test_page_says_when_the_platform_refuses(show: Open, stored: str) -> None:
     shown = show()
     body = '{"title": "Service Unavailable", "status": 503, "detail": "the relay does not answer"}'
 
@@ -397,3 +415,6 @@ def test_page_says_when_the_platform_refuses(show: Open) -> None:
     shown.page.route("**/api/v1/stored**", refuse)
     page = shown.go("/markets")
     expect(page.get_by_role("alert").filter(has_text="the relay does not answer")).to_be_visible()
+    page.unroute("**/api/v1/stored**")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator(".markets tbody tr").first).to_be_visible()

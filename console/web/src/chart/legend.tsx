@@ -1,24 +1,19 @@
 /** The figures of the bar at the crosshair. */
-import { compact, percent, price } from "../data/numbers";
+import { compact, percent, prices } from "../data/numbers";
 import { moment } from "../data/times";
 import type { Bar } from "./candles";
 
 /** For screen readers. */
 export function spokenOf(bar: Bar): string {
-  const prices = `open ${price(bar.open)}, high ${price(bar.high)}, low ${price(bar.low)}, close ${price(bar.close)}`;
-  return `${moment(bar.time)}: ${prices}`;
+  const [open, high, low, close] = prices([bar.open, bar.high, bar.low, bar.close]);
+  return `${moment(bar.time)}: open ${open}, high ${high}, low ${low}, close ${close}`;
 }
 
 export function Legend({ bar, note }: { bar?: Bar; note: string }) {
   if (bar === undefined) return note ? <p class="legend">{note}</p> : null;
   const direction = bar.close >= bar.open ? "up" : "down";
-  const cells: [string, string][] = [
-    ["O", price(bar.open)],
-    ["H", price(bar.high)],
-    ["L", price(bar.low)],
-    ["C", price(bar.close)],
-    ["V", compact(bar.volume)],
-  ];
+  const shown = [...prices([bar.open, bar.high, bar.low, bar.close]), compact(bar.volume)];
+  const cells = ["O", "H", "L", "C", "V"].map((name, at) => [name, shown[at]!] as const);
   return (
     <p class="legend">
       <time>{moment(bar.time)} UTC</time>

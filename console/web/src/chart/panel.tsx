@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { fetchHistory } from "../data/bars";
 import { eventsOf, followEvents, type TriggerEvent } from "../data/events";
 import { periodsToChoose, storedBars, type Stored } from "../data/markets";
-import { percent, price } from "../data/numbers";
+import { counted, percent, prices, whole } from "../data/numbers";
 import { useMayChange } from "../data/platform";
 import { moment, now, openTime, periodName, periodSeconds, span } from "../data/times";
 import { useValue, Value } from "../data/value";
@@ -293,7 +293,7 @@ class Parts {
         to: openTime(to, this.period) + this.period,
         color: view.color(isRepaired ? "info" : "down"),
         hatched: true,
-        text: `${missing ?? "some"} trades ${isRepaired ? "were missed and repaired" : "are missing"}${reason && ` (${reason})`}`,
+        text: gapText(missing, isRepaired, reason),
       }),
     );
     view.setBands([...holes, ...gaps]);
@@ -344,7 +344,7 @@ function LastPrice({ parts }: { parts: Parts }) {
   const reach = before === undefined ? 0 : Math.round((bar.time - before.time) / 3600) >= 23 ? 86400 : bar.time - before.time;
   return (
     <p class="last">
-      <b class={bar.close >= bar.open ? "up" : "down"}>{price(bar.close)}</b>
+      <b class={bar.close >= bar.open ? "up" : "down"}>{prices([bar.open, bar.high, bar.low, bar.close])[3]}</b>
       {change !== undefined && (
         <span class={change >= 0 ? "up" : "down"}>
           {percent(change)} <small>{span(reach)}</small>
@@ -407,7 +407,7 @@ function FetchButton(props: {
     try {
       const final = await fetchHistory({ ticker: props.parts.ticker, period: props.period, ...range }, (state) => {
         const expected = state.expected_candles || 0;
-        setText(expected > 0 ? `${state.done_candles} of ${expected} bars` : state.reason || "Queued");
+        setText(expected > 0 ? `${whole(state.done_candles)} of ${counted(expected, "bar")}` : state.reason || "Queued");
       });
       const result = final.notification;
       await props.parts.feed.refresh(range.start, range.end);
@@ -427,6 +427,12 @@ function FetchButton(props: {
       {text && <span role="status">{text}</span>}
     </>
   );
+}
+
+function gapText(missing: number | null | undefined, isRepaired: boolean, reason: string): string {
+  const [trades, isOne] = [missing == null ? "some trades" : counted(missing, "trade"), missing === 1];
+  const state = isRepaired ? `${isOne ? "was" : "were"} missed and repaired` : `${isOne ? "is" : "are"} missing`;
+  return `${trades} ${state}${reason && ` (${reason})`}`;
 }
 
 function describe(ticker: string, period: string, parts: Parts): string {

@@ -1,6 +1,7 @@
 /** Events of triggers: stored ones, and those that fire while the page is open. */
 import type { TriggerBody as Trigger } from "candlewright/api";
-import { get } from "./api";
+import { useEffect, useState } from "preact/hooks";
+import { type Problem, get } from "./api";
 import { follow } from "./live";
 import { seconds, timesOf } from "./times";
 
@@ -23,11 +24,35 @@ type Row = Record<string, unknown>;
 export const listTriggers = async (signal?: AbortSignal): Promise<Trigger[]> =>
   (await get<{ triggers: Trigger[] }>("triggers", {}, signal)).triggers;
 
+const EVERY_MS = 5000;
+
+/** The registered triggers, read again while the page is visible; `error`: why the last attempt failed. */
+export function useTriggers(): { triggers: Trigger[] | undefined; error: string; read: () => void } {
+  const [triggers, setTriggers] = useState<Trigger[]>();
+  const [error, setError] = useState("");
+  const read = (): void => {
+    listTriggers().then(
+      (found) => {
+        setTriggers(found);
+        setError("");
+      },
+      (problem: Problem) => setError(problem.message),
+    );
+  };
+  useEffect(() => {
+    read();
+    const timer = setInterval(() => !document.hidden && read(), EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return { triggers, error, read };
+}
+
 /** The limit of one answer, which also covers events since the trigger was listed. */
 const PAGE_EVENTS = 1000;
 
 /** The newest events of a trigger that are still kept, oldest first. */
 export async function newestEvents(trigger: Trigger, limit: number): Promise<TriggerEvent[]> {
+  if (trigger.events === 0) return [];
   const path = `triggers/${encodeURIComponent(trigger.trigger_id)}/events`;
   const from_sequence = Math.max(1, trigger.events - limit + 1);
   return (await get<{ events: Row[] }>(path, { from_sequence, limit: PAGE_EVENTS })).events.map(eventOf);

@@ -64,7 +64,12 @@ function plan(): void {
   planned = true;
   setTimeout(() => {
     planned = false;
-    const topics = [...new Set([...followers].map((each) => each.topic))].slice(0, MOST_TOPICS).sort();
+    const all = [...new Set([...followers].map((each) => each.topic))];
+    const topics = all.slice(0, MOST_TOPICS).sort();
+    const surplus = new Set(all.slice(MOST_TOPICS));
+    for (const each of [...followers]) {
+      if (surplus.has(each.topic)) each.failed?.(`a page follows at most ${MOST_TOPICS} topics`);
+    }
     const key = topics.join("\n");
     if (key === (open?.topics ?? "")) return;
     open?.abort.abort();

@@ -7,6 +7,13 @@ export function price(value: number): string {
   return value.toLocaleString("en", { minimumFractionDigits: Math.min(2, digits), maximumFractionDigits: digits });
 }
 
+/** Prices that are read beside each other: all with the digits that one of them needs. */
+export function prices(values: number[]): string[] {
+  const digits = Math.max(...values.map((each) => price(each).split(".")[1]?.length ?? 0));
+  const format = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return values.map((each) => (Number.isFinite(each) ? each.toLocaleString("en", format) : price(each)));
+}
+
 /** Two digits after the point, and as many more as a small number needs to differ from zero. */
 export function compact(value: number): string {
   const isSmall = value !== 0 && Math.abs(value) < 0.1;
@@ -14,6 +21,9 @@ export function compact(value: number): string {
 }
 
 export const whole = (value: number): string => value.toLocaleString("en", { maximumFractionDigits: 0 });
+
+/** For example 1 bar, 2,000 bars. */
+export const counted = (value: number, one: string, many = `${one}s`): string => `${whole(value)} ${value === 1 ? one : many}`;
 
 export function percent(value: number, digits = 2): string {
   return `${value >= 0 ? "+" : "−"}${(Math.abs(value) * 100).toFixed(digits)} %`;

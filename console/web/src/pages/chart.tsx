@@ -4,7 +4,7 @@ import type { Trade } from "../chart/candles";
 import { ChartPanel } from "../chart/panel";
 import type { TriggerEvent } from "../data/events";
 import { storedBars } from "../data/markets";
-import { compact, price } from "../data/numbers";
+import { compact, prices } from "../data/numbers";
 import { clock, day, seconds } from "../data/times";
 import { useValue } from "../data/value";
 import { chartOf, go, place, withQuery } from "../shell/router";
@@ -110,6 +110,7 @@ function Tape({ take }: { take: { current: ((trades: Trade[]) => void) | undefin
       take.current = undefined;
     };
   }, []);
+  const shown = prices(trades.map((trade) => trade.price));
   return (
     <section class="tape" aria-labelledby="tape">
       <h2 id="tape">Trades</h2>
@@ -119,10 +120,10 @@ function Tape({ take }: { take: { current: ((trades: Trade[]) => void) | undefin
         <div class="tape-rows" tabIndex={0} role="region" aria-label="Latest trades">
           <table>
             <tbody>
-              {trades.map((trade) => (
+              {trades.map((trade, at) => (
                 <tr key={`${trade.id} ${trade.time}`}>
                   <td>{clock(trade.time)}</td>
-                  <td class={trade.side === "sell" ? "down" : "up"}>{price(trade.price)}</td>
+                  <td class={trade.side === "sell" ? "down" : "up"}>{shown[at]}</td>
                   <td>{compact(trade.size)}</td>
                 </tr>
               ))}

@@ -1,8 +1,9 @@
 /** The events of triggers, newest first, including those that fire while the page is open. */
 import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "../data/api";
-import { type Trigger, type TriggerEvent, eventOf, eventsOf, listTriggers, newestEvents, removedEvents } from "../data/events";
+import { type Trigger, type TriggerEvent, eventOf, eventsOf, newestEvents, removedEvents, useTriggers } from "../data/events";
 import { follow } from "../data/live";
+import { counted } from "../data/numbers";
 import { iso, moment, now, span } from "../data/times";
 import { useValue } from "../data/value";
 import { cell } from "../parts/result_table";
@@ -19,52 +20,59 @@ export default function Events() {
   const { query } = useValue(place);
   const chosen = query.get("trigger") ?? "";
   const ticker = (query.get("ticker") ?? "").toUpperCase();
-  const [triggers, setTriggers] = useState<Trigger[]>();
+  const { triggers, error: listError } = useTriggers();
   const [removed, setRemoved] = useState<TriggerEvent[]>([]);
   const [events, setEvents] = useState<TriggerEvent[]>();
   const [error, setError] = useState("");
+  const own = triggers?.filter((each) => chosen === "" || each.trigger_id === chosen);
 
-  useEffect(() => {
-    listTriggers().then(setTriggers, (problem: Problem) => setError(problem.message));
-  }, []);
   useEffect(() => {
     let isOver = false;
     setRemoved([]);
+    setEvents(undefined);
+    setError("");
     removedEvents(chosen, REMOVED_EVENTS).then(
       (found) => !isOver && setRemoved(found),
-      (problem: Problem) => setError(problem.message),
+      (problem: Problem) => !isOver && setError(problem.message),
     );
     return () => {
       isOver = true;
     };
   }, [chosen]);
   useEffect(() => {
-    if (triggers === undefined) return;
-    if (triggers.length === 0) {
-      setEvents([]);
-      return;
-    }
+    if (own === undefined) return;
     let isOver = false;
     const take = (more: TriggerEvent[]): void => {
       if (!isOver) setEvents((known) => eventsOf(known ?? [], more).slice(-MOST_EVENTS));
     };
-    setEvents(undefined);
-    const own = triggers.filter((each) => chosen === "" || each.trigger_id === chosen);
     const read = (trigger: Trigger): void => {
-      newestEvents(trigger, 200).then(take, (problem: Problem) => {
-        take([]);
-        setError(problem.message);
-      });
+      newestEvents(trigger, 200).then(
+        (found) => {
+          take(found);
+          setError("");
+        },
+        (problem: Problem) => {
+          take([]);
+          if (!isOver) setError(problem.message);
+        },
+      );
     };
+    if (own.length === 0) take([]);
     for (const each of own) read(each);
     const ends = own.map((each) =>
-      follow(`TRIGGER:${each.trigger_id}`, (message) => take([eventOf(message)]), () => read(each)),
+      follow(
+        `TRIGGER:${each.trigger_id}`,
+        (message) => take([eventOf(message)]),
+        () => read(each),
+        (reason) => !isOver && setError(`${each.trigger_id}: ${reason}`),
+      ),
     );
     return () => {
       isOver = true;
       for (const end of ends) end();
     };
-  }, [triggers, chosen]);
+    // Registered and removed triggers change what is followed; that a trigger has fired does not.
+  }, [own?.map((each) => each.trigger_id).join("\n"), chosen]);
 
   const isKnown = (id: string): boolean => triggers?.some((each) => each.trigger_id === id) ?? false;
   const isRemoved = chosen !== "" && triggers !== undefined && !isKnown(chosen);
@@ -100,11 +108,11 @@ export default function Events() {
           value={ticker}
           onInput={(event) => go(withQuery({ ticker: event.currentTarget.value || undefined }), true)}
         />
-        <span class="muted">{events !== undefined && `${shown.length} shown`}</span>
+        <span class="muted">{events !== undefined && shown.length > 0 && counted(shown.length, "event")}</span>
       </div>
-      {error && (
+      {(error || listError) && (
         <p class="notice bad" role="alert">
-          {error}
+          {error || listError}
         </p>
       )}
       {isRemoved && <p class="notice">{REMOVED}</p>}
@@ -128,7 +136,7 @@ export default function Events() {
                 </td>
                 <td class="wide-only muted">{span(now() - event.time)}</td>
                 <td>
-                  {event.isRemoved ? (
+                  {event.isRemoved || !isKnown(event.trigger) ? (
                     <span title={REMOVED}>
                       {event.trigger} <span class="tag">removed</span>
                     </span>
@@ -158,6 +166,8 @@ export default function Events() {
               <>
                 No trigger is registered. <a href="/triggers">Create one</a>
               </>
+            ) : ticker ? (
+              "No event matches."
             ) : (
               "No trigger has fired yet."
             )}

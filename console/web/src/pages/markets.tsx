@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Problem } from "../data/api";
 import { findMarkets, listVenues, storedBars, type Market, type Stored } from "../data/markets";
-import { whole } from "../data/numbers";
+import { counted, whole } from "../data/numbers";
 import { minute, now, periodName, span } from "../data/times";
 import { useValue } from "../data/value";
 import { Icon } from "../shell/icons";
@@ -31,12 +31,20 @@ export default function Markets() {
   const [found, setFound] = useState<Market[]>([]);
   const [venues, setVenues] = useState<string[]>([]);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [error, setError] = useState("");
+  const [storedError, setStoredError] = useState("");
+  const [foundError, setFoundError] = useState("");
+  const error = foundError || storedError;
   const field = useRef<HTMLInputElement>(null);
 
   useEffect(() => {
     const read = (): void => {
-      storedBars().then(setStored, (problem: Problem) => setError(problem.message));
+      storedBars().then(
+        (rows) => {
+          setStored(rows);
+          setStoredError("");
+        },
+        (problem: Problem) => setStoredError(problem.message),
+      );
     };
     read();
     const timer = setInterval(() => !document.hidden && read(), EVERY_MS);
@@ -46,7 +54,7 @@ export default function Markets() {
     listVenues().then(setVenues, () => undefined);
   }, []);
   useEffect(() => {
-    setError("");
+    setFoundError("");
     if (text === "" && venue === "") {
       setFound([]);
       return;
@@ -54,7 +62,7 @@ export default function Markets() {
     const abort = new AbortController();
     const timer = setTimeout(() => {
       findMarkets(text, venue, SHOWN, abort.signal).then(setFound, (problem: Problem) => {
-        if (!abort.signal.aborted) setError(problem.message);
+        if (!abort.signal.aborted) setFoundError(problem.message);
       });
     }, 150);
     return () => {
@@ -152,7 +160,7 @@ export default function Markets() {
                         key={each.period}
                         class="tag"
                         href={chartOf(line.ticker, periodName(each.period))}
-                        title={`${whole(each.rows)} bars, ${minute(each.first)} to ${minute(each.last)}`}
+                        title={`${counted(each.rows, "bar")}, ${minute(each.first)} to ${minute(each.last)}`}
                       >
                         {periodName(each.period)}
                       </a>

@@ -3,7 +3,7 @@ import type { QualityBody as Found } from "candlewright/api";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Problem, get } from "../data/api";
 import { periodsToChoose, storedBars, type Stored } from "../data/markets";
-import { compact, percent, whole } from "../data/numbers";
+import { compact, counted, percent, whole } from "../data/numbers";
 import { iso, minute, periodName, periodSeconds, seconds } from "../data/times";
 import { useValue } from "../data/value";
 import { Calendar } from "../parts/calendar";
@@ -117,7 +117,7 @@ function Examined({ found, traded, period }: { found: Found; traded: Found | und
   const textOf = (day: number): string => {
     const own = days.get(day);
     if (own === undefined) return "not examined";
-    return `${whole(own.got)} of ${whole(own.expected)} candles${own.holes > 0 ? `, ${whole(own.holes)} absent at the venue` : ""}`;
+    return `${whole(own.got)} of ${counted(own.expected, "candle")}${own.holes > 0 ? `, ${whole(own.holes)} absent at the venue` : ""}`;
   };
   return (
     <>

@@ -3,7 +3,7 @@ import type { RequestRow as Request } from "candlewright/api";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Problem, get, send } from "../data/api";
 import { type Covered, coveredDays } from "../data/coverage";
-import { whole } from "../data/numbers";
+import { counted, whole } from "../data/numbers";
 import { useMayChange } from "../data/platform";
 import { day, iso, minute, periodSeconds, seconds } from "../data/times";
 import { useValue } from "../data/value";
@@ -102,8 +102,8 @@ function State({ request, changed }: { request: Request; changed: () => void }) 
       <>
         <span class={`tag ${kind}`}>{request.status ?? "done"}</span>{" "}
         <small>
-          {request.done_candles !== null && `${whole(request.done_candles)} bars`}
-          {(request.holes ?? 0) > 0 && `, ${request.holes} holes`} {request.reason}
+          {request.done_candles !== null && counted(request.done_candles, "bar")}
+          {(request.holes ?? 0) > 0 && `, ${counted(request.holes ?? 0, "hole")}`} {request.reason}
         </small>
       </>
     );

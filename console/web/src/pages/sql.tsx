@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Mistake, Problem } from "../data/api";
 import { language, type Language } from "../data/language";
-import { whole } from "../data/numbers";
+import { counted } from "../data/numbers";
 import { type Column, type SqlAnswer, rowsOf, runSql } from "../data/sql";
 import { Editor } from "../parts/editor";
 import { csv, download, ResultTable } from "../parts/result_table";
@@ -138,5 +138,5 @@ export default function Sql() {
 }
 
 function summary({ rows, took, isCut }: { rows: unknown[]; took: number; isCut: boolean }): string {
-  return `${isCut ? "the first " : ""}${whole(rows.length)} ${rows.length === 1 ? "row" : "rows"} in ${took.toFixed(2)} s`;
+  return `${isCut ? "the first " : ""}${counted(rows.length, "row")} in ${took.toFixed(2)} s`;
 }

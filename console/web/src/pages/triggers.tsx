@@ -4,9 +4,9 @@ import type { Band } from "../chart/bands";
 import type { Mark } from "../chart/marks";
 import type { ChartView } from "../chart/view";
 import { get, Problem, type Mistake, send } from "../data/api";
-import { type Trigger, listTriggers } from "../data/events";
+import { type Trigger, useTriggers } from "../data/events";
 import { language, type Language } from "../data/language";
-import { percent, whole } from "../data/numbers";
+import { counted, percent, whole } from "../data/numbers";
 import { parameterNames } from "../data/parameters";
 import { useMayChange } from "../data/platform";
 import type { Column } from "../data/sql";
@@ -90,7 +90,7 @@ export default function Triggers() {
   const [error, setError] = useState("");
   const [tried, setTried] = useState<{ result: Tried; draft: Draft }>();
   const [isBusy, setBusy] = useState(false);
-  const [triggers, setTriggers] = useState<Trigger[]>();
+  const { triggers, error: listError, read: readTriggers } = useTriggers();
   const [registered, setRegistered] = useState("");
   const mayChange = useMayChange();
 
@@ -102,16 +102,8 @@ export default function Triggers() {
   };
   const names = useMemo(() => parameterNames(draft.sql), [draft.sql]);
   const body = { sql: draft.sql, tickers: draft.ticker ? [draft.ticker] : [], parameters: parametersOf(draft, names) };
-  const readTriggers = (): void => {
-    listTriggers().then(setTriggers, (problem: Problem) => setError(problem.message));
-  };
 
-  useEffect(() => {
-    void language().then(setKnown);
-    readTriggers();
-    const timer = setInterval(() => !document.hidden && readTriggers(), 5000);
-    return () => clearInterval(timer);
-  }, []);
+  useEffect(() => void language().then(setKnown), []);
   useEffect(() => {
     localStorage.setItem(KEPT, JSON.stringify(draft));
     const abort = new AbortController();
@@ -276,7 +268,7 @@ export default function Triggers() {
               </div>
             </details>
           )}
-          <Running triggers={triggers} load={(trigger) => setDraft(draftOf(trigger, draft))} changed={readTriggers} />
+          <Running triggers={triggers} listError={listError} load={(trigger) => setDraft(draftOf(trigger, draft))} changed={readTriggers} />
         </div>
         <div class="bench-right">
           {isBusy && <div class="waiting" aria-busy="true" />}
@@ -376,7 +368,7 @@ function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
         )}
       </section>
       {tried.total_rows > tried.rows.length && (
-        <p class="muted">The first {whole(tried.rows.length)} of {whole(tried.total_rows)} rows.</p>
+        <p class="muted">The first {whole(tried.rows.length)} of {counted(tried.total_rows, "row")}.</p>
       )}
     </>
   );
@@ -404,7 +396,7 @@ function MatchChart({ tried, draft, shown }: { tried: Tried; draft: Draft; shown
       draw={draw}
       shown={around ? { from: around - before * period, to: around + after * period } : undefined}
       name="Matches on the chart"
-      description={`${tried.fired_at.length} matches on the candles of ${draft.ticker}`}
+      description={`${counted(tried.fired_at.length, "match", "matches")} on the candles of ${draft.ticker}`}
     />
   );
 }
@@ -451,19 +443,30 @@ function variableColumn(tried: Tried): string | undefined {
   )?.name;
 }
 
-function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigger) => void; changed: () => void }) {
-  const [error, setError] = useState("");
+function Running(props: {
+  triggers: Trigger[] | undefined;
+  listError: string;
+  load: (trigger: Trigger) => void;
+  changed: () => void;
+}) {
+  const [failed, setFailed] = useState("");
+  const error = failed || props.listError;
   const mayChange = useMayChange();
   const remove = (trigger: Trigger): void => {
     if (!confirm(`Remove the trigger ${trigger.trigger_id}?`)) return;
+    setFailed("");
     send("DELETE", `triggers/${encodeURIComponent(trigger.trigger_id)}`).then(props.changed, (problem: Problem) =>
-      setError(problem.message),
+      setFailed(problem.message),
     );
   };
   return (
     <section class="card" aria-labelledby="running">
       <h2 id="running">Registered</h2>
-      {error && <p class="verdict bad">{error}</p>}
+      {error && (
+        <p class="card-body verdict bad" role="alert">
+          {error}
+        </p>
+      )}
       {props.triggers?.length === 0 && <p class="nothing">No trigger is registered.</p>}
       <ul class="running">
         {props.triggers?.map((trigger) => (
@@ -473,7 +476,7 @@ function Running(props: { triggers: Trigger[] | undefined; load: (trigger: Trigg
               <b>{trigger.trigger_id}</b>
             </button>
             <a class="tag" href={`/events?trigger=${encodeURIComponent(trigger.trigger_id)}`}>
-              {whole(trigger.events)} events
+              {counted(trigger.events, "event")}
             </a>
             <a class="tag" href={withQuery({ ...NOT_EXPLAINED, explain: trigger.trigger_id })}>
               Explain<span class="unseen"> {trigger.trigger_id}</span>

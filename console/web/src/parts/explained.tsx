@@ -16,7 +16,7 @@ import {
   linesOf,
   stretchOf,
 } from "../data/explain";
-import { whole } from "../data/numbers";
+import { counted, whole } from "../data/numbers";
 import { minute, moment, openTime, periodSeconds, seconds } from "../data/times";
 import { Icon } from "../shell/icons";
 import { go, withQuery } from "../shell/router";
@@ -181,7 +181,7 @@ function AttemptChart(props: {
       draw={draw}
       shown={chosen && stretchOf(chosen)}
       name="Attempts on the chart"
-      description={`${all.length} attempts on the candles of ${ticker}`}
+      description={`${counted(all.length, "attempt")} on the candles of ${ticker}`}
       click={choose}
     />
   );
@@ -224,13 +224,13 @@ const arrow = { text: "fired", isAbove: false, shape: "arrowUp" as "circle" | "s
 function StageCard(props: { stage: Stage; chosen: Attempt | undefined; choose: (attempt: Attempt) => void }) {
   const { stage } = props;
   const isPattern = stage.kind === "MATCH_RECOGNIZE";
-  const passed = `${whole(stage.passed)} ${isPattern ? (stage.passed === 1 ? "match" : "matches") : "passed"}`;
+  const passed = isPattern ? counted(stage.passed, "match", "matches") : `${whole(stage.passed)} passed`;
   return (
     <section class="card stage" aria-label={stage.kind}>
       <h2>
         {stage.kind}{" "}
         <small>
-          {whole(stage.rows)} rows: {passed}, {whole(stage.failed)} {isPattern ? "attempts failed" : "did not pass"}
+          {counted(stage.rows, "row")}: {passed}, {isPattern ? `${counted(stage.failed, "attempt")} failed` : `${whole(stage.failed)} did not pass`}
           {stage.examined < stage.failed && `, of which the newest ${whole(stage.examined)} were compared`}
         </small>
       </h2>
@@ -245,7 +245,7 @@ function StageCard(props: { stage: Stage; chosen: Attempt | undefined; choose: (
               {attempt.start && <time>{moment(seconds(attempt.start))}</time>}
               <span class="muted">
                 {Object.values(attempt.key).map(String).join(" ")}
-                {isPattern && ` · ${whole(attempt.taken)} ${attempt.taken === 1 ? "row" : "rows"} taken`}
+                {isPattern && ` · ${counted(attempt.taken, "row")} taken`}
                 {attempt.missing > 0 && `, at least ${whole(attempt.missing)} more needed`}
               </span>
             </button>

@@ -3,6 +3,7 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { tokenWanted } from "../data/api";
 import { connection, refusal } from "../data/live";
+import { counted } from "../data/numbers";
 import { problemsOf, reachable, status } from "../data/platform";
 import { useValue } from "../data/value";
 import Events from "../pages/events";
@@ -148,7 +149,7 @@ function Health() {
   const text = lost
     ? "Connection lost"
     : problems.length > 0
-      ? `${problems.length} ${problems.length === 1 ? "problem" : "problems"}`
+      ? counted(problems.length, "problem")
       : stream === "live"
         ? "Live"
         : stream === "connecting"
