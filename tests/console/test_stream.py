@@ -403,3 +403,22 @@ async def test_a_page_of_another_site_gets_no_websocket(start_relay: Start, tmp_
     async with serving(start_relay(), tmp_path) as server:
         with pytest.raises(websockets.InvalidStatus, match="403"):
             await websockets.connect(f"ws://{server.place}/ws", origin=websockets.Origin("http://evil.example"))
+
+
+async def test_two_consoles_beside_each_other_serve_everything(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+    platform = start_relay()
+    async with (
+        serving(platform, tmp_path / "one") as one,
+        serving(platform, tmp_path / "two") as two,
+        reading(one, BARS) as first,
+        reading(two, BARS) as second,
+        httpx.AsyncClient(timeout=20) as client,
+    ):
+        for number in range(1, 21):
+            await put(put_bar, platform.bus, BTC, 60, close=float(number))
+        answers = await asyncio.gather(
+            *(client.get(f"http://{server.place}/triggers") for server in (one, two) for _ in range(20))
+        )
+        assert [answer.status_code for answer in answers] == [200] * 40
+        for sse in (first, second):
+            assert numbers(await sse.until(count(20)), BARS) == [*range(1, 21)]
