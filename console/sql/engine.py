@@ -63,6 +63,9 @@ def run(
     code = _NOT_CODE.sub(lambda found: " " * len(found[0]), sql)
     named = [name for name in TABLE_NAMES if re.search(rf"\b{name}\b", code, re.IGNORECASE)]
     if _RECOGNIZE.search(code):
+        # Only the names of the tables, at their positions.
+        for prefix in _PREFIX.finditer(code):
+            sql = sql[: prefix.start()] + " " * len(prefix[0]) + sql[prefix.end() :]
         return _recognized(sql, named, open_table, limits)
     connection = _connection(named, open_table, limits)
     deliver(connection)
@@ -162,8 +165,7 @@ def _recognized(sql: str, named: list[str], open_table: Open, limits: Limits) ->
         if found is not None:
             tables[name] = found if isinstance(found, pa.Table) else found.to_table()
     try:
-        # Only the names of the tables, at their positions.
-        table = evaluate(_PREFIX.sub(lambda found: " " * len(found[0]), sql), _known(tables))
+        table = evaluate(sql, _known(tables))
     except Rejected as error:
         raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
     except SkipFailed as error:

@@ -181,6 +181,8 @@ def test_match_recognize_goes_to_the_trigger_engine() -> None:
     found = run(text, tables, LIMITS)
     assert found.table.column_names == ["ticker", "low", "high"]
     assert set(found.table["high"].to_pylist()) <= {101.0, 106.0} and found.table.num_rows == 15
+    named = run(text.replace("A.close AS low", "'lake.market.ohlc' AS name"), tables, LIMITS)
+    assert named.table["name"].unique().to_pylist() == ["lake.market.ohlc"]
     with pytest.raises(TriggerRejected) as refused:
         run(text.replace("A.close", "A.clse"), tables, LIMITS)
     assert refused.value.line == 3
