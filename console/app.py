@@ -253,7 +253,8 @@ def _asked(scope: Scope) -> Asked:
         token = _cookie(headers)
     peer = scope.get("client")
     return Asked(
-        headers.get("host", ""),
+        # Several are as wrong as a foreign one.
+        ", ".join(headers.getlist("host")),
         headers.get("origin", ""),
         token.strip(),
         peer[0] if peer else "unix socket",

@@ -100,7 +100,7 @@ def _operation(each: Operation, schemas: dict[type[BaseModel], Any], components:
     if not each.is_public:
         problems |= {401, 403}
     if each.body is not None:
-        problems |= {413, 415}
+        problems |= {408, 413, 415}
     for status in sorted(problems):
         made["responses"][str(status)] = {
             "description": HTTPStatus(status).phrase,

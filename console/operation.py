@@ -1,5 +1,6 @@
 """One call of the API. Its declaration determines what is served, what is checked, and what the document says."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_origin
@@ -19,6 +20,8 @@ __all__ = ["Answer", "Body", "Call", "Operation", "Query", "checked_body", "chec
 
 _JSON = "application/json"
 _SHOWN_CHARACTERS = 200
+#: How long a call may take to send its body.
+_BODY_SECONDS = 30.0
 
 
 class Query(BaseModel):
@@ -124,12 +127,23 @@ async def checked_body(model: type[Body] | None, request: Request, most_bytes: i
 
 
 async def _read(request: Request, most_bytes: int) -> bytes:
+    # What remains of the body is not read.
+    closing = {"Connection": "close"}
+    too_large = Problem(413, "too_large", f"a body has at most {most_bytes} bytes", headers=closing)
+    stated = request.headers.get("content-length", "")
+    if stated.isdecimal() and (len(stated) > 18 or int(stated) > most_bytes):
+        raise too_large
     size, parts = 0, []
-    async for part in request.stream():
-        size += len(part)
-        if size > most_bytes:
-            raise Problem(413, "too_large", f"a body has at most {most_bytes} bytes")
-        parts.append(part)
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > most_bytes:
+                    raise too_large
+                parts.append(part)
+    except TimeoutError:
+        text = f"the body did not come within {_BODY_SECONDS:.0f} s"
+        raise Problem(408, "too_slow", text, headers=closing) from None
     return b"".join(parts)
 
 

@@ -9,6 +9,7 @@ import uvicorn
 
 from candlewright.wire.errors import ConfigurationError
 from console.app import application
+from console.connection import Connection
 from console.services import Services
 from core.http import Status
 from core.log import get_logger
@@ -36,7 +37,7 @@ class Console:
         self._socket = _listen(settings.console.bind)
         config = uvicorn.Config(
             application(self._services),
-            http="httptools",
+            http=Connection,
             ws="websockets-sansio",
             lifespan="off",
             access_log=False,
