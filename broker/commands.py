@@ -232,7 +232,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Count and log an occurrence; `what` is one of `broker.instruments.NOTES`."""
+    """Count and log an occurrence; `what` is one of `broker.metrics.NOTES`."""
 
     what: str
     fields: Mapping[str, object] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from pathlib import Path
 import zmq
 
 from broker.events import Connection
-from broker.instruments import REFUSED_KEYS, UNKNOWN_FRAMES
+from broker.metrics import REFUSED_KEYS, UNKNOWN_FRAMES
 from core.background import start_thread
 from core.doors import Doorkeeper, KeyFolder, KnownKeys, Role
 

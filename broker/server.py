@@ -27,7 +27,6 @@ from broker.events import (
     OutcomesWritten,
 )
 from broker.guard import Guard
-from broker.instruments import ENDED, NOTES, PROVEN_CANDLES, REFUSED, SIZES, UNASKED
 from broker.journal.batch import Gatherer, Leases, Outgoing, Results
 from broker.journal.feed import HELD_SECONDS, RECHECK_SECONDS, Feed, LetGo
 from broker.journal.journal import Mark, replay
@@ -35,6 +34,7 @@ from broker.journal.lane import SOON_SECONDS, Lane
 from broker.journal.records import progress_value
 from broker.journal.retention import Retention, Trimmer
 from broker.journal.writer import BusWriter, OutcomeLog
+from broker.metrics import ENDED, NOTES, PROVEN_CANDLES, REFUSED, SIZES, UNASKED
 from broker.state import BrokerState
 from bus import dead_letters, topics
 from bus.api import Bus

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import tenacity
 
 from broker.events import Event, FinalSeen, HistoryMeasured, ProofFound
-from broker.instruments import BUS_RETRIES, DEAD_LETTERS, MISSED_FINALS
 from broker.journal import journal
+from broker.metrics import BUS_RETRIES, DEAD_LETTERS, MISSED_FINALS
 from bus import dead_letters, lost, topics
 from bus.api import Bus
 from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange

@@ -19,9 +19,9 @@ from broker.events import (
     SnapshotAccepted,
     WantedFound,
 )
-from broker.instruments import NOTES
 from broker.journal import records
 from broker.journal.writer import PART, TABLE_REALTIME, TABLE_WANTED
+from broker.metrics import NOTES
 from broker.slots.room import Unwritten
 from bus import KeyedTables, Log, Registries, topics
 from bus.api import Bus, Lives, StoredRecord

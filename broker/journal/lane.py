@@ -12,8 +12,8 @@ from typing import Generic
 
 import zmq
 
-from broker.instruments import BUS_RETRIES, WRITE_SECONDS
 from broker.journal.writer import Batch, WriterThread, slowness
+from broker.metrics import BUS_RETRIES, WRITE_SECONDS
 from bus.api import Pending
 from candlewright.wire.errors import BusUnavailable
 from core.log import get_logger

@@ -6,7 +6,7 @@ Records that a hold or a consumer group still needs are never trimmed, whatever 
 import threading
 from dataclasses import dataclass
 
-from broker.instruments import TRIM_FAILURES
+from broker.metrics import TRIM_FAILURES
 from bus import dead_letters, topics
 from bus.api import Bus
 from bus.topics import Kept

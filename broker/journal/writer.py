@@ -11,9 +11,9 @@ import tenacity
 from google.protobuf.message import DecodeError
 
 from broker.events import Event, MarksRefused, PagesPublished, PublishRefused, SnapshotPublished, VenueLearned
-from broker.instruments import BUS_RETRIES, REFUSED_PUBLISHES, WRITE_SECONDS
 from broker.journal import records
 from broker.journal.batch import Leases, Results
+from broker.metrics import BUS_RETRIES, REFUSED_PUBLISHES, WRITE_SECONDS
 from bus import Log, topics
 from bus.api import Bus, Pending, PendingPublish, Record, SequenceStamp
 from bus.dead_letters import put_aside

@@ -7,7 +7,7 @@ import pytest
 from broker import door
 from broker.commands import Command, Dispatch, Note
 from broker.events import Kind, SlotOffered, VenueLearned
-from broker.instruments import NOTES
+from broker.metrics import NOTES
 from broker.state import BrokerState
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import frames

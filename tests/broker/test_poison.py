@@ -5,10 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.events import ClockTicked, Kind, SlotOffered
-from broker.instruments import DEAD_LETTERS
 from broker.journal import journal
 from broker.journal.batch import Gatherer
 from broker.journal.writer import TABLE_REALTIME
+from broker.metrics import DEAD_LETTERS
 from broker.state import BrokerState
 from bus import topics
 from bus.api import Record

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.instruments import NOTES, UNASKED
+from broker.metrics import NOTES, UNASKED
 from broker.requests import asking, lifecycle
 from bus import topics
 from bus.api import Record
