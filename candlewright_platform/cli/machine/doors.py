@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 from core.doors import KeyFolder, Role
 from core.settings import Settings, is_loopback
 
+_PRIVATE = "keep it in a private network"
+
 
 @dataclass(frozen=True, slots=True)
 class Door:
@@ -19,12 +21,14 @@ class Door:
 
 
 def doors_of(settings: Settings) -> Iterator[Door]:
-    """Every port that the parts listen on, and the bus, in the order of docs/threats.md."""
+    """Every port that the parts listen on, and those of the services that they use, in the order of docs/threats.md."""
     yield _guarded("relay requests", settings.relay.requests_bind, settings, Role.client)
     yield _guarded("relay notifications", settings.relay.notifications_bind, settings, Role.client)
     yield _guarded("broker", settings.broker.bind, settings, Role.ingestor)
     yield _bus(settings)
     yield _spark_connect(settings)
+    if not settings.spark.master.startswith("local"):
+        yield from _cluster(settings)
     yield _plain("status pages", settings.http.bind, "http.bind")
     if settings.console.enabled:
         yield _console(settings)
@@ -33,6 +37,10 @@ def doors_of(settings: Settings) -> Iterator[Door]:
         yield _plain("kafka_pixy", gateways.kafka_pixy.bind, "gateways.kafka_pixy.bind")
     if gateways.rocketmq.enabled:
         yield _rocketmq(settings)
+    if settings.iceberg.catalog == "rest":
+        yield _catalog(settings)
+    if settings.iceberg.warehouse.startswith("s3"):
+        yield _store(settings)
 
 
 def _guarded(name: str, address: str, settings: Settings, role: Role) -> Door:
@@ -63,6 +71,38 @@ def _spark_connect(settings: Settings) -> Door:
     if settings.spark.token:
         return Door("Spark Connect", bind, "holders of spark.connect_token, who run any code")
     return _plain("Spark Connect", bind, "spark.connect_token", "set spark.connect_token")
+
+
+def _cluster(settings: Settings) -> Iterator[Door]:
+    """Spark's own ports, which have no authentication."""
+    master = settings.spark.master.rpartition("/")[2]
+    host = settings.spark.conf.get("spark.driver.host", "this machine's name")
+    for name, at, address in (("Spark master", master, master), ("Spark driver", host, f"{host}, free ports")):
+        if is_loopback(f"{at.rpartition(':')[0] or at}:0"):
+            yield Door(name, address, "every user of this machine")
+        else:
+            yield Door(name, address, "everyone who reaches it runs code", _PRIVATE)
+
+
+def _catalog(settings: Settings) -> Door:
+    iceberg = settings.iceberg
+    if iceberg.properties.keys() & {"credential", "token"}:
+        return Door("catalog", iceberg.uri, "holders of its credential or token")
+    if is_loopback(urlsplit(iceberg.uri).netloc):
+        return Door("catalog", iceberg.uri, "every user of this machine")
+    remedy = f"give iceberg.properties a credential or token, or {_PRIVATE}"
+    return Door("catalog", iceberg.uri, "everyone who reaches it changes tables", remedy)
+
+
+def _store(settings: Settings) -> Door:
+    iceberg = settings.iceberg
+    key = iceberg.properties.get("s3.access-key-id")
+    address = iceberg.properties.get("s3.endpoint", iceberg.warehouse)
+    return Door(
+        "object store",
+        address,
+        f"holders of the access key {key}" if key else f"whoever the store of {iceberg.warehouse} lets in",
+    )
 
 
 def _console(settings: Settings) -> Door:

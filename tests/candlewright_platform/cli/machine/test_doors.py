@@ -86,6 +86,31 @@ def test_the_bus_says_what_its_address_lacks(tmp_path: Path, url: str, remedy: s
     assert ":p@" not in door.address + door.who
 
 
+def test_a_cluster_has_doors_of_its_own(tmp_path: Path) -> None:
+    properties = {"s3.endpoint": "http://s3.internal:9000", "s3.access-key-id": "K", "s3.secret-access-key": "S"}
+    iceberg = {"catalog": "rest", "uri": "http://catalog.internal:8181", "warehouse": "s3://lake/"}
+    spark = {"master": "spark://10.0.0.1:7077", "conf": {"spark.driver.host": "10.0.0.1"}}
+    found = doors(tmp_path, spark=spark, iceberg={**iceberg, "properties": properties})
+    private = "keep it in a private network"
+    assert found["Spark master"] == Door("Spark master", "10.0.0.1:7077", "everyone who reaches it runs code", private)
+    assert found["Spark driver"] == Door(
+        "Spark driver", "10.0.0.1, free ports", "everyone who reaches it runs code", private
+    )
+    assert (found["catalog"].address, found["catalog"].who, found["catalog"].remedy) == (
+        "http://catalog.internal:8181",
+        "everyone who reaches it changes tables",
+        "give iceberg.properties a credential or token, or keep it in a private network",
+    )
+    assert found["object store"] == Door("object store", "http://s3.internal:9000", "holders of the access key K")
+
+    locked = {**iceberg, "properties": {"token": "t"}}
+    near = {"master": "spark://127.0.0.1:7077", "conf": {"spark.driver.host": "127.0.0.1"}}
+    found = doors(tmp_path, spark=near, iceberg=locked)
+    assert (found["catalog"].who, found["catalog"].remedy) == ("holders of its credential or token", "")
+    assert found["Spark master"].who == found["Spark driver"].who == "every user of this machine"
+    assert found["object store"].who == "whoever the store of s3://lake/ lets in"
+
+
 def test_the_tests_that_the_page_of_threats_names_exist() -> None:
     text = (ROOT / "docs" / "threats.md").read_text()
     named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`((?:, `test_\w+`)*)", text)
