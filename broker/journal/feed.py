@@ -15,7 +15,7 @@ from broker.journal import journal
 from broker.metrics import BUS_RETRIES, DEAD_LETTERS, MISSED_FINALS
 from bus import dead_letters, lost, topics
 from bus.api import Bus
-from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange
+from candlewright.wire.errors import BusError, BusUnavailable, OffsetOutOfRange
 from core.background import start_thread
 from core.log import get_logger
 
@@ -108,9 +108,13 @@ class Feed:
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
-        with contextlib.suppress(tenacity.RetryError):
+        try:
             while not self._stopping.is_set():
                 self._round()
+        except (BusError, tenacity.RetryError):
+            # A broker that stops closes the bus, which may be down.
+            if not self._stopping.is_set():
+                raise
 
     def _ended(self, error: BaseException) -> None:
         """Have the main loop raise `error`, which ends the process, because a broker that cannot read must not
