@@ -49,13 +49,6 @@ class HopGroup(Group):
             rows = rows.take(np.flatnonzero(rows.values().value(condition).true()))
         return self.over_hops(rows, self.hops(rows))[0]
 
-    def last_ends(self, rows: Relation) -> Index:
-        """Where the last window of each row ends."""
-        step, size, offset = self._intervals
-        times = rows.column(self.window.time_column).expand()
-        ends = (times.values - offset) // step * step + offset + size
-        return np.where(times.mask, ends, np.iinfo(np.int64).min)
-
     @property
     def _intervals(self) -> tuple[int, int, int]:
         step, size, *offset = self.window.intervals

@@ -19,6 +19,8 @@ from candlewright_cep.vector import Index, Vector, is_every
 _MAX_WINDOWS_PER_ROW = 10_000
 _MAX_ROWS = 50_000_000
 MILLISECOND = 1_000_000
+#: A time beyond all others, with room for a window after it.
+_FAR = 2**62
 FUNCTIONS = {"TUMBLE": (1, 2), "HOP": (2, 3), "CUMULATE": (2, 3), "SESSION": (1, 1)}
 
 
@@ -57,6 +59,32 @@ class WindowTable:
         """The longest duration of a window; for a session, the longest distance between two of its rows."""
         size = self.intervals[1 if self.function in ("HOP", "CUMULATE") else 0]
         return size + UNITS["DAY"] if self.place.zone else size
+
+    def ends(self, rows: Relation, after: Index) -> tuple[Index, Index]:
+        """For each row, the end of its last window, and before that of its first one that ends after a time. For a row
+        in no window, any times: the first is in its future, the last in its past. Other rows of the session are among
+        `rows`.
+        """
+        times = rows.column(self.time_column).expand()
+        if self.function in ("HOP", "CUMULATE"):
+            step, size, offset = self.intervals[0], self.intervals[1], sum(self.intervals[2:])
+            since = times.values - offset
+            if self.function == "HOP":
+                shift, last = size + offset, since // step * step
+                first = (since - size) // step * step + step
+            else:
+                shift, last = offset, since // size * size + size
+                first = since // step * step + step
+            first = np.maximum(first + shift, (np.maximum(after, -_FAR) - shift) // step * step + step + shift)
+            last = last + shift
+            if times.valid is None:
+                return first, last
+            return np.where(times.valid, first, _FAR), np.where(times.valid, last, -_FAR)
+        known = np.flatnonzero(times.mask) if times.valid is not None else np.arange(rows.length, dtype=np.int64)
+        picked, _, ends = self._assign(rows, times.values[known], known)
+        first, last = np.full(rows.length, _FAR), np.full(rows.length, -_FAR)
+        first[picked] = last[picked] = ends
+        return first, last
 
     def run(self, inputs: Inputs) -> Relation:
         return self.run_numbered(inputs)[1]

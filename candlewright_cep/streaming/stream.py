@@ -297,7 +297,7 @@ class TriggerStream:
         found: dict[str, bytes] = {}
         of_stages: list[tuple[str, Rows | None]] = []
         for place, stage in enumerate(self.stages):
-            if isinstance(stage, OverStage | MatchStage):
+            if isinstance(stage, OverStage | MatchStage | GroupStage):
                 state, newest, chunks = stage.parts()
                 of_stages.append((state, newest))
                 found |= {f"{place}.{number}": written for number, written in chunks.items()}
@@ -342,7 +342,7 @@ class TriggerStream:
                 of_stage, number = map(int, name.split("."))
                 of_stages[of_stage][number] = chunk
         for stage, written, kept, own in zip(self.stages, states[1:], rows[1:], of_stages, strict=True):
-            if isinstance(stage, OverStage | MatchStage):
+            if isinstance(stage, OverStage | MatchStage | GroupStage):
                 stage.restore(written, kept, own)
             else:
                 stage.restore(written, kept)

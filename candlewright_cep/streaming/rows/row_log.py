@@ -92,6 +92,26 @@ class RowLog:
     def length(self) -> int:
         return sum(chunk.rows.length for chunk in self._all)
 
+    @property
+    def tickers(self) -> set[str]:
+        """Those of all rows, also of rows that are not needed."""
+        if self._is_joint:
+            return {name for chunk in self._all for name in _codes(chunk.rows)[0]}
+        return {name for chunk in self._all for name in chunk.places}
+
+    def of_tickers(self, tickers: Set[str]) -> Rows | None:
+        """The rows of these tickers, needed or not, those of each in the order in which they came; all rows if those of
+        all tickers are read together. None if there are none.
+        """
+        found: list[Rows] = []
+        for chunk in self._all:
+            if self._is_joint or chunk.places.keys() <= tickers:
+                found.append(chunk.rows)
+            elif places := [place for name, place in chunk.places.items() if name in tickers]:
+                firsts, counts = np.array(places, np.int64).T
+                found.append(chunk.rows.take(ranges(firsts, counts)))
+        return joined(found) if found else None
+
     def with_kept(self, rows: Rows) -> Together:
         """`rows`: new ones, those of each ticker in the order in which they come."""
         names, codes = ([""], np.zeros(rows.length, np.int64)) if self._is_joint else _codes(rows)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from candlewright_cep.planning.hops import HopGroup
 from candlewright_cep.planning.plans import Filter, Group, Plan
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
-from candlewright_cep.streaming.rows.release import Clock, Rows, compact, joined
-from candlewright_cep.streaming.rows.row_log import without
+from candlewright_cep.streaming.rows.partitioning import ticker_codes
+from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact
+from candlewright_cep.streaming.rows.row_log import RowLog
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.streaming.stages.stages import Given, chained, of_a_ticker
+from candlewright_cep.streaming.stages.stages import Given, chained
 from candlewright_cep.vector import Index, is_every
+
+_NEVER = -(2**63)
 
 
 def oldest(tickers: pa.Array, times: Index) -> dict[str, int]:
@@ -34,7 +38,8 @@ def since(begun: Mapping[str, int]) -> Callable[[str, int], int]:
 
 
 class GroupStage:
-    """GROUP BY over time windows: a window's groups are emitted once, when the watermark reaches its end.
+    """GROUP BY over time windows: a window's groups are emitted once, when the watermark reaches its end. The rows of
+    open windows are in a log, and read again only when a window may have ended.
 
     `is_in_order`: see `StreamQuery`; if it is false, rows of a window that was already emitted are skipped.
     """
@@ -47,9 +52,19 @@ class GroupStage:
         self.group = group
         self.filters = filters
         self.window = window
-        self._kept: Rows | None = None
+        self._log = RowLog(self._needed, is_joint=True)
+        #: Whether the rows of tickers are read apart from each other. A session is made of all rows together.
+        self._is_apart = False
+        self._is_session = window.function == "SESSION"
+        self._empty: Relation | None = None
+        #: The tickers that the log may have rows of.
+        self._names: set[str] = set()
+        #: The watermarks up to which windows have been emitted: by ticker, and of all together.
         self._seen: dict[str, int] = {}
         self._least: int | None = None
+        #: Per ticker with open windows, a watermark that reaches none of their ends, and the time of the first row.
+        self._ends: dict[str, int] = {}
+        self._begun: dict[str, int] = {}
         end = len(window.fields) - 2
         if not any(isinstance(key, Column) and key.index in (end - 1, end) for key in group.common_keys):
             raise window.at.reject("a stream needs window_start or window_end in GROUP BY")
@@ -66,61 +81,126 @@ class GroupStage:
 
     def kept_of_a_ticker(self, most: int) -> int:
         """See `OverStage.kept_of_a_ticker`; counts the rows of open windows."""
-        return of_a_ticker(self._kept, most)
+        return self._log.most_of_a_ticker(most)
 
     def set_ticker_column(self, index: int | None) -> None:
         """Groups with a ticker among their keys need not wait for other tickers."""
         self._by_ticker = index is not None and any(
             isinstance(key, Column) and key.index == index for key in self.group.common_keys
         )
+        self._is_apart = self._by_ticker and not self._is_session
+        self._log = RowLog(self._needed, is_joint=not self._is_apart)
 
     def starts(self) -> Callable[[str, int], int]:
         """The earliest start of future windows of a ticker, given the ticker's watermark."""
         if self.window.function != "SESSION":
             longest = self.window.longest
             return lambda _ticker, time: time - longest
-        kept = self._kept
-        return since({} if kept is None else oldest(kept.ticker, kept.time))
+        return since(self._begun)
 
     def feed(self, rows: Rows, clock: Clock) -> Rows:
-        together = joined([self._kept, rows]) if self._kept is not None and self._kept.length else rows
-        if together.length == 0:
-            return together.replaced(self.group.over(self._with_windows(together).relation)[0])
+        least = clock.least
+        if not self._by_ticker and self._least is not None and least is not None and least < self._least:
+            # A closed ticker has rows again: what was emitted up to now must not be read with them.
+            self._log.repack()
+        if rows.length:
+            self._log.append(compact(rows, self._columns))
+            self._open(rows, np.full(rows.length, _NEVER))
+        due = {name for name, end in self._ends.items() if end <= self._watermark(name, clock)}
+        found = self._emitted(due, clock) if due else None
+        gone = self._names & clock.closed if self._by_ticker else set()
+        if gone:
+            self._log.drop(gone)
+            self._names -= gone
+        self._pass(clock)
+        return self._nothing(rows) if found is None else found
+
+    def _nothing(self, rows: Rows) -> Rows:
+        if self._empty is None:
+            self._empty = self.group.over(self._with_windows(rows.slice(0, 0)).relation)[0]
+        return rows.slice(0, 0).replaced(self._empty)
+
+    def _watermark(self, ticker: str, clock: Clock) -> int:
+        found = clock.of(ticker) if self._by_ticker else clock.least
+        return _NEVER if found is None else found
+
+    def _open(self, rows: Rows, after: Index) -> None:
+        """Note when windows of these rows end next, after a time of each row."""
+        names, codes = ticker_codes(rows.ticker.fill_null(""))
+        ends, times = (np.full(len(names), FOREVER) for _ in range(2))
+        np.minimum.at(ends, codes, self._ends_of(rows, after)[0])
+        np.minimum.at(times, codes, rows.time)
+        for name, end, time in zip(names, ends.tolist(), times.tolist(), strict=True):
+            self._ends[name] = min(end, self._ends.get(name, FOREVER))
+            self._begun[name] = min(time, self._begun.get(name, FOREVER))
+        self._names.update(names)
+
+    def _ends_of(self, rows: Rows, after: Index) -> tuple[Index, Index]:
+        """The watermarks that emit the first window of each row that ends after a time, and the last."""
+        first, last = self.window.ends(rows.relation, after)
+        # A row at the very end of a session still belongs to it, and rows at the watermark have not arrived yet.
+        return (first + 1, last + 1) if self._is_session else (first, last)
+
+    def _emitted(self, due: set[str], clock: Clock) -> Rows | None:
+        """The groups of windows that have ended; `due`: the tickers that may have some."""
+        if not self._is_apart:
+            due = set(self._ends)
+        together = self._log.of_tickers(due)
+        for name in due:
+            del self._ends[name], self._begun[name]
+        if together is None:
+            # None of their rows was in a window.
+            return None
         if isinstance(self.group, HopGroup):
-            found = self._feed_hops(self.group, together, clock)
+            found = self._of_hops(self.group, together, clock)
         else:
-            found = self._feed_expanded(together, clock)
-        # In order, new rows never belong to a window that was emitted: only kept ones may.
-        waiting = self._kept.ticker.unique().to_pylist() if self._kept is not None else []
-        if not self._is_in_order:
-            waiting = list({*self._seen, *together.ticker.unique().to_pylist()})
-        reached = {name: clock.watermarks.get(name) for name in waiting if name not in clock.closed}
-        kept = {name: value for name in waiting if (value := self._seen.get(name)) is not None}
-        self._seen = kept | {name: value for name, value in reached.items() if value is not None}
-        if not self._by_ticker and (least := clock.least) is not None:
-            self._least = least
+            found = self._expanded(together, clock)
+        now = self._reached(together, clock)
+        waiting = together.take(np.flatnonzero(self._ends_of(together, now)[1] > now))
+        if self._is_session:
+            # A late row belongs to an open session near it, and must not continue one that was emitted.
+            self._log.clear()
+            self._log.append(waiting)
+        self._names = self._log.tickers
+        if waiting.length:
+            self._open(waiting, self._reached(waiting, clock))
         return found
 
-    def _feed_expanded(self, together: Rows, clock: Clock) -> Rows:
+    def _pass(self, clock: Clock) -> None:
+        """Windows up to the watermarks have been emitted."""
+        if not self._by_ticker:
+            self._least = self._least if clock.least is None else clock.least
+            return
+        names = self._names if self._is_in_order else self._names | self._seen.keys()
+        reached = {name: clock.watermarks.get(name, self._seen.get(name)) for name in names - clock.closed}
+        kept = {} if self._is_in_order else self._seen
+        self._seen = kept | {name: value for name, value in reached.items() if value is not None}
+
+    def _needed(self, rows: Rows) -> Rows:
+        """The rows with windows that were not emitted; `_emitted` drops those of sessions."""
+        if self._is_session:
+            return compact(rows)
+        before = self._before(rows)
+        return compact(rows.take(np.flatnonzero(self._ends_of(rows, before)[1] > before)))
+
+    def _expanded(self, together: Rows, clock: Clock) -> Rows:
         expanded = self._with_windows(together)
         ends = expanded.relation.column(self._end).values
-        watermark, before = self._reached(expanded, clock)
-        # A row at the very end of a session still belongs to it, and rows at the watermark have not arrived yet.
-        reached_at = ends + 1 if self.window.function == "SESSION" else ends
-        due = (reached_at <= watermark) & (reached_at > before)
+        reached_at = ends + 1 if self._is_session else ends
+        due = (reached_at <= self._reached(expanded, clock)) & (reached_at > self._before(expanded))
         ripe, _ = chained(self.filters, expanded.take(np.flatnonzero(due)), self._slots)
         result, last = self.group.over(ripe.relation)
-        self._keep(together, expanded.sequence[reached_at > watermark])
         return self._described(result, ripe.relation.column(self._end).values[last], ripe, last)
 
-    def _feed_hops(self, group: HopGroup, together: Rows, clock: Clock) -> Rows:
+    def _of_hops(self, group: HopGroup, together: Rows, clock: Clock) -> Rows:
         rows, _ = chained(self.filters, together, self._slots)
         hops = group.hops(rows.relation)
-        watermark, before = (reached[hops.order[hops.low]] for reached in self._reached(rows, clock))
+        watermark, before = (
+            of_rows[hops.order[hops.low]] for of_rows in (self._reached(rows, clock), self._before(rows))
+        )
         ends = hops.start + self.window.intervals[1]
         due = np.flatnonzero((ends <= watermark) & (ends > before))
         result, last, ends = group.over_hops(rows.relation, hops.take(due))
-        self._keep(together, np.flatnonzero(group.last_ends(together.relation) > self._reached(together, clock)[0]))
         return self._described(result, ends, rows, last)
 
     def _with_windows(self, rows: Rows) -> Rows:
@@ -133,20 +213,21 @@ class GroupStage:
             return Rows(relation, rows.time, picked, rows.ticker)
         return Rows(relation, rows.time[picked], picked, rows.ticker.take(pa.array(picked, pa.int64())))
 
-    def _reached(self, rows: Rows, clock: Clock) -> tuple[Index, Index]:
-        """For each row, its ticker's watermark now and before this feed."""
+    def _reached(self, rows: Rows, clock: Clock) -> Index:
+        """The watermark of each row."""
+        return self._of_tickers(rows, clock.of, clock.least)
+
+    def _before(self, rows: Rows) -> Index:
+        """For each row, up to which watermark windows have been emitted."""
+        return self._of_tickers(rows, self._seen.get, self._least)
+
+    def _of_tickers(self, rows: Rows, of_one: Callable[[str], int | None], of_all: int | None) -> Index:
         if not self._by_ticker:
-            now, before = (-(2**63) if least is None else least for least in (clock.least, self._least))
-            return np.full(rows.length, now, np.int64), np.full(rows.length, before, np.int64)
-        encoded = rows.ticker.dictionary_encode()
-        names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
-
-        def of_rows(value_of: Callable[[str], int | None]) -> Index:
-            known = [-(2**63) if value is None else value for value in map(value_of, names)]
-            found: Index = np.array(known, np.int64).take(codes)
-            return found
-
-        return of_rows(clock.of), of_rows(self._seen.get)
+            return np.full(rows.length, _NEVER if of_all is None else of_all, np.int64)
+        names, codes = ticker_codes(rows.ticker.fill_null(""))
+        known = [_NEVER if value is None else value for value in map(of_one, names)]
+        found: Index = np.array(known, np.int64).take(codes)
+        return found
 
     @staticmethod
     def _described(result: Relation, ends: Index, ripe: Rows, rows: Index) -> Rows:
@@ -155,18 +236,27 @@ class GroupStage:
             return ripe.replaced(result)
         return Rows(result, ends - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))
 
-    def _keep(self, together: Rows, rows: Index) -> None:
-        self._kept = compact(together.take(np.unique(rows)), self._columns)
-
     def drop(self, tickers: Set[str]) -> None:
-        self._kept = without(self._kept, tickers)
+        self._log.drop(tickers)
         for ticker in tickers:
-            self._seen.pop(ticker, None)
+            for known in (self._seen, self._ends, self._begun):
+                known.pop(ticker, None)
+        self._names -= tickers
 
     def snapshot(self) -> tuple[str, Rows | None]:
-        return json.dumps({"seen": self._seen, "least": self._least}), self._kept
+        return json.dumps({"seen": self._seen, "least": self._least}), self._log.whole()
 
-    def restore(self, state: dict[str, Any], rows: Rows | None) -> None:
+    def parts(self) -> tuple[str, Rows | None, dict[int, bytes]]:
+        """See `OverStage.parts`."""
+        log, newest, chunks = self._log.parts()
+        return json.dumps({"seen": self._seen, "least": self._least, "log": log}), newest, chunks
+
+    def restore(
+        self, state: dict[str, Any], rows: Rows | None, chunks: Mapping[int, bytes] = MappingProxyType({})
+    ) -> None:
         self._seen = dict(state["seen"])
         self._least = state["least"]
-        self._kept = rows
+        self._log.restore(state.get("log", {}), rows, chunks)
+        self._ends, self._begun, self._names = {}, {}, self._log.tickers
+        if (whole := self._log.whole()) is not None and whole.length:
+            self._open(whole, self._before(whole))

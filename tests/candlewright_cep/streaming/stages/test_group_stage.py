@@ -1,0 +1,153 @@
+"""Time windows on a stream: their state grows by what comes, and its chunks survive restarts."""
+
+import random
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
+from candlewright_cep.streaming.rows import row_log
+from tests.rounds import seeds
+
+_SECOND = 10**9
+
+
+def _windows(call: str, value: str = "SUM(p) AS s", *, keys: str = "ticker, ", where: str = "") -> str:
+    return (
+        f"SELECT {keys}window_start, window_end, {value} FROM TABLE({call}) {where} "
+        f"GROUP BY {keys}window_start, window_end"
+    )
+
+
+_TICKS = "TABLE ticks, DESCRIPTOR(ts), INTERVAL"
+_TUMBLE, _HOP = f"TUMBLE({_TICKS} '20' SECOND)", f"HOP({_TICKS} '7' SECOND, INTERVAL '30' SECOND)"
+_TEXTS = (
+    _windows(_TUMBLE),
+    _windows(_TUMBLE, keys="", where="WHERE p > 20"),
+    _windows(_HOP, "MAX(p) AS top, COUNT(*) AS n", where="WHERE p < 120"),
+    _windows(_HOP, keys=""),
+    _windows(_HOP, "STRING_AGG(CAST(n AS VARCHAR), ',') AS l"),
+    _windows(f"HOP({_TICKS} '20' SECOND, INTERVAL '5' SECOND)"),
+    _windows(f"CUMULATE({_TICKS} '10' SECOND, INTERVAL '60' SECOND)"),
+    _windows("SESSION(TABLE ticks PARTITION BY ticker, DESCRIPTOR(ts), INTERVAL '4' SECOND)"),
+    _windows("SESSION(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' SECOND)", keys=""),
+    _windows(f"TUMBLE({_TICKS} '1' DAY, 'America/New_York')", "AVG(p) AS a"),
+)
+
+
+def _ticks(chance: random.Random, rows: int, tickers: str = "ABC") -> pa.Table:
+    times = sorted(chance.randrange(rows) * _SECOND for _ in range(rows))
+    return pa.table(
+        {
+            "ticker": [chance.choice(tickers) for _ in times],
+            "ts": pa.array(times).cast(pa.timestamp("ns", "UTC")),
+            "p": pa.array([None if chance.random() < 0.1 else chance.randrange(900) / 7 for _ in times], pa.float64()),
+            "n": [chance.randrange(5) for _ in times],
+        }
+    )
+
+
+class Running:
+    """A stream of `sql`, restarted from its parts again and again."""
+
+    def __init__(self, sql: str, table: pa.Table, *, is_in_order: bool = True) -> None:
+        self.query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}, is_in_order=is_in_order)
+        self.stream = TriggerStream(query=self.query)
+        self.buffer = ReleaseBuffer("ts", "ticker")
+        self.buffer.advance(dict.fromkeys("ABC", -1))
+        self.rows: list[dict[str, object]] = []
+
+    def feed(self, rows: pa.Table) -> None:
+        self.rows += self.stream.feed(rows, self.buffer.clock).table.to_pylist()
+
+    def restart(self) -> None:
+        parts = self.stream.parts()
+        self.stream = TriggerStream(query=self.query)
+        self.stream.restore_parts(parts)
+        assert self.stream.parts() == parts
+
+    def close(self, tickers: str = "ABC") -> None:
+        self.feed(self.buffer.close(set(tickers)))
+
+    @property
+    def found(self) -> list[dict[str, object]]:
+        return sorted(self.rows, key=repr)
+
+
+@pytest.mark.parametrize("sql", _TEXTS)
+@pytest.mark.parametrize("seed", seeds(3))
+def test_steps_of_any_size_and_restarts_give_the_rows_of_the_batch(sql: str, seed: int) -> None:
+    chance = random.Random(seed)
+    table = _ticks(chance, 500)
+    running = Running(sql, table)
+    at = 0
+    with patch.object(row_log, "NEWEST_ROWS", chance.choice([4, 128])):
+        while at < table.num_rows:
+            size = chance.choice([1, 2, 9, 60])
+            running.feed(running.buffer.push(table.slice(at, size)).rows)
+            at += size
+            if chance.random() < 0.3:
+                running.restart()
+        running.close()
+    expected = sorted(evaluate(sql, table).to_pylist(), key=repr)
+    assert expected
+    assert running.found == expected
+
+
+@pytest.mark.parametrize("sql", [_TEXTS[place] for place in (0, 3, 7)])
+@pytest.mark.parametrize("seed", seeds(3))
+@pytest.mark.parametrize("is_in_order", [True, False])
+def test_late_rows_and_tickers_that_come_again_do_not_depend_on_chunks(sql: str, seed: int, is_in_order: bool) -> None:
+    """Old rows are left in chunks of any size, whose windows were emitted: they must not be emitted again."""
+    found = []
+    for newest in (2, 10_000):
+        chance = random.Random(seed)
+        table = _ticks(chance, 240)
+        running = Running(sql, table, is_in_order=is_in_order)
+        with patch.object(row_log, "NEWEST_ROWS", newest):
+            for at in range(0, table.num_rows, 5):
+                given = running.buffer.push(table.slice(at, 5))
+                running.feed(given.rows)
+                if not is_in_order and at > 50:
+                    running.feed(given.fresh.take(pa.array([0])))
+                    late = table.slice(at - chance.randrange(40), 1)
+                    running.feed(late.append_column("_sequence", pa.array([at], pa.int64())))
+                if chance.random() < 0.05:
+                    running.close(chance.choice("ABC"))
+                elif chance.random() < 0.1:
+                    running.buffer.clock.closed.clear()
+                elif chance.random() < 0.05:
+                    running.stream.remove(chance.choice("ABC"))
+                elif chance.random() < 0.2:
+                    running.restart()
+            running.close()
+        found.append(running.found)
+    assert found[0]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("call", ["TUMBLE({} '2' HOUR)", "HOP({} '1' MINUTE, INTERVAL '2' HOUR)"])
+def test_a_step_writes_little_of_a_long_window_and_keeps_few_parts(call: str) -> None:
+    table = _ticks(random.Random(1), 6_000, "A")
+    running = Running(_windows(call.format(_TICKS)), table)
+    for at in range(0, 5_500, 500):
+        running.feed(running.buffer.push(table.slice(at, 500)).rows)
+    known = running.stream.parts()
+    written: list[int] = []
+    for at in range(5_500, table.num_rows, 10):
+        running.feed(running.buffer.push(table.slice(at, 10)).rows)
+        parts = running.stream.parts()
+        written.append(sum(len(part) for name, part in parts.items() if known.get(name) is not part))
+        known = parts
+        assert len(parts) < 12
+    assert running.stream.retained_rows > 5_000
+    assert sorted(written)[len(written) // 2] < len(running.stream.snapshot()) / 20
+
+
+def test_the_limit_counts_the_rows_of_open_windows() -> None:
+    table = _ticks(random.Random(4), 3_000, "A")
+    running = Running(_windows(_TUMBLE), table)
+    for at in range(0, table.num_rows, 50):
+        running.feed(running.buffer.push(table.slice(at, 50)).rows)
+    assert running.stream.retained_rows < 60
