@@ -10,6 +10,9 @@ from core.absent import left_out
 with left_out("rich"):
     import structlog
 
+# Until a part configures its logs, such as in a command: structlog's own default is stdout, which a command's rows have.
+structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
 
 def configure_logging(part: str, level: str = "info", *, as_json: bool | None = None) -> None:
     """Send all logs of this process to stderr, each line naming its `part`."""
