@@ -4,6 +4,7 @@ Order, strongest first: command line (`overrides`), environment (`CANDLEWRIGHT_B
 (`candlewright.toml`, or the path given), defaults.
 """
 
+import json
 import os
 import tomllib
 import warnings
@@ -67,7 +68,15 @@ def load(
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"settings: {path} is not valid TOML: {error}") from error
     except ValueError as error:
-        raise ConfigurationError(f"settings: {error}") from error
+        raise ConfigurationError(f"settings: {_not_json(error.__cause__) or error}") from error
+
+
+def _not_json(cause: BaseException | None) -> str:
+    """Names the variables whose text should be JSON, which pydantic's own error does not."""
+    if not isinstance(cause, json.JSONDecodeError):
+        return ""
+    named = [name for name, text in os.environ.items() if name.upper().startswith(PREFIX) and text == cause.doc]
+    return f"{', '.join(sorted(named))}: not JSON; write a list as [\"A\", \"B\"] and a map as {{\"A\": 1}}"
 
 
 def _problem(found: "ErrorDetails", shape: type[BaseSettings]) -> str:
