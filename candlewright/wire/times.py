@@ -4,6 +4,7 @@ import re
 from datetime import UTC, date, datetime
 
 from candlewright.wire.errors import InvalidRequest
+from candlewright.wire.grid import other_unit
 
 #: What a call accepts as a time: ISO 8601 text, a datetime, a date, or nanoseconds since the epoch.
 Time = str | datetime | date | int
@@ -17,7 +18,7 @@ def to_nanoseconds(time: Time) -> int:
     if isinstance(time, bool):
         raise InvalidRequest(f"{time!r} is not a time")
     if isinstance(time, int):
-        return _checked(time, str(time))
+        return _counted(time)
     if isinstance(time, str):
         return _checked(_parse(time), time)
     if isinstance(time, datetime):
@@ -41,7 +42,7 @@ def _of(moment: datetime) -> int:
 def _parse(text: str) -> int:
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit() and len(stripped) > 8:
-        return int(stripped)
+        return _counted(int(stripped))
     fraction = _FRACTION.search(stripped)
     digits = fraction[1] if fraction else ""
     if len(digits) > 9:
@@ -53,6 +54,12 @@ def _parse(text: str) -> int:
             f"{text!r} is not a time: write ISO 8601, such as 2024-01-01 or 2024-01-01T12:30:00Z"
         ) from error
     return _of(moment) + int(digits.ljust(9, "0") or 0)
+
+
+def _counted(nanoseconds: int) -> int:
+    if (unit := other_unit(nanoseconds)) is not None:
+        raise InvalidRequest(f"{nanoseconds} looks like {unit}; a time in digits is nanoseconds since 1970, UTC")
+    return _checked(nanoseconds, str(nanoseconds))
 
 
 def _checked(nanoseconds: int, text: str) -> int:

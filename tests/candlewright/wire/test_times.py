@@ -45,6 +45,13 @@ def test_a_non_time_is_invalid(time: object) -> None:
         to_nanoseconds(time)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("factor", "unit"), [(10**9, "seconds"), (10**6, "milliseconds"), (10**3, "microseconds")])
+@pytest.mark.parametrize("form", [int, str])
+def test_digits_in_another_unit_are_refused_with_its_name(form: type, factor: int, unit: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"looks like {unit}; a time in digits is nanoseconds"):
+        to_nanoseconds(form(JAN_1_2024 // factor))
+
+
 @given(st.integers(0, 9_000_000_000_000_000_000))
 def test_a_formatted_time_reads_back_exactly(time: int) -> None:
     assert to_nanoseconds(format_nanoseconds(time)) == time
