@@ -10,7 +10,7 @@ from core.absent import left_out
 with left_out("rich"):
     import structlog
 
-# Until a part configures its logs, such as in a command: structlog's own default is stdout, which a command's rows have.
+# Commands configure no logs, and structlog's own default is stdout, which is for their rows.
 structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 

@@ -76,7 +76,7 @@ def _not_json(cause: BaseException | None) -> str:
     if not isinstance(cause, json.JSONDecodeError):
         return ""
     named = [name for name, text in os.environ.items() if name.upper().startswith(PREFIX) and text == cause.doc]
-    return f"{', '.join(sorted(named))}: not JSON; write a list as [\"A\", \"B\"] and a map as {{\"A\": 1}}"
+    return f'{", ".join(sorted(named))}: not JSON; write a list as ["A", "B"] and a map as {{"A": 1}}'
 
 
 def _problem(found: "ErrorDetails", shape: type[BaseSettings]) -> str:

