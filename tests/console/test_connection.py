@@ -62,7 +62,7 @@ async def test_what_is_no_sound_call_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /api", HEAD, POST + b"Content-Length: 9\r\n\r\n{"])
-async def test_a_call_that_does_not_go_on_is_ended(
+async def test_a_call_that_stalls_is_ended(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
