@@ -16,6 +16,9 @@ from flink_replacement_spark.engine.java import java_home
 
 #: A JVM that finds an archive for another class path would warn and continue without it.
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+#: At the address for which it was written, if that is free: most pages then stay clean, and JVMs share them. The default
+#: is another address each time, for which the JVM patches the whole archive.
+AS_WRITTEN = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 
 
 def archive_of(jars: Sequence[Path]) -> Path:
@@ -30,4 +33,4 @@ def archive_of(jars: Sequence[Path]) -> Path:
 def java_options(jars: Sequence[Path]) -> str:
     """The JVM options that use the archive; empty if there is none."""
     archive = archive_of(jars)
-    return f"-XX:SharedArchiveFile={archive} {QUIET}" if archive.exists() else ""
+    return f"{AS_WRITTEN} -XX:SharedArchiveFile={archive} {QUIET}" if archive.exists() else ""

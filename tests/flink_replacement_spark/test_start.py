@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyspark
 import pytest
 
 from candlewright.wire.errors import ConfigurationError
@@ -189,6 +190,19 @@ def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
     assert f"-XX:SharedArchiveFile={archive}" in class_archive.java_options([jar])
     jar.write_bytes(b"another jar")
     assert class_archive.java_options([jar]) == ""
+
+
+def test_an_archive_of_classes_is_read_in_place(tmp_path: Path) -> None:
+    """Else each JVM patches all of it, and keeps the copy in memory."""
+    java = java_home(os.environ) / "bin" / "java"
+    [jar] = (Path(pyspark.__file__).parent / "jars").glob("spark-launcher_*.jar")
+    archive = tmp_path / "classes.jsa"
+    main = ["-XX:+UseSerialGC", "-Xmx64m", "-cp", str(jar), "org.apache.spark.launcher.Main"]
+    subprocess.run([java, f"-XX:ArchiveClassesAtExit={archive}", *main], capture_output=True, timeout=60, check=False)
+    options = [*class_archive.AS_WRITTEN.split(), f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=info"]
+    told = subprocess.run([java, *options, *main], capture_output=True, text=True, timeout=60, check=False).stdout
+    assert "Mapped dynamic region" in told
+    assert "alternative address" not in told
 
 
 def test_the_lock_lasts_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> None:
