@@ -16,8 +16,8 @@ from flink_replacement_spark.engine.java import java_home
 
 #: A JVM that finds an archive for another class path would warn and continue without it.
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-#: At the address for which it was written, if that is free: most pages then stay clean, and JVMs share them. The default
-#: is another address each time, for which the JVM patches the whole archive.
+#: At the address for which it was written, if that is free: most pages then stay clean, and JVMs share them. By default
+#: it is another address each time, for which the JVM patches the whole archive.
 AS_WRITTEN = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 
 
