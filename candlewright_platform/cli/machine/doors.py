@@ -101,7 +101,7 @@ def _store(settings: Settings) -> Door:
     return Door(
         "object store",
         address,
-        f"holders of the access key {key}" if key else f"whoever the store of {iceberg.warehouse} lets in",
+        f"holders of the access key {key}" if key else f"clients that the store of {iceberg.warehouse} accepts",
     )
 
 

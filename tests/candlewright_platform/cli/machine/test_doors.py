@@ -108,7 +108,7 @@ def test_a_cluster_has_doors_of_its_own(tmp_path: Path) -> None:
     found = doors(tmp_path, spark=near, iceberg=locked)
     assert (found["catalog"].who, found["catalog"].remedy) == ("holders of its credential or token", "")
     assert found["Spark master"].who == found["Spark driver"].who == "every user of this machine"
-    assert found["object store"].who == "whoever the store of s3://lake/ lets in"
+    assert found["object store"].who == "clients that the store of s3://lake/ accepts"
 
 
 def test_the_tests_that_the_page_of_threats_names_exist() -> None:
