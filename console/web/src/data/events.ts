@@ -82,20 +82,31 @@ export function eventOf(row: Row): TriggerEvent {
 
 const EVENTS_OF_EACH = 200;
 
-/** Kept events of a ticker, then live ones, of every trigger that watches it. Returns a function that stops following. */
+/** Kept events of a ticker, then live ones, of every trigger that watches it; none once it is known that there are none.
+    Returns a function that stops following. */
 export function followEvents(ticker: string, take: (events: TriggerEvent[]) => void): () => void {
   const ends: (() => void)[] = [];
   let isOver = false;
+  const unread = new Set<string>();
   const own = (events: TriggerEvent[]): void => {
     const found = events.filter((event) => event.ticker === ticker);
-    if (!isOver && found.length > 0) take(found);
+    if (!isOver && (found.length > 0 || unread.size === 0)) take(found);
   };
   listTriggers().then(
     (triggers) => {
       if (isOver) return;
-      for (const trigger of triggers) {
-        if (trigger.tickers.length > 0 && !trigger.tickers.includes(ticker)) continue;
-        const read = (): void => void newestEvents(trigger, EVENTS_OF_EACH).then(own, () => undefined);
+      const watching = triggers.filter((each) => each.tickers.length === 0 || each.tickers.includes(ticker));
+      for (const each of watching) unread.add(each.trigger_id);
+      if (watching.length === 0) own([]);
+      for (const trigger of watching) {
+        const read = (): void =>
+          void newestEvents(trigger, EVENTS_OF_EACH).then(
+            (events) => {
+              unread.delete(trigger.trigger_id);
+              own(events);
+            },
+            () => undefined,
+          );
         ends.push(follow(`TRIGGER:${trigger.trigger_id}`, (message) => own([eventOf(message)]), read));
       }
     },

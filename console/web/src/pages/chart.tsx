@@ -54,7 +54,7 @@ export default function ChartPage() {
 const SHOWN_TRADES = 60;
 
 function OneChart(props: { ticker: string; period: string; at: string | null; choosePeriod: (period: string) => void }) {
-  const [events, setEvents] = useState<TriggerEvent[]>([]);
+  const [events, setEvents] = useState<TriggerEvent[]>();
   const tape = useRef<((trades: Trade[]) => void) | undefined>(undefined);
   const at = props.at === null ? undefined : seconds(props.at);
   return (
@@ -72,8 +72,8 @@ function OneChart(props: { ticker: string; period: string; at: string | null; ch
         <section aria-labelledby="matches">
           <h2 id="matches">Matches</h2>
           <ul class="matches" tabIndex={0} aria-label="Matches of triggers, newest first">
-            {events.length === 0 && <li class="muted">No registered trigger has fired on this market.</li>}
-            {[...events].reverse().slice(0, 50).map((event) => (
+            {events?.length === 0 && <li class="muted">No registered trigger has fired on this market.</li>}
+            {[...(events ?? [])].reverse().slice(0, 50).map((event) => (
               <li key={event.id}>
                 <a href={withQuery({ at: new Date(event.time * 1000).toISOString() })}>
                   <b>{event.trigger}</b>

@@ -26,7 +26,7 @@ export default function Requests() {
   const read = (): void => {
     get<{ requests: Request[] }>("history", { limit: SHOWN }).then(
       (answer) => {
-        setRequests(answer.requests.reverse());
+        setRequests(ordered(answer.requests));
         setError("");
       },
       (problem: Problem) => setError(problem.message),
@@ -56,14 +56,14 @@ export default function Requests() {
       )}
       {ticker && <Coverage key={`${ticker} ${period}`} ticker={ticker} period={period} version={finished} />}
       <section class="card scroll" aria-labelledby="requests" tabIndex={0}>
-        <h2 id="requests">History</h2>
+        <h2 id="requests">Requested</h2>
         <table>
           <thead>
             <tr>
               <th>Market</th>
-              <th>Period</th>
-              <th>From</th>
-              <th>Until</th>
+              <th class="wide-only">Period</th>
+              <th class="wide-only">From</th>
+              <th class="wide-only">Until</th>
               <th>State</th>
               <th class="wide-only">Request</th>
             </tr>
@@ -72,11 +72,16 @@ export default function Requests() {
             {requests?.map((request) => (
               <tr key={request.request_id}>
                 <td>
-                  {request.ticker && <a href={chartOf(request.ticker, request.period ?? "1m")}>{request.ticker}</a>}
+                  {request.ticker && <a href={chartOf(request.ticker, chartPeriod(request))}>{request.ticker}</a>}
+                  <small class="narrow-only">
+                    {request.period}
+                    {request.start && `, ${minute(seconds(request.start))}`}
+                    {request.end && ` to ${minute(seconds(request.end))}`}
+                  </small>
                 </td>
-                <td>{request.period}</td>
-                <td>{request.start && minute(seconds(request.start))}</td>
-                <td>{request.end && minute(seconds(request.end))}</td>
+                <td class="wide-only">{request.period}</td>
+                <td class="wide-only">{request.start && minute(seconds(request.start))}</td>
+                <td class="wide-only">{request.end && minute(seconds(request.end))}</td>
                 <td>
                   <State request={request} changed={read} />
                 </td>
@@ -91,6 +96,21 @@ export default function Requests() {
       </section>
     </div>
   );
+}
+
+/** Live requests have neither a range nor an end. */
+const isLive = (request: Request): boolean =>
+  request.state !== "done" && request.start === null && request.expected_candles === null && request.ticker !== null;
+/** The platform's own, which it makes again as long as the topic has readers. */
+const isOfTopic = (request: Request): boolean => request.request_id.startsWith("subscription:");
+
+const chartPeriod = (request: Request): string => (/^\d/.test(request.period ?? "") ? request.period! : "1m");
+
+/** Those under way first, live ones last; of the finished ones the newest range first. */
+function ordered(requests: Request[]): Request[] {
+  const open = requests.filter((each) => each.state !== "done" && !isLive(each));
+  const done = requests.filter((each) => each.state === "done").reverse();
+  return [...open, ...done, ...requests.filter(isLive)];
 }
 
 function State({ request, changed }: { request: Request; changed: () => void }) {
@@ -113,8 +133,9 @@ function State({ request, changed }: { request: Request; changed: () => void }) 
   return (
     <span class="row">
       {expected > 0 ? <progress max={expected} value={done} aria-label={`Progress of ${request.request_id}`} /> : null}
+      {isLive(request) && <span class="tag">live</span>}
       <small>{expected > 0 ? `${whole(done)} of ${whole(expected)}` : request.state}</small>
-      {mayChange && (
+      {mayChange && !isOfTopic(request) && (
         <button
           type="button"
           class="quiet square danger"
@@ -179,20 +200,20 @@ const SHOWN_YEARS = 4;
 
 /** A calendar for each year: how much of every day finished requests have proven complete. */
 function Coverage({ ticker, period, version }: { ticker: string; period: string; version: number }) {
-  const [rows, setRows] = useState<Covered[]>([]);
+  const [rows, setRows] = useState<Covered[]>();
   useEffect(() => {
     get<{ rows: Covered[] }>("coverage", { ticker }).then(
       (answer) => setRows(answer.rows.filter((each) => each.period_seconds === periodSeconds(period))),
       () => setRows([]),
     );
   }, [ticker, period, version]);
-  const days = useMemo(() => coveredDays(rows), [rows]);
+  const days = useMemo(() => coveredDays(rows ?? []), [rows]);
   return (
     <section class="card" aria-labelledby="coverage">
       <h2 id="coverage">
-        Coverage of {ticker}, {period}
+        Coverage of <b>{ticker}, {period}</b>
       </h2>
-      {days.size === 0 && <p class="nothing">No finished request covers this market and period.</p>}
+      {rows !== undefined && days.size === 0 && <p class="nothing">No finished request covers this market and period.</p>}
       <Calendar days={days} textOf={(_, share) => `${Math.floor(share * 100)} %`} mostYears={SHOWN_YEARS} />
     </section>
   );

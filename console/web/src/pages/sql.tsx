@@ -10,10 +10,10 @@ import { Plot, plottable } from "../parts/plot";
 import { Icon } from "../shell/icons";
 
 const KEPT = "sql";
-const FIRST = `SELECT ticker, period_seconds, count(*) AS bars, min(open_time) AS first, max(open_time) AS last
+const FIRST = `SELECT ticker, period_seconds, count(*) AS candles, min(open_time) AS oldest, max(open_time) AS newest
 FROM ohlc
 GROUP BY ALL
-ORDER BY bars DESC`;
+ORDER BY candles DESC`;
 const LIMIT = 10_000;
 
 export default function Sql() {

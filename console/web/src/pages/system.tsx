@@ -54,7 +54,7 @@ export default function System() {
             <tr>
               <th>Part</th>
               <th>State</th>
-              <th class="number">Process</th>
+              <th class="number wide-only">Process</th>
               <th class="number">Memory</th>
               <th class="number">Restarts</th>
               <th class="wide-only">Figures</th>
@@ -78,10 +78,10 @@ export default function System() {
                       </button>
                     </td>
                     <td>{stateOf(part)}</td>
-                    <td class="number muted">{String(part.pid ?? "")}</td>
+                    <td class="number wide-only muted">{String(part.pid ?? "")}</td>
                     <td class="number">{typeof part.memory_bytes === "number" ? bytes(part.memory_bytes) : ""}</td>
                     <td class={`number ${Number(part.restarts) > 0 ? "warn" : "muted"}`}>{String(part.restarts ?? "")}</td>
-                    <td class="wide-only wrap muted">
+                    <td class="wide-only wrap">
                       {figures.slice(0, 5).map(([label, value]) => (
                         <span key={label} class="pair">
                           <i>{label.replaceAll("_", " ")}</i> {value}
@@ -152,7 +152,7 @@ function stateOf(part: Part): string {
   if (part.standby) return "standing by";
   if (part.ready) return "ready";
   if (part.waits_for) return `waits for ${String(part.waits_for)}`;
-  return String(part.phase ?? "starting");
+  return part.phase === "running" ? "not ready" : String(part.phase ?? "starting");
 }
 
 const SHOWN_ELSEWHERE = new Set([
@@ -164,7 +164,7 @@ const SHOWN_ELSEWHERE = new Set([
 function figuresOf(part: Part): [string, string][] {
   const found: [string, string][] = [];
   const walk = (value: unknown, name: string): void => {
-    if (value === null || value === undefined || found.length > 60) return;
+    if (value === null || value === undefined || value === "" || found.length > 60) return;
     if (Array.isArray(value)) found.push([name, value.length === 0 ? "none" : value.map((each) => (typeof each === "object" ? JSON.stringify(each) : String(each))).join(", ").slice(0, 300)]);
     else if (typeof value === "object") {
       for (const [key, each] of Object.entries(value)) if (!SHOWN_ELSEWHERE.has(key)) walk(each, name ? `${name} ${key}` : key);

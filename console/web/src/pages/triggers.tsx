@@ -346,8 +346,8 @@ function Outcome({ tried, draft }: { tried: Tried; draft: Draft }) {
         )}
         {tried.after.map((each) => (
           <p key={each.bars}>
-            <b class={(each.mean ?? 0) >= 0 ? "up" : "down"}>{each.mean === null ? "–" : percent(each.mean, 3)}</b> after {each.bars}{" "}
-            bars
+            <b class={(each.mean ?? 0) >= 0 ? "up" : "down"}>{each.mean === null ? "–" : percent(each.mean, 3)}</b>
+            <small>after {each.bars} bars</small>
             <small>
               {each.rose === null ? "" : `rose in ${Math.round(each.rose * 100)} % of ${each.count}`}
             </small>
