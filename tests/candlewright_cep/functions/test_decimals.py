@@ -10,6 +10,7 @@ import pytest
 
 from candlewright_cep import TriggerRejected, evaluate
 from tests.candlewright_cep.streams import assert_streams, duckdb_rows, ordered
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -74,7 +75,7 @@ def _exact(chance: random.Random, depth: int) -> str:
     return f"({one} {form} {other})"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(36))
 def test_random_expressions_have_the_values_of_duckdb(seed: int) -> None:
     chance = random.Random(seed)
     parts = [f"CAST({_exact(chance, 2)} AS DECIMAL(38, {chance.randrange(0, 12)})) AS x{n}" for n in range(4)]
@@ -103,7 +104,7 @@ AGGREGATES = [
 
 
 @pytest.mark.parametrize("sql", AGGREGATES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(9))
 def test_aggregates_are_exact_as_those_of_duckdb(sql: str, seed: int) -> None:
     table = _trades(seed)
     assert ordered(evaluate(sql, table).to_pylist()) == ordered(duckdb_rows(sql, table))
@@ -113,7 +114,7 @@ def _rounded(value: Decimal, scale: int) -> Decimal:
     return value.quantize(Decimal(1).scaleb(-scale), context=WIDE)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(9))
 def test_quotients_remainders_and_rounding_are_those_of_python(seed: int) -> None:
     table = _trades(seed)
     sql = (
@@ -145,7 +146,7 @@ def test_quotients_remainders_and_rounding_are_those_of_python(seed: int) -> Non
             assert row["i"] == WIDE.multiply(_rounded(c.scaleb(-2, WIDE), 0), Decimal(100))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(9))
 def test_means_are_rounded_once(seed: int) -> None:
     table = _trades(seed)
     found = evaluate("SELECT AVG(c) AS m, AVG(d) AS n FROM ticks", table)
@@ -232,7 +233,7 @@ STREAMS = [
 
 
 @pytest.mark.parametrize("sql", STREAMS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_a_stream_gives_the_same_decimals(sql: str, seed: int) -> None:
     assert assert_streams(sql, _trades(seed), seed)
 

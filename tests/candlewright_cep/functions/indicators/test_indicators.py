@@ -88,7 +88,7 @@ def _assert_equal(found: list[float | None], expected: Array) -> None:
 
 
 @pytest.mark.parametrize("name", TALIB)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_values_and_first_row_are_those_of_ta_lib(name: str, seed: int) -> None:
     indicator, chance = INDICATORS[name], random.Random(f"{name}{seed}")
     function, part = TALIB[name]

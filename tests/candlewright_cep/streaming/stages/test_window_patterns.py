@@ -8,6 +8,7 @@ import pytest
 
 from candlewright_cep import Clock, StreamInput, TriggerRejected, TriggerStream, compile_stream
 from tests.candlewright_cep.streams import assert_streams
+from tests.rounds import seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -47,7 +48,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(9))
 def test_a_stream_gives_the_rows_of_the_table(name: str, seed: int) -> None:
     found = assert_streams(TEXTS[name], _trades(seed), seed)
     assert len(found) == 120 and any(row["x"] is not None for row in found)
