@@ -112,16 +112,16 @@ class RouteSettings(Group):
 
 
 class AlertsSettings(BaseModel):
-    """`[alerts.NAME]` is a destination, `[[alerts.route]]` says which alerts it gets. Without a route every destination
-    gets every trigger event. `heartbeat`: an address that is called every `heartbeat_seconds` while all parts are
-    healthy.
-    """
+    """`[alerts.NAME]` is a destination."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
     __pydantic_extra__: dict[str, DestinationSettings] = Field(init=False)
 
+    #: Which alerts go to which destinations. Without a route, every destination gets every trigger event.
     route: tuple[RouteSettings, ...] = ()
+    #: An address that is called while all parts are healthy.
     heartbeat: SecretStr = SecretStr("")
+    #: Pause between two such calls.
     heartbeat_seconds: float = Field(60.0, gt=0)
 
     @model_validator(mode="before")

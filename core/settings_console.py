@@ -9,21 +9,27 @@ from candlewright.settings import ConsoleAddress
 
 
 class ConsoleSettings(ConsoleAddress):
-    """`bind`: on an address other than loopback every call needs a token; `hosts`, `origins`: additional names under
-    which browsers may reach it, such as a proxy's; `requests_per_second`: of one client, with bursts of ten times as
-    many; `max_streams`: live connections in all; `sql_*`: limits of one query.
-    """
+    """Limits of the HTTP API, and the names under which browsers reach it."""
 
     model_config = ConfigDict(extra="forbid")
 
+    #: Whether `up` starts the console.
     enabled: bool = True
+    #: Additional host names under which it may be reached, such as a proxy's.
     hosts: tuple[str, ...] = ()
+    #: Additional origins whose pages may call it.
     origins: tuple[str, ...] = ()
+    #: Calls of one client, with bursts of ten times as many.
     requests_per_second: float = Field(100.0, gt=0)
+    #: Live connections in all.
     max_streams: int = Field(4_000, ge=1)
+    #: Largest body of a call.
     max_body_bytes: int = Field(1 << 20, ge=1 << 10)
+    #: Most rows of one query's answer.
     sql_rows: int = Field(100_000, ge=1)
+    #: Longest time of one query.
     sql_seconds: float = Field(30.0, gt=0)
+    #: Most memory of one query.
     sql_memory_bytes: int = Field(512 << 20, ge=64 << 20)
 
     @field_validator("hosts")

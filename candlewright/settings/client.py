@@ -38,23 +38,27 @@ class SharedGroup(BaseModel):
 
 
 class RelayAddresses(SharedGroup):
+    #: The relay's socket for requests.
     requests_bind: ZeroMQBind = "tcp://127.0.0.1:5559"
+    #: The relay's socket for subscriptions.
     notifications_bind: ZeroMQBind = "tcp://127.0.0.1:5558"
 
 
 class ClientSettings(Group):
-    """`key`: the file of `candlewright keys new`, if the platform has keys on; `token`: for its HTTP API, if that is
-    not on loopback.
-    """
+    """How this client is known to the platform."""
 
+    #: File of `candlewright keys new`, if the platform has keys on.
     key: str = ""
+    #: Token for the HTTP API, if that is not on loopback.
     token: str = Field("", repr=False)
 
 
 class SparkAddress(SharedGroup):
+    #: Address of Spark Connect.
     connect_bind: HostPort = "127.0.0.1:15002"
     #: The token that Spark Connect requires. Stock PySpark sends it to `localhost`, and over TLS to other hosts.
     connect_token: str = ""
+    #: Further settings of Spark.
     conf: Mapping[str, str] = {}
 
     @property
@@ -69,12 +73,14 @@ class SparkAddress(SharedGroup):
 
 
 class HttpSettings(Group):
+    #: Address of the platform's status page and metrics.
     bind: HostPort = "127.0.0.1:8080"
 
 
 class ConsoleAddress(SharedGroup):
     """Where the HTTP API and the console are served."""
 
+    #: Address of the console; on one other than loopback, every call needs a token.
     bind: HostPort = "127.0.0.1:8090"
 
 
@@ -89,6 +95,7 @@ class ClientConfig(BaseSettings):
         nested_model_default_partial_update=True,
     )
 
+    #: Folder of the platform's data.
     data_dir: Path = Path("data")
     relay: RelayAddresses = RelayAddresses()
     client: ClientSettings = ClientSettings()

@@ -97,3 +97,9 @@ def test_every_message_of_a_frame_has_its_fields(made: dict[str, str]) -> None:
 
 def section(page: str, name: str) -> str:
     return page.partition(f"### {name}\n")[2].partition("\n### ")[0]
+
+
+def test_every_setting_has_a_meaning() -> None:
+    rows = [line for line in settings.markdown().splitlines() if line.startswith("| `")]
+    assert len(rows) > 100
+    assert [line for line in rows if not line.rstrip(" |").endswith(".")] == []
