@@ -38,6 +38,16 @@ class Collected:
                 break
         return len(self.candles) - before
 
+    def closed_ns(self, exchange_ns: int) -> int:
+        """`exchange_ns`, or the open time of candles that the sender marks as unfinished after complete ones: it knows
+        the clock of its exchange.
+        """
+        unfinished = min(
+            (each.open_time for each in self.candles.values() if not each.is_complete), default=exchange_ns
+        )
+        finished = max((each.open_time for each in self.candles.values() if each.is_complete), default=unfinished)
+        return min(exchange_ns, unfinished) if finished < unfinished else exchange_ns
+
     def closed(self, period_seconds: int, closed_ns: int, limit: int | None) -> tuple[Candle, ...]:
         """The first `limit` candles that had closed at `closed_ns`, ascending."""
         newest = grid.open_containing(closed_ns, period_seconds)

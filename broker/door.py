@@ -175,6 +175,7 @@ def _candle(row: cw.OHLCV) -> Candle:
         row.volume,
         row.quote_volume if row.HasField("quote_volume") else None,
         row.trade_count if row.HasField("trade_count") else None,
+        is_complete=row.complete,
     )
 
 

@@ -38,6 +38,8 @@ class Final(StrEnum):
 
 
 class Candle(NamedTuple):
+    """`is_complete`: whether its sender marks it as closed; one that marks none leaves the field out."""
+
     open_time: int
     open: float
     high: float
@@ -46,6 +48,7 @@ class Candle(NamedTuple):
     volume: float
     quote_volume: float | None
     trade_count: int | None
+    is_complete: bool = True
 
 
 class Wants(NamedTuple):

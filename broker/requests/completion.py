@@ -42,7 +42,7 @@ def judge(job: Job, request: HistoricalRequest, partitions: int) -> PieceResult 
         return _of_rows(collected, job, request)
     if job.progress:
         return Failure(FailureCode.BAD_REPLY, f"{job.progress} candles announced, none delivered")
-    return _counted(job, request, [])
+    return _counted(job, request, [], request.facts.exchange_ns(job.dispatched_ns))
 
 
 def problem_with(result: PieceResult, piece: Piece, request: HistoricalRequest, *, partitions: int) -> str:
@@ -86,18 +86,19 @@ def _of_rows(collected: Collected, job: Job, request: HistoricalRequest) -> Piec
     if collected.received < collected.claimed:
         text = f"{collected.claimed} records announced, {collected.received} received"
         return Failure(FailureCode.BAD_REPLY, text)
-    candles = collected.closed(request.period_seconds, request.facts.exchange_ns(job.dispatched_ns), job.piece.limit)
-    counted = _counted(job, request, [candle.open_time for candle in candles])
+    closed_ns = collected.closed_ns(request.facts.exchange_ns(job.dispatched_ns))
+    candles = collected.closed(request.period_seconds, closed_ns, job.piece.limit)
+    counted = _counted(job, request, [candle.open_time for candle in candles], closed_ns)
     return Delivered(candles, counted) if candles else counted
 
 
-def _counted(job: Job, request: HistoricalRequest, opens: list[int]) -> PieceResult:
+def _counted(job: Job, request: HistoricalRequest, opens: list[int], closed_ns: int) -> PieceResult:
     piece, period_seconds = job.piece, request.period_seconds
     closed_until = 0
     if piece.limit is not None and len(opens) >= piece.limit:
         end = opens[-1] + period_seconds * grid.SECOND
     else:
-        end = grid.closed_end(piece.end, period_seconds, request.facts.exchange_ns(job.dispatched_ns))
+        end = grid.closed_end(piece.end, period_seconds, closed_ns)
         if end < piece.end:
             end = closed_until = max(end, piece.start)
     expected, holes = coverage(opens, piece.start, end, period_seconds=period_seconds)

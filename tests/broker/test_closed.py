@@ -83,8 +83,10 @@ class Story:
         assert len(self.jobs) == known + 1
         return self.jobs[-1]
 
-    def answer(self, job: Dispatch, opens: range) -> None:
-        candles = tuple(Candle(time, 1.0, 1.0, 1.0, 1.0, 0.7, None, None) for time in opens)
+    def answer(self, job: Dispatch, opens: range, unfinished: range = range(0)) -> None:
+        """`unfinished`: open times that the ingestor marks as such."""
+        marked = ((time, time not in unfinished) for time in (*opens, *unfinished))
+        candles = tuple(Candle(time, 1.0, 1.0, 1.0, 1.0, 0.7, None, None, is_complete) for time, is_complete in marked)
         none: frozenset[int] = frozenset()
         name = job.note.dispatched_id
         self.tell(
@@ -127,6 +129,27 @@ def test_a_candle_that_was_open_at_the_dispatch_is_not_taken_but_requested_again
         (START, START + MINUTE, 1),
         (START + MINUTE, START + 2 * MINUTE, 1),
     ]
+
+
+def test_a_candle_that_its_ingestor_marks_as_unfinished_is_requested_again() -> None:
+    story = Story(121.0)
+    story.submit(2)
+    story.answer(story.take(), opens(0, 1), unfinished=opens(1, 2))
+    assert (story.stored, story.ends) == (list(opens(0, 1)), [])
+    again = story.take()
+    assert (again.request.start, again.request.end) == (START + MINUTE, START + 2 * MINUTE)
+    story.answer(again, opens(1, 2))
+    [end] = story.ends
+    assert (end.status, end.rows, end.expected, end.holes) == (Final.OK, 2, 2, ())
+
+
+@pytest.mark.parametrize("unfinished", [opens(0, 2), opens(0, 1)])
+def test_an_ingestor_that_marks_no_candle_or_one_before_others_is_judged_by_the_clock(unfinished: range) -> None:
+    story = Story(121.0)
+    story.submit(2)
+    story.answer(story.take(), range(unfinished.stop, START + 2 * MINUTE, MINUTE), unfinished=unfinished)
+    [end] = story.ends
+    assert (end.status, end.rows, end.expected, end.holes) == (Final.OK, 2, 2, ())
 
 
 def test_what_has_not_closed_by_the_completion_either_is_outside_of_the_answer() -> None:
