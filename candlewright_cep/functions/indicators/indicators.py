@@ -15,10 +15,6 @@ from candlewright_cep.functions.indicators.series import Series, Walk
 from candlewright_cep.functions.usage import NOT_NEGATIVE, PERCENT, Extent
 from candlewright_cep.vector import Array
 
-#: TA-Lib treats smaller absolute values as zero.
-_NOTHING = 1e-14
-
-
 # -- moving averages ------------------------------------------------------------------------------------------------
 
 
@@ -50,7 +46,7 @@ def _kama(walk: Walk, x: Series, n: int) -> Series:
     """Kaufman's adaptive moving average; the smoothing factor goes from 2 / 31 to 2 / 3 with the efficiency ratio."""
     step, whole = x - walk.back(x, 1), x - walk.back(x, n)
     way = walk.total(Series(np.abs(step.values), 1), n)
-    is_straight = (way.values <= whole.values) | (np.abs(way.values) < _NOTHING)
+    is_straight = (way.values <= whole.values) | (way.values == 0.0)
     share = np.where(is_straight, 1.0, np.abs(whole.values / np.where(is_straight, 1.0, way.values)))
     weight = (share * (2 / 3 - 2 / 31) + 2 / 31) ** 2
     found = walk.recurrence(
@@ -100,7 +96,7 @@ def _bollinger(sign: int) -> Callable[..., Series]:
 
 def _over(part: Array, of: Array, factor: float = 1.0) -> Array:
     """`factor` times the quotient, 0 where the divisor is 0."""
-    nothing = np.abs(of) < _NOTHING
+    nothing = of == 0.0
     return np.where(nothing, 0.0, factor * (part / np.where(nothing, 1.0, of)))
 
 
@@ -204,8 +200,7 @@ def _directions(walk: Walk, high: Series, low: Series, close: Series, n: int) ->
     moved = _true_range(walk, high, low, close)
     if n > 1:
         plus, minus, moved = (walk.wilder_total(part, n) for part in (plus, minus, moved))
-    is_still = np.abs(moved.values) < _NOTHING
-    reach = np.where(is_still, np.nan, moved.values)
+    reach = np.where(moved.values == 0.0, np.nan, moved.values)
     factor = 100.0 if n > 1 else 1.0
     return Series(factor * (plus.values / reach), moved.start), Series(factor * (minus.values / reach), moved.start)
 
@@ -221,7 +216,7 @@ def _di(part: int) -> Callable[..., Series]:
 def _adx(walk: Walk, high: Series, low: Series, close: Series, n: int) -> Series:
     plus, minus = _directions(walk, high, low, close, n)
     total = plus.values + minus.values
-    index = 100.0 * (np.abs(minus.values - plus.values) / np.where(np.abs(total) < _NOTHING, np.nan, total))
+    index = 100.0 * (np.abs(minus.values - plus.values) / np.where(total == 0.0, np.nan, total))
     return walk.wilder(Series(index, plus.start), n, holds=True)
 
 
@@ -252,8 +247,7 @@ def _mfi(walk: Walk, high: Series, low: Series, close: Series, volume: Series, n
     flow = typical.values * volume.values
     gains = walk.total(Series(np.where(change.values > 0, flow, 0.0), change.start), n)
     losses = walk.total(Series(np.where(change.values < 0, flow, 0.0), change.start), n)
-    total = gains.values + losses.values
-    return Series(np.where(total < 1.0, 0.0, 100.0 * (gains.values / np.where(total < 1.0, 1.0, total))), gains.start)
+    return Series(_over(gains.values, gains.values + losses.values, 100.0), gains.start)
 
 
 # -- statistics -----------------------------------------------------------------------------------------------------

@@ -87,20 +87,39 @@ def _assert_equal(found: list[float | None], expected: Array) -> None:
     np.testing.assert_allclose(shown, expected, rtol=1e-9, atol=1e-9)
 
 
+def _of_ta_lib(name: str, bars: Bars, numbers: list[float]) -> Array:
+    function, part = TALIB[name]
+    inputs = [bars[column] for column in INDICATORS[name].inputs]
+    given = [*numbers[:2], 0, numbers[2], 0] if function == "STOCH" else numbers
+    given = [*numbers, 0] if function == "STOCHRSI" else given
+    given = [*numbers, numbers[1]] if function == "BBANDS" else given
+    found = getattr(talib, function)(*inputs, *given)
+    expected: Array = found if part is None else found[part]
+    return expected
+
+
 @pytest.mark.parametrize("name", TALIB)
 @pytest.mark.parametrize("seed", seeds(12))
 def test_values_and_first_row_are_those_of_ta_lib(name: str, seed: int) -> None:
     indicator, chance = INDICATORS[name], random.Random(f"{name}{seed}")
-    function, part = TALIB[name]
+    function, _ = TALIB[name]
     # Over flat bars the RSI is constant up to rounding, which is then all that its own range shows.
     bars = _bars(seed, chance.choice([30, 300]), flat=seed == 3 and function != "STOCHRSI")
     numbers = _numbers(indicator, chance)
-    inputs = [bars[column] for column in indicator.inputs]
-    given = [*numbers[:2], 0, numbers[2], 0] if function == "STOCH" else numbers
-    given = [*numbers, 0] if function == "STOCHRSI" else given
-    given = [*numbers, numbers[1]] if function == "BBANDS" else given
-    expected = getattr(talib, function)(*inputs, *given)
-    _assert_equal(_values(_table(bars, set()), _call(indicator, numbers)), expected if part is None else expected[part])
+    _assert_equal(_values(_table(bars, set()), _call(indicator, numbers)), _of_ta_lib(name, bars, numbers))
+
+
+@pytest.mark.parametrize("name", TALIB)
+def test_the_least_prices_and_long_pauses_have_ta_libs_values_too(name: str) -> None:
+    indicator, chance = INDICATORS[name], random.Random(name)
+    bars = {column: np.concatenate([each, np.full(90, each[-1])]) for column, each in _bars(5, 40).items()}
+    numbers = _numbers(indicator, chance, 6)
+    for size in (1.0, 1e-15):
+        sized = {column: each if column == "volume" else each * size for column, each in bars.items()}
+        expected = _of_ta_lib(name, sized, numbers)
+        found = _values(_table(sized, set()), _call(indicator, numbers))
+        by = max(np.nanmax(np.abs(expected)), 1e-300)
+        _assert_equal([None if value is None else value / by for value in found], expected / by)
 
 
 def _windows(values: Array, n: int) -> Array:
