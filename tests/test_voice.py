@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Clean already; this list grows. A path is a folder or a file.
-CLEAN = (
+#: Folders and files.
+PROSE = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "alerts",
     "bars",
     "benchmarks",
@@ -24,6 +25,7 @@ CLEAN = (
     "clients",
     "core",
     "datasets",
+    "distributions",
     "docs",
     "documentation",
     "examples",
@@ -100,7 +102,7 @@ NAME_CHECKS = [(re.compile(rf"(?:^|_)({pattern})(?:_|$)"), better) for pattern, 
 
 
 def files() -> Iterator[Path]:
-    for name in CLEAN:
+    for name in PROSE:
         path = ROOT / name
         for file in [path] if path.is_file() else path.rglob("*"):
             is_own = file != Path(__file__) and not file.stem.endswith("_pb2") and "node_modules" not in file.parts
