@@ -51,7 +51,7 @@ def markdown() -> str:
     parts = [
         INTRODUCTION,
         "## Topics",
-        "Subscription is ZeroMQ's own, by prefix: compare the whole topic frame. Stream topics are numbered from 1 without"
+        "Subscriptions match by prefix, as always with ZeroMQ, so compare the whole topic frame. Stream topics are numbered from 1 without"
         " holes, so a client sees any gap and asks for it with TopicReplay.",
         table(("topic", "messages", "contents", "with keys on, read by"), topics(blocks)),
         "## Frames",
