@@ -11,6 +11,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from candlewright_cep.binding.dialects import (
+    ALIASES,
+    COLUMNS,
+    ELSEWHERE,
+    LIKELY_COLUMNS,
+    NOW,
+    OF_DAY,
+    OF_PATTERNS,
+    PREVIOUS,
+    TIME_OF_DAY,
+    WITH_LENGTH,
+)
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
 from candlewright_cep.binding.recovery import recovering
@@ -55,101 +67,8 @@ from candlewright_cep.vector import Vector, constant, nulls
 
 Parameters = Mapping[str, str]
 
-# Names that other dialects use for functions of the table.
-ALIASES = {
-    "CHARACTER_LENGTH": "CHAR_LENGTH",
-    "LEN": "LENGTH",
-    "UCASE": "UPPER",
-    "LCASE": "LOWER",
-    "NVL": "COALESCE",
-    "INSTR": "STRPOS",
-    "POWER10": "POW",
-    "IIF": "IF",
-    "STARTSWITH": "STARTS_WITH",
-    "ENDSWITH": "ENDS_WITH",
-    "BTRIM": "TRIM",
-    "REGEXP": "REGEXP_LIKE",
-    "DATEDIFF": "DATE_DIFF",
-    "DATEADD": "DATE_ADD",
-    "DAYOFMONTH": "DAY_OF_MONTH",
-    "DAYOFYEAR": "DAY_OF_YEAR",
-    "WEEK_OF_YEAR": "WEEK",
-    "DATETRUNC": "DATE_TRUNC",
-    "TRUNC": "TRUNCATE",
-    "FORMAT_DATETIME": "DATE_FORMAT",
-    "CODEPOINT": "ASCII",
-    "CHAR": "CHR",
-    "ISNAN": "IS_NAN",
-}
-#: Names for the previous row's value of a column.
-_PREVIOUS = re.compile(r"(?:prev|previous|prior|lag)_?(\w+)|(\w+)_(?:prev|previous|prior|lag)")
-#: Functions that only row patterns have, and what to use elsewhere.
-_OF_PATTERNS = {
-    "FIRST": "elsewhere, FIRST_VALUE(price) OVER (...), or MIN_BY(price, ts) of a group",
-    "LAST": "elsewhere, LAST_VALUE(price) OVER (...), or MAX_BY(price, ts) of a group",
-    "PREV": "LAG(...) OVER (PARTITION BY ticker ORDER BY ts) is the value of the row before",
-    "NEXT": "a later row is seen by a pattern of two rows",
-    "CLASSIFIER": "it names the variable that a row of a match was found for",
-    "MATCH_NUMBER": "ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY ts) counts rows",
-}
-_ROWS_BEFORE = "OVER (PARTITION BY ticker ORDER BY open_time ROWS 19 PRECEDING)"
-_FORMATTED = "write DATE_FORMAT(ts, 'yyyy-MM-dd HH:mm')"
-_WINDOWED = "write DATE_TRUNC('minute', ts), or GROUP BY TUMBLE(ts, INTERVAL '5' MINUTE)"
-#: What to write instead of functions that other dialects have.
-_ELSEWHERE = {
-    **dict.fromkeys(["TO_CHAR", "STRFTIME", "DATE_TO_STRING"], _FORMATTED),
-    **dict.fromkeys(["TIME_BUCKET", "DATE_BIN", "TOSTARTOFMINUTE", "TOSTARTOFINTERVAL"], _WINDOWED),
-    **dict.fromkeys(["ISNULL", "ZEROIFNULL"], "write COALESCE(price, 0), or price IS NULL"),
-    **dict.fromkeys(["PERCENTILE", "QUANTILE"], "write PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price)"),
-    **dict.fromkeys(
-        ["CROSSOVER", "CROSSUNDER", "CROSS", "CROSSES"],
-        "compare with LAG(...) OVER (...), or write a pattern",
-    ),
-    **dict.fromkeys(["PCT_CHANGE", "RETURNS"], "write close / LAG(close) OVER (PARTITION BY ticker ORDER BY ...) - 1"),
-    **dict.fromkeys(["DIFF", "DELTA", "CHANGE"], "write close - LAG(close) OVER (PARTITION BY ticker ORDER BY ...)"),
-    **dict.fromkeys(["HIGHEST", "ROLLING_MAX", "HHV"], f"write MAX(high) {_ROWS_BEFORE}"),
-    **dict.fromkeys(["LOWEST", "ROLLING_MIN", "LLV"], f"write MIN(low) {_ROWS_BEFORE}"),
-    **dict.fromkeys(
-        ["BB", "BBANDS", "BOLLINGER", "BOLLINGER_BANDS"],
-        "write BOLLINGER_UPPER(close, 20, 2), BOLLINGER_MIDDLE or BOLLINGER_LOWER, each with OVER",
-    ),
-    **dict.fromkeys(["STOCH", "STOCHASTIC"], "write STOCH_K or STOCH_D, each with OVER"),
-    **dict.fromkeys(["MA", "MAVG", "MOVING_AVERAGE", "ROLLING_MEAN"], "write SMA(close, 20) OVER (...)"),
-    "DECODE": "write CASE side WHEN 'buy' THEN 1 ELSE 0 END",
-    "STRPTIME": "write CAST(x AS TIMESTAMP)",
-    "SHIFT": "write LAG(price, 1) OVER (PARTITION BY ticker ORDER BY ts)",
-    "REF": "write LAG(price, 1) OVER (PARTITION BY ticker ORDER BY ts)",
-}
-#: Names of columns elsewhere, and what they are called here, if the input has it.
-_COLUMNS = {
-    **dict.fromkeys(["symbol", "sym", "pair", "instrument", "market", "asset", "coin"], ("ticker",)),
-    **dict.fromkeys(["time", "timestamp", "datetime", "date", "event_time", "t"], ("ts", "open_time", "fired_at")),
-    **dict.fromkeys(["last", "last_price", "px", "close"], ("price",)),
-    "price": ("close",),
-    **dict.fromkeys(["qty", "quantity", "amount", "vol", "volume"], ("size", "volume")),
-    **dict.fromkeys(["interval", "period", "timeframe", "tf", "resolution"], ("period_seconds",)),
-    **dict.fromkeys(["trades", "count"], ("trade_count",)),
-}
 #: With less, PCT_CHANGE is TRUE_RANGE, and HIGHEST is RIGHT.
 _NEAR_FUNCTION = 0.72
-#: EMA20 or EMA_20.
-_WITH_LENGTH = re.compile(r"([A-Z_]+?)_?(\d+)")
-_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
-_OF_DAY = "write DATE_FORMAT(ts AT TIME ZONE 'America/New_York', 'HH:mm') >= '09:30'"
-_NOW = (
-    "NOW",
-    "GETDATE",
-    "SYSDATE",
-    "UTCNOW",
-    "CURRENT_TIMESTAMP",
-    "CURRENT_DATE",
-    "CURRENT_TIME",
-    "LOCALTIMESTAMP",
-    "LOCALTIME",
-    "RAND",
-    "RANDOM",
-    "UUID",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +203,7 @@ class Binder:
 
     def unknown_column(self, node: NameNode) -> TriggerRejected:
         name = node.parts[-1]
-        if name.text.upper() in _NOW:
+        if name.text.upper() in NOW:
             return name.at.reject(
                 f"{name.text.upper()} is not supported", "triggers see only the data, compare its times"
             )
@@ -320,13 +239,13 @@ class Binder:
             return f"a column of the pattern's input: write MEASURES LAST({text}) AS {text}"
         if any(text.lower() in field.values for field in self.fields):
             return f"write '{text.lower()}' in single quotes"
-        if (here := next((each for each in _COLUMNS.get(text.lower(), ()) if each in known), None)) is not None:
+        if (here := next((each for each in COLUMNS.get(text.lower(), ()) if each in known), None)) is not None:
             return f"did you mean '{here}'?"
         if name.quoted:
             return ""
-        if (called := signature_of(upper)) is not None and upper not in _SHORT:
+        if (called := signature_of(upper)) is not None and upper not in LIKELY_COLUMNS:
             return f"{upper} is a function: write {'COUNT(*)' if upper == 'COUNT' else called}"
-        length = _WITH_LENGTH.fullmatch(upper)
+        length = WITH_LENGTH.fullmatch(upper)
         if length is not None and length[1] in INDICATORS:
             # Its arguments up to the length, which comes after the columns.
             columns = INDICATORS[length[1]].signature.partition("(")[2].partition("n")[0]
@@ -342,7 +261,7 @@ class Binder:
 
     def _earlier(self, node: NameNode) -> str | None:
         """What to write instead of a name such as prev_price; None for other names."""
-        found = _PREVIOUS.fullmatch(node.parts[-1].text.lower())
+        found = PREVIOUS.fullmatch(node.parts[-1].text.lower())
         if found is None:
             return None
         column = found[1] or found[2]
@@ -444,12 +363,12 @@ class Binder:
 
     def unknown_function(self, node: CallNode, among: Sequence[str] = ()) -> TriggerRejected:
         """`among`: the functions that are possible here, if not all."""
-        if node.name in _NOW:
+        if node.name in NOW:
             return node.at.reject(f"{node.name} is not supported", "triggers see only the data, compare its times")
-        if node.name in _ELSEWHERE:
-            return node.at.reject(f"{node.name} is a function of another dialect", _ELSEWHERE[node.name])
-        if node.name in _OF_PATTERNS:
-            return node.at.reject(f"{node.name} is possible only in MATCH_RECOGNIZE", _OF_PATTERNS[node.name])
+        if node.name in ELSEWHERE:
+            return node.at.reject(f"{node.name} is a function of another dialect", ELSEWHERE[node.name])
+        if node.name in OF_PATTERNS:
+            return node.at.reject(f"{node.name} is possible only in MATCH_RECOGNIZE", OF_PATTERNS[node.name])
         known = among or [name for name in (*FUNCTIONS, *ALIASES, *self.further_functions()) if name[0].isalpha()]
         return node.at.reject(
             f"unknown function '{node.name[:60]}'", closest(node.name, known, cutoff=0.6 if among else 0.72)
@@ -815,8 +734,6 @@ def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
     return None if value is None else Constant(value, target, node.text)
 
 
-#: Functions whose names are likelier to be meant as columns.
-_SHORT = frozenset(["E", "PI", "DAY", "HOUR", "LEFT", "RIGHT", "ROW"])
 #: Argument types as errors name them.
 _SHOWN = 8
 _COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
@@ -859,8 +776,8 @@ def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expre
         if wanted and isinstance(argument, Constant) and (target.is_time or target.kind is Kind.STRING):
             adapted = _adapted_constant(argument, target)
             if adapted is None:
-                is_part = target.is_time and _TIME_OF_DAY.fullmatch(argument.text or "")
-                hint = _OF_DAY if is_part else "write '2024-01-31 09:30:00'" if target.is_time else ""
+                is_part = target.is_time and TIME_OF_DAY.fullmatch(argument.text or "")
+                hint = OF_DAY if is_part else "write '2024-01-31 09:30:00'" if target.is_time else ""
                 raise at.reject(f"'{(argument.text or '')[:40]}' is not a valid {target}", hint)
             found.append(adapted)
         else:

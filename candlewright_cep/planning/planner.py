@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup, not_single
+from candlewright_cep.binding.dialects import INPUTS
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
 from candlewright_cep.binding.recovery import is_noted
 from candlewright_cep.functions.scalars.arrays import item_type
@@ -63,12 +64,6 @@ from candlewright_cep.syntax.tree import (
 )
 from candlewright_cep.types import BIGINT, Kind, common
 
-#: Names of inputs elsewhere.
-_TABLES = {
-    **dict.fromkeys(["trades", "prices", "quotes", "tick", "trade"], "ticks"),
-    **dict.fromkeys(["bars", "candles", "klines", "ohlcv", "candlesticks"], "ohlc"),
-    **dict.fromkeys(["events", "alerts", "triggers"], "trigger_events"),
-}
 _BEFORE = (
     "make it a column of a sub-query, as in SELECT * FROM "
     "(SELECT *, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks) WHERE price > before"
@@ -482,7 +477,7 @@ class Planner:
             name = self.any_name
         if name not in self.inputs:
             known = [*self.views[-1], *(original for original, _ in self.inputs.values()), *self.registered.known]
-            meant = _TABLES.get(name, "")
+            meant = INPUTS.get(name, "")
             hint = closest(meant if meant in self.inputs else node.name.text, known)
             hint = hint or "the tables are " + ", ".join(known)
             error = node.at.reject(f"unknown table '{node.name.text[:60]}'", hint)
