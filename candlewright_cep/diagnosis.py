@@ -183,6 +183,8 @@ def _edit(text: str, error: TriggerRejected) -> Edit | None:
         name = named[1]
         if written.startswith(":"):
             name = f":{name}"
+        elif written.startswith("'"):
+            name = f"'{name}'"
         elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             return None
         return Edit(error.line, error.column, len(written), name)

@@ -212,6 +212,8 @@ class Binder:
             known = {field.qualifier for field in self.fields if field.qualifier}
             if qualifier.text.lower() not in {other.lower() for other in known}:
                 hint = closest(qualifier.text, known)
+                if not hint and len(known) == 1:
+                    hint = f"write {min(known)}.{name.text[:60]}"
                 if self.behind:
                     written = f"{qualifier.text[:60]}.{name.text[:60]}"
                     hint = f"variables are known in MATCH_RECOGNIZE: write MEASURES {written} AS {name.text[:60]}"
@@ -237,6 +239,8 @@ class Binder:
         known = {field.name.lower() for field in self.fields}
         if any(field.name.lower() == text.lower() for field in self.behind):
             return f"a column of the pattern's input: write MEASURES LAST({text}) AS {text}"
+        if text.lower() in ("window_start", "window_end", "window_time"):
+            return "GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE) makes it"
         if any(text.lower() in field.values for field in self.fields):
             return f"write '{text.lower()}' in single quotes"
         if (here := next((each for each in COLUMNS.get(text.lower(), ()) if each in known), None)) is not None:
@@ -829,8 +833,12 @@ def conversion_hint(name: str, types: Sequence[SqlType]) -> str:
     kinds = {kind.kind for kind in types}
     if name in ("+", "-") and any(kind.is_time for kind in types) and any(kind.is_numeric for kind in types):
         return f"write {name} INTERVAL '5' SECOND"
+    if name == "+" and kinds == {Kind.STRING}:
+        return "write || between texts"
+    if Kind.INTERVAL in kinds and any(kind.is_numeric for kind in types):
+        return "write INTERVAL '5' SECOND"
     if any(kind.is_time for kind in types) and any(kind.is_numeric for kind in types):
         return "compare a time with a text, as in ts > '2024-01-31 09:30:00'"
     if Kind.BOOLEAN in kinds and any(kind.is_numeric for kind in types):
-        return "compare the number first, as in x > 0"
+        return "compare the number first, as in x > 0, and join comparisons with AND"
     return "convert one side with CAST" if Kind.STRING in kinds and len(kinds) > 1 else ""

@@ -62,6 +62,15 @@ ELSEWHERE = {
     ),
     **dict.fromkeys(["STOCH", "STOCHASTIC"], "write STOCH_K or STOCH_D, each with OVER"),
     **dict.fromkeys(["MA", "MAVG", "MOVING_AVERAGE", "ROLLING_MEAN"], "write SMA(close, 20) OVER (...)"),
+    **dict.fromkeys(["ARGMAX", "ARG_MAX"], "did you mean 'MAX_BY'?"),
+    **dict.fromkeys(["ARGMIN", "ARG_MIN"], "did you mean 'MIN_BY'?"),
+    "COUNTIF": "did you mean 'COUNT_IF'?",
+    "ANY": "write ANY_VALUE(x), or x IN (1, 2)",
+    "ALL": "compare with GREATEST(1, 2) or LEAST(1, 2)",
+    "COLUMNS": "name the columns",
+    "CONVERT_TZ": "write ts AT TIME ZONE 'America/New_York'",
+    **dict.fromkeys(["SLIDE", "SLIDING", "HOPPING"], "write HOP(ts, INTERVAL '1' MINUTE, INTERVAL '5' MINUTE)"),
+    "TUMBLING": "write TUMBLE(ts, INTERVAL '5' MINUTE)",
     "DECODE": "write CASE side WHEN 'buy' THEN 1 ELSE 0 END",
     "STRPTIME": "write CAST(x AS TIMESTAMP)",
     "SHIFT": "write LAG(price, 1) OVER (PARTITION BY ticker ORDER BY ts)",
@@ -76,6 +85,7 @@ COLUMNS = {
     **dict.fromkeys(["qty", "quantity", "amount", "vol", "volume"], ("size", "volume")),
     **dict.fromkeys(["interval", "period", "timeframe", "tf", "resolution"], ("period_seconds",)),
     **dict.fromkeys(["trades", "count"], ("trade_count",)),
+    **dict.fromkeys(["closed", "final", "is_final", "confirmed"], ("complete",)),
 }
 #: EMA20 or EMA_20.
 WITH_LENGTH = re.compile(r"([A-Z_]+?)_?(\d+)")
@@ -83,6 +93,7 @@ TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
 OF_DAY = "write DATE_FORMAT(ts AT TIME ZONE 'America/New_York', 'HH:mm') >= '09:30'"
 NOW = (
     "NOW",
+    "TODAY",
     "GETDATE",
     "SYSDATE",
     "UTCNOW",

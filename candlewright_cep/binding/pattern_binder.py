@@ -270,7 +270,7 @@ class PatternBinder(Binder):
             bound = super().bind(argument)
             value = bound.value if isinstance(bound, Constant) and bound.type.is_integer else None
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            hint = {"PREV": "NEXT(x, 1) looks ahead", "NEXT": "PREV(x, 1) looks back"}.get(node.name, "")
+            hint = {"PREV": "NEXT(x, 1) looks ahead", "NEXT": "PREV(x, 1) looks back"}.get(node.name, "write a number")
             raise argument.at.reject(f"the offset of {node.name} must be a whole number of at least 0", hint)
         if value > self.limits.offset:
             raise argument.at.reject(f"the offset of {node.name} may be at most {self.limits.offset}")
@@ -281,7 +281,7 @@ class PatternBinder(Binder):
             hint = (
                 "PREV(LAST(x)) is possible, with nothing in between"
                 if self._inside.function in ("PREV", "NEXT")
-                else ""
+                else "make it a column of a sub-query, with LAG"
             )
             raise node.at.reject(f"{node.name} is not possible inside {self._inside.function}", hint)
         physical = node.name in ("PREV", "NEXT")

@@ -300,7 +300,10 @@ class SelectBinder(Binder):
         if len(node.arguments) > 1:
             given = self.bind(node.arguments[1])
             if not isinstance(given, Constant) or not given.type.is_integer or not 0 <= given.value <= 2**31:
-                raise node.arguments[1].at.reject(f"the offset of {name} must be a whole number of at least 0")
+                raise node.arguments[1].at.reject(
+                    f"the offset of {name} must be a whole number of at least 0",
+                    {"LAG": "LEAD(x, 1) looks ahead", "LEAD": "LAG(x, 1) looks back"}.get(name, ""),
+                )
             offset = given.value
         if len(node.arguments) > 2:
             default = self.converted(self.bind(node.arguments[2]), arguments[0].type, node.arguments[2].at)
