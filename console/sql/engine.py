@@ -83,12 +83,16 @@ def run(
 
 def _selected(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, kinds_as_text: frozenset[str]) -> Result:
     statements = connection.extract_statements(sql)
-    if len(statements) != 1:
+    # DuckDB puts a statement without text ahead of a PIVOT that does not name its columns: it finds them.
+    preparing = [each for each in statements[:-1] if each.type == duckdb.StatementType.CREATE and not each.query]
+    if len(statements) - len(preparing) != 1:
         raise TriggerRejected(f"one query is needed, not {len(statements)}", hint="leave out the semicolon")
-    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
-        kind = statements[0].type.name
+    if statements[-1].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        kind = statements[-1].type.name
         raise TriggerRejected(f"only queries are allowed, not {kind}", hint="begin with SELECT or WITH")
-    reader = _reader(connection, statements[0], kinds_as_text)
+    for statement in preparing:
+        connection.execute(statement)
+    reader = _reader(connection, statements[-1], kinds_as_text)
     rows, size, batches = 0, 0, []
     for batch in reader:
         batches.append(batch.slice(0, limits.rows - rows))

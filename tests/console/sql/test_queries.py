@@ -55,6 +55,14 @@ def test_a_table_answers_to_its_names(name: str) -> None:
     assert found.table.schema.field("last").type == pa.timestamp("us", "UTC")
 
 
+@pytest.mark.parametrize("form", ["{}", "SELECT * FROM ({})", "WITH p AS ({}) SELECT * FROM p"])
+def test_a_pivot_finds_its_columns(form: str) -> None:
+    pivot = "PIVOT (SELECT ticker, close FROM ohlc WHERE close < 102) ON close USING count(*)"
+    assert run(form.format(pivot), tables, LIMITS).table.to_pylist() == [
+        {"ticker": "BTC/USDT.BINANCE", "100.0": 15, "101.0": 15}
+    ]
+
+
 def test_rows_past_the_limit_are_left_out_and_reported() -> None:
     found = run("SELECT * FROM ohlc ORDER BY open_time", tables, Limits(10, 256 << 20))
     assert (found.table.num_rows, found.is_truncated) == (10, True)
