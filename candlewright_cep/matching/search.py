@@ -529,6 +529,17 @@ class PartitionSearch:
                     place, rounds = candidate.then, 0
                     break
                 rounds += 1
+                if index == len(candidates) == 2 and trial is None and trials and not remember:
+                    # Iterations of a loop without a condition, up to a row that can end it or has other candidates.
+                    exits, began = trials[candidates[0].variable], row
+                    stop = min(last_row, row + enough - rounds)
+                    while exits is not None and row < stop and steps[row - base].candidates[place] is candidates:
+                        if exits(registers, row, start, number) is not None:
+                            break
+                        row += 1
+                    labels.extend(repeat(candidate.label, row - began))
+                    count += 2 * (row - began)
+                    rounds += row - began
                 if rounds >= enough and place in loops and row < last_row and prospects is not None:
                     then = prospects.skip(place, row, last_row, registers=registers, start=start, number=number)
                     enough = _ROUNDS if then - row >= _WORTHWHILE else min(_MOST_ROUNDS, 2 * enough)
