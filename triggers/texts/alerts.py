@@ -34,6 +34,8 @@ _ALLOWED = (
 #: How Python reports a template whose code it cannot compile.
 _TOO_DEEP = (RecursionError, SyntaxError, MemoryError)
 _NESTED = "nested too deeply"
+#: The time that jinja2 takes to compile filters of filters grows with the third power of their number.
+_MOST_NESTED = 50
 
 
 class _Environment(SandboxedEnvironment):
@@ -94,6 +96,7 @@ def _check(message: str, columns: Iterable[str] | None) -> None:
         raise InvalidRequest(f"{MESSAGE}: longer than {_MAX_TEMPLATE} characters")
     try:
         tree = _ENVIRONMENT.parse(message)
+        _check_depth(tree)
         _check_nodes(tree)
         _compiled(message)
     except TemplateSyntaxError as error:
@@ -111,6 +114,14 @@ def _check(message: str, columns: Iterable[str] | None) -> None:
             place = f"{name.lineno}:{_column(message, name)}"
             hint = closest(name.name, known) or f"the columns are {', '.join(sorted(known - _ALWAYS))}"
             raise InvalidRequest(f"{MESSAGE} {place}: no column '{name.name}'; {hint}")
+
+
+def _check_depth(tree: nodes.Template) -> None:
+    level: list[nodes.Node] = [tree]
+    for _ in range(_MOST_NESTED):
+        level = [child for node in level for child in node.iter_child_nodes()]
+    if level:
+        raise InvalidRequest(f"{MESSAGE}: {_NESTED}")
 
 
 def _check_nodes(tree: nodes.Template) -> None:
