@@ -17,6 +17,7 @@ from ingestor.realtime.aggregates import seed_of
 from ingestor.realtime.doubt import Doubt
 from ingestor.realtime.feed import Feed, Subscription
 from ingestor.realtime.handover import TAIL_SECONDS, Tail, Tails
+from ingestor.realtime.lag import Lag
 from ingestor.realtime.lanes import Lane, LanePublisher
 from ingestor.realtime.loose_stream import LooseStream
 from ingestor.realtime.owed import OwedGap, OwedGaps
@@ -36,7 +37,8 @@ from ingestor.realtime.stream import (
     TradeStream,
 )
 from ingestor.threads import BusThreads
-from ingestor.trade import ORDER, TIME, TRADE_ID, Trade, is_stand_in, put_aside
+from ingestor.trade import ORDER, RECEIVED_AT, TIME, TRADE_ID, Trade, is_stand_in, put_aside
+from ingestor.venues.description import MILLISECOND
 from protobuf import far_ahead
 from protobuf import records_pb2 as records
 
@@ -99,6 +101,7 @@ class TickJob:
         self._counted = (0,) * 8
         self._sampler = BarSampler(client, job.symbol, around.sample)
         self._doubt = Doubt(client, around.max_ahead_ns)
+        self._lag = Lag(feed.stream.lag_ms * MILLISECOND)
         self._is_doubting = False
         self.rate = Rate(time.monotonic())
 
@@ -191,6 +194,8 @@ class TickJob:
 
     def trades_came(self, trades: Sequence[Trade], at: float) -> None:
         self.rate.add(len(trades), at)
+        if (ahead_ns := self._client.clock_ahead) is not None:
+            self._lag.saw(trades[0][RECEIVED_AT] + ahead_ns - trades[0][TIME], at)
         if self._doubt.add(trades):
             self._take(trades, at)
         elif not self._is_doubting:
@@ -232,11 +237,15 @@ class TickJob:
         self._look_into_silence(time.time_ns() if exchange_time is None else exchange_time, at)
         if not self._stream.is_sound:
             return
-        if exchange_time is not None and exchange_time > self._marked_ns:
-            self._marked_ns = exchange_time
-            self._mark(records.TickMark(clock=records.Clock(exchange_time=exchange_time)))
-            if self._sampler.is_due(exchange_time):
-                self._spawn(self._sampler.compare(exchange_time))
+        if exchange_time is None:
+            return
+        # Trades of the time after this may still be on their way.
+        complete_ns = exchange_time - self._lag.ns(at)
+        if complete_ns > self._marked_ns:
+            self._marked_ns = complete_ns
+            self._mark(records.TickMark(clock=records.Clock(exchange_time=complete_ns)))
+            if self._sampler.is_due(complete_ns):
+                self._spawn(self._sampler.compare(complete_ns))
 
     def _look_into_silence(self, now_ns: int, at: float) -> None:
         """After an unusual silence, ask REST before the clock passes the next minute, so that found trades are released

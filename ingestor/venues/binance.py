@@ -148,6 +148,7 @@ VENUE = VenueDescription(
         Proof("two pages of hourly candles with a three-hour hole", "tests/ingestor/venues/test_recorded.py"),
         Proof("the list of 1,695 markets", "tests/ingestor/venues/test_recorded.py"),
         Proof("19,904 streamed trades across midnight", "tests/ingestor/venues/test_recorded_frames.py"),
+        Proof("trades that were sent up to 214 ms after their time", "tests/ingestor/realtime/test_lag.py"),
     ),
     unverified=(
         "the weights of calls (documentation)",

@@ -157,7 +157,9 @@ class NewestTrades:
 class Stream:
     """`hooks` are mixed in ahead of the ccxt.pro class. `is_dense`: trade ids of a market count up by one. `repair`:
     the REST source of trades that a socket missed. `by_symbol`: frames name a market by ccxt's symbol instead of the
-    exchange's id. `subscribe_pause`: seconds between two subscriptions on one connection.
+    exchange's id. `subscribe_pause`: seconds between two subscriptions on one connection. `lag_ms`: how long after its
+    time a trade may reach the socket, although later messages already have. The exchange's clock is published with this
+    delay, or with the largest one of the last minutes.
     """
 
     hooks: type[Hooks]
@@ -165,6 +167,7 @@ class Stream:
     repair: NewestTrades | TradeCursor
     by_symbol: bool = False
     subscribe_pause: float = 0.05
+    lag_ms: int = 250
 
 
 # ---- the whole

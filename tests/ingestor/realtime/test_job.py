@@ -482,6 +482,17 @@ async def test_no_clock_passes_trades_that_are_not_read_while_the_bus_is_slow(mo
     assert_clocks_are_true(bus)
 
 
+async def test_the_published_clock_is_behind_by_the_time_that_trades_may_take() -> None:
+    bus = FreshBus()
+    async with sandbox(1.0) as exchange, ingestor(bus, exchange.url) as own:
+        task = own.start(TICKER, "j1")
+        await until(lambda: len(marks(bus, TICKER, "clock")) > 5)
+        newest = marks(bus, TICKER, "clock")[-1].exchange_time // 1_000_000
+        assert exchange.clock.now() - newest >= 250
+        await stopped(task)
+    assert_clocks_are_true(bus)
+
+
 def assert_clocks_are_true(bus: FreshBus) -> None:
     times = [trade[TIME] for trade in ticks(bus, TICKER)]
     for clock in marks(bus, TICKER, "clock"):
