@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from candlewright.wire import tick_columns
-from flink_replacement_spark.live.source import records_of
+from flink_replacement_spark.live.source import ranges_of, records_of
 
 __all__ = ["RESULT_SCHEMA", "pass_over"]
 
@@ -16,8 +16,10 @@ def pass_over(url: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
     """A function for `mapInArrow` over source `live`: reads trades as Arrow batches, marks unparsed, and counts."""
 
     def run(ranges: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        named = list(ranges)
-        trades, marks = ((record.value for found in records_of(url, named, tag) for record in found) for tag in (0, 1))
+        partition, named = ranges_of(ranges)
+        trades, marks = (
+            (record.value for found in records_of(url, partition, named, tag=tag) for record in found) for tag in (0, 1)
+        )
         counts = sum(batch.num_rows for batch in map(_batch, trades)), sum(1 for _ in marks)
         yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], names=["trades", "marks"])
 

@@ -17,8 +17,6 @@ from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
 
-import pyarrow as pa
-
 from bus import Record
 from bus import topics as bus_topics
 from bus.redis.embedded import EmbeddedRedis
@@ -27,7 +25,7 @@ from candlewright.wire.candlewright_pb2 import Side, TickBatch
 from candlewright.wire.grid import SECOND
 from flink_replacement_spark.live import journal as live_journal
 from flink_replacement_spark.live import rows as live_rows
-from flink_replacement_spark.live.source import TOPICS
+from flink_replacement_spark.live.source import TOPICS, Range
 
 HOUR = 3_600 * SECOND
 T0 = 472_222 * HOUR
@@ -99,8 +97,16 @@ def _publish(bus: RedisBus, names: Sequence[str], ids: range, times: Sequence[in
 
 def _take(bus: RedisBus, url: str, batch: int) -> None:
     first, end = bus.holds(bus_topics.TICKS, bus_topics.READER_BAR_MAKER).get(0, 0), bus.state(bus_topics.TICKS)[0].end
-    rows = [pa.RecordBatch.from_pylist([{"tag": 0, "partition": 0, "first": first, "last": end - 1}])]
-    list(live_rows.run_step(url, "bench", batch, lateness_ns=0, horizon_ns=HOUR, max_ahead_ns=5 * SECOND, ranges=rows))
+    live_rows.run_step(
+        url,
+        "bench",
+        batch,
+        partition=0,
+        lateness_ns=0,
+        horizon_ns=HOUR,
+        max_ahead_ns=5 * SECOND,
+        ranges=[Range(0, first, end - 1)],
+    )
     bus.hold(bus_topics.TICKS, bus_topics.READER_BAR_MAKER, {0: end})
 
 

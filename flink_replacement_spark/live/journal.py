@@ -6,10 +6,8 @@ bytes, regardless of the number of tickers and the size of their state.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
 
 from bars.saved import OtherVersion
 from bus import Bus
@@ -18,7 +16,7 @@ from core.poison import is_poison
 from flink_replacement_spark.engine.checked_records import CheckedRecords, Place
 from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.partition import LivePartition
-from flink_replacement_spark.live.source import TOPICS
+from flink_replacement_spark.live.source import TOPICS, Range
 from flink_replacement_spark.live.store import StateStore
 
 __all__ = ["Journal", "Note"]
@@ -31,37 +29,31 @@ MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a batch took: (place in TOPICS, first, last offset) each, without the records that are `excluded`.
+    """What a batch took, without the records that are `excluded`.
 
     Since the last whole state: `size`, bytes of records; `held`, places in TOPICS of which any were taken.
     """
 
-    ranges: Sequence[tuple[int, int, int]]
+    ranges: Sequence[Range]
     max_ahead_ns: int
     excluded: Sequence[Place] = ()
     size: int = 0
     held: Sequence[int] = ()
 
     @classmethod
-    def of(cls, ranges: Iterable[pa.RecordBatch], max_ahead_ns: int, checked: CheckedRecords) -> "Note":
-        rows = [(row["tag"], row["first"], row["last"]) for batch in ranges for row in batch.to_pylist()]
-        return cls(rows, max_ahead_ns, sorted(checked.excluded), checked.size, sorted({tag for tag, _, _ in rows}))
+    def of(cls, ranges: Sequence[Range], max_ahead_ns: int, checked: CheckedRecords) -> "Note":
+        return cls(ranges, max_ahead_ns, sorted(checked.excluded), checked.size, sorted({tag for tag, _, _ in ranges}))
 
     @classmethod
     def unpacked(cls, content: bytes) -> "Note":
         ranges, max_ahead_ns, excluded, size, held = json.loads(content)
-        return cls([tuple(row) for row in ranges], max_ahead_ns, [tuple(place) for place in excluded], size, held)
+        return cls([Range(*row) for row in ranges], max_ahead_ns, [tuple(place) for place in excluded], size, held)
 
     def packed(self) -> bytes:
         return json.dumps([self.ranges, self.max_ahead_ns, self.excluded, self.size, self.held]).encode()
 
     def after(self, before: "Note") -> "Note":
         return replace(self, size=self.size + before.size, held=sorted({*self.held, *before.held}))
-
-    def batches(self, partition: int) -> list[pa.RecordBatch]:
-        """The rows of source `live` that the batch got."""
-        rows = [{"tag": tag, "partition": partition, "first": a, "last": b} for tag, a, b in self.ranges]
-        return [pa.RecordBatch.from_pylist(rows)]
 
 
 #: Has a state take what a note names.

@@ -1,7 +1,7 @@
 """Carries counts from the tasks of the live query to the driver; the tasks publish their results themselves."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ from core import metrics
 from core.log import get_logger
 from flink_replacement_spark.live.partition import LiveOutput
 
-__all__ = ["RESULT_SCHEMA", "LiveCounts", "LiveHealth", "counted", "counts_of"]
+__all__ = ["RESULT_SCHEMA", "LiveCounts", "LiveHealth", "counts_of"]
 
 log = get_logger()
 
@@ -45,26 +45,33 @@ class LiveCounts:
         """The sum of the rows that all tasks returned."""
         return cls(**{name: sum(rows[name].to_pylist()) for name in _NAMES})
 
+    def counted(self) -> dict[str, int]:
+        """The counts that are not 0, by name."""
+        return {name: count for name in _NAMES if (count := getattr(self, name))}
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """As a task's rows of RESULT_SCHEMA: one, or none where nothing happened."""
+        if self.counted():
+            counts = [pa.array([getattr(self, name)], pa.int64()) for name in _NAMES]
+            yield pa.RecordBatch.from_arrays(counts, names=_NAMES)
+
 
 _NAMES = [part.name for part in fields(LiveCounts)]
-_SCHEMA = pa.schema([(name, pa.int64()) for name in _NAMES])
 RESULT_SCHEMA = ", ".join(f"{name} long" for name in _NAMES)
 
 
-def counts_of(output: LiveOutput, duplicates: int, too_late: int) -> Iterator[pa.RecordBatch]:
-    """A task's rows of RESULT_SCHEMA: one, or none where nothing happened."""
+def counts_of(output: LiveOutput, duplicates: int, too_late: int) -> LiveCounts:
     published = sum(len(made.revision) for _, made in output.bars)
     first = sum(int((made.revision == 0).sum()) for _, made in output.bars)
-    ticks = sum(map(len, output.ticks))
-    counted = [first, published - first, ticks, len(output.gaps), duplicates, too_late, output.bad_records]
-    if any(counted):
-        yield pa.RecordBatch.from_arrays([pa.array([count], pa.int64()) for count in counted], names=_NAMES)
-
-
-def counted(results: Iterable[pa.RecordBatch]) -> dict[str, int]:
-    """The counts in a task's rows of RESULT_SCHEMA, by name."""
-    found = LiveCounts.of(pa.Table.from_batches(results, _SCHEMA))
-    return {name: count for name in _NAMES if (count := getattr(found, name))}
+    return LiveCounts(
+        first_bars=first,
+        revisions=published - first,
+        ticks=sum(map(len, output.ticks)),
+        gaps=len(output.gaps),
+        duplicates=duplicates,
+        too_late=too_late,
+        bad_records=output.bad_records,
+    )
 
 
 @dataclass(kw_only=True)

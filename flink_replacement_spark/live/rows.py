@@ -26,8 +26,8 @@ from flink_replacement_spark.engine.checked_records import CheckedRecords
 from flink_replacement_spark.engine.writes import Direct, Writes
 from flink_replacement_spark.live.journal import MAX_BYTES, Journal, Note
 from flink_replacement_spark.live.partition import LiveOutput, LivePartition
-from flink_replacement_spark.live.results import counts_of
-from flink_replacement_spark.live.source import records_of
+from flink_replacement_spark.live.results import LiveCounts, counts_of
+from flink_replacement_spark.live.source import Range, ranges_of, records_of
 from flink_replacement_spark.live.tick_rows import records_of_rows
 from protobuf import records_pb2 as records
 from venues import sound
@@ -35,7 +35,7 @@ from venues import sound
 __all__ = ["process", "run_step"]
 
 #: The most bars published at once, and the most records of ticks to store, each of which has many trades.
-_PUBLISH_RECORDS = 5_000
+_PUBLISH_RECORDS, _FEW_RECORDS = 5_000, 200
 _PUBLISH_ROWS = 4
 #: The sources of bars made only from trades, and of bars partly made from an exchange's aggregates.
 _SOURCES = ("ticks", "derived")
@@ -63,20 +63,22 @@ def process(
     """
 
     def run(batches: Batches) -> Iterator[pa.RecordBatch]:
-        ranges = [batch for batch in batches if batch.num_rows]
+        partition, ranges = ranges_of(batches)
         if ranges:
             # Imported by the worker: this function is pickled, with copies of the module's names that it uses, and the
             # states in the module must not be copied.
-            yield from run_step(
+            counts = run_step(
                 url,
                 query_id,
                 batch_id,
+                partition=partition,
                 lateness_ns=lateness_ns,
                 horizon_ns=horizon_ns,
                 max_ahead_ns=max_ahead_ns,
                 ranges=ranges,
                 journal_bytes=journal_bytes,
             )
+            yield from counts.rows()
             # Spark uses any worker for a task, so each would keep as much memory as its largest task took.
             pa.default_memory_pool().release_unused()
 
@@ -88,17 +90,15 @@ def run_step(
     query_id: str,
     batch_id: int,
     *,
+    partition: int,
     lateness_ns: int,
     horizon_ns: int,
     max_ahead_ns: int,
-    ranges: Sequence[pa.RecordBatch],
+    ranges: Sequence[Range],
     journal_bytes: int = MAX_BYTES,
     writes: Writes | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Carry out a micro-batch for one partition; returns rows of RESULT_SCHEMA once everything is done. `writes`: how
-    to write; by default each call at once.
-    """
-    partition = ranges[0].column("partition")[0].as_py()
+) -> LiveCounts:
+    """Carry out a micro-batch for one partition. `writes`: how to write; by default each call at once."""
     bus = worker_bus(url)
     writes = writes or Direct(bus)
     journal = Journal(bus, query_id, partition, max_bytes=journal_bytes, writes=writes)
@@ -106,7 +106,7 @@ def run_step(
 
     def replay(live: LivePartition, note: Note) -> None:
         """Replay a batch whose results are already published."""
-        _output(live, url, note.batches(partition), CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
+        _output(live, url, partition, note.ranges, CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
 
     def state() -> LivePartition:
         """The state before the batch."""
@@ -118,39 +118,35 @@ def run_step(
     before = live.duplicates, live.too_late
     checked = CheckedRecords(max_ahead_ns, partitions)
     try:
-        output = _output(live, url, ranges, checked)
+        output = _output(live, url, partition, ranges, checked)
     except Exception as error:  # No error caused by one record may stop the others.
         if not is_poison(error):
             raise
         stored = state().save()
-        checked.exclude(_culprits(lambda: LivePartition.load(stored), url, ranges, checked))
+        checked.exclude(_culprits(lambda: LivePartition.load(stored), url, partition, ranges, checked=checked))
         live = LivePartition.load(stored)
-        output = _output(live, url, ranges, checked)
+        output = _output(live, url, partition, ranges, checked)
     checked.put_aside(bus)
     with ThreadPoolExecutor(1) as publisher:
         # Publishing many bars takes longest. The state is written last, since it says that everything is published.
         published = _publish(publisher, writes, f"{query_id}:{partition}", batch_id, output)
         _publish_rows(writes, f"{query_id}:{partition}:rows", batch_id, partition, output)
-        results = list(counts_of(output, live.duplicates - before[0], live.too_late - before[1]))
         published.result()
     journal.keep(batch_id, live, Note.of(ranges, max_ahead_ns, checked))
     writes.afterwards(lambda: _CACHE.__setitem__((query_id, partition), (batch_id, live)))
-    yield from results
+    return counts_of(output, live.duplicates - before[0], live.too_late - before[1])
 
 
 #: The states of this worker's partitions, each with the last batch that it contains.
 _CACHE: dict[tuple[str, int], tuple[int, LivePartition]] = {}
 
 
-def _begin(
-    bus: Bus, partition: int, ranges: Sequence[pa.RecordBatch], lateness_ns: int, horizon_ns: int
-) -> LivePartition:
+def _begin(bus: Bus, partition: int, ranges: Sequence[Range], lateness_ns: int, horizon_ns: int) -> LivePartition:
     """The initial state of a partition. After a lost checkpoint, the needs of tickers come from the broker's table,
     since their marks were already read.
     """
     live = LivePartition(lateness_ns, horizon_ns)
-    marks = [row["first"] for batch in ranges for row in batch.to_pylist() if row["tag"] == 1]
-    if 0 not in marks:
+    if not any(tag == 1 and first == 0 for tag, first, _ in ranges):
         partitions = bus.partitions(bus_topics.TICKS)
         for ticker, wanted in bus.items(bus_topics.TABLE_WANTED).items():
             if partition_of(ticker.encode(), partitions) == partition and (wishes := _wishes(wanted)) is not None:
@@ -167,14 +163,16 @@ def _wishes(value: bytes) -> records.Wanted | None:
     return None if sound.problem_with_wanted(wanted) else wanted
 
 
-def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords) -> LiveOutput:
+def _output(
+    live: LivePartition, url: str, partition: int, ranges: Sequence[Range], checked: CheckedRecords
+) -> LiveOutput:
     """Process trades part by part, so that a task's memory does not grow with the lag of its partition."""
-    found_marks = list(chain.from_iterable(records_of(url, ranges, 1)))
+    found_marks = list(chain.from_iterable(records_of(url, partition, ranges, tag=1)))
     marks = checked.values(found_marks)
     newest_ms = found_marks[-1].timestamp_ms if found_marks else 0
     values: list[bytes] = []
     size = 0
-    for found in records_of(url, ranges, 0):
+    for found in records_of(url, partition, ranges, tag=0):
         newest_ms = max(newest_ms, found[-1].timestamp_ms)
         # Parts depend only on sizes, so a repeated batch is cut at the same places.
         for record in found:
@@ -190,10 +188,10 @@ def _output(live: LivePartition, url: str, ranges: Sequence[pa.RecordBatch], che
 
 
 def _culprits(
-    state: Callable[[], LivePartition], url: str, ranges: Sequence[pa.RecordBatch], checked: CheckedRecords
+    state: Callable[[], LivePartition], url: str, partition: int, ranges: Sequence[Range], *, checked: CheckedRecords
 ) -> list[tuple[StoredRecord, str]]:
     """The records that prevent the others from being counted; empty if counting works after all."""
-    found = [record for tag in (1, 0) for some in records_of(url, ranges, tag) for record in some]
+    found = [record for tag in (1, 0) for some in records_of(url, partition, ranges, tag=tag) for record in some]
 
     def digest(some: Sequence[StoredRecord]) -> None:
         ticks = [record for record in some if record.topic == bus_topics.TICKS]
@@ -213,6 +211,10 @@ def _publish(publisher: Executor, writes: Writes, writer: str, batch_id: int, ou
     chunk = 0
     while part := list(islice(found, _PUBLISH_RECORDS)):
         under_way.result()
+        if chunk == 0 and len(part) < _FEW_RECORDS:
+            # Starting a thread would take longer.
+            _publish_chunk(writes, part, f"{writer}:{chunk}", batch_id)
+            break
         under_way = publisher.submit(_publish_chunk, writes, part, f"{writer}:{chunk}", batch_id)
         chunk += 1
     return under_way

@@ -5,16 +5,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-import pyarrow as pa
-
 from bus import Bus, Lives
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.live.results import counted
 from flink_replacement_spark.live.rows import run_step
-from flink_replacement_spark.live.source import TOPICS, next_ends
+from flink_replacement_spark.live.source import TOPICS, Range, next_ends
 from flink_replacement_spark.live.store import StateStore
 
 __all__ = ["LiveOwner", "LiveTimes"]
@@ -62,27 +59,28 @@ class LiveOwner:
         return None if end == at else Step(before.number + 1, at, end)
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:
-        rows = [
-            {"tag": tag, "partition": self.partition, "first": first, "last": end - 1}
+        ranges = [
+            Range(tag, first, end - 1)
             for tag, topic in enumerate(TOPICS)
             for (first, end) in [(step.start[topic][self.name], step.end[topic][self.name])]
             if end > first
         ]
-        if not rows:
+        if not ranges:
             return Done()
         times = self.times
-        results = run_step(
+        counts = run_step(
             self.url,
             self.query_id,
             step.number,
+            partition=self.partition,
             lateness_ns=times.lateness_ns,
             horizon_ns=times.horizon_ns,
             max_ahead_ns=times.max_ahead_ns,
-            ranges=[pa.RecordBatch.from_pylist(rows)],
+            ranges=ranges,
             journal_bytes=times.journal_bytes,
             writes=writes,
         )
-        return Done(counted(results))
+        return Done(counts.counted())
 
     def first(self) -> Mapping[str, Positions]:
         """Where a query without steps begins: at its reader's hold, else at the oldest record."""

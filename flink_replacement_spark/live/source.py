@@ -7,6 +7,7 @@ itself (`records_of`), since from a reader they would cross the JVM twice.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -32,7 +33,7 @@ from flink_replacement_spark.engine.bus_source import (
     written_lives,
 )
 
-__all__ = ["TOPICS", "LiveSource", "LiveStreamReader", "next_ends", "records_of"]
+__all__ = ["TOPICS", "LiveSource", "LiveStreamReader", "Range", "next_ends", "ranges_of", "records_of"]
 
 TOPICS = (bus_topics.TICKS, bus_topics.TICK_MARKS)
 
@@ -126,11 +127,23 @@ def next_ends(
     return ends
 
 
-def records_of(url: str, ranges: Iterable[pa.RecordBatch], tag: int) -> Iterator[list[StoredRecord]]:
-    """The records of one topic named in a task's rows, in order, in lists. Raises OffsetOutOfRange, BusError."""
-    for batch in ranges:
-        for row in batch.to_pylist():
-            if row["tag"] == tag:
-                yield from read_range(
-                    worker_bus(url), TOPICS[tag], row["partition"], first=row["first"], last=row["last"]
-                )
+class Range(NamedTuple):
+    """The records of `TOPICS[tag]` in one partition from offset `first` to `last`, both included."""
+
+    tag: int
+    first: int
+    last: int
+
+
+def ranges_of(rows: Iterable[pa.RecordBatch]) -> tuple[int, list[Range]]:
+    """The partition of a task's rows, and what they name; without rows -1 and nothing."""
+    found = [row for batch in rows for row in batch.to_pylist()]
+    partition = int(found[0]["partition"]) if found else -1
+    return partition, [Range(row["tag"], row["first"], row["last"]) for row in found]
+
+
+def records_of(url: str, partition: int, ranges: Iterable[Range], *, tag: int) -> Iterator[list[StoredRecord]]:
+    """The records of one topic in these ranges, in order, in lists. Raises OffsetOutOfRange, BusError."""
+    for own, first, last in ranges:
+        if own == tag:
+            yield from read_range(worker_bus(url), TOPICS[tag], partition, first=first, last=last)

@@ -5,7 +5,8 @@ micro-batch publishes nothing twice. Only counters and failures go to the driver
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,10 +27,12 @@ from protobuf import records_pb2 as records
 from triggers.events.firings import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
 from triggers.texts.check import TriggerRules
+from triggers.udf.rows import FunctionInput
 
 __all__ = [
     "RESULT",
     "RESULT_SCHEMA",
+    "StepResult",
     "counted",
     "is_active",
     "is_behind",
@@ -66,7 +69,8 @@ def process(
         for batch in batches:
             for row in batch.to_pylist():
                 plan = TriggerPlan.from_json(row["owner"], row["plan"])
-                yield run_step(worker_bus(url), query_id, batch_id, rules=rules, plan=plan, settings=settings)
+                done = run_step(worker_bus(url), query_id, batch_id, rules=rules, plan=plan, settings=settings)
+                yield done.rows()
 
     return run
 
@@ -93,6 +97,22 @@ def is_behind(query_id: str, owner: int) -> bool:
     return cached is None or cached[1].is_behind
 
 
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """Counts by name; the triggers that were suspended, with the reason; rows for functions in the driver."""
+
+    counts: Mapping[str, int]
+    suspended: Mapping[str, str]
+    functions: Sequence[FunctionInput]
+
+    def rows(self) -> pa.RecordBatch:
+        """A row of RESULT for each."""
+        rows: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in self.counts.items()]
+        rows += [{"name": trigger_id, "reason": reason} for trigger_id, reason in self.suspended.items()]
+        rows += [{"name": f.trigger_id, "value": f.version, "content": f.content()} for f in self.functions]
+        return pa.RecordBatch.from_pylist(rows, schema=RESULT)
+
+
 def counted(results: pa.RecordBatch | pa.Table) -> tuple[dict[str, int], dict[str, str]]:
     """The tasks' counts by name, and the triggers that they suspended, with the reason."""
     counts, suspended = Counter[str](), dict[str, str]()
@@ -113,10 +133,8 @@ def run_step(
     plan: TriggerPlan,
     settings: Settings | None,
     writes: Writes | None = None,
-) -> pa.RecordBatch:
-    """Carry out a micro-batch for one owner; returns a row of RESULT per item to report. `writes`: how to write; by
-    default each call at once.
-    """
+) -> StepResult:
+    """Carry out a micro-batch for one owner. `writes`: how to write; by default each call at once."""
     writes = writes or Direct(bus)
     store = PartStore(bus, query_id, writes)
     base = store.base_of(plan.owner, batch_id)
@@ -325,7 +343,7 @@ def _result(
     live: TriggerPartition,
     before: tuple[int, int],
     records_read: int,
-) -> pa.RecordBatch:
+) -> StepResult:
     counts = {
         "records": records_read,
         "events": len(output.fired),
@@ -333,7 +351,8 @@ def _result(
         "duplicates": live.duplicates - before[0],
         "bad_records": live.bad_records - before[1],
     }
-    rows: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in counts.items() if value]
-    rows += [{"name": r.trigger_id, "reason": r.reason} for r in reports if r.state == "suspended"]
-    rows += [{"name": f.trigger_id, "value": f.version, "content": f.content()} for f in output.functions]
-    return pa.RecordBatch.from_pylist(rows, schema=RESULT)
+    return StepResult(
+        {name: value for name, value in counts.items() if value},
+        {report.trigger_id: report.reason for report in reports if report.state == "suspended"},
+        output.functions,
+    )

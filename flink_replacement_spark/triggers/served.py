@@ -14,7 +14,7 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.triggers.rows import counted, is_active, is_behind, reads_events, run_step
+from flink_replacement_spark.triggers.rows import is_active, is_behind, reads_events, run_step
 from flink_replacement_spark.triggers.source import (
     BEHIND,
     ROWS,
@@ -88,7 +88,7 @@ class TriggerOwner:
         result = run_step(
             self._bus, self.query_id, step.number, rules=self.rules, plan=plan, settings=self.settings, writes=writes
         )
-        return Done(*counted(result))
+        return Done(result.counts, result.suspended)
 
     def _begin(self, before: Step, at: Mapping[str, Positions]) -> Step | None:
         """The step with the next registration, whose trigger sees only rows published after the current ones."""

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,32 +78,28 @@ class Stage:
     def batch(self, *, is_stored: bool = True) -> LiveCounts:
         """One micro-batch over everything that is new, as Spark runs it."""
         ends = [self.bus.state(topic)[0].end for topic in live_source.TOPICS]
-        rows = [
-            {"tag": tag, "partition": 0, "first": first, "last": end - 1}
+        ranges = [
+            live_source.Range(tag, first, end - 1)
             for tag, (first, end) in enumerate(zip(self._read, ends, strict=True))
             if end > first
         ]
-        ranges = pa.RecordBatch.from_pylist(rows, schema=live_source._ARROW_SCHEMA)
-        found = (
-            list(
-                live_rows.run_step(
-                    "",
-                    "query",
-                    self.batches,
-                    lateness_ns=0,
-                    horizon_ns=3_600 * SECOND,
-                    max_ahead_ns=SECOND,
-                    ranges=[ranges],
-                )
+        counts = LiveCounts()
+        if ranges:
+            counts = live_rows.run_step(
+                "",
+                "query",
+                self.batches,
+                partition=0,
+                lateness_ns=0,
+                horizon_ns=3_600 * SECOND,
+                max_ahead_ns=SECOND,
+                ranges=ranges,
             )
-            if rows
-            else []
-        )
         if is_stored:
             self.store()
         self._read = ends
         self.batches += 1
-        return LiveCounts.of(pa.Table.from_batches(found)) if found else LiveCounts()
+        return counts
 
     def store(self) -> None:
         for table in self.tables:

@@ -2,7 +2,6 @@
 
 import json
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,29 +42,28 @@ class _Query:
         for module in (live_rows, live_source):
             self.monkeypatch.setattr(module, "worker_bus", lambda url: self.bus)
 
-    def planned(self) -> list[pa.RecordBatch]:
+    def planned(self) -> list[live_source.Range]:
         """Plan the records since the committed offsets."""
-        rows = []
+        ranges = []
         for tag, topic in enumerate(live_source.TOPICS):
             first, end = self.bus.holds(topic, bus_topics.READER_BAR_MAKER).get(0, 0), self.bus.state(topic)[0].end
             if end > first:
-                rows.append({"tag": tag, "partition": 0, "first": first, "last": end - 1})
-        return [pa.RecordBatch.from_pylist(rows)]
+                ranges.append(live_source.Range(tag, first, end - 1))
+        return ranges
 
-    def run(self, ranges: list[pa.RecordBatch], journal_bytes: int = 2_000) -> None:
+    def run(self, ranges: list[live_source.Range], journal_bytes: int = 2_000) -> None:
         self.monkeypatch.setattr(live_rows, "_CACHE", self.worker)
         self._connect()
-        list(
-            live_rows.run_step(
-                "",
-                self.name,
-                self.batches,
-                lateness_ns=0,
-                horizon_ns=HOUR,
-                max_ahead_ns=5 * SECOND,
-                ranges=ranges,
-                journal_bytes=journal_bytes,
-            )
+        live_rows.run_step(
+            "",
+            self.name,
+            self.batches,
+            partition=0,
+            lateness_ns=0,
+            horizon_ns=HOUR,
+            max_ahead_ns=5 * SECOND,
+            ranges=ranges,
+            journal_bytes=journal_bytes,
         )
 
     def commit(self) -> None:
@@ -82,7 +80,7 @@ class _Query:
 
         def replay(live: LivePartition, note: live_journal.Note) -> None:
             checked = CheckedRecords(note.max_ahead_ns, partitions, note.excluded)
-            live_rows._output(live, "", note.batches(0), checked)
+            live_rows._output(live, "", 0, note.ranges, checked)
 
         found = journal.resume(self.batches, None, replay)[1]
         assert found is not None
@@ -156,7 +154,7 @@ def _run_all(patch: pytest.MonkeyPatch, steps: list[tuple[int, str]], *, is_dist
     return query
 
 
-def _die(patch: pytest.MonkeyPatch, query: _Query, ranges: list[pa.RecordBatch], *, before: bool) -> None:
+def _die(patch: pytest.MonkeyPatch, query: _Query, ranges: list[live_source.Range], *, before: bool) -> None:
     """Die in the middle of a batch: before its state is written, or after that and before Spark knows."""
     keep = live_journal.Journal.keep
 

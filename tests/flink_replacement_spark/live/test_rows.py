@@ -1,6 +1,5 @@
 from collections.abc import Iterable, Iterator, Sequence
 
-import pyarrow as pa
 import pytest
 
 from bus import StoredRecord, partition_of
@@ -10,6 +9,7 @@ from candlewright.wire.grid import SECOND
 from flink_replacement_spark.engine.checked_records import CheckedRecords
 from flink_replacement_spark.live import rows as live_rows
 from flink_replacement_spark.live.partition import LivePartition
+from flink_replacement_spark.live.source import Range
 from flink_replacement_spark.tables.published_bars import published_bars
 from protobuf import records_pb2 as records
 from tests.fresh_bus import FreshBus
@@ -39,14 +39,14 @@ def test_trades_are_cut_into_parts_by_their_sizes_however_they_were_read(
         for offset, value in enumerate(VALUES)
     ]
 
-    def records_of(url: str, ranges: object, tag: int) -> Iterator[list[StoredRecord]]:
+    def records_of(url: str, partition: int, ranges: object, *, tag: int) -> Iterator[list[StoredRecord]]:
         left = iter(stored)
         yield from ([next(left) for _ in range(count)] for count in (reads if tag == 0 else [2]))
 
     monkeypatch.setattr(live_rows, "records_of", records_of)
     monkeypatch.setattr(live_rows, "_PART_BYTES", 10)
     live = _Noted()
-    live_rows._output(live, "", [], CheckedRecords(SECOND))
+    live_rows._output(live, "", 0, [], CheckedRecords(SECOND))
     assert live.parts == [VALUES[:2], VALUES[2:5], VALUES[5:6], VALUES[6:]]
     assert live.marks == VALUES[:2]
 
@@ -102,10 +102,10 @@ def test_a_query_whose_checkpoint_was_lost_knows_what_was_wanted_before(first_ma
     names = [f"{letter}/USDT.BINANCE" for letter in "ABCDEFGH"]
     bus.put(bus_topics.TABLE_WANTED, dict.fromkeys(names, wanted))
     partition = partition_of(names[0].encode(), 4)
-    rows = [{"tag": 0, "partition": partition, "first": 7, "last": 9}]
+    ranges = [Range(0, 7, 9)]
     if first_mark is not None:
-        rows.append({"tag": 1, "partition": partition, "first": first_mark, "last": 9})
-    live = live_rows._begin(bus, partition, [pa.RecordBatch.from_pylist(rows)], 0, 3_600 * SECOND)
+        ranges.append(Range(1, first_mark, 9))
+    live = live_rows._begin(bus, partition, ranges, 0, 3_600 * SECOND)
     own = [name for name in names if partition_of(name.encode(), 4) == partition]
     assert 0 < len(own) < len(names)
     assert sorted(live._wishes) == (own if is_told else [])
