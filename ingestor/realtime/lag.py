@@ -1,4 +1,4 @@
-"""How long after its time a trade may still arrive, while the exchange sends others and its clock goes on."""
+"""How long after its time a trade may still arrive, while the exchange sends others and its clock continues."""
 
 __all__ = ["MOST_NS", "WINDOW_SECONDS", "Lag"]
 
