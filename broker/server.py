@@ -283,12 +283,22 @@ class BrokerServer:
     def _close(self) -> None:
         self._is_serving = False
         deadline = time.monotonic() + CLOSE_SECONDS
+        try:
+            self._drain(deadline)
+        finally:
+            self._close_all(deadline)
+        log.info("broker_stopped")
+
+    def _drain(self, deadline: float) -> None:
+        """Raises the error of a lane that has failed."""
         self._submit(everything=True)
         while (self._leases.is_busy or self._results.is_busy) and time.monotonic() < deadline:
             self._waker.wait(0.1)
             self._waker.drain()
             self._take_written()
             self._submit(everything=True)
+
+    def _close_all(self, deadline: float) -> None:
         self._leases.close(max(0.0, deadline - time.monotonic()))
         self._results.close(max(0.0, deadline - time.monotonic()))
         self._feed.close()
@@ -298,7 +308,6 @@ class BrokerServer:
             self._guard.close()
         self._context.destroy(linger=0)
         self._waker.close()
-        log.info("broker_stopped")
 
     # ---- input
 
