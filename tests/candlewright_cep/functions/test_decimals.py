@@ -260,3 +260,10 @@ def test_zeros_take_any_digits_after_the_point(values: list[int | None]) -> None
     table = pa.table({"n": pa.array(values, pa.int64()), "ts": range(len(values))})
     found = evaluate("SELECT CAST(n AS DECIMAL(38, 30)) AS a FROM ticks", table).column("a").to_pylist()
     assert found == [value if value is not None and value < 10**8 else None for value in values]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_null_beside_a_column_without_nulls_is_null(rows: int) -> None:
+    table = pa.table({"m": pa.array([Decimal("1.5")] * rows, pa.decimal128(20, 8))})
+    sql = "SELECT 1 + (NULL - m) AS a, CEIL(NULL * m) AS b FROM ticks"
+    assert evaluate(sql, table).to_pylist() == [{"a": None, "b": None}] * rows
