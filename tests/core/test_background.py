@@ -62,7 +62,7 @@ def test_a_lost_role_ends_a_thread_with_one_line_and_other_failures_with_their_t
 
     for name, run in (("lost", lose), ("locked", fail)):
         start_thread(name, run, on_failure=background.only_noted).join(10)
-    logged = capsys.readouterr().out
+    logged = capsys.readouterr().err
     lost, locked = logged.split("background_failed")
     assert len(lost.splitlines()) <= 2 and "Traceback" not in lost
     assert "another process has taken over the role driver: epoch 3 ended with epoch 4" in lost

@@ -127,7 +127,7 @@ def test_a_flood_of_log_lines_leaves_room_for_others(capsys: pytest.CaptureFixtu
         hosted.close()
         assert hosted.counts.log_lines == 20_001
         assert 0 < 20_001 - hosted.counts.log_lines_dropped < LOG_BURST + 60 * LOG_PER_SECOND
-    told = capsys.readouterr().out
+    told = capsys.readouterr().err
     assert "udf_log_cut" in told and "200000 bytes" in told
 
 
