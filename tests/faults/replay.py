@@ -213,8 +213,13 @@ def expected_ticks(trades: Iterable[Trade]) -> list[tuple[Any, ...]]:
     ]
 
 
-def check(platform: Platform, bus: Bus, pair: str, *, trades: Sequence[Trade], patience: float = 180.0) -> None:
-    """Check the results for a market whose trades were all shown: bars on the topic and in the table, and ticks."""
+def check(
+    platform: Platform, bus: Bus, pair: str, *, trades: Sequence[Trade], lead_ms: int = 0, patience: float = 180.0
+) -> None:
+    """Check the results for a market whose trades were all shown: bars on the topic and in the table, and ticks.
+
+    `lead_ms`: how long before its first trade it was requested.
+    """
     ticker = f"{pair}.BINANCE"
     expected = {period: bars_of(trades, period) for period in PERIODS}
     count = sum(map(len, expected.values()))
@@ -235,7 +240,7 @@ def check(platform: Platform, bus: Bus, pair: str, *, trades: Sequence[Trade], p
     # A bar that was closed by the clock may still be revised by a late trade.
     until(stored, patience / 3, f"the right bars of {ticker} in the table")
     # The exchange starts with the recording, so it cannot know the earlier part of the first minute.
-    since = trades[0][3] - trades[0][3] % MINUTE_MS
+    since = min(trades[0][3] - trades[0][3] % MINUTE_MS, trades[0][3] - lead_ms)
     said = published_bars(bus, ticker)
     for period, rows in expected.items():
         assert [row for (own, _), row in said.items() if own == period] == [(*row, row[0] >= since) for row in rows]
