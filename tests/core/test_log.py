@@ -1,6 +1,10 @@
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 
 def test_a_process_that_configures_no_logs_leaves_its_stdout_to_its_rows() -> None:
     code = "from core.log import get_logger; get_logger().warning('bus_connection_lost')"
