@@ -139,7 +139,7 @@ class BrokerState:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is no request, apart from realtime ones: only leases and heartbeats depend on the clock."""
+        """Whether only realtime requests run; then only leases and heartbeats depend on the clock."""
         return len(self.requests) == self._realtime.running and not self.decided
 
     def handle(self, event: Event) -> list[Command]:

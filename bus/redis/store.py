@@ -139,7 +139,7 @@ class Store:
         self._options: dict[str, Any] = dict(parse_url(url.partition("#")[0]))  # type: ignore[no-untyped-call]
         for option in _FILES & self._options.keys():
             if not Path(self._options[option]).is_file():
-                raise ValueError(f"{option}: there is no file {self._options[option]}")
+                raise ValueError(f"{option}: the file {self._options[option]} does not exist")
         self._connection_class: type[AbstractConnection] = self._options.pop("connection_class", Connection)
         self._options.update(
             parser_class=ReplyParser,

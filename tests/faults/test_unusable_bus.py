@@ -23,4 +23,4 @@ def test_a_part_with_an_unusable_bus_url_says_why_and_is_not_restarted(tmp_path:
         [sys.executable, "-m", part], env={**os.environ, **own}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == REFUSED
-    assert done.stderr.splitlines() == ["bus.url: ssl_ca_certs: there is no file /missing/ca.pem"]
+    assert done.stderr.splitlines() == ["bus.url: ssl_ca_certs: the file /missing/ca.pem does not exist"]
