@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
+from tests.candlewright_cep.streaming.written import bytes_written
 from tests.rounds import seeds
 
 _SECOND = 10**9
@@ -94,14 +95,7 @@ def test_a_step_writes_little_of_a_long_attempt_and_keeps_few_parts(loop: str) -
     running = Running(_pattern(f"A {loop} C", "C AS C.p > A.p + 1000").replace("'400' SECOND", "'1' HOUR"), table)
     for at in range(0, 2_500, 500):
         running.feed(table.slice(at, 500))
-    known = running.stream.parts()
-    written: list[int] = []
-    for at in range(2_500, table.num_rows, 10):
-        running.feed(table.slice(at, 10))
-        parts = running.stream.parts()
-        written.append(sum(len(part) for name, part in parts.items() if known.get(name) is not part))
-        known = parts
-        assert len(parts) < 10
+    written = bytes_written(running, table, 2_500)
     whole = len(running.stream.snapshot())
     assert sorted(written)[len(written) // 2] < whole / 20
     assert sum(written) < whole * len(written) / 8

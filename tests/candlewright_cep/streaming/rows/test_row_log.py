@@ -7,6 +7,7 @@ import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
 from candlewright_cep.limits import Limits
+from tests.candlewright_cep.streaming.written import bytes_written
 from tests.rounds import seeds
 
 _SECOND = 10**9
@@ -89,14 +90,7 @@ def test_a_step_writes_little_of_a_long_frame_and_keeps_few_parts() -> None:
     stage = Stage(_BY_TICKER.format(frame="ROWS 8000 PRECEDING"), table)
     for at in range(0, 8_500, 500):
         stage.feed(table.slice(at, 500))
-    known = stage.stream.parts()
-    written: list[int] = []
-    for at in range(8_500, table.num_rows, 10):
-        stage.feed(table.slice(at, 10))
-        parts = stage.stream.parts()
-        written.append(sum(len(part) for name, part in parts.items() if known.get(name) is not part))
-        known = parts
-        assert len(parts) < 10
+    written = bytes_written(stage, table, 8_500)
     whole = len(stage.stream.snapshot())
     assert sorted(written)[len(written) // 2] < whole / 20
     assert sum(written) < whole * len(written) / 10
