@@ -192,7 +192,10 @@ class Level:
             self.anew = {key: last for key, last in self.anew.items() if key[1] + length > settled[key[0]]}
         if self.bars is None or len(self.bars) == 0:
             return
-        end = self.bars.open_time + self.period_seconds * SECOND
+        length = self.period_seconds * SECOND
+        if int(self.bars.open_time.min()) + length > int(settled.max()):
+            return
+        end = self.bars.open_time + length
         keep = self.is_changed | (self.revision < 0) | (end > settled[self.bars.group])
         if not keep.all():
             self._keep(keep)

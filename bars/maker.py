@@ -3,12 +3,13 @@
 Event time decides: a bar is final when its ticker's clock (the newest trade, or the exchange's own time) has passed its
 end plus the allowed lateness. Clocks are per ticker, so a fast venue never cuts off a slow one. Each period keeps its
 own partial bars and is fed by the bars of the longest period that divides it, so each trade is processed once. Trades
-change only the bars in progress of the shortest period; longer ones are brought up to date when one of them may be
-published.
+change only the bars in progress of the shortest period; those of a longer one are brought up to date when one of them
+may be published.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -23,8 +24,8 @@ __all__ = ["NEVER", "BarMaker", "MadeBars", "TickerState", "Trades"]
 
 NEVER = -(1 << 62)
 _FOR_EVER = 1 << 62
-#: At most this many bars of the shortest period wait to be added to the longer ones.
-_MAX_WAITING = 100_000
+#: At most this many bars wait to be added to those of a longer period, in at most this many pieces.
+_MAX_WAITING, _MAX_PIECES = 100_000, 64
 #: The maker remembers which bars are settled for at most this many forgotten tickers; beyond that, the oldest are
 #: dropped.
 _MAX_RETIRED = 50_000
@@ -103,11 +104,13 @@ class BarMaker:
     #: Incremented by each `take`, and each time a ticker drops a period; shows what has changed since.
     step: int = 0
     _number: dict[str, int] = field(default_factory=dict)
-    #: Bars that were added to the shortest period but not yet to the longer ones.
-    _waiting: list[Bars] = field(default_factory=list, compare=False)
-    #: By ticker number: the last end of a shortest-period bar that its clock had passed when finished bars were last
-    #: collected; None if something other than new trades may have changed bars since.
-    _looked: NDArray[np.int64] | None = field(default=None, compare=False)
+    #: By period: bars of the period that it is made from, which its own bars do not contain yet.
+    _waiting: dict[int, list[Bars]] = field(default_factory=dict, compare=False)
+    #: By period and ticker number: the last end of a bar that the ticker's clock had passed when finished bars were
+    #: last collected; empty if something other than new trades may have changed bars since.
+    _looked: dict[int, NDArray[np.int64]] = field(default_factory=dict, compare=False)
+    #: The periods with trades since then for a bar that had ended.
+    _revised: set[int] = field(default_factory=set, compare=False)
 
     def __post_init__(self) -> None:
         self.periods = sorted(set(self.periods))
@@ -223,27 +226,45 @@ class BarMaker:
             count=count,
             is_aggregate=is_aggregate,
         )
-        self.levels[self.periods[0]].feed(made, self.step)
-        self._waiting.append(made)
-        if sum(map(len, self._waiting)) > _MAX_WAITING:
-            self._feed_longer()
+        self._feed(self.periods[0], made)
 
     def pass_on(self) -> None:
         """Bring the bars of longer periods up to date before anything reads or changes them."""
-        self._looked = None
-        self._feed_longer()
+        self._looked.clear()
+        self._revised.clear()
+        if self._waiting:
+            for period in sorted(self.levels):
+                self._bring_up_to_date(period)
 
-    def _feed_longer(self) -> None:
-        if not self._waiting:
+    def _feed(self, period: int, fed: Bars) -> None:
+        """Add to the bars of a period, and leave the same for those that are made from them."""
+        self.levels[period].feed(fed, self.step)
+        self._note_revised(period, fed)
+        for longer in _made_from(tuple(self.periods), tuple(self.levels)).get(period, ()):
+            waiting = self._waiting.setdefault(longer, [])
+            waiting.append(fed)
+            self._note_revised(longer, fed)
+            if len(waiting) > _MAX_PIECES:
+                waiting[:] = [merge(waiting)]
+                if len(waiting[0]) > _MAX_WAITING:
+                    self._bring_up_to_date(longer)
+
+    def _bring_up_to_date(self, period: int) -> None:
+        if (waiting := self._waiting.pop(period, None)) is None:
             return
-        fed = {self.periods[0]: merge(self._waiting)}
-        self._waiting = []
-        for period in self.periods[1:]:
-            fed[period] = roll_up(fed[self._source(period)], period)
-            self.levels[period].feed(fed[period], self.step)
-        for period, level in self._on_demand():
-            if len(own := level.chosen(fed[self._source(period)])):
-                level.feed(roll_up(own, period), self.step)
+        own = self.levels[period].chosen(merge(waiting))
+        if len(own):
+            self._feed(period, roll_up(own, period))
+
+    def _note_revised(self, period: int, fed: Bars) -> None:
+        """Note whether a bar of the period had ended before it got these."""
+        looked = self._looked.get(period)
+        if looked is not None and period not in self._revised:
+            # A ticker that is new since then makes all its bars due.
+            known = fed.group < len(looked)
+            ends = (fed.open_time - origin_of(period)) // (period * SECOND)
+            if (ends[known] < looked[fed.group[known]]).any():
+                self._revised.add(period)
 
     def advance(self, clocks: Mapping[str, int]) -> None:
         """Set the exchange's time (ns) of tickers; a clock never goes back."""
@@ -277,15 +298,17 @@ class BarMaker:
         """The bars that became final or were revised since the last call, shortest period first."""
         made: list[MadeBars] = []
         clocks = np.array([state.clock for state in self.states], np.int64)
-        if not self._may_be_due(clocks):
+        if not self._may_be_due(self.periods[0], clocks):
+            # Every longer bar ends together with one of the shortest period.
             self.step += 1
             return made
-        self._feed_longer()
-        for period in sorted(self.levels):
+        for place, period in enumerate(sorted(self.levels)):
             level = self.levels[period]
-            due = level.take_due(clocks, self.lateness_ns)
-            if due is not None:
-                made.append(MadeBars(*due, self._is_complete(level, due[0])))
+            if not place or self._may_be_due(period, clocks):
+                self._bring_up_to_date(period)
+                due = level.take_due(clocks, self.lateness_ns)
+                if due is not None:
+                    made.append(MadeBars(*due, self._is_complete(level, due[0])))
             level.prune(clocks - self.horizon_ns)
         longest = max(self.levels) * SECOND
         for state in self.states:
@@ -295,17 +318,17 @@ class BarMaker:
         self.step += 1
         return made
 
-    def _may_be_due(self, clocks: NDArray[np.int64]) -> bool:
-        """Whether a bar may have become final or been revised: a clock has passed the end of a shortest-period bar, or
-        a trade has arrived for one that had ended. Every longer bar ends together with one of these.
+    def _may_be_due(self, period: int, clocks: NDArray[np.int64]) -> bool:
+        """Whether a bar of the period may have become final or been revised: a clock has passed the end of one, or a
+        trade has arrived for one that had ended.
         """
-        length = self.periods[0] * SECOND
-        passed = clocks - self.lateness_ns
-        looked = (passed - origin_of(self.periods[0])) // length
-        before, self._looked = self._looked, looked
-        if before is None or not np.array_equal(before, looked):
-            return True
-        return any(bool((bars.open_time + length <= passed[bars.group]).any()) for bars in self._waiting)
+        looked = (clocks - self.lateness_ns - origin_of(period)) // (period * SECOND)
+        before = self._looked.get(period)
+        self._looked[period] = looked
+        if before is not None and period not in self._revised and np.array_equal(before, looked):
+            return False
+        self._revised.discard(period)
+        return True
 
     def retire(self, tickers: Collection[str]) -> None:
         """Expect no more trades of these tickers: the next `take` makes their bars in progress final as they are, but
@@ -347,13 +370,8 @@ class BarMaker:
     def _drop_empty(self) -> None:
         self.levels = {period: level for period, level in self.levels.items() if level.begins != {}}
 
-    def _on_demand(self) -> list[tuple[int, Level]]:
-        return [(period, level) for period, level in self.levels.items() if level.begins is not None]
-
     def _source(self, period_seconds: int) -> int:
-        return max(
-            shorter for shorter in self.periods if shorter < period_seconds and _divides(shorter, period_seconds)
-        )
+        return _source_of(tuple(self.periods), period_seconds)
 
     def _of(self, ticker: str) -> tuple[int, TickerState]:
         number = self._number.get(ticker)
@@ -405,6 +423,20 @@ class BarMaker:
 
 def _divides(shorter: int, longer: int) -> bool:
     return longer % shorter == 0 and origin_of(longer) % (shorter * SECOND) == origin_of(shorter) % (shorter * SECOND)
+
+
+def _source_of(periods: Sequence[int], period_seconds: int) -> int:
+    return max(shorter for shorter in periods if shorter < period_seconds and _divides(shorter, period_seconds))
+
+
+@lru_cache(maxsize=1_024)
+def _made_from(periods: tuple[int, ...], made: tuple[int, ...]) -> Mapping[int, Sequence[int]]:
+    """For each of `periods`, those of `made` whose bars are made from its bars."""
+    found: dict[int, list[int]] = {}
+    for period in made:
+        if period != periods[0]:
+            found.setdefault(_source_of(periods, period), []).append(period)
+    return found
 
 
 def _add_ranges(seen: SeenIds, first: NDArray[np.int64], last: NDArray[np.int64]) -> tuple[NDArray[np.bool_], int]:
