@@ -53,12 +53,26 @@ class Bars:
 
     def take(self, index: NDArray[Any]) -> "Bars":
         """The rows that an index or mask selects."""
-        columns: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)[1:]}
         taken: dict[str, Any] = {
-            name: column.take(index) if isinstance(column, exact.Scaled) else column[index]
-            for name, column in columns.items()
+            name: column.take(index) if isinstance(column := getattr(self, name), exact.Scaled) else column[index]
+            for name in _COLUMNS
         }
         return Bars(period_seconds=self.period_seconds, **taken)
+
+    def with_rows(self, rows: NDArray[np.intp], bars: "Bars") -> "Bars":
+        """A copy with `bars` in these rows."""
+        columns: dict[str, Any] = {}
+        for name in _COLUMNS:
+            own, new = getattr(self, name), getattr(bars, name)
+            if isinstance(own, exact.Scaled):
+                columns[name] = own.with_rows(rows, new)
+            else:
+                columns[name] = own.copy()
+                columns[name][rows] = new
+        return Bars(period_seconds=self.period_seconds, **columns)
+
+
+_COLUMNS = tuple(field.name for field in fields(Bars)[1:])
 
 
 def from_trades(
@@ -152,9 +166,7 @@ def _joined(parts: Sequence[Bars]) -> Bars:
         raise ValueError("all bars must have the same period")
     if len(parts) == 1:
         return parts[0]
-    columns = {
-        field.name: _concatenate([getattr(part, field.name) for part in parts]) for field in fields(parts[0])[1:]
-    }
+    columns = {name: _concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
     return Bars(period_seconds=parts[0].period_seconds, **columns)
 
 

@@ -35,6 +35,14 @@ class Scaled:
     def take(self, index: NDArray[np.intp]) -> "Scaled":
         return Scaled(self.integers[index], self.scale)
 
+    def with_rows(self, rows: NDArray[np.intp], numbers: "Scaled") -> "Scaled":
+        """A copy with these numbers in some rows."""
+        scale = max(self.scale, numbers.scale)
+        new, integers = numbers.at_scale(scale), self.at_scale(scale)
+        integers = integers.astype(object if new.dtype == object else integers.dtype)
+        integers[rows] = new
+        return Scaled(integers, scale)
+
     def at_scale(self, scale: int) -> Integers:
         """The integers for a larger `scale`."""
         factor = 10 ** (scale - self.scale)
