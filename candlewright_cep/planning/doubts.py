@@ -20,7 +20,7 @@ from candlewright_cep.binding.expressions import (
 )
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.matching.recognize import SortKey
-from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.over import Bound, Over, takes_frame
 from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed
 from candlewright_cep.planning.reach import Known, Reach, verdict
 
@@ -61,6 +61,7 @@ def doubts(plan: Plan) -> Iterator[str]:
         elif isinstance(node, Over):
             yield from _of_partitions(node.window.partition, node.window.order, columns_of(node.inner))
             yield from _of_series(node)
+            yield from _of_frame(node)
         elif isinstance(node, Group):
             columns = columns_of(node.inner)
             for aggregate in node.aggregates:
@@ -86,6 +87,27 @@ def _of_series(node: Over) -> Iterator[str]:
         f"{name} takes the rows of all tickers as one series (line {node.at.line}, column {node.at.column}): write "
         "PARTITION BY ticker"
     )
+
+
+def _of_frame(node: Over) -> Iterator[str]:
+    """Warns about a frame that has no rows, whatever the row."""
+    frame = node.window.frame
+    lower, upper = _offset(frame.lower), _offset(frame.upper)
+    is_own = lower == upper == 0 and (
+        frame.exclude == "GROUP" or (frame.exclude, frame.unit) == ("CURRENT ROW", "ROWS")
+    )
+    name = next((each.name for each in node.functions if takes_frame(each)), None)
+    if name is not None and (is_own or lower > upper):
+        why = "its only row is excluded" if is_own else "it starts after its end"
+        yield f"the frame of {name} (line {node.at.line}, column {node.at.column}) is always empty: {why}"
+
+
+def _offset(bound: Bound) -> float:
+    """How far after the row a frame starts or ends."""
+    if bound.kind == "CURRENT ROW":
+        return 0
+    sign = -1 if bound.kind.endswith("PRECEDING") else 1
+    return sign * (math.inf if bound.kind.startswith("UNBOUNDED") else float(bound.amount))
 
 
 def _is_fixed(plan: Any, index: int) -> bool:

@@ -229,6 +229,28 @@ def test_an_indicator_over_several_tickers_is_warned_of() -> None:
     assert found("SELECT EMA(price, 9) OVER (ORDER BY ts) AS e FROM ticks WHERE ticker = 'X'").warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        ("ROWS BETWEEN 5 FOLLOWING AND 1 FOLLOWING", "it starts after its end"),
+        ("ROWS BETWEEN 1 PRECEDING AND 5 PRECEDING", "it starts after its end"),
+        ("ROWS BETWEEN CURRENT ROW AND 1 PRECEDING", "it starts after its end"),
+        ("RANGE BETWEEN INTERVAL '1' SECOND PRECEDING AND INTERVAL '2' SECOND PRECEDING", "it starts after its end"),
+        ("ROWS BETWEEN CURRENT ROW AND CURRENT ROW EXCLUDE CURRENT ROW", "its only row is excluded"),
+        ("GROUPS BETWEEN CURRENT ROW AND CURRENT ROW EXCLUDE GROUP", "its only row is excluded"),
+        ("ROWS BETWEEN 5 PRECEDING AND 5 PRECEDING", ""),
+        ("ROWS BETWEEN CURRENT ROW AND CURRENT ROW EXCLUDE TIES", ""),
+        ("RANGE BETWEEN CURRENT ROW AND CURRENT ROW EXCLUDE CURRENT ROW", ""),
+        ("ROWS BETWEEN UNBOUNDED PRECEDING AND 5 PRECEDING", ""),
+    ],
+)
+def test_a_frame_that_is_always_empty_is_warned_of(frame: str, why: str) -> None:
+    warnings = found(
+        f"SELECT SUM(price) OVER (ORDER BY ts {frame}) AS s, ROW_NUMBER() OVER (ORDER BY ts) FROM ticks"
+    ).warnings
+    assert warnings == ((f"the frame of SUM (line 1, column 24) is always empty: {why}",) if why else ())
+
+
 def test_an_error_is_reported_once_without_its_consequences() -> None:
     assert places("ABS(ROUND(pryce) + 1) > 2 AND LENGTH(UPPER(syde)) > 1") == [(1, 11), (1, 44)]
 
