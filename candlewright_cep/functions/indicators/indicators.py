@@ -231,6 +231,41 @@ def _keltner(sign: int) -> Callable[..., Series]:
     return run
 
 
+def _ratcheted(walk: Walk, band: Series, before: Array, *, falls: bool) -> Array:
+    """The band, which only falls (or only rises) until a close is past it. `before`: the previous closes."""
+
+    def lower(y: Array, x: Array, close: Array) -> Array:
+        if isinstance(y, float):
+            return x if x < y or close > y else y
+        return np.where((x < y) | (close > y), x, y)
+
+    sign = 1.0 if falls else -1.0
+    found = walk.recurrence(band.scaled(sign), 1, lambda y: y, step=lower, further=sign * before)
+    return sign * found
+
+
+def _supertrend(part: int) -> Callable[..., Series]:
+    """The line, or its direction: 1 below a rising price, -1 above a falling one."""
+
+    def turned(y: Array, x: Array, is_above: Array) -> Array:
+        if isinstance(y, float):
+            return (-1.0 if x else 1.0) if y > 0 else (1.0 if is_above else -1.0)
+        return np.where(y > 0, np.where(x > 0, -1.0, 1.0), np.where(is_above > 0, 1.0, -1.0))
+
+    def run(walk: Walk, high: Series, low: Series, close: Series, n: int, m: float) -> Series:
+        reach, middle = _atr(walk, high, low, close, n).scaled(m), Series((high.values + low.values) / 2.0)
+        before = walk.back(close, 1).values
+        upper = _ratcheted(walk, middle + reach, before, falls=True)
+        lower = _ratcheted(walk, middle - reach, before, falls=False)
+        is_below, is_above = (close.values < lower) * 1.0, (close.values > upper) * 1.0
+        direction = walk.recurrence(
+            Series(is_below, reach.start), 1, lambda y: y * 0.0 - 1.0, step=turned, further=is_above
+        )
+        return Series((np.where(direction > 0, lower, upper), direction)[part], reach.start)
+
+    return run
+
+
 # -- volume ---------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +326,7 @@ _STOCHASTIC = (Argument("k", least=1), Argument("slow", least=1, usual=3), Argum
 _STOCHRSI = (Argument("n"), Argument("k", least=1), Argument("d", least=1, usual=3))
 _HALF_LIFE = Argument("half_life", least=0.01, most=1e6, is_whole=False, usual=10)
 _MACD = (Argument("fast", usual=12), Argument("slow", usual=26), Argument("signal", least=1, usual=9))
+_SUPERTREND = (Argument("n", least=1, usual=10), replace(_K, name="m", usual=3))
 _ALL = (
     Indicator("SMA", _X, (_N,), _sma, "mean of the last n values"),
     Indicator("EMA", _X, (_N,), _ema, "exponential moving average, weight 2 / (n + 1), from the mean of the first n"),
@@ -360,6 +396,17 @@ _ALL = (
     Indicator("DONCHIAN_LOW", _X, (_ANY_N,), _donchian(largest=False), "least of the last n values"),
     Indicator("KELTNER_UPPER", _HLC, (_N, _K), _keltner(1), "EMA of the close plus k ATR, both of n rows"),
     Indicator("KELTNER_LOWER", _HLC, (_N, _K), _keltner(-1), "EMA of the close minus k ATR, both of n rows"),
+    Indicator(
+        "SUPERTREND", _HLC, _SUPERTREND, _supertrend(0), "line that follows the trend, m ATR off the middle price"
+    ),
+    Indicator(
+        "SUPERTREND_DIRECTION",
+        _HLC,
+        _SUPERTREND,
+        _supertrend(1),
+        "1 while SUPERTREND is below the price, -1 while it is above",
+        Extent(only=(-1.0, 1.0)),
+    ),
     Indicator(
         "REALIZED_VOLATILITY",
         _X,

@@ -149,6 +149,29 @@ def _keltner(sign: int) -> Callable[..., Array]:
     return run
 
 
+def _supertrend(part: int) -> Callable[..., Array]:
+    """Row by row, as TradingView defines it, from TA-Lib's ATR."""
+
+    def run(bars: Bars, n: int, m: float) -> Array:
+        reach = talib.ATR(bars["high"], bars["low"], bars["close"], n)
+        found, upper, lower, is_up = np.full((2, len(reach)), np.nan), np.nan, np.nan, False
+        for row in range(n, len(reach)):
+            close, before = bars["close"][row], bars["close"][row - 1]
+            middle = (bars["high"][row] + bars["low"][row]) / 2
+            top, bottom = middle + m * reach[row], middle - m * reach[row]
+            if row == n:
+                upper, lower = top, bottom
+            else:
+                upper = top if top < upper or before > upper else upper
+                lower = bottom if bottom > lower or before < lower else lower
+                is_up = close >= lower if is_up else close > upper
+            found[:, row] = lower if is_up else upper, 1 if is_up else -1
+        shown: Array = found[part]
+        return shown
+
+    return run
+
+
 def _by_half_life(bars: Bars, half_life: float) -> Any:
     return pd.Series(bars["x"]).ewm(halflife=half_life, adjust=False)
 
@@ -160,12 +183,15 @@ OWN: dict[str, Callable[..., Array]] = {
     "REALIZED_VOLATILITY": _volatility,
     "KELTNER_UPPER": _keltner(1),
     "KELTNER_LOWER": _keltner(-1),
+    "SUPERTREND": _supertrend(0),
+    "SUPERTREND_DIRECTION": _supertrend(1),
 }
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_values_are_those_of_the_definition(name: str) -> None:
-    indicator, bars = INDICATORS[name], _bars(7, 200)
+@pytest.mark.parametrize("seed", [7, 8])
+def test_values_are_those_of_the_definition(name: str, seed: int) -> None:
+    indicator, bars = INDICATORS[name], _bars(seed, 200)
     numbers: list[float] = [14, 1.5][: len(indicator.numbers)]
     numbers = [7.5] if name.startswith("EWM") else numbers
     _assert_equal(_values(_table(bars, set()), _call(indicator, numbers)), OWN[name](bars, *numbers))
