@@ -1,11 +1,15 @@
 """Converts bars of the topic `ohlc` to rows of `market.ohlc_revisions` or `market.ohlc`."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from operator import attrgetter
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from bus import StoredRecord
 from candlewright.wire.candlewright_pb2 import OHLCV
@@ -15,9 +19,13 @@ from venues import sound
 
 __all__ = ["published_bars"]
 
+_Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
+
 _SCHEMA = OHLC_REVISIONS.arrow_schema
 #: The sources of the platform's own bars; clients' bars are stored in no table, whatever source they name.
 _SOURCES = frozenset({"ticks", "derived"})
+_PRICES = ("open", "high", "low", "close")
+_VOLUMES = ("volume", "quote_volume")
 
 
 def published_bars(
@@ -28,37 +36,53 @@ def published_bars(
 
     Raises BadFrame for a record that is not a sound bar.
     """
-    times = _known_at(records, moments)
-    found = [(bar, at) for record, at in zip(records, times.tolist(), strict=True) for bar in _own(record)]
-    bars = [bar for bar, _ in found]
-    columns = {
-        "ticker": [bar.ticker for bar in bars],
-        "period_seconds": [bar.period_seconds for bar in bars],
-        "open_time": [bar.open_time // 1_000 for bar in bars],
-        "open": [bar.open for bar in bars],
-        "high": [bar.high for bar in bars],
-        "low": [bar.low for bar in bars],
-        "close": [bar.close for bar in bars],
-        "volume": [bar.volume for bar in bars],
-        "quote_volume": [bar.quote_volume if bar.HasField("quote_volume") else None for bar in bars],
-        "trade_count": [bar.trade_count if bar.HasField("trade_count") else None for bar in bars],
-        "source": [bar.source for bar in bars],
-        "complete": [bar.complete for bar in bars],
-        "revision": [bar.revision for bar in bars],
-        "known_at": [at for _, at in found],
+    bars = [_bar(record) for record in records]
+    is_own = np.fromiter((bar.source in _SOURCES and not bar.from_client for bar in bars), np.bool_, len(bars))
+    bars = list(compress(bars, is_own.tolist()))
+    period_seconds, open_ns = _column(bars, "period_seconds", np.int64), _column(bars, "open_time", np.uint64)
+    prices = np.array([_column(bars, name, np.float64) for name in _PRICES])
+    volumes = np.array([_column(bars, name, np.float64) for name in _VOLUMES])
+    trade_count, revision = _column(bars, "trade_count", np.uint64), _column(bars, "revision", np.int64)
+    tickers = [bar.ticker for bar in bars]
+    if not sound.are_sound_bars(
+        tickers,
+        period_seconds=period_seconds,
+        open_time=open_ns,
+        prices=prices,
+        volumes=volumes,
+        trade_count=trade_count,
+        revision=revision,
+    ):
+        raise BadFrame("BAD_RECORD", next(filter(None, map(sound.problem_with_bar, bars))))
+    columns: dict[str, pa.Array] = {
+        "ticker": pa.array(tickers),
+        "period_seconds": pa.array(period_seconds),
+        "open_time": pa.array(open_ns.astype(np.int64) // 1_000),
+        **dict(zip(_PRICES, map(pa.array, prices), strict=True)),
+        "volume": pa.array(volumes[0]),
+        "quote_volume": pa.array(volumes[1], mask=_is_absent(bars, "quote_volume")),
+        "trade_count": pa.array(trade_count, mask=_is_absent(bars, "trade_count")),
+        "source": pa.array([bar.source for bar in bars]),
+        "complete": pa.array([bar.complete for bar in bars]),
+        "revision": pa.array(revision),
+        "known_at": pa.array(_known_at(records, moments)[is_own]),
     }
-    return pa.table([pa.array(columns[part.name], part.type) for part in _SCHEMA], schema=_SCHEMA)
+    return pa.table([columns[part.name].cast(part.type) for part in _SCHEMA], schema=_SCHEMA)
 
 
-def _own(record: StoredRecord) -> Iterable[OHLCV]:
+def _bar(record: StoredRecord) -> OHLCV:
     try:
-        bar = OHLCV.FromString(record.value)
+        return OHLCV.FromString(record.value)
     except DecodeError as error:
         raise BadFrame("BAD_RECORD", "not an OHLCV") from error
-    if bar.source in _SOURCES and not bar.from_client:
-        if problem := sound.problem_with_bar(bar):
-            raise BadFrame("BAD_RECORD", problem)
-        yield bar
+
+
+def _column(bars: Sequence[OHLCV], name: str, kind: type[_Number]) -> NDArray[_Number]:
+    return np.fromiter(map(attrgetter(name), bars), kind, len(bars))
+
+
+def _is_absent(bars: Sequence[OHLCV], name: str) -> NDArray[np.bool_]:
+    return np.fromiter((not bar.HasField(name) for bar in bars), np.bool_, len(bars))
 
 
 def _known_at(
@@ -69,8 +93,10 @@ def _known_at(
     """
     if not records:
         return np.empty(0, np.int64)
-    places = [(record.partition, record.timestamp_ms, record.offset) for record in records]
-    partition, time_ms, offset = np.array(places, np.int64).T
+    partition, time_ms, offset = (
+        np.fromiter(map(attrgetter(name), records), np.int64, len(records))
+        for name in ("partition", "timestamp_ms", "offset")
+    )
     is_first = np.ones(len(records), np.bool_)
     is_first[1:] = (time_ms[1:] != time_ms[:-1]) | (partition[1:] != partition[:-1])
     run = np.cumsum(is_first) - 1
