@@ -1,6 +1,6 @@
 """Latencies of a running platform, each compared with its floor, and the cost of a nearly idle platform.
 
-    candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--idle-seconds 30] [--mode batch]
+    candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--load-triggers 100] [--idle-seconds 30] [--mode batch]
 
 Starts a whole platform without ingestors, publishes trades on its bus as an ingestor does, and listens to the relay's
 notifications. One line each:
@@ -8,7 +8,8 @@ notifications. One line each:
 - `trigger`: from a trade on the bus to the event of a row pattern that it decides.
 - `bars`: from the trade that closes a minute to its bar.
 - `bar_trigger`: from the trade that closes a minute to the event of a trigger over its bar.
-- `load`: as `trigger`, while `--load-rate` further trades a second arrive over 100 tickers.
+- `load`: as `trigger`, while `--load-rate` further trades a second arrive over 100 tickers, for which `--load-triggers`
+  further row patterns wait for a price that does not come.
 - `slow`: as `trigger`, beside a trigger of the same bus partition that makes an array of 20,000 prices for each of 50
   trades a second.
 - `idle`: cores and memory (PSS) of all of the platform's processes, with five trades a second of one ticker that has a
@@ -62,6 +63,10 @@ TRIGGER_ID, BAR_TRIGGER_ID = "latency", "bar-latency"
 SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker ORDER BY ts MEASURES B.price AS price AFTER MATCH SKIP TO LAST B
   PATTERN (A B) DEFINE B AS price > A.price) AS m"""
+#: A rise that no trade shows, to more than ten times the previous price; each trigger has a factor of its own.
+LOAD_SQL = """SELECT * FROM ticks MATCH_RECOGNIZE (
+  PARTITION BY ticker ORDER BY ts MEASURES B.price AS price AFTER MATCH SKIP TO LAST B
+  PATTERN (A B) DEFINE B AS price > A.price * (10 + 0.01 * %d)) AS m"""
 SLOW_SQL = """SELECT price FROM (
   SELECT price, ARRAY_AGG(price) OVER (
     PARTITION BY ticker ORDER BY ts ROWS BETWEEN %d PRECEDING AND CURRENT ROW) AS prices
@@ -239,7 +244,7 @@ def publishes(url: str, fsync: str, rows: int) -> Iterator[dict[str, Any]]:
 @contextmanager
 def load(bus: Bus, rate: int) -> Iterator[None]:
     """`rate` further trades a second over LOAD_TICKERS tickers."""
-    feeds = [Trades(bus, f"LOAD{number}/USDT.BENCH", _SECOND_NS) for number in range(LOAD_TICKERS)]
+    feeds = [Trades(bus, _load_ticker(number), _SECOND_NS) for number in range(LOAD_TICKERS)]
     over = threading.Event()
 
     def run() -> None:
@@ -347,6 +352,7 @@ def run(
     pause_seconds: float = 0.2,
     load_rate: int = 2_000,
     *,
+    load_triggers: int = 100,
     idle_seconds: float = 30.0,
     fsync: str = "always",
     mode: str = _MODE,
@@ -409,10 +415,23 @@ def run(
 
         client.triggers.remove(TRIGGER_ID)
         client.triggers.add(SQL, tickers=[PATTERN_TICKER], trigger_id=TRIGGER_ID, timeout=TIMEOUT_SECONDS).close()
+        beside = [f"load-{number}" for number in range(load_triggers)]
+        for number, name in enumerate(beside):
+            tickers = [_load_ticker(number % LOAD_TICKERS)]
+            client.triggers.add(LOAD_SQL % number, tickers=tickers, trigger_id=name, timeout=TIMEOUT_SECONDS).close()
         _warm_up(events, trades, quiet_seconds)
         with load(bus, load_rate):
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
-        yield {"name": "load", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "load_rate": load_rate}
+        yield {
+            "name": "load",
+            **figures(way.whole),
+            **figures(least, "floor_"),
+            "rows": rows,
+            "load_rate": load_rate,
+            "load_triggers": load_triggers,
+        }
+        for name in beside:
+            client.triggers.remove(name)
 
         slow = Trades(bus, _neighbour(bus, PATTERN_TICKER), _SECOND_NS)
         client.triggers.add(
@@ -429,6 +448,10 @@ def run(
         pids = [pid for pid in (redis.pid, platform.pid) if pid is not None]
         with steady(trades, 5.0):
             yield {"name": "idle", **idle(idle_seconds, pids), "seconds": idle_seconds}
+
+
+def _load_ticker(number: int) -> str:
+    return f"LOAD{number}/USDT.BENCH"
 
 
 def _neighbour(bus: Bus, ticker: str) -> str:
@@ -448,6 +471,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=60, help="timed trades of each kind")
     parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between a result and the next trade")
     parser.add_argument("--load-rate", type=int, default=2_000, help="further trades a second under load")
+    parser.add_argument("--load-triggers", type=int, default=100, help="further triggers on the tickers of the load")
     parser.add_argument("--idle-seconds", type=float, default=30.0)
     parser.add_argument("--fsync", choices=["always", "everysec", "no"], default="always")
     parser.add_argument("--mode", choices=["continuous", "batch"], default=_MODE, help="as spark.mode")
@@ -460,6 +484,7 @@ def main() -> None:
         asked.rows,
         asked.pause,
         asked.load_rate,
+        load_triggers=asked.load_triggers,
         idle_seconds=asked.idle_seconds,
         fsync=asked.fsync,
         mode=asked.mode,
