@@ -1,6 +1,6 @@
 """Latencies of a running platform, each compared with its floor, and the cost of a nearly idle platform.
 
-    candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--load-triggers 100] [--idle-seconds 30] [--mode batch]
+    candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--load-triggers 100] [--mode batch]
 
 Starts a whole platform without ingestors, publishes trades on its bus as an ingestor does, and listens to the relay's
 notifications. One line each:
