@@ -11,7 +11,7 @@ from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.functions.aggregates.aggregates import COUNTS, empty_value, reduced, running, spend
 from candlewright_cep.functions.aggregates.frames import framed
-from candlewright_cep.functions.indicators.indicator import whole
+from candlewright_cep.functions.indicators.indicator import Input, whole
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.usage import SHARE, Extent, Usage
 from candlewright_cep.limits import Limits
@@ -332,7 +332,8 @@ def _compute(
     rows, first, end = wanted.rows, wanted.first, wanted.end
     arguments = [values.value(argument).expand() for argument in function.arguments]
     if function.name in INDICATORS:
-        return INDICATORS[function.name].over(arguments, function.numbers, whole(bounds.starts, bounds.ends))
+        inputs = [Input.of(argument) for argument in arguments]
+        return INDICATORS[function.name].over(inputs, function.numbers, whole(bounds.starts, bounds.ends))
     if function.name in RANKING:
         return _ranking(function, window, values, bounds, rows, first, end)
     if function.ignores_nulls:

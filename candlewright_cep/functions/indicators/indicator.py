@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from candlewright_cep.functions.indicators.series import Memory, Series, Walk
+from candlewright_cep.functions.indicators.series import Layout, Memory, Series, Walk
 from candlewright_cep.functions.usage import Extent, Usage
 from candlewright_cep.types import DOUBLE
-from candlewright_cep.vector import Bools, Index, Vector
+from candlewright_cep.vector import Array, Bools, Index, Vector
 
 #: The most rows that an indicator may look back.
 LONGEST = 10_000
@@ -56,39 +56,49 @@ class Indicator:
         nulls = "NULL while it warms up, and for a row whose input is NULL, NaN or infinite"
         return Usage(self.signature, self.text, example, nulls, self.values)
 
-    def over(self, arguments: Sequence[Vector], numbers: Sequence[float], rows: "Rows") -> Vector:
+    def over(self, inputs: Sequence["Input"], numbers: Sequence[float], rows: "Rows") -> Vector:
         """The indicator's values for these rows; `rows.memory` is updated with them."""
-        length = arguments[0].length
-        usable: Bools = np.ones(length, np.bool_)
-        for argument in arguments:
-            usable &= argument.mask & np.isfinite(argument.values)
-        picked: Index | None = None
-        sizes = rows.ends - rows.starts
-        if not usable.all():
-            picked = np.flatnonzero(usable)
-            before = np.concatenate([np.zeros(1, np.int64), np.cumsum(usable)])
-            sizes = before[rows.ends] - before[rows.starts]
-        walk = Walk(rows.memory, rows.partitions, sizes)
-        given = [Series(argument.values if picked is None else argument.values[picked]) for argument in arguments]
-        with np.errstate(all="ignore"):
-            found = self.compute(walk, *given, *numbers)
-        valid: Bools = walk.numbers >= found.start
-        if picked is None:
-            return Vector(DOUBLE, found.values, valid)
-        values, known = np.zeros(length), np.zeros(length, np.bool_)
-        values[picked], known[picked] = found.values, valid
+        masks = [each.usable for each in inputs if each.usable is not None]
+        if not masks:
+            walk = Walk(rows.memory, rows.layout)
+            return Vector(DOUBLE, *self._found(walk, [each.values for each in inputs], numbers))
+        usable = np.logical_and.reduce(masks)
+        picked = np.flatnonzero(usable)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(usable)])
+        walk = Walk(rows.memory, Layout(rows.layout.partitions, before[rows.ends] - before[rows.starts]))
+        values, known = np.zeros(len(usable)), np.zeros(len(usable), np.bool_)
+        values[picked], known[picked] = self._found(walk, [each.values[picked] for each in inputs], numbers)
         return Vector(DOUBLE, values, known)
+
+    def _found(self, walk: Walk, values: Sequence[Array], numbers: Sequence[float]) -> tuple[Array, Bools]:
+        with np.errstate(all="ignore"):
+            found = self.compute(walk, *map(Series, values), *numbers)
+        return found.values, walk.numbers >= found.start
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A column that indicators read; `usable`: the rows with a finite value, None for all."""
+
+    values: Array
+    usable: Bools | None
+
+    @staticmethod
+    def of(vector: Vector) -> "Input":
+        whole = vector.expand()
+        usable = np.isfinite(whole.values)
+        if whole.valid is not None:
+            usable &= whole.valid
+        return Input(whole.values, None if usable.all() else usable)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Ordered rows. Rows `starts[i]` to `ends[i]` belong to the partition with the number `partitions[i]` in
-    `memory`.
-    """
+    """Ordered rows: `starts[i]` to `ends[i]` are those of the partition i of `layout`, whose state is in `memory`."""
 
     starts: Index
     ends: Index
-    partitions: Index
+    layout: Layout
     memory: Memory
 
 
@@ -96,4 +106,4 @@ def whole(starts: Index, ends: Index) -> Rows:
     """The rows of a finished input, in which every partition begins and ends."""
     memory = Memory()
     memory.grow(len(starts))
-    return Rows(starts, ends, np.arange(len(starts), dtype=np.int64), memory)
+    return Rows(starts, ends, Layout(np.arange(len(starts), dtype=np.int64), ends - starts), memory)

@@ -7,6 +7,7 @@ value is computed by the same steps in the same order whatever the batching, so 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -16,8 +17,10 @@ from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.vector import Array, Bools, Index
 
-#: From this many rows of one partition on, a recurrence runs through them alone, not in step with the other partitions.
-_LONG = 48
+#: What a step of all partitions together costs, and to take one partition alone: so many times a row taken alone.
+_STEP, _ALONE = 128, 24
+#: From more partitions with one row each on, all take it in step.
+_FEW = 8
 #: The most numbers of state that one indicator may keep over all partitions.
 MOST_STATE = 1 << 24
 
@@ -86,24 +89,84 @@ def _longer(table: Array, length: int) -> Array:
     return longer
 
 
-class Walk:
-    """A walk over one batch: `sizes[i]` rows of the partition with the number `partitions[i]` in `memory`, one
-    partition after another.
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a recurrence goes through partitions: `order`, those with the most rows first, with their first rows and
+    sizes. All take their first `abreast` rows in step, and then each its other rows alone.
     """
 
-    def __init__(self, memory: Memory, partitions: Index, sizes: Index) -> None:
+    order: Index
+    firsts: Index
+    sizes: Index
+    abreast: int
+
+    @staticmethod
+    def of(sizes: Index, firsts: Index) -> "_Plan":
+        """The cheapest plan."""
+        order: Index = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+        rising = sizes[order][::-1]
+        steps = np.unique(np.append(0, rising))
+        passed = np.searchsorted(rising, steps, side="right")
+        left, rows = len(rising) - passed, np.append(0, np.cumsum(rising))
+        cost = steps * _STEP + left * _ALONE + (rows[-1] - rows[passed] - steps * left)
+        return _Plan(order, firsts[order], sizes[order], int(steps[np.argmin(cost)]))
+
+
+class Layout:
+    """Where the rows of a batch are: `sizes[i]` of the partition with the number `partitions[i]`, one partition after
+    another. Walks over the same rows share it.
+    """
+
+    def __init__(self, partitions: Index, sizes: Index) -> None:
+        self.partitions = partitions
+        self.sizes = sizes
+        self.firsts: Index = np.cumsum(sizes) - sizes
+        self.length = int(sizes.sum())
+        self.is_one_each = bool((sizes == 1).all())
+        self._with_history: dict[int, tuple[Index, Index]] = {}
+
+    @cached_property
+    def places(self) -> Index | slice:
+        """The partitions as an index of tables."""
+        numbers, count = self.partitions, len(self.partitions)
+        if count and numbers[-1] - numbers[0] == count - 1 and bool((np.diff(numbers) == 1).all()):
+            return slice(int(numbers[0]), int(numbers[0]) + count)
+        return numbers
+
+    @cached_property
+    def plan(self) -> _Plan:
+        return _Plan.of(self.sizes, self.firsts)
+
+    @cached_property
+    def offsets(self) -> Index:
+        """The index of each row among those of its partition in this batch."""
+        found: Index = np.arange(self.length) - np.repeat(self.firsts, self.sizes)
+        return found
+
+    def with_history(self, count: int) -> tuple[Index, Index]:
+        """Where the rows are if `count` others are in front of each partition's, and where these are."""
+        if count not in self._with_history:
+            segments = np.arange(1, len(self.sizes) + 1, dtype=np.int64)
+            places = np.arange(self.length) + np.repeat(segments * count, self.sizes)
+            history = (self.firsts + (segments - 1) * count)[:, None] + np.arange(count)
+            self._with_history[count] = places, history
+        return self._with_history[count]
+
+
+class Walk:
+    """A walk over the rows of `layout`, whose partitions have their state in `memory`."""
+
+    def __init__(self, memory: Memory, layout: Layout) -> None:
         self._memory = memory
-        self._partitions = partitions
-        self._sizes = sizes
-        self._firsts = np.cumsum(sizes) - sizes
-        self._length = int(sizes.sum())
-        self._is_one_each = bool((sizes == 1).all())
+        self._layout = layout
+        self._partitions = layout.places
+        self._sizes = layout.sizes
+        self._length = layout.length
         self._next = 0
-        self._layouts: dict[int, tuple[Index, Index]] = {}
-        before = memory.rows[partitions]
+        before = memory.rows[self._partitions].copy()
         #: The index of each row in its partition, from 0.
-        self.numbers: Index = np.arange(self._length) + np.repeat(before - self._firsts, sizes)
-        memory.rows[partitions] = before + sizes
+        self.numbers: Index = layout.offsets + (before if layout.is_one_each else np.repeat(before, self._sizes))
+        memory.rows[self._partitions] = before + self._sizes
 
     def _table(self, width: int) -> Array:
         """The state table of the next operation: operations must come in the same order in every batch."""
@@ -122,32 +185,41 @@ class Walk:
         rows.
         """
         table = self._table(count)
-        work.spend(self._length + count * len(self._partitions))
-        if self._is_one_each:
-            # Usual when a minute closes: whole blocks are copied.
-            block = np.empty((len(values), count + 1))
-            block[:, :count], block[:, count] = table[self._partitions], values
-            table[self._partitions] = block[:, 1:]
+        work.spend(self._length + count * len(self._sizes))
+        if self._layout.is_one_each:
+            block = self._block(table, values)
             return block.reshape(-1), np.arange(count, block.size, count + 1)
-        if count not in self._layouts:
-            segments = np.arange(1, len(self._sizes) + 1, dtype=np.int64)
-            places = np.arange(self._length) + np.repeat(segments * count, self._sizes)
-            history = (self._firsts + (segments - 1) * count)[:, None] + np.arange(count)
-            self._layouts[count] = places, history
-        places, history = self._layouts[count]
+        places, history = self._layout.with_history(count)
         extended = np.empty(self._length + count * len(self._sizes))
         extended[places] = values
         extended[history] = table[self._partitions]
         table[self._partitions] = extended[history + self._sizes[:, None]]
         return extended, places
 
+    def _block(self, table: Array, values: Array) -> Array:
+        """For each partition, which has one row, the values in its table followed by that of the row. Usual when a
+        minute closes: whole blocks are copied.
+        """
+        count = table.shape[1]
+        block = np.empty((len(values), count + 1))
+        block[:, :count], block[:, count] = table[self._partitions], values
+        table[self._partitions] = block[:, 1:]
+        return block
+
     def back(self, series: Series, count: int) -> Series:
         """The value `count` rows earlier."""
+        if self._layout.is_one_each:
+            work.spend(self._length * (1 + count))
+            return Series(self._block(self._table(count), series.values)[:, 0], series.start + count)
         extended, places = self._with_history(series.values, count)
         return Series(extended[places - count], series.start + count)
 
     def folded(self, series: Sequence[Series], n: int, first: Callable[[Parts], Parts], *, merge: Merge) -> Parts:
         """For each row, merge what `first` returns for each of the last `n` values, always in the same order."""
+        if self._layout.is_one_each and n > 1:
+            work.spend(n * self._length * len(series))
+            blocks = tuple(self._block(self._table(n - 1), one.values).T for one in series)
+            return _window(first(blocks), merge)
         extended: list[Array] = []
         places: Index = np.zeros(0, np.int64)
         for one in series:
@@ -189,14 +261,18 @@ class Walk:
             mean = one[0] + apart * (newer / (older + newer))
             return mean, one[1] + other[1] + apart * apart * (older * newer / (older + newer))
 
-        mean, squares = self.folded([series], n, lambda parts: (parts[0], np.zeros(len(parts[0]))), merge=merge)
+        mean, squares = self.folded([series], n, lambda parts: (parts[0], np.zeros_like(parts[0])), merge=merge)
         return Series(mean, series.start + n - 1), Series(squares, series.start + n - 1)
 
     def distances(self, series: Series, n: int, centre: Series) -> Series:
         """The sum of the absolute deviations of the last n values from the row's own `centre`."""
-        extended, places = self._with_history(series.values, n - 1)
         work.spend(self._length * n)
         found = np.zeros(self._length)
+        if self._layout.is_one_each:
+            for values in self._block(self._table(n - 1), series.values).T:
+                found += np.abs(values - centre.values)
+            return Series(found, series.start + n - 1)
+        extended, places = self._with_history(series.values, n - 1)
         for back in range(n - 1, -1, -1):
             found += np.abs(extended[places - back] - centre.values)
         return Series(found, series.start + n - 1)
@@ -208,7 +284,7 @@ class Walk:
             is_later = other[0] >= one[0] if largest else other[0] <= one[0]
             return np.where(is_later, other[0], one[0]), np.where(is_later, other[1], one[1] + newer)
 
-        _, found = self.folded([series], n, lambda parts: (parts[0], np.zeros(len(parts[0]))), merge=merge)
+        _, found = self.folded([series], n, lambda parts: (parts[0], np.zeros_like(parts[0])), merge=merge)
         return Series(found, series.start + n - 1)
 
     # -- recurrences ----------------------------------------------------------------------------------------------
@@ -231,32 +307,35 @@ class Walk:
         """
         table = self._table(1)
         work.spend(self._length, work.FOLDED_A_STEP)
+        if self._layout.is_one_each and self._length > _FEW:
+            numbers = self.numbers - series.start
+            known = None if int(numbers.min()) >= seed else numbers
+            y, x = table[self._partitions, 0], series.values
+            found = _stepped(y, x, known, seed, finish, step, holds=holds, further=further)
+            table[self._partitions, 0] = found
+            return found
         found = np.zeros(self._length)
-        state = table[self._partitions, 0]
-        with np.errstate(all="ignore"):
-            for segment in np.flatnonzero(self._sizes > _LONG).tolist():
-                first = int(self._firsts[segment])
-                rows = slice(first, first + int(self._sizes[segment]))
-                known = float(state[segment])
-                number = int(self.numbers[first]) - series.start
-                more = None if further is None else further[rows]
-                state[segment] = _through(
-                    series.values[rows], found[rows], known, number, seed, finish, step, holds=holds, further=more
-                )
-            short = np.flatnonzero(self._sizes <= _LONG)
-            firsts, sizes = self._firsts[short], self._sizes[short]
-            for offset in range(int(sizes.max(initial=0))):
-                live = sizes > offset
-                if not live.all():
-                    short, firsts, sizes = short[live], firsts[live], sizes[live]
-                at = firsts + offset
-                numbers = self.numbers[at] - series.start
-                more = None if further is None else further[at]
-                state[short] = _stepped(
-                    state[short], series.values[at], numbers, seed, finish, step, holds=holds, further=more
-                )
-                found[at] = state[short]
-        table[self._partitions, 0] = state
+        plan = self._layout.plan
+        firsts, sizes, partitions = plan.firsts, plan.sizes, self._layout.partitions[plan.order]
+        state = table[partitions, 0]
+        numbers = self.numbers[firsts] - series.start
+        live, seeded = len(sizes), seed - int(numbers.min(initial=seed))
+        for offset in range(plan.abreast):
+            while sizes[live - 1] <= offset:
+                live -= 1
+            at = firsts[:live] + offset
+            y, x = state[:live], series.values[at]
+            known = None if offset >= seeded else numbers[:live] + offset
+            more = None if further is None else further[at]
+            state[:live] = found[at] = _stepped(y, x, known, seed, finish, step, holds=holds, further=more)
+        for place in np.flatnonzero(sizes > plan.abreast).tolist():
+            rows = slice(int(firsts[place]) + plan.abreast, int(firsts[place] + sizes[place]))
+            more = None if further is None else further[rows]
+            first, number = float(state[place]), int(numbers[place]) + plan.abreast
+            state[place] = _through(
+                series.values[rows], found[rows], first, number, seed, finish, step, holds=holds, further=more
+            )
+        table[partitions, 0] = state
         return found
 
     def smoothed(self, series: Series, n: int, weight: float, *, start: int = 0) -> Series:
@@ -302,6 +381,25 @@ def _windows(parts: Parts, n: int, merge: Merge) -> Parts:
                 return found
         parts = merge(tuple(part[:-size] for part in parts), tuple(part[size:] for part in parts), size, size)
         size *= 2
+
+
+def _window(parts: Parts, merge: Merge) -> Parts:
+    """`_windows` of as many values as there are: one window. The parts have the values one after another."""
+    n = len(parts[0])
+    found: Parts | None = None
+    covered, size = 0, 1
+    while covered < n:
+        if n & size:
+            block = tuple(part[covered : covered + size] for part in parts)
+            width = 1
+            while width < size:
+                block = merge(tuple(part[::2] for part in block), tuple(part[1::2] for part in block), width, width)
+                width *= 2
+            found = block if found is None else merge(found, block, covered, size)
+            covered += size
+        size *= 2
+    assert found is not None
+    return tuple(part[0] for part in found)
 
 
 def _through(
@@ -350,7 +448,7 @@ def _of_pair(step: Step) -> Callable[[float, tuple[float, float]], Any]:
 def _stepped(
     y: Array,
     x: Array,
-    number: Index,
+    number: Index | None,
     seed: int,
     finish: Callable[[Array], Array],
     step: Step,
@@ -358,13 +456,15 @@ def _stepped(
     holds: bool,
     further: Array | None,
 ) -> Array:
-    """One row of each of many partitions."""
+    """One row of each of many partitions. `number`: of the values in their partitions; None if all come after the
+    seed.
+    """
     stepped = step(y, x) if further is None else step(y, x, further)
     if holds:
         is_held: Bools = np.isnan(x)
         stepped = np.where(is_held, y, stepped)
         x = np.where(is_held, 0.0, x)
-    if number.min() >= seed:
+    if number is None:
         return stepped
     seeding = np.where(number == 0, x, y + x)
     seeding = np.where(number == seed - 1, finish(seeding), seeding)

@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from candlewright_cep.binding.expressions import WindowFunction
 from candlewright_cep.errors import TriggerRejected
+from candlewright_cep.functions.indicators.indicator import Input
 from candlewright_cep.functions.indicators.indicator import Rows as Part
 from candlewright_cep.functions.indicators.indicators import INDICATORS
-from candlewright_cep.functions.indicators.series import Memory
+from candlewright_cep.functions.indicators.series import Layout, Memory
 from candlewright_cep.planning.over import Window
 from candlewright_cep.planning.relation import arranged
 from candlewright_cep.streaming.rows.release import Rows
@@ -40,6 +41,8 @@ class IndicatorStates:
         self._numbers: dict[Key, int] = {}
         self._tickers: list[str] = []
         self._let_go_at = _FEW
+        # The keys and tickers of the last feed, and the numbers of its partitions.
+        self._last: tuple[list[pa.Array], Index] | None = None
 
     def feed(self, rows: Rows) -> list[Vector]:
         """One column per function, in the order of `rows`. Raises TriggerRejected for too much state."""
@@ -50,12 +53,14 @@ class IndicatorStates:
         partitions = self._partitions(rows, order[bounds.starts])
         back: Index = np.empty_like(order)
         back[order] = np.arange(len(order))
+        layout = Layout(partitions, bounds.ends - bounds.starts)
+        inputs = {part: Input.of(values.value(part)) for function in self._functions for part in function.arguments}
         found: list[Vector] = []
         for function, memory in zip(self._functions, self._memories, strict=True):
             memory.grow(len(self._numbers))
-            arguments = [values.value(argument).expand() for argument in function.arguments]
-            part = Part(bounds.starts, bounds.ends, partitions, memory)
-            found.append(INDICATORS[function.name].over(arguments, function.numbers, part).take(back))
+            given = [inputs[part] for part in function.arguments]
+            part = Part(bounds.starts, bounds.ends, layout, memory)
+            found.append(INDICATORS[function.name].over(given, function.numbers, part).take(back))
             self._check()
         return found
 
@@ -67,16 +72,25 @@ class IndicatorStates:
 
     def _partitions(self, rows: Rows, firsts: Index) -> Index:
         """The partitions' numbers; makes room for each in the memories."""
+        own, last = (
+            [rows.relation.column(index).take(firsts).to_arrow() for index in self._window.partition],
+            self._last,
+        )
+        own.append(rows.ticker.take(pa.array(firsts)))
+        if last is not None and all(one.equals(other) for one, other in zip(own, last[0], strict=True)):
+            # Usual when a minute closes.
+            return last[1]
         columns = [rows.relation.column(index).take(firsts).to_list() for index in self._window.partition]
         keys: list[Key] = list(zip(*columns, strict=True)) if columns else [()] * len(firsts)
         numbers = self._numbers
         found = [numbers.setdefault(key, len(numbers)) for key in keys]
         self._tickers += [""] * (len(numbers) - len(self._tickers))
-        for number, ticker in zip(found, rows.ticker.take(pa.array(firsts)).to_pylist(), strict=True):
+        for number, ticker in zip(found, own[-1].to_pylist(), strict=True):
             self._tickers[number] = ticker or ""
         if len(numbers) > _MAX_PARTITIONS:
             raise TriggerRejected(f"the partitions of OVER are more than {_MAX_PARTITIONS}")
-        return np.array(found, np.int64)
+        self._last = own, np.array(found, np.int64)
+        return self._last[1]
 
     def _let_go(self, rows: Rows) -> None:
         """Drop partitions whose time is long past for their ticker; checked whenever their number has doubled."""
@@ -93,7 +107,7 @@ class IndicatorStates:
         self._let_go_at = max(_FEW, 2 * len(self._numbers))
 
     def _keep(self, numbers: Index) -> None:
-        keys = list(self._numbers)
+        keys, self._last = list(self._numbers), None
         self._numbers = {keys[number]: place for place, number in enumerate(numbers.tolist())}
         self._tickers = [self._tickers[number] for number in numbers.tolist()]
         for memory in self._memories:
@@ -123,7 +137,7 @@ class IndicatorStates:
         if not state:
             return
         self._numbers = {tuple(key): number for number, key in enumerate(state["keys"])}
-        self._tickers = list(state["tickers"])
+        self._tickers, self._last = list(state["tickers"]), None
         count = len(self._tickers)
         self._memories = [
             Memory(np.array(memory["rows"], np.int64), [_read(table, count) for table in memory["tables"]])
