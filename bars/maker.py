@@ -7,7 +7,7 @@ change only the bars in progress of the shortest period; those of a longer one a
 may be published.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
@@ -203,7 +203,8 @@ class BarMaker:
 
     def add(self, batches: Iterable[Trades]) -> None:
         """Count each trade once. Trades of bars beyond the horizon are counted in `too_late`."""
-        kept = [part for batch in batches if (part := self._fresh(batch)) is not None]
+        given = [batch for batch in batches if len(batch.time)]
+        kept = self._fresh(given)
         if not kept:
             return
         lengths = [len(part.time) for _, part in kept]
@@ -385,25 +386,34 @@ class BarMaker:
                     begins[number] = NEVER
         return number, self.states[number]
 
-    def _fresh(self, trades: Trades) -> tuple[int, Trades] | None:
-        if len(trades.time) == 0:
-            return None
-        number, state = self._of(trades.ticker)
-        state.clock = max(state.clock, int(trades.time.max()))
-        if state.covered_from == NEVER:
-            state.covered_from = int(trades.time.min())
+    def _fresh(self, batches: Sequence[Trades]) -> list[tuple[int, Trades]]:
+        """The trades that count, with the numbers of their tickers."""
+        kept = []
+        for trades, (oldest, newest, is_run) in zip(batches, _extents(batches), strict=True):
+            number, state = self._of(trades.ticker)
+            state.clock = max(state.clock, newest)
+            if state.covered_from == NEVER:
+                state.covered_from = oldest
+            # A trade counts in the bars of all periods or of none; bars of the shortest period are forgotten first.
+            counted_from = open_containing(state.settled, self.periods[0])
+            if is_run and oldest >= counted_from and state.seen.extend(int(trades.order[0]), int(trades.order[-1])):
+                kept.append((number, trades))
+            elif (part := self._sifted(trades, state, counted_from)) is not None:
+                kept.append((number, part))
+        return kept
+
+    def _sifted(self, trades: Trades, state: TickerState, counted_from: int) -> Trades | None:
         if trades.last_order is None:
             fresh, forgotten = state.seen.add(trades.order)
         else:
             fresh, forgotten = _add_ranges(state.seen, trades.order, trades.last_order)
-        # A trade counts in the bars of all periods or of none; bars of the shortest period are forgotten first.
-        in_time = trades.time >= open_containing(state.settled, self.periods[0])
+        in_time = trades.time >= counted_from
         self.too_late += forgotten + int((fresh & ~in_time).sum())
         self.duplicates += int((~fresh).sum()) - forgotten
         kept = fresh & in_time
         if kept.all():
-            return number, trades
-        return (number, trades.take(kept)) if kept.any() else None
+            return trades
+        return trades.take(kept) if kept.any() else None
 
     def _touch(self, number: int, start: int, end: int) -> None:
         self.pass_on()
@@ -419,6 +429,24 @@ class BarMaker:
             for start, stop in self.states[number].gaps:
                 complete &= ~((bars.group == number) & (bars.open_time < stop) & (end > start))
         return complete
+
+
+def _extents(batches: Sequence[Trades]) -> Iterator[tuple[int, int, bool]]:
+    """Of each batch its oldest and newest time (ns), and whether each trade's number is one more than the previous
+    one's. Each batch has a trade.
+    """
+    if not batches:
+        return
+    starts = np.cumsum([0, *(len(batch.time) for batch in batches[:-1])])
+    time = np.concatenate([batch.time for batch in batches])
+    order = np.concatenate([batch.order for batch in batches])
+    follows = np.ones(len(order), np.bool_)
+    follows[1:] = order[1:] == order[:-1] + 1
+    follows[starts] = True
+    oldest, newest = np.minimum.reduceat(time, starts).tolist(), np.maximum.reduceat(time, starts).tolist()
+    is_run = np.logical_and.reduceat(follows, starts).tolist()
+    for number, batch in enumerate(batches):
+        yield oldest[number], newest[number], is_run[number] and batch.last_order is None
 
 
 def _divides(shorter: int, longer: int) -> bool:

@@ -6,6 +6,7 @@ to the protobuf library, so that every valid message is read.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -21,13 +22,16 @@ _TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED
 )
 _VARINT, _BYTES = 0, 2
 _ID_TAG = _TRADE_ID << 3 | _BYTES
+_ID_TAG_BYTE = bytes((_ID_TAG,))
 _MAX_ID_RUNS = 8
 _SCALARS = frozenset(number << 3 | _VARINT for number in (_FIRST_SEQUENCE, _CLOCK_AHEAD, _EXCHANGE_AHEAD))
 _TIMESTAMPS_TAG = _TIMESTAMP << 3 | _BYTES
 #: No trade has a time (ns) from 2200 on, or a longer id.
 LATEST_NS = 7_258_118_400_000_000_000
 MAX_ID_BYTES = 300
-_NUMBERS = {_TIMESTAMP: "<i8", _PRICE: "<f8", _SIZE: "<f8", _RECEIVED_AT: "<i8"}
+_SIDES = bytes(range(3))
+_INTEGER, _DOUBLE = np.dtype("<i8"), np.dtype("<f8")
+_NUMBERS: dict[int, np.dtype[Any]] = {_TIMESTAMP: _INTEGER, _PRICE: _DOUBLE, _SIZE: _DOUBLE, _RECEIVED_AT: _INTEGER}
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -181,7 +185,7 @@ def _decode_usual(data: bytes) -> TickColumns | None:
             numbers[number] = np.frombuffer(data, _NUMBERS[number], length // 8, start)
         elif number == _SIDE and side is None:
             side = np.frombuffer(data, np.uint8, length, start)
-            if length and side.max() > 2:
+            if data[start:stop].translate(None, _SIDES):
                 return None
         else:
             return None
@@ -222,16 +226,19 @@ def _read_ids(data: bytes, at: int, count: int) -> tuple[NDArray[np.bytes_], int
         possible = min(count, (len(data) - at) // width)
         if data[at] != _ID_TAG or not 0 < length < 128 or not possible:
             return None
-        rows = np.frombuffer(data, np.uint8, possible * width, at).reshape(possible, width)
-        is_other = (rows[:, 0] != _ID_TAG) | (rows[:, 1] != length)
-        if is_other.any():
+        stop = at + possible * width
+        rows = np.frombuffer(data, np.uint8, stop - at, at).reshape(possible, width)
+        # Compared as bytes, because that costs far less than arrays for the few trades of most records.
+        if data[at:stop:width].strip(_ID_TAG_BYTE) or data[at + 1 : stop : width].strip(data[at + 1 : at + 2]):
+            is_other = (rows[:, 0] != _ID_TAG) | (rows[:, 1] != length)
             rows = rows[: is_other.argmax()]
-        text = np.ascontiguousarray(rows[:, 2:])
+            stop = at + len(rows) * width
+        run = data[at:stop]
         # A fixed-width string would lose trailing zero bytes, and non-ASCII bytes must be checked to be UTF-8.
-        if text.view(np.int8).min() <= 0:
+        if not run.isascii() or b"\0" in run:
             return None
-        runs.append(text.view(f"S{length}").reshape(len(rows)))
-        at += len(rows) * width
+        runs.append(np.ascontiguousarray(rows[:, 2:]).view(f"S{length}").reshape(len(rows)))
+        at = stop
         count -= len(rows)
     if count or not runs:
         return None

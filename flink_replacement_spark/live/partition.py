@@ -283,21 +283,22 @@ class LivePartition:
 
     # ---- trades
     def _add(self, by_ticker: Mapping[str, Sequence[TickColumns]], output: LiveOutput) -> None:
-        trades = []
+        batches = []
         for ticker, own in by_ticker.items():
             for numbered in own:
                 if numbered.first_sequence:
                     # This decreases if the bus has lost its newest trades.
                     self._sequence[ticker] = numbered.first_sequence + len(numbered) - 1
             batch = own[0] if len(own) == 1 else _joined(own)
-            if len(batch) == 0:
-                continue
-            texts = self._texts.get(ticker)
-            order = None if texts is not None and texts.is_begun else _numbers(batch.trade_id)
-            if order is None:
+            if len(batch):
+                batches.append(batch)
+        trades = []
+        for batch, order in zip(batches, _orders(batches), strict=True):
+            ticker, texts = batch.ticker, self._texts.get(batch.ticker)
+            if order is None or (texts is not None and texts.is_begun):
                 batch, order = self._by_text(batch)
             trades.append(Trades(ticker, batch.timestamp, order, batch.price, batch.size))
-            if self._wishes.get(ticker, _Wishes()).ticks:
+            if self._wishes.get(ticker, _NOTHING).ticks:
                 is_new, _ = self._stored.setdefault(ticker, SeenIds()).add(order)
                 output.ticks.append(batch if is_new.all() else _take(batch, np.flatnonzero(is_new)))
         self.makers[0].add(trades)
@@ -496,6 +497,16 @@ def _joined(batches: Sequence[TickColumns]) -> TickColumns:
     names = ("timestamp", "price", "size", "side", "trade_id", "received_at")
     columns: dict[str, Any] = {name: np.concatenate([getattr(batch, name) for batch in batches]) for name in names}
     return replace(batches[0], **columns)
+
+
+def _orders(batches: Sequence[TickColumns]) -> Sequence[NDArray[np.int64] | None]:
+    """The ids of each batch as integers; None if one of its ids is not a number."""
+    if not batches:
+        return []
+    together = _numbers(np.concatenate([batch.trade_id for batch in batches]))
+    if together is None:
+        return [_numbers(batch.trade_id) for batch in batches]
+    return np.split(together, np.cumsum([len(batch) for batch in batches[:-1]]))
 
 
 def _numbers(ids: NDArray[np.bytes_]) -> NDArray[np.int64] | None:
