@@ -44,6 +44,9 @@ class SeenIds:
         Returns a mask of the new ones (the first among equals), and how many were at or below the floor.
         """
         if len(ids) and (len(self.last) == 0 or ids[0] > self.last[-1]) and np.all(ids[1:] > ids[:-1]):
+            low, high = int(ids[0]), int(ids[-1])
+            if low > self.floor and high - low == len(ids) - 1 and self.extend(low, high):
+                return np.ones(len(ids), bool), 0
             fresh = ids > self.floor
             self._join(ids[fresh])
             return fresh, int(len(ids) - fresh.sum())
