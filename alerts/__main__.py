@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from alerts.senders.sender import Sender
 from alerts.server import Alerts, senders_of
-from bus.connect import connect
+from bus.connect import check_access, connect
 from bus.roles import ALERTS, Keeper, say_lost, say_standby
 from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
 from core.background import exit_on_failure
@@ -75,6 +75,7 @@ class _Part:
 def main() -> int:
     try:
         settings = load_settings()
+        check_access(settings.bus)
         part = _Part(settings, senders_of(settings.alerts), os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
     except ConfigurationError as error:
         print(error, file=sys.stderr)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from broker.journal.retention import Retention
 from broker.server import BrokerServer
-from bus.connect import connect
+from bus.connect import check_access, connect
 from bus.roles import BROKER, Keeper, say_lost, say_standby
 from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
@@ -72,6 +72,7 @@ class Broker:
 def main() -> int:
     try:
         settings = load_settings()
+        check_access(settings.bus)
         broker = Broker(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
     except ConfigurationError as error:
         print(error, file=sys.stderr)

@@ -1,5 +1,7 @@
 """Opens the bus that the settings name."""
 
+from contextlib import closing
+
 from bus.api import Bus
 from bus.limits import Limits
 from bus.messaging import Messaging
@@ -28,6 +30,15 @@ def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
         )
     except ValueError as error:
         raise ConfigurationError(f"bus.url: {error}") from error
+
+
+def check_access(settings: BusSettings) -> None:
+    """Raises ConfigurationError if the server of `settings.url` refuses its user or password, which a part cannot wait
+    for. A server that does not answer is not an error.
+    """
+    with closing(connect(settings)) as bus:
+        if reason := bus.forbids():
+            raise ConfigurationError(f"bus.url: Redis refuses its user or password: {reason}")
 
 
 def messaging_of(bus: Bus) -> Messaging:

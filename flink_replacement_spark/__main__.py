@@ -5,6 +5,7 @@ import sys
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from bus.connect import check_access
 from bus.roles import say_lost, say_standby
 from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
 from core.background import exit_on_failure
@@ -19,6 +20,7 @@ def main() -> int:
     try:
         settings = load_settings()
         driver = Driver(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""))
+        check_access(settings.bus)
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 2

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from bus.connect import connect
+from bus.connect import check_access, connect
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
@@ -22,6 +22,7 @@ async def _serve(gateways: Gateways) -> None:
 def main() -> int:
     try:
         settings = load_settings()
+        check_access(settings.bus)
         bus = connect(settings.bus)
     except ConfigurationError as error:
         print(error, file=sys.stderr)

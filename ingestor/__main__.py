@@ -4,7 +4,7 @@ import asyncio
 import sys
 
 from bus import Bus
-from bus.connect import connect
+from bus.connect import check_access, connect
 from bus.origin import settle_origin
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.background import exit_on_failure
@@ -27,6 +27,7 @@ async def serve(settings: Settings, bus: Bus) -> None:
 def main() -> int:
     try:
         settings = load_settings()
+        check_access(settings.bus)
         bus = connect(settings.bus)
     except ConfigurationError as error:
         print(error, file=sys.stderr)

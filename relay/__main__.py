@@ -6,7 +6,7 @@ import threading
 
 import zmq
 
-from bus.connect import connect
+from bus.connect import check_access, connect
 from bus.redis.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
@@ -28,6 +28,7 @@ _LOOK_SECONDS = 1.0
 def main() -> int:
     try:
         settings = load_settings()
+        check_access(settings.bus)
         bus = connect(settings.bus, retry_seconds=BUS_RETRY_SECONDS)
     except ConfigurationError as error:
         print(error, file=sys.stderr)

@@ -582,6 +582,9 @@ class RedisBus:
             EVICTED.labels(of).inc(max(0, count - self._evicted.get(of, 0)))
             self._evicted[of] = count
 
+    def forbids(self) -> str:
+        return self._store.forbids()
+
     def refusal(self) -> str:
         return self._store.refusal()
 

@@ -243,6 +243,16 @@ class Store:
         pending.start(wire.fileno(), self.timeout_seconds, give_back)
         return True
 
+    def forbids(self) -> str:
+        """Why the server refuses the address's user; empty if it does not, or does not answer."""
+        try:
+            self._exchange(pack(("PING",)), 1)
+        except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
+            return str(error).rstrip(".")
+        except redis.RedisError:
+            pass
+        return ""
+
     def refusal(self) -> str:
         """Why the server currently refuses writes, or an empty string. Raises BusError, BusUnavailable."""
         try:

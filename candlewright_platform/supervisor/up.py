@@ -91,12 +91,13 @@ def remove_left_behind(lock: DataDirectoryLock) -> None:
 
 def _settle_bus(settings: Settings, origin: Origin) -> None:
     """Of a bus that others may share; where it is down, the ingestors do this when they start."""
-    from bus.connect import connect
+    from bus.connect import check_access, connect
     from bus.origin import settle_origin
 
     if not settings.bus.url:
         return
     if ports.answers(settings.bus.url):
+        check_access(settings.bus)
         with closing(connect(settings.bus, retry_seconds=PORT_PATIENCE_SECONDS)) as bus:
             settle_origin(bus, origin)
         return

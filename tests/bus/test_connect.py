@@ -1,7 +1,10 @@
+from urllib.parse import urlsplit
+
 import pytest
+import redis
 
 from bus.api import Record
-from bus.connect import connect
+from bus.connect import check_access, connect
 from candlewright.wire.errors import BusLimit, ConfigurationError
 from core.settings import BusSettings
 
@@ -36,3 +39,23 @@ def test_limits_of_settings_are_those_that_the_bus_keeps(redis_url: str) -> None
 def test_a_missing_or_foreign_url_is_a_configuration_error(url: str) -> None:
     with pytest.raises(ConfigurationError):
         connect(BusSettings(url=url))
+
+
+def test_access_is_checked_with_the_first_words_of_a_part(redis_url: str) -> None:
+    """A relay with a wrong password ended with a traceback, and an ingestor ran on."""
+    address = urlsplit(redis_url)
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.acl_setuser("guest", enabled=True, passwords=["+p"], keys=["cw:*"], commands=["+ping"])
+    for user, reason in (
+        (":wrong@", "invalid username-password pair"),
+        ("stranger:p@", "invalid username-password pair"),
+        ("", "Authentication required"),
+        ("guest:p@", "this user has no permissions to run the 'info' command"),
+    ):
+        with pytest.raises(ConfigurationError, match=rf"^bus\.url: Redis refuses its user or password: .*{reason}"):
+            check_access(BusSettings(url=f"redis://{user}127.0.0.1:{address.port}/0"))
+    check_access(BusSettings(url=redis_url))
+
+
+def test_a_server_that_is_down_does_not_refuse_anyone() -> None:
+    check_access(BusSettings(url="redis://:p@127.0.0.1:1/0"))

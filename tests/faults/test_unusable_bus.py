@@ -1,21 +1,30 @@
-"""Parts whose `bus.url` cannot be used: a sentence and the exit code after which `up` does not start them again."""
+"""Parts that `bus.url` does not let in: a sentence and the exit code after which `up` does not start them again."""
 
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bus.redis.embedded import EmbeddedRedis
 from candlewright_platform.supervisor.state import REFUSED
 
 pytestmark = pytest.mark.processes
 
 
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server, with another password than the server's."""
+    with EmbeddedRedis(tmp_path_factory.mktemp("redis"), fsync="no") as server:
+        yield f"redis://:wrong@127.0.0.1:{server.url.rpartition(':')[2]}"
+
+
 @pytest.mark.parametrize("part", ["broker", "relay", "ingestor", "alerts", "gateways", "flink_replacement_spark"])
-def test_a_part_with_an_unusable_bus_url_says_why_and_is_not_restarted(tmp_path: Path, part: str) -> None:
+def test_a_part_that_redis_refuses_says_why_and_is_not_restarted(tmp_path: Path, part: str, refusing: str) -> None:
     own = {
-        "CANDLEWRIGHT_BUS__URL": "rediss://127.0.0.1:6379/0?ssl_ca_certs=/missing/ca.pem",
+        "CANDLEWRIGHT_BUS__URL": refusing,
         "CANDLEWRIGHT_DATA_DIR": str(tmp_path),
         "CANDLEWRIGHT_GATEWAYS__KAFKA_PIXY__ENABLED": "true",
     }
@@ -23,4 +32,4 @@ def test_a_part_with_an_unusable_bus_url_says_why_and_is_not_restarted(tmp_path:
         [sys.executable, "-m", part], env={**os.environ, **own}, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == REFUSED
-    assert done.stderr.splitlines() == ["bus.url: ssl_ca_certs: the file /missing/ca.pem does not exist"]
+    assert done.stderr.splitlines() == ["bus.url: Redis refuses its user or password: invalid username-password pair"]
