@@ -1,9 +1,10 @@
 """The commands. Bodies live in the modules beside this one and are loaded when a command runs: `--help` is quick."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from candlewright.cli import platform_commands
 from candlewright.cli.options import (
@@ -21,8 +22,21 @@ from candlewright.cli.options import (
 )
 from candlewright.cli.output import FileOutput, Output
 
+
+class _Commands(TyperGroup):
+    """Leaves out the first words of pydantic's errors, which Typer shows for a value that an option does not take."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 app = typer.Typer(
     name="candlewright",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},

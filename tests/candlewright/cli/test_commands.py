@@ -179,6 +179,11 @@ def test_wrong_usage_is_exit_code_2_with_a_message(run: Run, fake: FakeClient, a
     assert result.stderr != ""
 
 
+def test_a_value_that_an_option_does_not_take_is_reported_with_those_that_it_takes(run: Run) -> None:
+    result = run("keys", "new", "bob", "--role", "driver")
+    assert "Invalid value for '--role': 'driver' is not one of 'client', 'ingestor'" in " ".join(result.stderr.split())
+
+
 def test_an_unknown_setting_is_wrong_usage(run: Run, tmp_path: Path) -> None:
     (tmp_path / "candlewright.toml").write_text("[broker]\nbindd = 1\n")
     result = run("config", "show")
