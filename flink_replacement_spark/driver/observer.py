@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from bus import Bus
 from bus import topics as bus_topics
 from core.settings import Settings
+from flink_replacement_spark.driver.executors import WarmExecutors, run_everywhere
 from flink_replacement_spark.driver.live_tickers import live_numbers
 from flink_replacement_spark.driver.metrics import export
 from flink_replacement_spark.driver.queries import Queries
@@ -26,14 +27,17 @@ class Observer:
         self._bus = bus
         self._queries = queries
         self._is_cluster = not settings.spark.master.startswith("local")
+        self._warm = WarmExecutors(lambda: run_everywhere(session))
         self._looks = itertools.count()
 
     def observe(self, at: float) -> None:
         """Raises BusUnavailable, RoleLost, and Py4JError or PySparkException if the JVM is gone."""
         if self._is_cluster:
             scheduler = self._session.sparkContext._jsc.sc()
+            names = str(scheduler.getExecutorMemoryStatus().keySet().mkString(" ")).split()
+            self._warm.look(names)
             # The driver counts as one.
-            self._vitals.observe_executors(scheduler.getExecutorMemoryStatus().size() - 1, at)
+            self._vitals.observe_executors(len(names) - 1, at, warm=max(0, self._warm.count_of(names) - 1))
         ends = {topic: [state.end for state in states] for topic, states in self._bus.states(_TOPICS).items()}
         self._vitals.observe_bars(ends[bus_topics.TICKS], ends[bus_topics.OHLC], at)
         self._vitals.observe_tickers(*live_numbers(self._bus, next(self._looks)), at)

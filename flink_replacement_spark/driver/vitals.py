@@ -87,11 +87,13 @@ class _Bars:
         return self.trades_come(at) and at - self.waiting_since >= BARLESS_SECONDS
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class Vitals:
     paces: dict[str, _Pace] = field(default_factory=dict)
     #: None with a local master, which has no separate executors.
     executors: int | None = None
+    #: Those that can take over the tasks of a lost one at once.
+    warm_executors: int | None = None
     _had_executors: bool = False
     _lost_since: float | None = None
     #: By partition (including gateways' tickers), and by live ticker.
@@ -101,8 +103,8 @@ class Vitals:
     def observe_query(self, name: str, reading: Reading, at: float) -> None:
         self.paces.setdefault(name, _Pace()).observe(reading, at)
 
-    def observe_executors(self, count: int | None, at: float) -> None:
-        self.executors = count
+    def observe_executors(self, count: int | None, at: float, *, warm: int | None = None) -> None:
+        self.executors, self.warm_executors = count, warm
         if count is None or count > 0:
             self._had_executors = self._had_executors or bool(count)
             self._lost_since = None
@@ -181,6 +183,7 @@ class Vitals:
         ages = {ticker: round(at - own.bar_at, 1) for ticker, own in list(self._tickers.items())}
         return {
             "executors": self.executors,
+            "warm_executors": self.warm_executors,
             "newest_bar_seconds_ago": dict(nlargest(_SHOWN_AGES, ages.items(), key=itemgetter(1))),
             "tickers_without_bars": self.tickers_without_bars(at)[:_SHOWN_AGES],
             "queries": {

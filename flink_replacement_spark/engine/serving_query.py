@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
 from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, task
 from flink_replacement_spark.engine.session import STREAMS_POOL, serving_tasks
+from flink_replacement_spark.engine.sizing import Sizing
 
 __all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
 
@@ -25,6 +27,8 @@ __all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
 TABLE_SERVING = "serving"
 #: Until every task has begun.
 _FIRST_SECONDS = 0.25
+#: How often (s) the tasks of a cluster are compared with its cores.
+_CORES_SECONDS = 1.0
 #: A task that does not report for this long (s), although the bus answers, is stuck; the query is restarted without it.
 _SILENT_SECONDS = 30.0
 log = get_logger()
@@ -39,14 +43,16 @@ class ServingQuery:
     """Runs on return; its tasks wait until `begin`. `owners`: of any query and term."""
 
     def __init__(self, session: SparkSession, settings: Settings, name: str, *, owners: Sequence[Owner]) -> None:
-        self._name, self._context = name, session.sparkContext
+        self._name, self._context, self._settings = name, session.sparkContext, settings
+        self._most_tasks = len(owners)
         self._serving = Serving(
             settings.bus.url,
             name,
             uuid.uuid4().hex,
-            min(len(owners), serving_tasks(settings, session.sparkContext.defaultParallelism)),
+            self._wanted_tasks(),
             settings.spark.interval_seconds,
         )
+        self._sizing = Sizing(self._serving.tasks)
         # The tasks' positions are on the bus, so the next query does not need Spark's own offsets.
         checkpoint = settings.data_dir / "run" / "serving" / name
         shutil.rmtree(checkpoint, ignore_errors=True)
@@ -77,6 +83,18 @@ class ServingQuery:
         stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
         return sum(stage.numActiveTasks for stage in stages if stage is not None) == self._serving.tasks
 
+    def _wanted_tasks(self) -> int:
+        """The number of tasks that the present cores allow."""
+        return min(self._most_tasks, serving_tasks(self._settings, self._context.defaultParallelism))
+
+    def _must_begin_anew(self) -> bool:
+        wanted, tasks = self._wanted_tasks(), self._serving.tasks
+        all_run = wanted == tasks or self.has_tasks
+        if not self._sizing.must_begin_anew(wanted, all_run=all_run, at=time.monotonic()):
+            return False
+        log.warning("cores_changed", query=self._name, tasks=wanted, before=tasks)
+        return True
+
     def stop(self) -> None:
         self.query.stop()
 
@@ -88,10 +106,16 @@ class ServingQuery:
         reports.clear()
         self._serving.begin(url, query_id)
 
+        is_cluster = not self._settings.spark.master.startswith("local")
+        pause = min(self._serving.interval_seconds, _CORES_SECONDS) if is_cluster else self._serving.interval_seconds
+
         def read() -> None:
-            while not stopping.wait(self._serving.interval_seconds if reports.is_complete else _FIRST_SECONDS):
+            while not stopping.wait(pause if reports.is_complete else _FIRST_SECONDS):
                 try:
                     is_active = self.query.isActive
+                    if is_active and is_cluster and self._must_begin_anew():
+                        self.query.stop()
+                        return
                     on_news(*reports.news())
                 except (Py4JError, RoleLost):
                     # The driver itself notices that its JVM or its role is lost, and ends.
