@@ -8,7 +8,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from console.problems import Problem, response_of
 
-__all__ = ["Connection"]
+__all__ = ["DIRECT", "Connection"]
+
+#: The extension of a call's scope that holds its connection.
+DIRECT = "candlewright.connection"
 
 _MAX_HEAD_BYTES = 64 << 10
 #: From the start of a connection, or of a further call on it, to the end of the call's head.
@@ -45,10 +48,20 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
+        self.scope["extensions"] = {DIRECT: self}  # type: ignore[dict-item]
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(Problem(400, "invalid_request", "this is not HTTP/1.1"))
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether `write` would be sent, not kept until the peer has read."""
+        return not self.flow.write_paused and not self.transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send more of a body of unknown length, past the layers of the application: the answer must have begun."""
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def _expect_head(self) -> None:
         self._end_head()

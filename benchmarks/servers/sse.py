@@ -2,7 +2,7 @@
 
 The setup is a relay over a separate Redis, the process `console`, and readers in another process. For each number in
 `--readers`, bars are published `--per-second` times a second for `--seconds`. `p50_ms` and `p99_ms` are the times from
-publish to each of the readers, `floor_p50_ms` those of one SUB of the relay itself at the same time, and `ratio` is
+publish until a message is at each of the readers, `floor_p50_ms` those of one SUB of the relay itself at the same time, and `ratio` is
 that of the two medians. `cores` is the processor time of the console per second, `delivery_us` per message and reader,
 and `idle_cores` per second with readers but no messages.
 """
@@ -11,13 +11,15 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import resource
+import selectors
 import socket
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import zmq
@@ -30,10 +32,11 @@ from bus.redis.redis_bus import RedisBus
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import streams
 from candlewright.wire.frames import ON_TOPIC, decode
+from candlewright.wire.times import to_nanoseconds
 
 TICKER = "BTC/USDT.BINANCE"
 TOPIC = streams.bars(TICKER, 60)
-_OPEN_AT_A_TIME = 50
+_OPEN_TIME = re.compile(rb'"open_time":"([^"]+)"')
 
 
 def free_port() -> int:
@@ -50,37 +53,43 @@ def publish(bus: RedisBus, number: int) -> None:
     bus.publish(topics.OHLC, [Record(bar.SerializeToString(), key=key, partition_key=key, sequence=stamp)])
 
 
-async def read(port: int, delays: list[float], opened: asyncio.Semaphore) -> None:
-    async with opened:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET /api/v1/stream?topic={TOPIC} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-        while not (await reader.readline()).startswith(b"id:"):
-            pass
-    while line := await reader.readline():
-        if line.startswith(b"data: "):
-            at = json.loads(line[6:])["open_time"]
-            delays.append(time.time() - _seconds(at))
+class Reader:
+    """One connection. One process reads all of them, one after the other, so it does no more than note the time."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.sendall(f"GET /api/v1/stream?topic={TOPIC} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        self.parts: list[tuple[int, bytes]] = []
+        while not self.parts or b"id:" not in self.parts[-1][1]:
+            self.receive()
+
+    def receive(self) -> None:
+        data = self.socket.recv(1 << 16)
+        self.parts.append((time.time_ns(), data))
+        if not data:
+            raise ConnectionResetError("the console closed a stream")
+
+    def delays(self) -> Iterator[float]:
+        for at, data in self.parts:
+            for opened in _OPEN_TIME.findall(data):
+                yield (at - to_nanoseconds(opened.decode())) / 1e9
 
 
-def _seconds(text: str) -> float:
-    from candlewright.wire.times import to_nanoseconds
-
-    return to_nanoseconds(text) / 1e9
-
-
-async def readers(port: int, count: int) -> None:
-    """Prints `open`, then waits for a line of stdin and prints the delays."""
-    delays: list[float] = []
-    opened = asyncio.Semaphore(_OPEN_AT_A_TIME)
-    tasks = [asyncio.create_task(read(port, delays, opened)) for _ in range(count)]
-    await asyncio.sleep(0.1)
-    for _ in range(_OPEN_AT_A_TIME):
-        await opened.acquire()
+def readers(port: int, count: int) -> None:
+    """Prints `open`, then reads until there is a line on stdin, and prints the delays."""
+    selector = selectors.DefaultSelector()
+    selector.register(sys.stdin, selectors.EVENT_READ)
+    opened = [Reader(port) for _ in range(count)]
+    for reader in opened:
+        selector.register(reader.socket, selectors.EVENT_READ, reader)
     print("open", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    for task in tasks:
-        task.cancel()
-    print(json.dumps(delays), flush=True)
+    while True:
+        ready = [key.data for key, _ in selector.select()]
+        if None in ready:
+            break
+        for reader in ready:
+            reader.receive()
+    print(json.dumps([delay for reader in opened for delay in reader.delays()]), flush=True)
 
 
 async def direct(address: str, delays: list[float]) -> None:
@@ -214,7 +223,7 @@ def main() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if hard != resource.RLIM_INFINITY else max(soft, 65_536), hard))
     if options.port:
-        asyncio.run(readers(options.port, *options.readers))
+        readers(options.port, *options.readers)
         return
     asyncio.run(run(options.readers, options.per_second, options.seconds))
 

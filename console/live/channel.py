@@ -66,8 +66,8 @@ class Channel:
                 self.ring.add(entry)
                 has_news = True
         if has_news:
-            for wake in self.readers:
-                wake()
+            for hear in self.readers:
+                hear()
 
 
 def entry_of(topic: str, found: Whole | Interruption) -> Entry | None:

@@ -1,7 +1,7 @@
 """One connection's stream over its topics: from its position, through missed messages, to live ones."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from candlewright.client import AsyncClient, GapError
@@ -54,10 +54,13 @@ class Reader:
         self._waiter: asyncio.Future[bool] | None = None
         #: A timer that keeps running when a wait ends early, as most waits do, and is set again only once it is over.
         self._alarm: asyncio.TimerHandle | None = None
+        self._patience = 0.0
         self._patient_until = 0.0
         self._places: dict[str, int] = {}
         self._past: dict[str, _Past] = {}
         self._at = Cursor()
+        #: Sends what `take` returns, from inside a wait, which then goes on; False if that is impossible now.
+        self.push: Callable[[], bool] | None = None
         #: Whether the server is stopping.
         self.is_closing = False
         for channel in channels:
@@ -72,6 +75,7 @@ class Reader:
         if self._has_news:
             return True
         loop = asyncio.get_running_loop()
+        self._patience = seconds
         self._patient_until = loop.time() + seconds
         if self._alarm is None:
             self._alarm = loop.call_at(self._patient_until, self._ring)
@@ -85,6 +89,15 @@ class Reader:
         self._has_news = True
         self._end_wait(is_news=True)
 
+    def hear(self) -> None:
+        """A channel has new messages."""
+        self._has_news = True
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        if is_waiting and self.push is not None and not self._past and self.push():
+            self._patient_until = asyncio.get_running_loop().time() + self._patience
+        else:
+            self._end_wait(is_news=True)
+
     def take(self) -> list[Event]:
         """The current messages; an empty list if there are none. Raises TooSlow."""
         self._has_news = False
@@ -95,7 +108,7 @@ class Reader:
 
     def close(self) -> None:
         for channel in self._channels.values():
-            channel.readers.discard(self.wake)
+            channel.readers.discard(self.hear)
         for past in self._past.values():
             self._client.end_stream(past.ticket)
         self._past.clear()
@@ -116,7 +129,7 @@ class Reader:
             self._waiter.set_result(is_news)
 
     def _begin(self, channel: Channel, cursor: Cursor | None) -> None:
-        channel.readers.add(self.wake)
+        channel.readers.add(self.hear)
         topic, ring = channel.topic, channel.ring
         if not channel.is_numbered:
             # The platform repeats the stored messages; leave out those that this reader has had.

@@ -298,6 +298,27 @@ async def test_a_reader_that_reads_nothing_is_disconnected_and_resumes_later(
         assert [tick["sequence"] for each in found for tick in each["ticks"]] == [*range(1, 20_001)]
 
 
+async def test_a_message_is_encoded_once_for_all_readers_that_wait_for_it(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    platform = start_relay()
+    async with (
+        serving(platform, tmp_path) as server,
+        reading(server, BARS) as first,
+        reading(server, BARS) as second,
+        reading(server, BARS, OTHER) as third,
+    ):
+        sending._block.cache_clear()
+        for close in (1.0, 2.0):
+            await put(put_bar, platform.bus, BTC, 60, close=close)
+        for reader in (first, second, third):
+            assert numbers(await reader.until(count(2)), BARS) == [1, 2]
+        encoded = sending._block.cache_info()
+    # The third reader has another cursor, for two topics.
+    assert (encoded.misses, encoded.hits) == (4, 2)
+
+
 async def test_streams_are_counted_and_bounded(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
     async with serving(start_relay(), tmp_path, max_streams=2) as server, reading(server, BARS):
         async with httpx.AsyncClient() as client:
