@@ -16,9 +16,11 @@ from candlewright.cli.options import (
     ParamOption,
     SqlFileOption,
     SqlOption,
+    TextArgument,
     Timeout,
     ViewFileOption,
     ViewSqlOption,
+    one_text,
 )
 from candlewright.cli.output import FileOutput, Output
 
@@ -303,6 +305,7 @@ AddTimeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds t
 
 @trigger_app.command("add")
 def trigger_add(
+    text: TextArgument = None,
     sql: SqlOption = None,
     file: SqlFileOption = None,
     ticker: Annotated[
@@ -334,7 +337,7 @@ def trigger_add(
 ) -> None:
     """Register a trigger; it runs until it is removed.
 
-    Example: candlewright trigger add --sql "price > :limit" --param limit=70000 --ticker BTC/USDT.BINANCE --follow
+    Example: candlewright trigger add "price > :limit" --param limit=70000 --ticker BTC/USDT.BINANCE --follow
     """
     from candlewright.cli import trigger
 
@@ -343,7 +346,7 @@ def trigger_add(
     own += [f"alert_resolved_by={resolved_by}"] if resolved_by else []
     parameters = [*(param or []), *own]
     trigger.add(
-        sql,
+        one_text(text, sql),
         file=file,
         tickers=ticker or [],
         parameters=parameters,

@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from candlewright.cli.loading import settings_for
+from candlewright.cli.options import GIVE_ONCE
 from candlewright.cli.output import Output, cell, json_line, print_rows, say, wrapped
 from candlewright.cli.watch import ending_quietly
 from candlewright.client import (
@@ -266,10 +267,10 @@ def refuse(error: InvalidTrigger) -> None:
     raise typer.Exit(1) from error
 
 
-def read_text(sql: str | None, file: Path | None) -> str:
-    """Raises typer.BadParameter (exit code 2) unless exactly one of them gives the text."""
+def read_text(sql: str | None, file: Path | None, wanted: str = GIVE_ONCE) -> str:
+    """Raises typer.BadParameter (exit code 2), with `wanted`, unless exactly one of them gives the text."""
     if (sql is None) == (file is None):
-        raise typer.BadParameter("give the text once: --file F, or --sql TEXT")
+        raise typer.BadParameter(wanted)
     if sql is not None:
         return sql
     assert file is not None

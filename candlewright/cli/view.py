@@ -23,7 +23,7 @@ def add(
     config: Path | None,
     timeout: float,
 ) -> None:
-    text = read_text(sql, file)
+    text = read_text(sql, file, "give the text once: --sql TEXT or --file F")
     with connect(settings=settings_for(config)) as c:
         try:
             view = c.views.add(name, text, replace=replace, timeout=timeout)

@@ -9,7 +9,17 @@ from typing import Annotated
 
 import typer
 
-from candlewright.cli.options import Config, DataDir, OutputOption, ParamOption, SqlFileOption, SqlOption, Timeout
+from candlewright.cli.options import (
+    Config,
+    DataDir,
+    OutputOption,
+    ParamOption,
+    SqlFileOption,
+    SqlOption,
+    TextArgument,
+    Timeout,
+    one_text,
+)
 from candlewright.cli.output import Output
 
 app = typer.Typer(rich_markup_mode=None)
@@ -483,6 +493,7 @@ def alerts_dead_letters(
 
 @trigger_app.command("check")
 def trigger_check(
+    text: TextArgument = None,
     sql: SqlOption = None,
     file: SqlFileOption = None,
     ticker: Annotated[list[str] | None, typer.Option("--ticker", help="As for trigger add.")] = None,
@@ -493,15 +504,17 @@ def trigger_check(
 ) -> None:
     """Check a trigger's text without registering it. All errors at once, warnings, and obvious slips mended.
 
-    Example: candlewright trigger check --sql "SELECT prise FROM ticks WHERE prise > :limit" --param limit=70000
+    Example: candlewright trigger check "SELECT prise FROM ticks WHERE prise > :limit" --param limit=70000
     """
     from candlewright_platform.cli.triggers import text as trigger_text
 
-    trigger_text.check(sql, file, ticker or [], parameters=param or [], output=output, config=config, views=view or [])
+    trigger_text.check(
+        one_text(text, sql), file, ticker or [], parameters=param or [], output=output, config=config, views=view or [])
 
 
 @trigger_app.command("format")
 def trigger_format(
+    text: TextArgument = None,
     sql: SqlOption = None,
     file: SqlFileOption = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Write the file instead of printing it.")] = False,
@@ -513,7 +526,7 @@ def trigger_format(
     """
     from candlewright_platform.cli.triggers import text as trigger_text
 
-    trigger_text.reformat(sql, file, in_place=in_place, check=check)
+    trigger_text.reformat(one_text(text, sql), file, in_place=in_place, check=check)
 
 
 @trigger_app.command("language")
@@ -591,6 +604,7 @@ def trigger_explain(
 
 @trigger_app.command("try")
 def trigger_try(
+    text: TextArgument = None,
     sql: SqlOption = None,
     file: SqlFileOption = None,
     inputs: Annotated[
@@ -621,7 +635,7 @@ def trigger_try(
 ) -> None:
     """Run a trigger's text over stored data. A file, or what the tables have of a ticker, with a chart.
 
-    Example: candlewright trigger try --sql "close > open * 1.01" --param period_seconds=60
+    Example: candlewright trigger try "close > open * 1.01" --param period_seconds=60
     --ticker BTC/USDT.BINANCE --since 2024-01-01
     """
     from candlewright_platform.cli.triggers import trial as trigger_try
@@ -630,7 +644,7 @@ def trigger_try(
         trigger_try.try_batch(batch)
     else:
         trigger_try.try_one(
-            sql,
+            one_text(text, sql),
             file,
             inputs or [],
             table=table,

@@ -65,3 +65,9 @@ def test_the_language_is_shown_whole_or_by_name() -> None:
     assert {"functions", "forms", "keywords", "types", "parameters", "tables"} == whole.keys()
     unknown = CliRunner().invoke(app, ["trigger", "language", "rsy"])
     assert unknown.exit_code == 1 and "did you mean 'RSI'?" in unknown.stderr
+
+
+def test_a_text_is_an_argument_or_an_option() -> None:
+    assert run("price > 1").exit_code == run("--sql", "price > 1").exit_code == 0
+    both = run("price > 1", "--sql", "price > 1")
+    assert (both.exit_code, "give the text once" in both.stderr) == (2, True)
