@@ -207,4 +207,8 @@ def _rejected(error: duckdb.Error) -> TriggerRejected:
     if place := _LINE.search(text):
         shown = f"LINE {place[1]}: "
         line, column = int(place[1]), max(1, len(place[3]) - len(shown) + 1)
-    return TriggerRejected(message or head, line, column, hint=" ".join(more).strip())
+    hint = " ".join(more).strip()
+    if isinstance(error, duckdb.CatalogException) and message.startswith("Table with name"):
+        # DuckDB would suggest one of its own catalogue's tables.
+        hint = f"the tables are {', '.join(TABLE_NAMES)}"
+    return TriggerRejected(message or head, line, column, hint=hint)

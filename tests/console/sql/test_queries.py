@@ -181,6 +181,12 @@ def test_a_mistake_has_its_place() -> None:
     assert "clse" in refused.value.message and "close" in refused.value.hint
 
 
+def test_an_unknown_table_is_answered_with_the_tables_that_there_are() -> None:
+    with pytest.raises(TriggerRejected) as refused:
+        run("SELECT * FROM bars", tables, LIMITS)
+    assert "ohlc" in refused.value.hint and "pg_" not in refused.value.hint
+
+
 def test_match_recognize_goes_to_the_trigger_engine() -> None:
     text = """SELECT * FROM lake.market.ohlc MATCH_RECOGNIZE (
       PARTITION BY ticker ORDER BY open_time
