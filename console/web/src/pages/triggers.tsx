@@ -6,6 +6,7 @@ import type { ChartView } from "../chart/view";
 import { get, Problem, type Mistake, send } from "../data/api";
 import { type Trigger, useTriggers } from "../data/events";
 import { language, type Language } from "../data/language";
+import { storedBars } from "../data/markets";
 import { counted, percent, whole } from "../data/numbers";
 import { parameterNames } from "../data/parameters";
 import { useMayChange } from "../data/platform";
@@ -104,6 +105,10 @@ export default function Triggers() {
   const body = { sql: draft.sql, tickers: draft.ticker ? [draft.ticker] : [], parameters: parametersOf(draft, names) };
 
   useEffect(() => void language().then(setKnown), []);
+  useEffect(() => {
+    const choose = (ticker: string): void => setDraft((old) => (old.ticker === "" ? { ...old, ticker } : old));
+    if (draft.ticker === "") storedBars().then((rows) => rows[0] && choose(rows[0].ticker), () => undefined);
+  }, []);
   useEffect(() => {
     localStorage.setItem(KEPT, JSON.stringify(draft));
     const abort = new AbortController();
@@ -235,6 +240,7 @@ export default function Triggers() {
             <button type="button" class="primary" disabled={isBusy || !checked || !draft.ticker} onClick={tryIt}>
               <Icon name="play" /> Try on history <kbd>Ctrl ↵</kbd>
             </button>
+            {!draft.ticker && <small>Choose a market to try it.</small>}
           </div>
           {mayChange && (
             <details class="card arm">
