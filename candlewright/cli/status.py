@@ -234,7 +234,7 @@ def _print_work(page: Row) -> None:
 
 def _work_lines(row: Row) -> Iterator[str]:
     if "requests" in row:
-        yield f"requests: {row['requests']:,} open, {row['jobs']:,} jobs at work, {row['queued']:,} pieces queued"
+        yield f"requests: {row['requests']:,} open; jobs at work: {row['jobs']:,}; pieces queued: {row['queued']:,}"
     if triggers := row.get("triggers"):
         suspended = triggers.get("suspended", 0)
         hint = ": see `candlewright trigger list`" if suspended else ""

@@ -54,7 +54,8 @@ def verify(
             what = f"{ticker} {format_period(period_seconds)}"
             say(f"{what}: {compared} stored candles compared, {len(found)} differences")
             rows += found
-    print_rows(rows, output, columns=COLUMNS, empty="")
+    if rows:
+        print_rows(rows, output, columns=COLUMNS, empty="")
     return not rows
 
 

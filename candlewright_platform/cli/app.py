@@ -509,7 +509,8 @@ def trigger_check(
     from candlewright_platform.cli.triggers import text as trigger_text
 
     trigger_text.check(
-        one_text(text, sql), file, ticker or [], parameters=param or [], output=output, config=config, views=view or [])
+        one_text(text, sql), file, ticker or [], parameters=param or [], output=output, config=config, views=view or []
+    )
 
 
 @trigger_app.command("format")

@@ -99,7 +99,9 @@ class RequestRow(Shape):
     status: str | None
     holes: int | None
     closed_until: Instant | None
-    completed_at: Instant | None = Field(description="When it ended; null if it has not, or if an earlier release ran it.")
+    completed_at: Instant | None = Field(
+        description="When it ended; null if it has not, or if an earlier release ran it."
+    )
     reason: str | None = Field(description="What an unfinished request is waiting for.")
 
 

@@ -84,7 +84,9 @@ class VenueBook:
         offered = self._periods.get(venue) or native_periods(venue)
         if offered is not None and period_seconds not in offered:
             names = ", ".join(format_period(period) for period in sorted(offered))
-            raise InvalidRequest(f"{venue} does not offer the period of {period_seconds} seconds; it offers {names}.")
+            raise InvalidRequest(
+                f"{venue} does not offer the period {format_period(period_seconds)}; it offers {names}."
+            )
 
 
 def without_markets(record: cw.Venue) -> cw.Venue:

@@ -65,7 +65,8 @@ class History(Candles):
 
     def __repr__(self) -> str:
         final = self.notification
-        return f"<History {final.ticker} {final.period_seconds}s rows={self.row_count} holes={len(self.holes)}>"
+        period = format_period(final.period_seconds)
+        return f"<History {final.ticker} {period} rows={self.row_count} holes={len(self.holes)}>"
 
     def _repr_html_(self) -> str:
         final = self.notification

@@ -49,7 +49,7 @@ def export(
     except OSError as error:
         raise CandlewrightError(f"{error.filename or folder} cannot be written: {error.strerror}") from error
     print_rows([_row(each) for each in signed.body.files], output, columns=_COLUMNS, empty="")
-    say(f"{manifest}: {len(signed.body.files)} files, root {signed.body.root}")
+    say(f"{manifest}: {_files(signed)}, root {signed.body.root}")
     say(f"signed by {signed.key}: those who check the files need this key from you, not from the same place")
 
 
@@ -79,10 +79,15 @@ def _answer(output: Output, manifest: Path, signed: Manifest | None, faults: Seq
     print_rows([_row(each) for each in signed.body.files], output, columns=_COLUMNS, empty="")
     made = format_nanoseconds(signed.body.made_at // 10**9 * 10**9)
     maker = visible(f"candlewright {signed.body.version}, {signed.body.origin or 'unknown origin'}")
-    print(f"{len(signed.body.files)} files are as signed on {made} ({maker})")
+    print(f"{_files(signed)} {'is' if len(signed.body.files) == 1 else 'are'} as signed on {made} ({maker})")
     print(f"signed by {signed.key}")
     if key is None:
         say("--key was not given: this proves that nothing changed since, not who signed")
+
+
+def _files(signed: Manifest) -> str:
+    count = len(signed.body.files)
+    return f"{count} file{'s' if count != 1 else ''}"
 
 
 def _key(text: str) -> str:

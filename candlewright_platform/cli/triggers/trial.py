@@ -157,7 +157,7 @@ def _over_history(
         Ticker.parse(ticker)
     except InvalidRequest as error:
         raise typer.BadParameter(str(error)) from error
-    with RequestProgress(ticker, unit="per cent") as progress:
+    with RequestProgress(ticker, unit="%") as progress:
         found = backtest.run(
             settings,
             text,

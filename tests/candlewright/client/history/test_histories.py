@@ -107,6 +107,7 @@ def test_a_ticker_that_fails_is_never_missing_silently(near: cw.Client) -> None:
     kept = near.history([GONE, TICKERS[0]], "1m", **RANGE, errors="keep")
     assert (len(kept), list(kept.errors)) == (3, [GONE])
     assert "errors=1" in repr(kept)
+    assert repr(kept[TICKERS[0]]).startswith(f"<History {TICKERS[0]} 1m rows=3 ")
     assert GONE in kept._repr_html_()
     with pytest.raises(cw.RequestNotFound):
         kept[GONE]
