@@ -11,7 +11,7 @@ from bus.connect import check_access, connect
 from bus.roles import BROKER, Keeper, say_lost, say_standby
 from bus.topics import SERVING_KEY, TABLE_BROKER
 from candlewright.wire.errors import CandlewrightError, ConfigurationError, RoleLost
-from core.background import exit_on_failure, switch_often
+from core.background import collect_rarely, exit_on_failure, switch_often
 from core.http import Status
 from core.log import configure_logging, get_logger
 from core.part import call_to_stop, serve_status
@@ -80,6 +80,7 @@ def main() -> int:
     configure_logging("broker", settings.log.level)
     exit_on_failure()
     switch_often()
+    collect_rarely()
     call_to_stop(broker.stop)
     http = serve_status(settings.http.bind, broker.status)
     try:

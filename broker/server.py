@@ -416,13 +416,14 @@ class BrokerServer:
 
     def _spare_requests(self) -> None:
         """Exclude existing requests from garbage collection: a full collection visits every one, and with 190,000
-        stopped the loop for seconds. Ended requests are freed by their reference counts.
+        stopped the loop for seconds. Ended requests are freed by their reference counts, so the others stay excluded
+        until few are left.
         """
         count = len(self.state.requests)
         if count > self._spared + MANY_REQUESTS:
             gc.freeze()
             self._spared = count
-        elif count < self._spared - MANY_REQUESTS:
+        elif self._spared and count < MANY_REQUESTS // 2:
             gc.unfreeze()
             self._spared = 0
 

@@ -374,9 +374,18 @@ def test_the_garbage_collector_leaves_out_many_waiting_requests(stage: Stage, mo
     monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
     monkeypatch.setattr("gc.unfreeze", lambda: frozen.append(False))
     broker = stage.broker()
-    for _ in range(40):
-        stage.client.submit(rows=3)
-    eventually(lambda: len(broker.server.state.requests) == 40 and frozen == [True])
+    requests = broker.server.state.requests
+    names = [stage.client.submit(rows=3) for _ in range(40)]
+    eventually(lambda: len(requests) == 40 and frozen == [True])
+    for name in names[:28]:
+        stage.client.cancel(name)
+    eventually(lambda: len(requests) == 12)
+    held_at = broker.server._held_at
+    eventually(lambda: broker.server._held_at > held_at)
+    assert frozen == [True]
+    for name in names[28:]:
+        stage.client.cancel(name)
+    eventually(lambda: frozen == [True, False])
 
 
 def test_a_quiet_broker_wakes_rarely_and_a_request_finds_its_clock_as_it_is(
