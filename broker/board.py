@@ -63,7 +63,8 @@ class Board:
         request = job.piece.request
         job.piece.job = self.jobs[job.job_id] = job
         self.room.reserve(job)
-        self.matching.in_background[request.key] += request.is_background
+        if request.is_background:
+            self.matching.in_background[request.key] += 1
         request.was_dispatched = True
 
     def forget_job(self, job: Job) -> None:
@@ -71,7 +72,8 @@ class Board:
         del self.jobs[job.job_id]
         job.piece.job = None
         request = job.piece.request
-        self.matching.in_background[request.key] -= request.is_background
+        if request.is_background:
+            self.matching.in_background[request.key] -= 1
         self.room.release(job, self.at)
         if job.collected is not None:
             self.collected_rows -= len(job.collected.candles)

@@ -78,8 +78,7 @@ class PieceResult:
 EMPTY_RESULT = PieceResult(partition=0, spans=(), rows=0, expected=0, holes=())
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptedPiece:
+class AcceptedPiece(NamedTuple):
     """A piece that an earlier run of the broker accepted, according to its journal."""
 
     number: int

@@ -53,25 +53,30 @@ class VenueFacts:
         return wall_ns - (self.behind_ns or 0)
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
 class Piece:
     """One unit of work. `banned` connections never get it again; `avoided` ones get it only if no other connection can.
 
-    `is_rest`: it requests candles that an earlier piece could not prove closed.
+    `is_rest`: it requests candles that an earlier piece could not prove closed. `room`: the bytes that its pages may
+    take, once they are known. As in `Job`, most attributes of most pieces have these values, and the class holds them.
     """
 
-    request: "Request"
-    number: int
-    start: int = 0
-    end: int = 0
-    limit: int | None = None
-    is_whole: bool = True
-    is_rest: bool = False
-    attempts: int = 0
-    waits: int = 0
+    is_whole = True
+    is_rest = False
+    attempts = 0
+    waits = 0
     banned: frozenset[Connection] = _NOBODY
     avoided: frozenset[Connection] = _NOBODY
     job: "Job | None" = None
+    room: int | None = None
+
+    def __init__(
+        self, request: "Request", number: int, *, start: int = 0, end: int = 0, limit: int | None = None
+    ) -> None:
+        self.request = request
+        self.number = number
+        self.start = start
+        self.end = end
+        self.limit = limit
 
     @property
     def dispatched_id(self) -> str:
@@ -84,7 +89,6 @@ class Piece:
         return self.request.outstanding.get(self.number) is self
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
 class Job:
     """A piece that was dispatched to an ingestor at `dispatched_ns` (wall clock).
 
@@ -94,20 +98,22 @@ class Job:
     received over the socket, 0 before the first; `trades_at`: when they were received (monotonic).
     """
 
-    job_id: str
-    piece: Piece
-    connection: Connection | None
-    lease_until: float
-    dispatched_ns: int = 0
-    is_adopted: bool = False
-    is_publishing: bool = False
-    is_proven: bool = False
-    progress: int = 0
+    dispatched_ns = 0
+    is_adopted = False
+    is_publishing = False
+    is_proven = False
+    progress = 0
     result: PieceResult | None = None
     collected: Collected | None = None
     snapshot: cw.Snapshot | None = None
-    newest_trade: int = 0
-    trades_at: float = 0.0
+    newest_trade = 0
+    trades_at = 0.0
+
+    def __init__(self, job_id: str, piece: Piece, connection: Connection | None, *, lease_until: float) -> None:
+        self.job_id = job_id
+        self.piece = piece
+        self.connection = connection
+        self.lease_until = lease_until
 
 
 @lru_cache(maxsize=10_000)
@@ -181,7 +187,7 @@ class SnapshotRequest(Request):
         self, request_id: str, ticker: str, venue: str, *, client_id: str, deadline_ns: int, offset: int
     ) -> None:
         super().__init__(request_id, ticker, venue, client_id=client_id, deadline_ns=deadline_ns, offset=offset)
-        piece = Piece(request=self, number=0)
+        piece = Piece(self, 0)
         self.outstanding[0] = piece
         self.ready.append(piece)
 
@@ -207,7 +213,7 @@ class RealtimeRequest(Request):
         self.subscribers: dict[str, Wants] = {}
         #: Why the last job ended, until a later one delivers.
         self.failure = ""
-        piece = Piece(request=self, number=0)
+        piece = Piece(self, 0)
         self.outstanding[0] = piece
         self.ready.append(piece)
 
@@ -343,10 +349,11 @@ class HistoricalRequest(Request):
         limit = None if self.limit is None else self.limit - self.rows
         number = self._next_number
         self._next_number = number + 1
-        piece = Piece(
-            request=self, number=number, start=start, end=end, limit=limit, is_whole=is_whole, is_rest=is_rest
-        )
-        self.outstanding[number] = piece
+        piece = self.outstanding[number] = Piece(self, number, start=start, end=end, limit=limit)
+        if not is_whole:
+            piece.is_whole = False
+        if is_rest:
+            piece.is_rest = True
         return piece
 
     # ---- proven parts
@@ -419,15 +426,8 @@ class HistoricalRequest(Request):
             return None
         limit = None if self.limit is None else self.limit - self.rows
         is_whole = note.dispatched_id == self.dispatch_name
-        piece = Piece(
-            request=self,
-            number=note.number,
-            start=note.start,
-            end=note.end,
-            limit=limit,
-            is_whole=is_whole,
-            attempts=note.attempts,
-        )
+        piece = Piece(self, note.number, start=note.start, end=note.end, limit=limit)
+        piece.is_whole, piece.attempts = is_whole, note.attempts
         self.outstanding[piece.number] = piece
         return piece
 
@@ -476,7 +476,7 @@ class HistoricalRequest(Request):
             first = grid.first_open_from(piece.start, self.period_seconds)
             middle = first + opens // 2 * self.period_seconds * grid.SECOND
             self._uncut = sorted([*self._uncut, (middle, piece.end)])
-            piece.end, piece.is_whole = middle, False
+            piece.end, piece.is_whole, piece.room = middle, False, None
 
     def fail(self, piece: Piece, failure: Failure) -> None:
         """Settle `piece` without rows, and also the rest of the request if trying it is pointless."""

@@ -219,7 +219,8 @@ def _piece_done(done: PublishPieceDone) -> bytes:
         span = piece.spans.add()
         span.first_offset = first
         span.last_offset = last
-    _add_holes(piece.holes, result.holes)
+    if result.holes:
+        _add_holes(piece.holes, result.holes)
     return outcome.SerializeToString()
 
 
@@ -242,7 +243,8 @@ def _request_done(done: PublishRequestDone) -> bytes:
         request.client_id = done.client_id
     if done.closed_until:
         request.closed_until = done.closed_until
-    _add_holes(request.holes, done.holes)
+    if done.holes:
+        _add_holes(request.holes, done.holes)
     return outcome.SerializeToString()
 
 

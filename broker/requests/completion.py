@@ -1,5 +1,6 @@
 """Judges the result of a historical job that its ingestor reports as complete."""
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -94,6 +95,8 @@ def _of_rows(collected: Collected, job: Job, request: HistoricalRequest) -> Piec
 
 def _counted(job: Job, request: HistoricalRequest, opens: list[int], closed_ns: int) -> PieceResult:
     piece, period_seconds = job.piece, request.period_seconds
+    if not opens and closed_ns >= piece.end + period_seconds * grid.SECOND:
+        return _nothing_in(piece.start, piece.end, period_seconds)
     closed_until = 0
     if piece.limit is not None and len(opens) >= piece.limit:
         end = opens[-1] + period_seconds * grid.SECOND
@@ -105,3 +108,10 @@ def _counted(job: Job, request: HistoricalRequest, opens: list[int], closed_ns: 
     return PieceResult(
         partition=0, spans=(), rows=len(opens), expected=expected, holes=holes, closed_until=closed_until
     )
+
+
+@lru_cache(maxsize=1_000)
+def _nothing_in(start: int, end: int, period_seconds: int) -> PieceResult:
+    """The result of a past range without candles; many tickers have the same ones."""
+    expected, holes = coverage([], start, end, period_seconds=period_seconds)
+    return PieceResult(partition=0, spans=(), rows=0, expected=expected, holes=holes)

@@ -109,7 +109,9 @@ class Holding:
         if piece in request.ready:
             request.ready.remove(piece)
         lease_until = event.at + board.lease_seconds
-        board.add_job(Job(job_id=event.job_id, piece=piece, connection=None, lease_until=lease_until, is_adopted=True))
+        job = Job(event.job_id, piece, None, lease_until=lease_until)
+        job.is_adopted = True
+        board.add_job(job)
         board.note("job_adopted", job_id=event.job_id, request_id=request.request_id)
 
     def _adopted(self, note: LeaseNote) -> Piece | None:

@@ -109,7 +109,8 @@ class Dispatching:
         """
         if key[1] is not Kind.HISTORICAL:
             return True
-        return not self._board.room.is_kept and self._venues.facts(key[0]).is_known
+        room = self._board.room
+        return (room.waiting is None or not room.is_kept) and self._venues.facts(key[0]).is_known
 
     def _match(self, key: QueueKey) -> None:
         if self._may_match(key):
@@ -120,13 +121,8 @@ class Dispatching:
         board = self._board
         request = piece.request
         job_id = board.new_job_id()
-        job = Job(
-            job_id=job_id,
-            piece=piece,
-            connection=connection,
-            lease_until=board.at + board.lease_seconds,
-            dispatched_ns=board.wall_ns,
-        )
+        job = Job(job_id, piece, connection, lease_until=board.at + board.lease_seconds)
+        job.dispatched_ns = board.wall_ns
         board.add_job(job)
         board.show_later(request)
         board.out.append(request.dispatch(connection, job_id, piece))

@@ -52,6 +52,8 @@ class FairQueue(Generic[Item]):
     def __init__(self) -> None:
         self._turns = _Turns()
         self._size = 0
+        #: The result of `_path`, until something is removed.
+        self._found: tuple[list[_Turns], deque[Item]] | None = None
 
     def __len__(self) -> int:
         return self._size
@@ -71,19 +73,14 @@ class FairQueue(Generic[Item]):
         child.append(request)
 
     def head(self) -> Item | None:
-        if not self._size:
-            return None
-        child: _Child = self._turns
-        while isinstance(child, _Turns):
-            child = child.children[child.names[0]]
-        head: Item = child[0]
-        return head
+        return self._path()[1][0] if self._size else None
 
     def advance(self, *, keep: bool) -> None:
         """Move on after the head was served: with `keep`, it goes to the end of its client's requests, else it is
         removed; the client goes to the end of its line.
         """
         path, queue = self._path()
+        self._found = None
         request = queue.popleft()
         if keep:
             queue.append(request)
@@ -122,12 +119,15 @@ class FairQueue(Generic[Item]):
 
     def _path(self) -> "tuple[list[_Turns], deque[Item]]":
         """The levels whose turn it is, and the requests at the end of them."""
-        path: list[_Turns] = []
-        child: _Child = self._turns
-        while isinstance(child, _Turns):
-            path.append(child)
-            child = child.children[child.names[0]]
-        return path, child
+        found = self._found
+        if found is None:
+            path: list[_Turns] = []
+            child: _Child = self._turns
+            while isinstance(child, _Turns):
+                path.append(child)
+                child = child.children[child.names[0]]
+            found = self._found = path, child
+        return found
 
     def _prune(self, path: "list[_Turns]", names: "list[str] | tuple[str, ...]", *, is_empty: bool) -> None:
         for turns, name in zip(reversed(path), reversed(names), strict=True):
@@ -137,5 +137,6 @@ class FairQueue(Generic[Item]):
             is_empty = not turns.names
 
     def _forget(self, request: Item) -> None:
+        self._found = None
         request.is_queued = False
         self._size -= 1

@@ -49,12 +49,13 @@ class Matching:
         queue = self._queues.get(key)
         if queue:
             return queue
-        queue = self._background.get(key)
+        queue = self._background.get(key) if self._background else None
         return queue if queue and (free > 1 or not self.in_background[key]) else None
 
     def end(self, request: Request) -> None:
         """Remove `request`, which has ended."""
-        self._overtaken.get(request.key, {}).pop(request, None)
+        if self._overtaken:
+            self._overtaken.get(request.key, {}).pop(request, None)
         if request.is_queued:
             self.withdraw(request)
 

@@ -32,15 +32,13 @@ OVERTAKING_SECONDS = 5.0
 STUCK_SECONDS = 5.0
 
 
-@dataclass(slots=True)
-class _Reserved:
+class _Reserved(NamedTuple):
     partition: int
     first: int
     size: int
 
 
-@dataclass(slots=True)
-class _Unpublished:
+class _Unpublished(NamedTuple):
     """A piece that this run accepted. `first`: the offset of its first page, None without pages."""
 
     request: HistoricalRequest
@@ -225,8 +223,10 @@ def _partition_of(ticker: str, partitions: int) -> int:
 
 
 def _bytes_of(piece: Piece) -> int:
-    request = piece.request
-    assert isinstance(request, HistoricalRequest)
-    rows = grid.count_opens(piece.start, piece.end, request.period_seconds)
-    rows = rows if piece.limit is None else min(rows, piece.limit)
-    return rows * ROW_BYTES + (rows // max(1, request.facts.candles_per_page) + 1) * PAGE_BYTES
+    if (room := piece.room) is None:
+        request = piece.request
+        assert isinstance(request, HistoricalRequest)
+        rows = grid.count_opens(piece.start, piece.end, request.period_seconds)
+        rows = rows if piece.limit is None else min(rows, piece.limit)
+        room = piece.room = rows * ROW_BYTES + (rows // max(1, request.facts.candles_per_page) + 1) * PAGE_BYTES
+    return room

@@ -27,9 +27,8 @@ def problem(result: PieceResult, limit: int | None = None) -> str:
         limit=limit,
         facts=VenueFacts(),
     )
-    return problem_with(
-        result, Piece(request=request, number=0, start=0, end=10 * MINUTE, limit=limit), request, partitions=0
-    )
+    piece = Piece(request, 0, start=0, end=10 * MINUTE, limit=limit)
+    return problem_with(result, piece, request, partitions=0)
 
 
 @pytest.mark.parametrize(
