@@ -153,7 +153,7 @@ class TriggerPartition:
 
         Repetitions of these trades are then recognised, and older trades are late.
         """
-        self._intake.ticks.counted.clear()
+        self._intake.ticks.counted.forget_numbers()
         self._intake.clocks.marks.clear()
         self._intake.pass_over(ticks, now_ns)
 
@@ -319,7 +319,7 @@ class TriggerPartition:
         found = {"meta": written_meta(meta | self._saved.meta(self._registry) | {"turn": self._shares.turn})}
         if held is not None:
             found["held"] = bytes_of(held)
-        return found | self._rests.save() | self._saved.parts(self._registry)
+        return found | self._intake.ticks.counted.save() | self._rests.save() | self._saved.parts(self._registry)
 
     @classmethod
     def load(cls, data: bytes, rules: TriggerRules | None = None, number: int = 0) -> "TriggerPartition":
@@ -347,6 +347,7 @@ class TriggerPartition:
         self._saved.read_triggers(self._registry, parts.pop("triggers"), meta)
         held = parts.pop("held", b"")
         self._intake.restore(meta, table_of(held) if held else None)
+        self._intake.ticks.counted.restore(parts)
         self._rests.take(parts)
         self._unreported = self._registry.restore(self._saved.read_shards(parts))
         self._registry.next_shard = meta["next_shard"]

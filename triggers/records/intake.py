@@ -73,7 +73,7 @@ class Intake:
 
     def due(self) -> dict[str, int]:
         """Exchange times that have become valid now that the trades of this micro-batch have been read."""
-        return self.clocks.due(self.ticks.counted)
+        return self.clocks.due(self.ticks.counted.numbers)
 
     # ---- trades
     def pass_over(self, ticks: Sequence[bytes], now_ns: int) -> None:
@@ -155,7 +155,7 @@ class Intake:
 
     # ---- state
     def save(self) -> tuple[dict[str, Any], pa.Table | None]:
-        """The state as JSON, and the trades that wait for their turn."""
+        """The state as JSON, without the counted trades, and the trades that wait for their turn."""
         buffer, held = self.buffer.snapshot()
         meta: dict[str, Any] = {"ticks": self.ticks.save(), "bars": self.candles.save(), "buffer": buffer}
         meta["events"] = self.events.next_row

@@ -10,7 +10,6 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from bars.seen import SeenIds
 from candlewright.wire import tick_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
@@ -18,6 +17,7 @@ from candlewright.wire.grid import LATEST_NS
 from candlewright.wire.tick_columns import TickColumns
 from candlewright_cep.streaming.rows.release import NUMBER, SEQUENCE
 from triggers.records.asked_for import AskedFor
+from triggers.records.counted import CountedTrades
 from triggers.texts.check import INPUTS
 from venues import sound
 
@@ -30,8 +30,6 @@ _LAST_NS = 2**63 - 1
 _ALWAYS = frozenset({"ticker", "ts_ns", NUMBER, SEQUENCE})
 #: No clock is ahead of another by more than this.
 _MAX_AHEAD_NS = 2**60
-#: Non-numeric ids are remembered individually, up to this many per ticker.
-_TEXT_IDS = 20_000
 
 
 def ticker_of(value: bytes) -> str | None:
@@ -60,17 +58,15 @@ class Refused:
 
 @dataclass(kw_only=True, slots=True)
 class TickIntake:
-    """Reads trades. `counted`: for each ticker the largest number of its topic that was read; `next_row`: the number of
-    the partition's next new trade; `asked_for`: which of them were fetched over REST.
+    """Reads trades. `next_row`: the number of the partition's next new trade; `asked_for`: which of them were fetched
+    over REST.
     """
 
     next_row: int = 0
-    counted: dict[str, int] = field(default_factory=dict)
+    counted: CountedTrades = field(default_factory=CountedTrades)
     duplicates: int = 0
     refused: Refused = field(default_factory=Refused)
     asked_for: AskedFor = field(default_factory=AskedFor)
-    _seen: dict[str, SeenIds] = field(default_factory=dict)
-    _text_ids: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def rows(self, values: Iterable[bytes], columns: frozenset[str] | None = None) -> pa.Table:
         """Trades that are not repetitions, by ticker, then in the order of the bus, in which they are numbered.
@@ -138,11 +134,11 @@ class TickIntake:
         ends = np.cumsum(sizes)
         runs, numbers = _id_runs(ids, ends - sizes)
         for batch, start, end, run in zip(batches, (ends - sizes).tolist(), ends.tolist(), runs, strict=True):
-            self.counted[batch.ticker] = max(self.counted.get(batch.ticker, 0), batch.first_sequence + end - start - 1)
+            self.counted.read(batch.ticker, batch.first_sequence + end - start - 1)
             if run is None:
-                kept[start:end] = self._new_texts(batch.ticker, batch.trade_id)
-            elif not (seen := self._seen.setdefault(batch.ticker, SeenIds())).extend(*run.ends):
-                kept[start:end], _ = seen.add(run.numbers)
+                kept[start:end] = self.counted.add_texts(batch.ticker, batch.trade_id)
+            elif not self.counted.extend(batch.ticker, *run.ends):
+                kept[start:end] = self.counted.add(batch.ticker, run.numbers)
         self.duplicates += len(kept) - int(np.count_nonzero(kept))
         return kept, numbers
 
@@ -157,17 +153,6 @@ class TickIntake:
                 self.refused.add(value, problem)
             elif len(columns):
                 yield value, columns
-
-    def _new_texts(self, ticker: str, ids: NDArray[np.bytes_]) -> NDArray[np.bool_]:
-        known = self._text_ids.setdefault(ticker, {})
-        new = np.zeros(len(ids), np.bool_)
-        for place, text in enumerate(id_.decode() for id_ in ids.tolist()):
-            if text not in known:
-                known[text] = None
-                new[place] = True
-        for text in list(known)[: max(0, len(known) - _TEXT_IDS)]:
-            del known[text]
-        return new
 
     def _sound(self, batches: Sequence[TickColumns], new: NDArray[np.bool_]) -> NDArray[np.int64]:
         """The indexes of the new trades whose values are valid."""
@@ -234,26 +219,18 @@ class TickIntake:
         return found
 
     def save(self) -> dict[str, Any]:
+        """The state, without `counted`."""
         return {
             "next_row": self.next_row,
-            "counted": self.counted,
             "counts": [self.duplicates, self.refused.count],
-            "seen": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._seen.items()},
-            "text_ids": {t: list(ids) for t, ids in self._text_ids.items()},
             "asked_for": self.asked_for.save(),
         }
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> "TickIntake":
         duplicates, refused = state["counts"]
-        intake = cls(
-            next_row=state["next_row"], counted=dict(state["counted"]), duplicates=duplicates, refused=Refused(refused)
-        )
-        intake._seen = {
-            t: SeenIds(limit, floor, np.array(first, np.int64), np.array(last, np.int64))
-            for t, (limit, floor, first, last) in state["seen"].items()
-        }
-        intake._text_ids = {t: dict.fromkeys(ids) for t, ids in state["text_ids"].items()}
+        intake = cls(next_row=state["next_row"], duplicates=duplicates, refused=Refused(refused))
+        intake.counted.restore_old(state)
         # Missing in states of older versions.
         intake.asked_for = AskedFor.load(state.get("asked_for", {}))
         return intake
