@@ -44,6 +44,7 @@ from bus import topics as bus_topics
 from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
 from candlewright_platform.supervisor.processes import MEMORY
+from core.background import spare_startup
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.driver.topics import prepare_topics
@@ -105,6 +106,8 @@ def run(
             thread = threading.Thread(target=table.run, daemon=True)
             publish_apart(redis.url, input_file, "", rows=rows, window=window)
             _rewrite_log(redis.url)
+            # As the driver does once it has started.
+            spare_startup()
             with ProcessTree() as floor_tree:
                 floor_seconds = floor.timed(bus)
             with ProcessTree() as tree:
