@@ -21,6 +21,8 @@ from bus.api import StoredRecord
 from bus.redis.stamps import varint
 
 _READ_SIZE = 1 << 18
+#: The first byte of a string in a reply.
+_STRING = ord("$")
 
 #: `[id, [t, time, s, stamp, h, headers, k, key, v, value]]` up to the first byte of the value; s, h and k may be
 #: absent. Headers are JSON and hold no line end. The end of a key is guessed here and compared with its length; a long
@@ -201,8 +203,10 @@ class ReplyParser(BaseParser):
         while len(items) < count:
             if self._data.startswith(b"*2\r\n$", self._at):
                 self._entries(items, count)
-                if len(items) == count:
-                    break
+            else:
+                self._strings(items, count)
+            if len(items) == count:
+                break
             # An entry that is not complete in the buffer yet comes this way, as do all other items.
             item = self._reply()
             items.append(_as_written(item) if _is_entry(item) else item)
@@ -224,6 +228,23 @@ class ReplyParser(BaseParser):
             number = None if sequence is None else int(sequence)
             append(as_tuple(Entry, (int(offset), int(time), key, data[start:end], headers, number)))
             at = end + 2
+        self._at = at
+
+    def _strings(self, items: list[Any], count: int) -> None:
+        """Append the strings that are whole in the buffer, up to `count` items."""
+        data, at, size = self._data, self._at, len(self._data)
+        for _ in range(count - len(items)):
+            end = data.find(b"\r\n", at)
+            if end < 0 or data[at] != _STRING:
+                break
+            length = int(data[at + 1 : end])
+            start, at_end = end + 2, end + 2
+            if length >= 0:
+                at_end = start + length + 2
+                if at_end > size:
+                    break
+            items.append(None if length < 0 else data[start : at_end - 2])
+            at = at_end
         self._at = at
 
     def _line(self) -> bytes:
