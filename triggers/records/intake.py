@@ -157,6 +157,8 @@ class Intake:
     def save(self) -> tuple[dict[str, Any], pa.Table | None]:
         """The state as JSON, without the counted trades, and the trades that wait for their turn."""
         buffer, held = self.buffer.snapshot()
+        if held is not None and not held.num_rows:
+            held = None
         meta: dict[str, Any] = {"ticks": self.ticks.save(), "bars": self.candles.save(), "buffer": buffer}
         meta["events"] = self.events.next_row
         return meta | self.clocks.save(), held

@@ -2,13 +2,14 @@
 
 import json
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
 from candlewright_cep.planning.relation import from_table
 from candlewright_cep.streaming.rows.release import Rows
-from candlewright_cep.table_bytes import bytes_of, table_of
+from candlewright_cep.table_bytes import bytes_of_batch, table_of
 from candlewright_cep.types import Kind
 from candlewright_cep.vector import Vector
 
@@ -33,13 +34,25 @@ def _read(found: dict[str, Any]) -> Any:
 
 def packed_rows(rows: Rows) -> bytes:
     """As an Arrow stream."""
-    columns = {f"c{index}": _array(rows.relation.column(index)) for index in range(rows.relation.width)}
-    columns |= {"time": pa.array(rows.time), "sequence": pa.array(rows.sequence), "ticker": rows.ticker}
-    return bytes_of(pa.table(columns))
+    width = rows.relation.width
+    arrays = [_array(rows.relation.column(index)) for index in range(width)]
+    arrays += [pa.array(rows.time), pa.array(rows.sequence), rows.ticker]
+    return bytes_of_batch(pa.RecordBatch.from_arrays(arrays, names=_names(width)))
+
+
+@lru_cache(maxsize=256)
+def _names(width: int) -> list[str]:
+    return [*(f"c{index}" for index in range(width)), "time", "sequence", "ticker"]
 
 
 def _array(column: Vector) -> pa.Array:
-    return pa.nulls(column.length) if column.type.kind is Kind.NULL else column.to_arrow()
+    return _nulls(column.length) if column.type.kind is Kind.NULL else column.to_arrow()
+
+
+@lru_cache(maxsize=256)
+def _nulls(length: int) -> pa.Array:
+    """Columns that are not kept; the same array takes no memory for its rows."""
+    return pa.nulls(length)
 
 
 def unpacked_rows(blob: bytes) -> Rows:
