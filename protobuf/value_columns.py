@@ -13,6 +13,8 @@ __all__ = ["NULL", "bare", "booleans", "doubles", "entry", "integers", "octets",
 
 _STRING, _INT, _DOUBLE, _BOOL, _BYTES, _TIME = range(1, 7)
 _CELL = 0x0A
+#: So few values are encoded one by one, because building a matrix would take longer.
+_FEW = 8
 #: A FieldValue with no member set.
 NULL = bytes((_CELL, 0))
 #: Given rows of one width, and that width, returns the bytes that precede their varints.
@@ -59,11 +61,27 @@ def bare(cell: bytes) -> bytes:
 
 def varints(values: NDArray[np.int64], head: bytes = b"") -> list[bytes]:
     """Each value as a varint after `head`; negative values as 64-bit two's complement."""
+    if len(values) <= _FEW:
+        return [head + _varint(value) for value in values.tolist()]
     prefix = np.broadcast_to(np.frombuffer(head, np.uint8), (len(values), len(head)))
     return _by_width(values, lambda rows, width: prefix[rows])
 
 
+def _varint(value: int) -> bytes:
+    left = value & 0xFFFF_FFFF_FFFF_FFFF
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
+
 def _whole(values: NDArray[np.int64], tags: NDArray[np.uint8]) -> list[bytes]:
+    if len(values) <= _FEW:
+        digits = map(_varint, values.tolist())
+        return [bytes((_CELL, len(own) + 1, tag)) + own for own, tag in zip(digits, tags.tolist(), strict=True)]
+
     def heads(rows: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
         found = np.empty((len(rows), 3), np.uint8)
         found[:, 0], found[:, 1], found[:, 2] = _CELL, width + 1, tags[rows]

@@ -289,8 +289,8 @@ def _repeated(column: pa.ChunkedArray) -> list[bytes]:
     """Text columns with few distinct values: tickers, sides, names of variables."""
     encoded = column.combine_chunks().dictionary_encode()
     cells = [*value_columns.texts(encoded.dictionary.to_pylist()), value_columns.NULL]
-    codes = encoded.indices.fill_null(len(cells) - 1).to_pylist()
-    return [cells[code] for code in codes]
+    codes = encoded.indices if not encoded.null_count else encoded.indices.fill_null(len(cells) - 1)
+    return [cells[code] for code in codes.to_pylist()]
 
 
 def _octets(value: Any) -> bytes:

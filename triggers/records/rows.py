@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -24,12 +25,16 @@ from venues import sound
 __all__ = ["BarIntake", "PeriodBars", "Refused", "TickIntake", "newest", "ticker_of", "whole_trades"]
 
 _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
+_COLUMNS = tuple((part.name, part.type) for part in _TICKS)
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDES = pa.array(["unknown", "buy", "sell"])
 _LAST_NS = 2**63 - 1
+_INT64 = pa.int64()
 _ALWAYS = frozenset({"ticker", "ts_ns", NUMBER, SEQUENCE})
 #: No clock is ahead of another by more than this.
 _MAX_AHEAD_NS = 2**60
+#: NULLs for this many rows are kept.
+_FEW = 16
 
 
 def ticker_of(value: bytes) -> str | None:
@@ -239,15 +244,27 @@ class TickIntake:
 def whole_trades(rows: pa.Table) -> pa.Table:
     """The trades with all columns of the input; columns that were not read are NULL."""
     found = []
-    for part in _TICKS:
-        if part.name == "ts":
-            found.append(rows.column("ts_ns").cast(part.type))
-        elif part.name in rows.column_names:
-            column = rows.column(part.name)
-            found.append(column if column.type == part.type else column.cast(part.type))
+    names = set(rows.column_names)
+    for name, kind in _COLUMNS:
+        if name == "ts":
+            # On a few rows, a cast takes many times as long.
+            times = rows.column("ts_ns")
+            found.append(pa.chunked_array([chunk.view(kind) for chunk in times.chunks], kind))
+        elif name in names:
+            column = rows.column(name)
+            found.append(column if column.type == kind else column.cast(kind))
         else:
-            found.append(pa.nulls(rows.num_rows, part.type))
+            found.append(_nulls(rows.num_rows, kind))
     return pa.Table.from_arrays(found, schema=_TICKS)
+
+
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    return _few_nulls(count, kind) if count <= _FEW else pa.nulls(count, kind)
+
+
+@lru_cache(maxsize=256)
+def _few_nulls(count: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(count, kind)
 
 
 def _received(times: NDArray[np.int64]) -> pa.Array:
@@ -309,8 +326,11 @@ def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
     encoded = rows.column("ticker").combine_chunks().dictionary_encode()
     names: list[str] = encoded.dictionary.to_pylist()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
+    times = rows.column(time_column)
+    if times.type != _INT64:
+        times = times.cast(_INT64)
     last, latest = np.full(len(names), -1, np.int64), np.full(len(names), -(2**63), np.int64)
-    np.maximum.at(latest, codes, rows.column(time_column).cast(pa.int64()).to_numpy())
+    np.maximum.at(latest, codes, times.to_numpy())
     last[codes] = np.arange(rows.num_rows)
     numbers = rows.column(SEQUENCE).to_numpy()[last]
     return list(zip(names, numbers.tolist(), latest.tolist(), strict=True))

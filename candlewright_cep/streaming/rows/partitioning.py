@@ -20,6 +20,8 @@ def by_partition(
     row and end. `columns`: those of PARTITION BY.
     """
     vectors = [rows.relation.column(index) for index in columns]
+    if rows.length == 1:
+        return rows, tickers, [(tuple(vector.to_list()[0] for vector in vectors), 0, 1)]
     numbers = tickers
     if len(vectors) != 1 or vectors[0].values is not rows.ticker or not is_ascending(tickers):
         numbers = partition_codes(vectors, rows.length)

@@ -9,10 +9,11 @@ import pyarrow as pa
 from candlewright_cep.functions.aggregates.aggregates import accumulate
 from candlewright_cep.planning.relation import Relation, concatenated, from_table
 from candlewright_cep.types import NULL
-from candlewright_cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending
+from candlewright_cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending, is_every
 
 FOREVER = 2**63 - 1
 _NOTHING = (-(2**63), -1)
+_FEW_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class Rows:
         return self.relation.length
 
     def take(self, rows: Index) -> "Rows":
+        if 0 < len(rows) and self.length <= _FEW_ROWS:
+            first = int(rows[0])
+            if first >= 0 and is_every(rows - first, len(rows)):
+                return self if len(rows) == self.length else self._few(first, len(rows))
         return Rows(
             self.relation.take(rows), self.time[rows], self.sequence[rows], self.ticker.take(pa.array(rows, pa.int64()))
         )
@@ -41,6 +46,11 @@ class Rows:
             self.relation.slice(start, length), self.time[start:end], self.sequence[start:end],
             self.ticker.slice(start, length),
         )  # fmt: skip
+
+    def _few(self, start: int, length: int) -> "Rows":
+        """`slice` with a copy of the tickers, so that their bytes are the same wherever they come from."""
+        found = self.slice(start, length)
+        return Rows(found.relation, found.time, found.sequence, pa.concat_arrays([found.ticker]))
 
     def replaced(self, relation: Relation) -> "Rows":
         return Rows(relation, self.time, self.sequence, self.ticker)
@@ -117,6 +127,8 @@ class ReleaseBuffer:
             table = table.append_column(SEQUENCE, pa.array(numbers))
             self._next_sequence += table.num_rows
         keys = _Keys.of(table, self.time_column, self.ticker_column)
+        if self._passes_on(table, keys):
+            return Released(table, table.slice(0, 0), table)
         late = self._late(keys)
         fresh, behind = table, table.slice(0, 0)
         if late.any():
@@ -141,6 +153,29 @@ class ReleaseBuffer:
         """End these tickers; returns all their held rows."""
         self.clock.closed |= tickers
         return self._release_held()
+
+    def _passes_on(self, table: pa.Table, keys: "_Keys") -> bool:
+        """Whether rows are released just as they came, which is usual for few rows: they are of one ticker, in order,
+        and none is held. They are then taken note of.
+        """
+        name, times, numbers = keys.names[0] if keys.names else "", keys.times, keys.numbers
+        has_held = self._held is not None and self._held.num_rows > 0
+        if self.delay_ns or has_held or len(keys.names) != 1 or not len(times):
+            return False
+        first, last = int(times[0]), int(times[-1])
+        if first < self.clock.watermarks.get(name, first) or not is_ascending(times):
+            return False
+        if not is_ascending(table.column(SEQUENCE).to_numpy()):
+            return False
+        if numbers is not None:
+            in_order = (times[1:] > times[:-1]) | (numbers[1:] >= numbers[:-1])
+            is_next = (first, int(numbers[0])) >= self._reached.get(name, _NOTHING)
+            if not is_next or int(numbers.min()) < 0 or not in_order.all():
+                return False
+            self._reached[name] = last, int(numbers[-1])
+        self.clock.watermarks[name] = last
+        self.clock.closed.discard(name)
+        return True
 
     def _keys_of_held(self) -> "_Keys":
         assert self._held is not None
@@ -238,13 +273,15 @@ class ReleaseBuffer:
             return held.slice(0, 0)
         # One copy of the columns, because taking rows from several chunks is slow.
         held = held.combine_chunks()
-        self._held, self._keys = held.take(pa.array(np.flatnonzero(~due))), keys.where(~due)
+        is_all = len(picked) == held.num_rows
+        left = held.slice(0, 0) if is_all else held.take(pa.array(np.flatnonzero(~due)))
+        self._held, self._keys = left, keys.where(~due)
         keys = keys.where(due)
         if not self.delay_ns:
             # Rows of equal time arrived in order, or are ordered by arrival.
             keys = replace(keys, numbers=None)
         order = _grouped_order(keys, held.column(SEQUENCE).to_numpy()[picked])
-        return held.take(pa.array(picked[order]))
+        return held if is_all and is_every(order, len(order)) else held.take(pa.array(picked[order]))
 
     # -- state ----------------------------------------------------------------------------------------------------
 
