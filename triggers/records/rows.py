@@ -25,6 +25,7 @@ from venues import sound
 __all__ = ["BarIntake", "PeriodBars", "Refused", "TickIntake", "newest", "ticker_of", "whole_trades"]
 
 _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
+_RECEIVED = _TICKS.field("received_at").type
 _COLUMNS = tuple((part.name, part.type) for part in _TICKS)
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDES = pa.array(["unknown", "buy", "sell"])
@@ -268,7 +269,7 @@ def _few_nulls(count: int, kind: pa.DataType) -> pa.Array:
 
 
 def _received(times: NDArray[np.int64]) -> pa.Array:
-    return pa.array(times, mask=times <= 0).cast(_TICKS.field("received_at").type)
+    return pa.array(times, _INT64, mask=times <= 0).view(_RECEIVED)
 
 
 @dataclass(frozen=True, slots=True)
