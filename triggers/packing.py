@@ -8,7 +8,7 @@ __all__ = ["squeezed", "unsqueezed"]
 
 _ZSTD = pa.Codec("zstd", compression_level=1)
 _LENGTH = 8
-#: Shorter data is written as it is, with this bit set in the length, because compressing it takes longer than writing it.
+#: Shorter data is written as it is, with this bit set in the length: compressing it takes longer than writing it.
 _SHORT_BYTES = 4_096
 _PLAIN = 1 << 63
 

@@ -32,7 +32,7 @@ class Rows:
         return self.relation.length
 
     def take(self, rows: Index) -> "Rows":
-        if 0 < len(rows) and self.length <= _FEW_ROWS:
+        if len(rows) > 0 and self.length <= _FEW_ROWS:
             first = int(rows[0])
             if first >= 0 and is_every(rows - first, len(rows)):
                 return self if len(rows) == self.length else self._few(first, len(rows))
