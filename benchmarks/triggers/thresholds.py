@@ -1,10 +1,11 @@
 """The cost of many price alerts compared with that of one: 10,000 on 100 tickers, no bus, no Spark, one core.
 
     ./run bench thresholds [--rows 200000] [--symbols 100] [--count 10000] [--crossings 10000]
-        [--turns 10000] [--drops 10000]
+        [--turns 10000] [--drops 10000] [--runs 10000]
 
 Levels are above the price, so that few alerts fire. `ratio` is the CPU time of `count` alerts over that of one, without
-registration. `thresholds` are conditions, `turns` conditions with LAG, `crossings` and `drops` patterns with PREV.
+registration. `thresholds` are conditions, `turns` conditions with LAG, `crossings` and `drops` patterns with PREV,
+`runs` the pattern of `drops` with levels below the price: all have begun, and wait with an open match.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def main() -> None:
         "--turns", type=int, default=10_000, help="alerts `price > level AND LAG(price) OVER (...) < price`"
     )
     parser.add_argument("--drops", type=int, default=10_000, help="a drop of 1 %% after prices above a level")
+    parser.add_argument("--runs", type=int, default=10_000, help="the same above a level that the price stays above")
     parser.add_argument("--batch-rows", type=int, default=20_000)
     parser.add_argument("--output", default="json", choices=["json"])
     options = parser.parse_args(namespace=argparse.Namespace(batches=0))
@@ -49,6 +51,7 @@ def main() -> None:
         "crossings": options.crossings,
         "turns": options.turns,
         "drops": options.drops,
+        "runs": options.runs,
     }
     for setting, count in counts.items():
         if count:

@@ -34,7 +34,12 @@ V_SHAPE = (
     "DEFINE D AS price < PREV(price)%s, U AS price > PREV(price)) AS m"
 )
 
-#: Alerts on a level above the price, most of which do not fire.
+_DROP = (
+    "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
+    "MEASURES MAX(A.price) AS top, LAST(price) AS price "
+    "PATTERN (A+ B) DEFINE A AS price > %.2f, B AS price < PREV(price) * 0.99) AS m"
+)
+#: Alerts on a level above the price, most of which do not fire; the level of `runs` is below it, so all have begun.
 ALERTS = {
     "thresholds": "price > %.2f",
     "crossings": (
@@ -43,11 +48,8 @@ ALERTS = {
         "PATTERN (B) DEFINE B AS price > %.2f AND PREV(price) < price) AS m"
     ),
     "turns": "price > %.2f AND LAG(price) OVER (PARTITION BY ticker ORDER BY ts) < price",
-    "drops": (
-        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
-        "MEASURES MAX(A.price) AS top, LAST(price) AS price "
-        "PATTERN (A+ B) DEFINE A AS price > %.2f, B AS price < PREV(price) * 0.99) AS m"
-    ),
+    "drops": _DROP,
+    "runs": _DROP,
 }
 
 
@@ -102,7 +104,8 @@ def registrations(setting: str, count: int, names: Sequence[str]) -> Iterator[by
         parameters: dict[str, str] = {}
         sql = V_SHAPE % ""
         if setting in ALERTS:
-            sql = ALERTS[setting] % (1_005 + 10 * (own % 100) + number // len(names) / 10)
+            least = 900 if setting == "runs" else 1_005
+            sql = ALERTS[setting] % (least + 10 * (own % 100) + number // len(names) / 10)
         elif setting != "shared":
             sql, parameters = _distinct(number)
         registration = records.TriggerRegistration(

@@ -9,9 +9,10 @@ the minimum and maximum of these values. The ratio or difference of two values g
 A row that can change something is never missed; a row that cannot may count as one that can.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from candlewright_cep.binding.expressions import (
     walk,
 )
 from candlewright_cep.matching.automaton import ACCEPT, AWAIT_END
-from candlewright_cep.matching.intervals import Span, is_measured, span_of, truth, widened
+from candlewright_cep.matching.intervals import Span, Truth, is_measured, span_of, truth, widened
 from candlewright_cep.matching.program import longest_match
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.types import Kind, SqlType
@@ -135,12 +136,43 @@ def _is_number(node: Expression) -> bool:
     return all(isinstance(part, Apply | Constant) or is_slot(part) for part in walk(node)) and _has_slot(node)
 
 
+class Resting(NamedTuple):
+    """What a pattern waits for. `is_idle`: no attempt is open; `is_clean`: no match can end with a row so far;
+    `place`: where in the pattern an open attempt is (-1 for none), which needs `rows` rows.
+    """
+
+    is_idle: bool
+    is_clean: bool
+    place: int = -1
+    rows: int = 0
+
+
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Rest:
-    """What patterns wait for. `is_idle`: no attempt is open; `is_clean`: no match can end with a row so far."""
+    """`Resting` of many patterns."""
 
     is_idle: Bools
     is_clean: Bools
+    places: Index
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """A loop in which an attempt stays as long as every row meets `condition` (None: any row does) and none of
+    `others`, those of the variables that are preferred to it.
+    """
+
+    condition: _Condition | None
+    others: tuple[_Condition, ...]
+
+    def must(self, look: "Look", wanted: Bools, *, tickers: Index, numbers: Sequence[Span]) -> Bools:
+        """Whether each pattern stays in the loop over the wanted rows."""
+        found = np.ones(len(tickers), np.bool_)
+        if self.condition is not None:
+            found = _must(self.condition, look, wanted, tickers=tickers, numbers=numbers)
+        for other in self.others:
+            found &= ~_may(other, look, wanted, tickers=tickers, numbers=numbers)
+        return found
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -158,12 +190,15 @@ class Glance:
     """What can be decided of a pattern with slots. `lookback`: the number of rows before a row that its conditions and
     measures read; `reach`: the most rows before its last one at which a match may begin; 0 if unbounded. `starts` and
     `ends`: the conditions of the variables that a match can begin and end with; None if one of them has none, and for
-    `ends` of a pattern without bound."""
+    `ends` of a pattern without bound. `holds`: the loops, by their place in the pattern, in which an attempt can stay
+    for `most_rows` rows before old attempts are given up."""
 
     lookback: int
     reach: int
     starts: tuple[_Condition, ...] | None
     ends: tuple[_Condition, ...] | None
+    holds: Mapping[int, _Hold] = field(default_factory=dict)
+    most_rows: int = 0
     slot_types: tuple[SqlType, ...] = field(repr=False)
 
     @staticmethod
@@ -193,10 +228,13 @@ class Glance:
             reach=reach,
             starts=told(frozenset(candidate.variable for candidate in begin)),
             ends=None if longest is None else told(automaton.last_variables()),
+            holds={} if search.within_ns is not None else dict(_holds(plan)),
+            most_rows=search.limits.retained_rows,
             slot_types=tuple(slot_types),
         )
         is_long = lookback + reach > _MOST_REACH
-        return None if is_long or (found.starts is None and found.ends is None) else found
+        decides = found.starts is not None or found.ends is not None or found.holds
+        return found if decides and not is_long else None
 
     @staticmethod
     def of_rows(condition: Expression, lookback: int, slot_types: Sequence[SqlType]) -> "Glance | None":
@@ -212,9 +250,15 @@ class Glance:
     @property
     def columns(self) -> frozenset[int]:
         """Those of the input that are read."""
+        held = [
+            condition
+            for hold in self.holds.values()
+            for condition in (hold.condition, *hold.others)
+            if condition is not None
+        ]
         nodes = [
             node
-            for condition in (*(self.starts or ()), *(self.ends or ()))
+            for condition in (*(self.starts or ()), *(self.ends or ()), *held)
             for node in (condition.common, *(part for value in condition.values for part in (value.one, value.other)))
             if node is not None
         ]
@@ -236,7 +280,25 @@ class Glance:
                 wanted = _since(look, before)
                 met = [_may(condition, look, wanted, tickers=tickers, numbers=numbers) for condition in conditions]
                 found &= ~rests | np.logical_or.reduce(met)
+        for place in np.unique(rest.places[rest.places >= 0]).tolist():
+            stays = self.holds[place].must(look, _since(look, 0), tickers=tickers, numbers=numbers)
+            found &= ~((rest.places == place) & stays)
         return found
+
+
+def _holds(plan: RecognizePlan) -> Iterator[tuple[int, _Hold]]:
+    automaton, conditions = plan.search.automaton, plan.conditions
+    for place in range(1, automaton.places):
+        preferred: list[_Condition] = []
+        for candidate in automaton.layout(place, start=False, end=False):
+            local = None if candidate.variable < 0 else conditions.local[candidate.variable]
+            if candidate.variable >= 0 and candidate.then == place:
+                if conditions.path is None or conditions.path.conditions[candidate.variable] is None:
+                    yield place, _Hold(None if local is None else _Condition.of(local), tuple(preferred))
+                break
+            if local is None:
+                break
+            preferred.append(_Condition.of(local))
 
 
 def _since(look: Look, before: int) -> Bools:
@@ -251,9 +313,24 @@ def _may(condition: _Condition, look: Look, wanted: Bools, *, tickers: Index, nu
     some: Bools = np.logical_or.reduceat(wanted, look.starts)[tickers]
     if condition.own is None or not some.any():
         return some
+    return some & _own(condition, condition.own, look, wanted, tickers=tickers, numbers=numbers).may
+
+
+def _must(condition: _Condition, look: Look, wanted: Bools, *, tickers: Index, numbers: Sequence[Span]) -> Bools:
+    every = np.ones(len(tickers), np.bool_)
+    if condition.common is not None:
+        met = look.values.value(condition.common).true() | ~wanted
+        every = np.logical_and.reduceat(met, look.starts)[tickers]
+    if condition.own is None or not every.any():
+        return every
+    return every & _own(condition, condition.own, look, wanted, tickers=tickers, numbers=numbers).must
+
+
+def _own(
+    condition: _Condition, own: Expression, look: Look, wanted: Bools, *, tickers: Index, numbers: Sequence[Span]
+) -> Truth:
     spans = [_ends(value.span(look.values), wanted, look.starts, tickers=tickers) for value in condition.values]
-    own = truth(condition.own, lambda index: numbers[index - FIRST_SLOT] if index >= FIRST_SLOT else spans[index])
-    return some & own.may
+    return truth(own, lambda index: numbers[index - FIRST_SLOT] if index >= FIRST_SLOT else spans[index])
 
 
 def _ends(span: Span, wanted: Bools, starts: Index, *, tickers: Index) -> Span:

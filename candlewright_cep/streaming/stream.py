@@ -19,7 +19,7 @@ from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression,
 from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
-from candlewright_cep.matching.glance import Glance
+from candlewright_cep.matching.glance import Glance, Resting
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.periods import joins_by_time
 from candlewright_cep.planning.plans import Filter
@@ -231,10 +231,10 @@ class TriggerStream:
         lookback = max(-shift.delta for shift in shifts)
         return Glance.of_rows(rewrite(condition, change), lookback, self.query.slot_types)
 
-    def rests(self, ticker: str) -> tuple[bool, bool]:
-        """For a stream with a `glance`: see `Rest`."""
+    def rests(self, ticker: str) -> Resting:
+        """For a stream with a `glance`: what it waits for."""
         first = self.stages[0]
-        return first.stream.rests((ticker,)) if isinstance(first, MatchStage) else (True, True)
+        return first.stream.rests((ticker,)) if isinstance(first, MatchStage) else Resting(is_idle=True, is_clean=True)
 
     def skip(self, tickers: Sequence[str], rows: pa.Table) -> None:
         """For a stream with a `glance`, instead of `feed`: skip rows of these tickers that cannot matter. `rows`: the

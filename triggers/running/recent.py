@@ -1,4 +1,5 @@
-"""The last rows of each ticker, kept once for all streams that need not be fed every row.
+"""The last rows of each ticker, and those that open attempts wait with, kept once for all streams that need not be fed
+every row.
 
 A stream is not fed the rows of a micro-batch that can neither begin nor complete its pattern (see
 `candlewright_cep.matching.glance`). Once rows can, it is first fed those missed rows that still matter, from here.
@@ -17,6 +18,7 @@ from candlewright_cep.table_bytes import bytes_of, table_of
 from candlewright_cep.vector import Vector, concatenate, from_column, ranges
 from triggers.packing import squeezed, unsqueezed
 from triggers.records.moved import Moved
+from triggers.running.held import HeldRows
 
 __all__ = ["Recent"]
 
@@ -25,10 +27,12 @@ _HEADER = b"candlewright"
 
 class Recent:
     """The last rows of one input, at most `most` of each ticker. `counts`: the rows of each ticker so far; `ended`:
-    their number when the ticker last closed, since no match continues across that."""
+    their number when the ticker last closed, since no match continues across that. `held`: more of those tickers for
+    which it has `needs`."""
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
+        self.held = HeldRows()
         self.counts: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self._rows: pa.Table | None = None
@@ -57,6 +61,13 @@ class Recent:
             self.ended[ticker] = self.counts.get(ticker, 0) + moved.by_ticker.places.get(ticker, (0, 0))[1]
         if not moved.by_ticker:
             return
+        self.held.add(
+            moved.rows,
+            {
+                ticker: (start, count, self.counts.get(ticker, 0))
+                for ticker, (start, count) in moved.by_ticker.places.items()
+            },
+        )
         kept = self._kept(moved.rows)
         spans: list[tuple[int, int]] = []
         places: dict[str, tuple[int, int]] = {}
@@ -83,15 +94,16 @@ class Recent:
 
     def rows(self, spans: Mapping[str, tuple[int, int]], like: pa.Table) -> pa.Table:
         """The rows between two numbers, by ticker, as far as they are kept. `like`: a table with their columns."""
-        if self._rows is None:
-            return like.slice(0, 0)
-        picked = []
+        parts = [like.slice(0, 0)]
         for ticker, (first, end) in sorted(spans.items()):
             start, count = self._places.get(ticker, (0, 0))
             oldest = self.counts.get(ticker, 0) - count
-            picked.append((start + max(first, oldest) - oldest, max(0, end - max(first, oldest))))
-        places = np.array(picked, np.int64)
-        return self._rows.take(pa.array(ranges(places[:, 0], places[:, 1])))
+            if first < oldest and first >= self.held.needs.get(ticker, end):
+                parts += self.held.rows(ticker, first, end)
+            elif self._rows is not None:
+                low = max(first, oldest)
+                parts.append(self._rows.slice(start + low - oldest, max(0, end - low)))
+        return pa.concat_tables(parts).combine_chunks()
 
     @property
     def none(self) -> pa.Table | None:
@@ -104,15 +116,18 @@ class Recent:
     # ---- state
     def save(self) -> bytes:
         told = {"most": self.most, "counts": self.counts, "ended": self.ended, "places": self._places}
+        told["needs"] = dict(self.held.needs)
         rows = pa.table({}) if self._rows is None else self._rows
         return squeezed(bytes_of(rows.replace_schema_metadata({_HEADER: json.dumps(told).encode()})))
 
     @classmethod
-    def load(cls, written: bytes) -> "Recent":
-        """Raises ValueError for other bytes."""
+    def load(cls, written: bytes, held: Mapping[int, bytes]) -> "Recent":
+        """`held`: the output of `HeldRows.save`. Raises ValueError for other bytes."""
         rows = table_of(unsqueezed(written))
         told: dict[str, Any] = json.loads(rows.schema.metadata[_HEADER])
         found = cls(told["most"])
+        # Missing in states of older versions.
+        found.held = HeldRows.load(told.get("needs", {}), held)
         found.counts, found.ended = dict(told["counts"]), dict(told["ended"])
         found._places = {ticker: (start, count) for ticker, (start, count) in told["places"].items()}
         found._rows = rows.replace_schema_metadata(None).combine_chunks() if rows.num_columns else None

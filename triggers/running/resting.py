@@ -58,11 +58,20 @@ class Rests:
         recent = self._recent.get(label)
         if recent is None:
             return
-        recent.add(moved)
         self._saved.pop(label, None)
         if self._version == self._registry.version:
             for kind in self._kinds[label]:
                 kind.settle(fed)
+            self._need(label)
+        recent.add(moved)
+
+    def _need(self, label: int) -> None:
+        """Note from which row on each ticker's rows must be kept for open attempts."""
+        needs: dict[str, int] = {}
+        for kind in self._kinds[label]:
+            for ticker, first in kind.needs():
+                needs[ticker] = min(first, needs.get(ticker, first))
+        self._recent[label].held.needs = needs
 
     def _sort(self) -> None:
         """Group the streams by input and kind."""
@@ -80,41 +89,54 @@ class Rests:
                 continue
             recent = self._recent.setdefault(label, Recent())
             self._kinds[label] = [_Kind(recent, streams) for streams in by_key.values()]
+            self._need(label)
 
     # ---- state
     def save(self) -> dict[str, bytes]:
         for label, recent in self._recent.items():
             if label not in self._saved:
                 self._saved[label] = recent.save()
-        return {f"{_NAME}{label}": self._saved[label] for label in sorted(self._recent)}
+        found: dict[str, bytes] = {}
+        for label, recent in sorted(self._recent.items()):
+            found[f"{_NAME}{label}"] = self._saved[label]
+            found |= {f"{_NAME}{label}.{number}": written for number, written in recent.held.save().items()}
+        return found
 
     def take(self, parts: dict[str, bytes]) -> None:
         """Remove from `parts` of a state what `save` returned, and restore it. Raises ValueError for other bytes."""
+        held: dict[int, dict[int, bytes]] = {}
         for name in [name for name in parts if name.startswith(_NAME)]:
-            label = int(name.removeprefix(_NAME))
-            self._saved[label] = parts.pop(name)
-            self._recent[label] = Recent.load(self._saved[label])
+            label, _, number = name.removeprefix(_NAME).partition(".")
+            if number:
+                held.setdefault(int(label), {})[int(number)] = parts.pop(name)
+            else:
+                self._saved[int(label)] = parts.pop(name)
+        for own, written in self._saved.items():
+            self._recent[own] = Recent.load(written, held.get(own, {}))
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """`places`: of its tickers in `look`; `least`: the lowest arrival number of each ticker's rows; `closed`: the
-    tickers that have ended."""
+    """`places`: of its tickers in `look`; `least`: the lowest arrival number of each ticker's rows; `counts`: their
+    number so far; `closed`: the tickers that have ended."""
 
     look: Look | None
     places: Mapping[str, int]
     least: Index
+    counts: Index
     closed: Collection[str]
 
     @staticmethod
     def of(moved: Moved, recent: Recent, columns: Collection[int]) -> "_Batch":
         closed = moved.tickers & moved.clock.closed
         if not moved.by_ticker:
-            return _Batch(None, {}, np.zeros(0, np.int64), closed)
+            return _Batch(None, {}, np.zeros(0, np.int64), np.zeros(0, np.int64), closed)
         firsts = [start for start, _ in moved.by_ticker.places.values()]
         least = np.minimum.reduceat(moved.rows.column(SEQUENCE).to_numpy(), firsts)
         places = {ticker: place for place, ticker in enumerate(moved.by_ticker)}
-        return _Batch(recent.look(moved, columns), places, least, closed)
+        new = moved.by_ticker.places
+        counts = np.array([recent.counts.get(ticker, 0) + new[ticker][1] for ticker in places], np.int64)
+        return _Batch(recent.look(moved, columns), places, least, counts, closed)
 
 
 class _Kind:
@@ -131,14 +153,27 @@ class _Kind:
         self._at = {(number, ticker): place for place, (ticker, number) in enumerate(entries)}
         names, firsts, counts = np.unique([ticker for ticker, _ in entries], return_index=True, return_counts=True)
         spans = zip(names.tolist(), firsts.tolist(), counts.tolist(), strict=True)
+        self._codes: Index = np.repeat(np.arange(len(names)), counts)
         self._spans = {name: (first, count) for name, first, count in spans}
         for shard in streams.values():
             shard.rest(recent)
         self._numbers = glance.numbers([streams[number].numbers[ticker] for ticker, number in entries])
         self._begins = np.array([streams[number].first_row(ticker) for ticker, number in entries], np.int64)
-        rests = [streams[number].rests(ticker) for ticker, number in entries]
-        self._idle: Bools = np.array([is_idle for is_idle, _ in rests], np.bool_)
-        self._clean: Bools = np.array([is_clean for _, is_clean in rests], np.bool_)
+        self._recent = recent
+        self._idle: Bools = np.zeros(len(entries), np.bool_)
+        self._clean: Bools = np.zeros(len(entries), np.bool_)
+        # The loop in which an open attempt is held (-1: in none), its next row, and its rows so far.
+        self._held: Index = np.full(len(entries), -1, np.int64)
+        self._next: Index = np.zeros(len(entries), np.int64)
+        self._rows: Index = np.zeros(len(entries), np.int64)
+        for place, (ticker, number) in enumerate(entries):
+            self._note(place, ticker, streams[number])
+
+    def _note(self, place: int, ticker: str, stream: Shard) -> None:
+        rests = stream.rests(ticker)
+        self._idle[place], self._clean[place] = rests.is_idle, rests.is_clean
+        self._held[place] = rests.place if rests.place in self.glance.holds else -1
+        self._next[place], self._rows[place] = stream.next_row(ticker), rests.rows
 
     def stirred(self, batch: _Batch, *, is_all: bool) -> Iterator[tuple[int, str]]:
         """The entries that must be fed: the stream's number and the ticker."""
@@ -159,9 +194,10 @@ class _Kind:
             is_due[:] = True
         else:
             numbers = [Span(*(part if len(part) == 1 else part[places] for part in span)) for span in self._numbers]
-            rest = Rest(is_idle=idle, is_clean=clean)
+            rest = Rest(is_idle=idle, is_clean=clean, places=self._held[places])
             try:
                 is_due |= self.glance.stirs(batch.look, tickers, numbers, rest=rest)
+                is_due |= self._is_full(places, batch.counts[tickers])
             except Exception:  # The same error in a stream suspends the trigger at fault alone.
                 is_due[:] = True
         for place in places[is_due].tolist():
@@ -170,8 +206,22 @@ class _Kind:
     def settle(self, fed: Mapping[int, Collection[str]]) -> None:
         for number in fed.keys() & self.streams.keys():
             for ticker in fed[number]:
-                place = self._at[number, ticker]
-                self._idle[place], self._clean[place] = self.streams[number].rests(ticker)
+                self._note(self._at[number, ticker], ticker, self.streams[number])
+
+    def needs(self) -> Iterator[tuple[str, int]]:
+        """The tickers with attempts that are held, and the first row that one of them has missed."""
+        held = np.flatnonzero(self._held >= 0)
+        order = held[np.lexsort((self._next[held], self._codes[held]))]
+        codes = self._codes[order]
+        firsts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])[: len(codes)])
+        for place in order[firsts].tolist():
+            yield self._entries[place][0], int(self._next[place])
+
+    def _is_full(self, places: Index, counts: Index) -> Bools:
+        """Whether attempts that are held have so many rows that old ones must be given up."""
+        rows = self._rows[places] + counts - self._next[places]
+        found: Bools = (self._held[places] >= 0) & (rows > self.glance.most_rows)
+        return found
 
     def _of(self, tickers: Collection[str]) -> Index:
         spans: Sequence[tuple[int, int]] = [self._spans[ticker] for ticker in tickers if ticker in self._spans]

@@ -55,6 +55,10 @@ class Standings:
         """Whether the rows that the stream looks back at equal the kept ones."""
         return not self._of[ticker].unlike
 
+    def place_of(self, ticker: str) -> int:
+        """The number of the ticker's next row."""
+        return self._of[ticker].place
+
     def remember(self) -> None:
         """Store the standings that `copied` returns with `is_before`."""
         self._before = {ticker: replace(one) for ticker, one in self._of.items()}
@@ -78,7 +82,9 @@ class Standings:
         missed: dict[str, tuple[int, int]] = {}
         for ticker, exists_from in firsts.items():
             standing, end = self._of[ticker], recent.counts.get(ticker, 0)
-            first = recent.first_needed(ticker, standing.place, self.glance.reach)
+            first = standing.place
+            if stream.rests(ticker).place not in self.glance.holds:
+                first = recent.first_needed(ticker, first, self.glance.reach)
             if first > standing.place:
                 skipped[ticker] = first - lookback, first
             if first < end:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
-from candlewright_cep.matching.glance import Glance
+from candlewright_cep.matching.glance import Glance, Resting
 from candlewright_cep.planning.plans import Join
 from candlewright_cep.streaming.rows.packing import as_json, unpacked
 from candlewright_cep.streaming.slots import Lifted, Number
@@ -320,12 +320,17 @@ class Shard:
         assert self._standings is not None
         self._standings.begin(recent, self.owners)
 
-    def rests(self, ticker: str) -> tuple[bool, bool]:
-        """See `candlewright_cep.matching.glance.Rest`."""
+    def rests(self, ticker: str) -> Resting:
+        """What its pattern waits for; nothing that is known if its rows are not those that are kept for all."""
         label = self.rests_on
         if self._standings is None or label is None or not self._standings.is_alike(ticker):
-            return False, False
+            return Resting(is_idle=False, is_clean=False)
         return self._stream(label).rests(ticker)
+
+    def next_row(self, ticker: str) -> int:
+        """The number of the ticker's next row among those that are kept for all."""
+        assert self._standings is not None
+        return self._standings.place_of(ticker)
 
     def first_row(self, ticker: str) -> int:
         """The arrival number of the first row that the trigger may see."""

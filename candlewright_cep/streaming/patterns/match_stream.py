@@ -21,6 +21,7 @@ from candlewright_cep.functions.scalars.arrays import cells
 from candlewright_cep.matching.bulk import BulkSearch
 from candlewright_cep.matching.conditions import Known, PathCode
 from candlewright_cep.matching.foresight import Foresight, Prospects
+from candlewright_cep.matching.glance import Resting
 from candlewright_cep.matching.matching import LESS_WORK, MatchRows, evaluate_matches, mask_array
 from candlewright_cep.matching.path_values import PathValues
 from candlewright_cep.matching.recognize import RecognizePlan
@@ -193,18 +194,17 @@ class MatchStream:
             self._let_go_blank()
         return found
 
-    def rests(self, key: Key) -> tuple[bool, bool]:
-        """Whether a partition has no open attempt, and whether no match can end with one of its rows so far."""
+    def rests(self, key: Key) -> Resting:
+        """What a partition waits for."""
         part = self.partitions.get(key)
-        if part is None:
-            return True, True
-        if part.pending:
-            return False, False
-        attempt = part.search.attempt
-        if attempt is None:
-            return True, True
+        attempt = None if part is None else part.search.attempt
+        if part is not None and part.pending:
+            return Resting(is_idle=False, is_clean=False)
+        if part is None or attempt is None:
+            return Resting(is_idle=True, is_clean=True)
         seen = part.masks[attempt.start - part.search.base :]
-        return False, not any(mask & self._last_bits for mask in seen)
+        is_clean = not any(mask & self._last_bits for mask in seen)
+        return Resting(False, is_clean, attempt.place, part.search.end - part.search.oldest_needed)
 
     def skip(self, keys: Sequence[Key], rows: Rows) -> None:
         """Skip rows that cannot matter, and abandon open attempts. `rows`: the last ones of each of these partitions of

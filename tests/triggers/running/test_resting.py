@@ -40,6 +40,14 @@ PATTERNS = (
     "PATTERN (A B*) DEFINE A AS price > {x}, B AS price > PREV(price)",
     "PATTERN (A (B B B | C)) DEFINE A AS price < {x}, B AS price >= PREV(price), C AS price >= {x}",
     "PATTERN (A+? B) WITHIN INTERVAL '5' SECOND DEFINE A AS price >= {x}, B AS price < PREV(price) * {y}",
+    "PATTERN (A+ B) DEFINE A AS price > {y} - 0.5, B AS price < PREV(price) * {y}",
+    "PATTERN (A+? B) DEFINE A AS price > {y}, B AS price > {x}",
+    "PATTERN (S A* B) DEFINE A AS price > PREV(price) - {x} AND side = 'buy', B AS price < A.price",
+    "PATTERN (S A* B) DEFINE A AS NOT price > {x} + 1, B AS price >= PREV(price)",
+    "AFTER MATCH SKIP TO NEXT ROW PATTERN (A+ B* C) DEFINE A AS price > {y}, B AS price < {x}, C AS price = 3",
+    "PATTERN (A+ B?) DEFINE A AS price > {y}, B AS price > {x}",
+    "PATTERN (S X*? B) DEFINE B AS price > {x} + {y}",
+    "PATTERN (S X*? B) DEFINE B AS price > S.price + {x}",
     "PATTERN (A B) DEFINE A AS price < {x}, B AS price > A.price * {y}",
     "PATTERN (A X B) DEFINE A AS price < {x}, B AS price > A.price AND price > {x}",
     "PATTERN (A B) DEFINE A AS side = 'buy' AND price < {x}, B AS price > PREV(price) OR price > {x}",
@@ -108,10 +116,11 @@ def trades(chance: random.Random, second: float, first: int, *, ticker: str, cou
 def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
     delay, idle = chance.choice([0, 2 * SECOND]), chance.choice([0, 20 * SECOND])
-    both = Both(monkeypatch, TriggerRules(watermark_delay_ns=delay, idle_ns=idle))
-    named = list(texts(chance, 46))
+    kept = chance.choice([1_000_000, 9])
+    both = Both(monkeypatch, TriggerRules(watermark_delay_ns=delay, idle_ns=idle, retained_rows=kept))
+    named = list(texts(chance, 62))
     chance.shuffle(named)
-    waiting, running, version = named[30:], named[:30], 1
+    waiting, running, version = named[40:], named[:40], 1
     controls = [register(name, sql, chance.choice(TICKERS)) for name, sql in running]
     both.process([], controls=controls, now_ns=1)
     firsts, seconds, now = dict.fromkeys(TICKERS, 1), dict.fromkeys(TICKERS, 0.0), 1
@@ -136,6 +145,32 @@ def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, se
         if chance.random() < 0.3:
             both.restart()
     assert both.events
+
+
+def test_open_attempts_are_fed_once_a_row_can_end_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[int] = []
+    feed = TriggerStream.feed
+
+    def counted(self: TriggerStream, table: pa.Table, *rest: Any, **named: Any) -> Events:
+        fed.append(table.num_rows)
+        return feed(self, table, *rest, **named)
+
+    monkeypatch.setattr(TriggerStream, "feed", counted)
+    rest = "PATTERN (A+ B) DEFINE A AS price > {x}, B AS price < PREV(price)"
+    sqls = [MATCH.format(source="ticks", time="ts", price="price", rest=rest.format(x=x)) for x in range(9)]
+    partition = TriggerPartition()
+    partition.process([], controls=[register(f"t{x}", sql, TICKER) for x, sql in enumerate(sqls)])
+    partition.process([batch(1, (1, "1", 20.0))])
+    assert fed == [1] * 9
+    before = partition.segments()
+    for number in range(2, 40):
+        partition.process([batch(number, (number, str(number), 20.0 + number % 3))])
+        partition = TriggerPartition.load(partition.save())
+    assert fed == [1] * 9
+    written = {name for name, part in partition.segments().items() if before.get(name) != part}
+    assert all(name.startswith(("recent-", "meta")) for name in written)
+    (event,) = partition.process([batch(40, (40, "40", 7.5))]).events
+    assert (event.trigger_id, fed[9:]) == ("t8", [39])
 
 
 def test_a_condition_with_lag_is_fed_once_rows_may_meet_it(monkeypatch: pytest.MonkeyPatch) -> None:
