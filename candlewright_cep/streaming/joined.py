@@ -9,7 +9,7 @@ from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.streaming.joins.meeting import Arriving, Kept, Running
 from candlewright_cep.streaming.patterns.match_stream import Context
-from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
+from candlewright_cep.streaming.rows.release import SEQUENCE, TAKEN_AT, Clock, Rows, rows_of
 from candlewright_cep.streaming.stages.stages import Stage
 from candlewright_cep.streaming.stream import Events, TriggerStream, fed, own_rows
 
@@ -75,7 +75,12 @@ class JoinedStream(TriggerStream):
             released = source.schema.empty_table().append_column(SEQUENCE, pa.array([], pa.int64()))
         active_from, tickers = self.firsts.get(leaf.name, (self.active_from, self.tickers))
         released = own_rows(released, source.ticker_column, active_from, tickers=tickers)
-        rows = rows_of(released, len(source.schema), source.time_columns[0], ticker_column=source.ticker_column)
+        time = source.time_columns[0]
+        if TAKEN_AT in released.column_names and not self._running.shows_own_times:
+            released = _taken_at(released, time)
+        elif TAKEN_AT in released.column_names:
+            time = TAKEN_AT
+        rows = rows_of(released, len(source.schema), time, ticker_column=source.ticker_column)
         return (arriving.feed(rows, clock) if is_here else rows), arriving.clock
 
     @property
@@ -106,3 +111,10 @@ class JoinedStream(TriggerStream):
                     f"more than {most} rows wait for a slower ticker",
                     hint="name the tickers that trade, or set idle_seconds",
                 )
+
+
+def _taken_at(released: pa.Table, column: str) -> pa.Table:
+    """The rows with the times at which they are taken as their own."""
+    place = released.schema.get_field_index(column)
+    field = released.schema.field(place)
+    return released.set_column(place, field, released.column(TAKEN_AT).cast(field.type))

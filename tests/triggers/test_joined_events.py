@@ -208,6 +208,33 @@ def test_an_event_that_comes_too_late_is_taken_at_the_time_reached_and_counted()
     assert step(14) == ([3.0], {})
 
 
+@pytest.mark.parametrize(
+    ("sql", "shown"),
+    [
+        # `seconds`: of the event's own time, and of the trade it is joined with.
+        ("SELECT e.fired_at AS at, t.ts AS ts, t.ticker FROM ticks t JOIN trigger_events e ON t.ticker = e.ticker "
+         "AND e.fired_at BETWEEN t.ts - INTERVAL '9' SECOND AND t.ts WHERE e.trigger_id = 'jump'", [(3, 9)]),
+        ("SELECT e.fired_at AS at, t.ts AS ts, t.ticker FROM ticks t JOIN trigger_events e ON t.ticker = e.ticker "
+         "AND e.fired_at BETWEEN t.ts - INTERVAL '9' SECOND AND t.ts WHERE e.trigger_id = 'jump' "
+         "AND e.fired_at > TIMESTAMP '2000-01-01'", [(4, 9)]),
+        ("SELECT e.fired_at AS at, t.ts AS ts, e.ticker FROM trigger_events e ASOF JOIN ticks t ON "
+         "t.ticker = e.ticker AND e.fired_at >= t.ts WHERE e.trigger_id = 'jump'", [(3, 4)]),
+    ],
+)  # fmt: skip
+def test_a_late_event_shows_its_own_time_unless_times_are_compared(sql: str, shown: list[tuple[int, int]]) -> None:
+    partition = registered(sql)
+    found = []
+    steps: list[tuple[float, list[bytes], list[bytes]]] = [
+        (0, [batch(1, (0, "1", 1.0))], []), (4, [batch(2, (4, "2", 2.0))], []), (5, [], []),
+        (9, [batch(3, (9, "3", 3.0))], []), (9, [], [jump(TICKER, 3)]), (14, [], []), (20, [], []),
+    ]  # fmt: skip
+    for second, ticks, events in steps:
+        output = partition.process(ticks, events=events, now_ns=T0 + round(second * SECOND))
+        found += [row for event in output.events for row in rows(event)]
+        partition = TriggerPartition.load(partition.save())
+    assert [tuple(round((row[name] - T0) / SECOND) for name in ("at", "ts")) for row in found] == shown
+
+
 def test_a_join_with_events_keeps_what_may_still_meet_and_no_more() -> None:
     partition = registered(TEXTS["trades around an alert"])
     for second in range(400):

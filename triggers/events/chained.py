@@ -20,7 +20,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright_cep import Clock, StreamInput
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, conjuncts
 from candlewright_cep.planning.plans import Filter, Plan, Renamed, Scan
-from candlewright_cep.streaming.rows.release import SEQUENCE
+from candlewright_cep.streaming.rows.release import SEQUENCE, TAKEN_AT
 from triggers.events.event_rows import event_rows
 
 __all__ = [
@@ -218,8 +218,8 @@ class EventOrder:
 @dataclass(slots=True)
 class EventsBeside:
     """The events that one trigger joins with trades and bars. They arrive after the rows that caused them, so their
-    watermark is where trades and bars were `_SLACK_NS` ago, by the wall clock. An older event is late: it is given the
-    watermark as its time, and counted by ticker in `late_rows` (of the last `take`).
+    watermark is where trades and bars were `_SLACK_NS` ago, by the wall clock. An older event is late: it is taken at
+    the watermark (`TAKEN_AT`), and counted by ticker in `late_rows` (of the last `take`).
 
     `is_merged`: the events of all tickers share a watermark.
     """
@@ -257,7 +257,9 @@ class EventsBeside:
         times = rows["fired_at"].cast(pa.int64()).to_numpy()
         for place in np.flatnonzero(times < floors).tolist():
             self.late_rows[tickers[place]] = self.late_rows.get(tickers[place], 0) + 1
-        return _at_times(rows, np.maximum(times, floors))
+        if not self.late_rows:
+            return rows
+        return rows.append_column(TAKEN_AT, pa.array(np.maximum(times, floors)))
 
     def _go_on(self, clock: Clock) -> None:
         self._clock = clock

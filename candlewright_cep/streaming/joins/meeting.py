@@ -8,14 +8,16 @@ need them. In a FULL join, those that no left row has met are then emitted on th
 import json
 from collections.abc import Callable, Set
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from candlewright_cep.binding.expressions import Column, Expression, walk
 from candlewright_cep.planning.bands import shifted
 from candlewright_cep.planning.periods import STATELESS
-from candlewright_cep.planning.plans import AsofJoin, Join, side_by_side
-from candlewright_cep.planning.relation import Relation, partition_codes
+from candlewright_cep.planning.plans import AsofJoin, Filter, Join, side_by_side
+from candlewright_cep.planning.relation import Relation, Source, partition_codes
 from candlewright_cep.streaming.inputs import Branch, Leaf, Pair
 from candlewright_cep.streaming.joins.waiting import Waiting
 from candlewright_cep.streaming.operators import stages
@@ -74,8 +76,9 @@ class Meeting:
     its rows, with and without a left row, until none with an earlier time can follow.
     """
 
-    def __init__(self, pair: Pair, *, merges: bool) -> None:
+    def __init__(self, pair: Pair, *, merges: bool, shows_own_times: bool) -> None:
         self.pair = pair
+        self._shows_own_times = shows_own_times
         self.merges = merges
         self.left, self.right = Kept(), Kept()
         self.found, self.alone = Kept(), Kept()
@@ -92,7 +95,7 @@ class Meeting:
         limits = _of_rows(waiting, self._reached(at_right))
         due = (shifted(waiting.time, pair.upper) < limits) | (limits == FOREVER)
         decided = waiting.take(np.flatnonzero(due))
-        one, other = self._node.matched(decided.relation, partners.relation)
+        one, other = self._node.matched(self._timed(decided, 0), self._timed(partners, 1))
         met = partners.relation.take(other).select(range(self._width))
         found = decided.take(one)
         found = found.replaced(side_by_side(found.relation, met))
@@ -104,6 +107,19 @@ class Meeting:
         if right.length or not reachable.all():
             self.right.keep(partners.take(np.flatnonzero(reachable)))
         return found, self._clock(at_left, at_right)
+
+    def _timed(self, rows: Rows, side: int) -> Relation:
+        """The columns; where late rows show their own times, with the times at which they were taken instead."""
+        relation, band = rows.relation, self._node.band
+        read = None if band is None or not self._shows_own_times else (band.left, band.right)[side]
+        if not isinstance(read, Column) or not read.type.is_time:
+            return relation
+        own = relation.column(read.index).expand()
+        if own.valid is not None or not bool((own.values < rows.time).any()):
+            return relation
+        columns: list[Source] = [partial(relation.column, place) for place in range(relation.width)]
+        columns[read.index] = Vector(own.type, np.maximum(own.values, rows.time), None)
+        return Relation(columns, relation.length)
 
     def _full(self, found: Rows, at_left: Clock, partners: Rows, *, met: Index, at_right: Clock) -> tuple[Rows, Clock]:
         """`feed` of a FULL join, given the decided left rows and the right rows that they met."""
@@ -275,8 +291,9 @@ class Running:
         self.arriving: Arriving | None = None
         self.meeting: Meeting | None = None
         self.sides: tuple[Running, ...] = ()
+        self.shows_own_times = _may_show_own_times(branch)
         if isinstance(branch.bottom, Pair):
-            self.meeting = Meeting(branch.bottom, merges=query.needs_merge)
+            self.meeting = Meeting(branch.bottom, merges=query.needs_merge, shows_own_times=self.shows_own_times)
             self.sides = Running(query, branch.bottom.left, slots), Running(query, branch.bottom.right, slots)
             if ties_in(branch.nodes[1:]):
                 self.sides[0].tie()
@@ -304,6 +321,23 @@ class Running:
             if self.meeting.is_full:
                 own += [self.meeting.found, self.meeting.alone]
         return [stage for side in self.sides for stage in side.every_stage()] + own + self.stages
+
+
+def _may_show_own_times(branch: Branch) -> bool:
+    """Whether late rows may keep their own times: what is above the join of two inputs neither gathers rows by time nor
+    compares times.
+    """
+    is_pair = isinstance(branch.bottom, Pair) and all(
+        isinstance(side.bottom, Leaf) for side in (branch.bottom.left, branch.bottom.right)
+    )
+    return is_pair and all(
+        isinstance(node, STATELESS) and not (isinstance(node, Filter) and _reads_time(node.condition))
+        for node in branch.operators()
+    )
+
+
+def _reads_time(condition: Expression) -> bool:
+    return any(isinstance(part, Column) and part.type.is_time for part in walk(condition))
 
 
 def check_branch(query: StreamQuery) -> None:

@@ -12,6 +12,8 @@ from candlewright_cep.types import NULL
 from candlewright_cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending, is_every
 
 FOREVER = 2**63 - 1
+#: A further column of released rows, that rows which came late may have: the event time at which they are taken.
+TAKEN_AT = "candlewright_taken_at"
 _NOTHING = (-(2**63), -1)
 _FEW_ROWS = 64
 
