@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import Scheduling
 
-from tests.processes import FromBothEnds, Turns, is_in_the_middle, place_in_line, processes_for
+from tests.processes import FORKS, TURNS, FromBothEnds, Turns, is_in_the_middle, place_in_line, processes_for
 from tests.rounds import rounds, take_all, take_few
 
-pytest_plugins = ("tests.timeouts",)
+pytest_plugins = ("tests.forks", "tests.timeouts")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -37,7 +37,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    return processes_for(config)
+    count = processes_for(config)
+    if not config.option.quick:
+        return count
+    config.stash[FORKS] = count
+    return 0
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
@@ -76,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if item.get_closest_marker("processes") or not is_in_the_middle(item.nodeid.partition("::")[0])
         ]
         _deselect(config, items, slow)
-    if hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") or config.stash.get(FORKS, 0):
         # In one of several processes; pytest alone keeps the order of the folders.
         items.sort(key=place_in_line)
 
@@ -85,9 +89,6 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], left_out: list[py
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
     config.hook.pytest_deselected(items=left_out)
-
-
-_TURNS = pytest.StashKey[Turns]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -101,11 +102,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "processes: starts other processes than Redis; left out with --quick")
     config.addinivalue_line("markers", "long: many rounds, clusters or other tools; runs only with --long")
     if hasattr(config, "workerinput"):
-        config.stash[_TURNS] = Turns(config.workerinput["testrunuid"])
+        config.stash[TURNS] = Turns(config.workerinput["testrunuid"])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if turns := config.stash.get(_TURNS, None):
+    if turns := config.stash.get(TURNS, None):
         turns.close()
 
 
@@ -129,7 +130,7 @@ def _only_redis(request: pytest.FixtureRequest) -> Generator[None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Outermost, so that a test's timeout does not include the wait for its turn."""
-    turns = item.config.stash.get(_TURNS, None)
+    turns = item.config.stash.get(TURNS, None)
     if turns is None:
         return (yield)
     with turns.taken(alone=item.get_closest_marker("alone") is not None):

@@ -4,13 +4,12 @@ Each object gets its own database, so nothing has to be cleared between tests, a
 meet. The server starts with the first bus (in about 0.1 s) and ends with the process.
 """
 
-import atexit
 import itertools
-import os
 import shutil
 import tempfile
 import weakref
 from functools import cache
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from bus.limits import DEFAULT_GROUP_EXPIRY_SECONDS, DEFAULT_MAX_BYTES, Limits
@@ -30,15 +29,14 @@ class _Server(EmbeddedRedis):
 def _server() -> EmbeddedRedis:
     folder = Path(tempfile.mkdtemp(prefix="fresh-bus-"))
     server = _Server(folder, fsync="no").start()
-    owner = os.getpid()
 
     def end() -> None:
-        if os.getpid() == owner:
-            server.kill()
-            server.stop()  # nothing but the lock is left to close
-            shutil.rmtree(folder, ignore_errors=True)
+        server.kill()
+        server.stop()  # nothing but the lock is left to close
+        shutil.rmtree(folder, ignore_errors=True)
 
-    atexit.register(end)
+    # Unlike atexit, this also runs at the end of a fork of the tests, and only in the process that registered it.
+    Finalize(None, end, exitpriority=0)
     return server
 
 

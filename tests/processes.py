@@ -21,6 +21,11 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+#: How many forks share the tests, if any: see `forks.py`.
+FORKS = pytest.StashKey[int]()
+#: Where the hooks find this process's turns.
+TURNS = pytest.StashKey["Turns"]()
+
 #: The line begins with files of these, in this order: first those that share a platform, of one folder and then of the
 #: other. A file belongs to the longest name that it begins with.
 FIRST = (
@@ -69,7 +74,7 @@ WAITING = ("tests/ingestor/realtime/", "tests/relay/", "tests/broker/")
 
 
 def processes_for(config: pytest.Config) -> int:
-    """Three for the whole suite, six for its quick tests, many of which mostly wait.
+    """Three for the whole suite, six forks for its quick tests, many of which mostly wait.
 
     None but pytest's own for a selection of tests, or if output must appear immediately.
     """
