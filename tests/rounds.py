@@ -1,4 +1,4 @@
-"""How many random cases a test takes: some of them in the suite, half of those with `--quick`, all of them with
+"""How many random cases a test takes: some of them in the suite, a quarter of those with `--quick`, all of them with
 `--long`.
 
 Tests read this when they are imported, which is after `take_all` or `take_few`.
@@ -22,8 +22,8 @@ def rounds(count: int) -> int:
     """The number of cases that Hypothesis chooses, different ones each time."""
     if _takes_all:
         return count
-    return max(count // 8, min(count, 5)) if _takes_few else max(count // 4, min(count, 10))
+    return max(count // 16, min(count, 3)) if _takes_few else max(count // 4, min(count, 10))
 
 
 def seeds(count: int) -> range:
-    return range(count if _takes_all else -(-count // (6 if _takes_few else 3)))
+    return range(count if _takes_all else -(-count // (12 if _takes_few else 3)))

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
+from tests.rounds import rounds
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -47,7 +48,7 @@ def assert_streams(sql: str, table: pa.Table, seed: int) -> list[dict[str, Any]]
     rows: list[dict[str, Any]] = evaluate(sql, table).to_pylist()
     expected = ordered(rows)
     chance = random.Random(seed)
-    cuts = sorted(chance.sample(range(table.num_rows), min(table.num_rows, chance.choice([2, 30]))))
+    cuts = sorted(chance.sample(range(table.num_rows), min(table.num_rows, chance.choice([2, rounds(120)]))))
     assert ordered(streamed(sql, table, cuts)) == expected
     # Rows of equal time keep their order, which decides between them.
     times = table.column("ts").to_pylist()

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
-from tests.rounds import seeds
+from tests.rounds import rounds, seeds
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -55,7 +55,7 @@ def test_partitions_of_past_days_are_dropped() -> None:
 @pytest.mark.parametrize("seed", seeds(5))
 def test_any_batching_gives_the_rows_of_the_batch(seed: int) -> None:
     table = _rows(3)
-    cuts = sorted(random.Random(seed).sample(range(table.num_rows), 40))
+    cuts = sorted(random.Random(seed).sample(range(table.num_rows), rounds(160)))
     assert sorted(_fed(table, cuts)[0], key=repr) == sorted(evaluate(_HIGH, table).to_pylist(), key=repr)
 
 

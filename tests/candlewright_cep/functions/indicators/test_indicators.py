@@ -18,7 +18,7 @@ from candlewright_cep.functions.indicators.indicator import Indicator
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.streaming.stages import indicator_states
 from tests.candlewright_cep.streams import streamed
-from tests.rounds import seeds
+from tests.rounds import rounds, seeds
 
 Array = npt.NDArray[Any]
 Bars = dict[str, Array]
@@ -339,7 +339,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(seed: int) -> None:
     chance, table = random.Random(seed), _market(seed, 400)
     sql = _every_indicator(chance, 30, seed)
     expected = sorted(evaluate(sql, table).to_pylist(), key=repr)
-    cuts = sorted(chance.sample(range(400), chance.choice([3, 25])))
+    cuts = sorted(chance.sample(range(400), chance.choice([3, rounds(100)])))
     assert sorted(_streamed(sql, table, cuts), key=repr) == expected
     order = sorted(range(400), key=lambda row: row + chance.uniform(0, 15))
     assert sorted(_streamed(sql, table, cuts[::3], order=order), key=repr) == expected
@@ -381,7 +381,7 @@ def test_a_pattern_reads_indicators_as_columns(seed: int) -> None:
     expected = evaluate(columns.replace("FROM ohlc", f"FROM {inner}", 1), table).to_pylist()
     assert evaluate(pattern, table).to_pylist() == expected
     assert len(expected) > 3
-    cuts = sorted(random.Random(seed).sample(range(300), 40))
+    cuts = sorted(random.Random(seed).sample(range(300), rounds(160)))
     assert sorted(_streamed(pattern, table, cuts), key=repr) == sorted(expected, key=repr)
 
 
