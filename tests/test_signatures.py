@@ -71,11 +71,11 @@ class File:
 
 
 @cache
-def files(*rooms: str) -> list[File]:
-    """The files without their syntax trees, which the garbage collector would scan again and again."""
+def files() -> list[File]:
+    """Without their syntax trees, which the garbage collector would scan again and again."""
     gc.disable()
     try:
-        return [_read(path) for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+        return [_read(path) for room in (*ROOMS, "tests") for path in sorted((ROOT / room).rglob("*.py"))]
     finally:
         gc.enable()
 
@@ -104,10 +104,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 def declared() -> list[Declared]:
     return [
-        each
-        for file in files(*ROOMS, "tests")
-        for each in file.functions
-        if each.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS
+        each for file in files() for each in file.functions if each.name not in NAMED_BY_OTHERS | OF_AN_ANSWER | KERNELS
     ]
 
 
@@ -143,7 +140,7 @@ def test_a_bool_is_passed_by_name() -> None:
 
 
 def test_dataclasses_of_many_fields_are_made_by_name() -> None:
-    assert [place for file in [*files(*ROOMS), *files("tests")] for place in file.wide] == []
+    assert [place for file in files() for place in file.wide] == []
 
 
 def _fields(node: ast.ClassDef) -> int:
