@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 _SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
+#: JVMs of the suite live for some minutes: with the first compiler alone they need less processor time in all.
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 #: The mark of a whole file.
 _ALL_START_PROCESSES = re.compile(r"^pytestmark = .*\bmark\.processes\b", re.MULTILINE)
 
@@ -94,7 +96,9 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], left_out: list[py
 def pytest_configure(config: pytest.Config) -> None:
     if config.option.long:
         take_all()
-    elif config.option.quick:
+    else:
+        _start_jvms_lightly()
+    if config.option.quick:
         take_few()
     settings.register_profile("chosen", _SETTINGS, max_examples=rounds(_SETTINGS.max_examples))
     settings.load_profile("chosen")
@@ -103,6 +107,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: many rounds, clusters or other tools; runs only with --long")
     if hasattr(config, "workerinput"):
         config.stash[TURNS] = Turns(config.workerinput["testrunuid"])
+
+
+def _start_jvms_lightly() -> None:
+    given = os.environ.get("JDK_JAVA_OPTIONS", "")
+    if _FIRST_COMPILER not in given:
+        os.environ["JDK_JAVA_OPTIONS"] = f"{given} {_FIRST_COMPILER}".strip()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

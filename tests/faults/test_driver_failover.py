@@ -44,7 +44,7 @@ pytestmark = pytest.mark.timeout(1_200)
 
 
 class Stage:
-    def __init__(self, folder: Path, stack: ExitStack, environment: dict[str, str]) -> None:
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder, self._stack = folder, stack
         self.redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
         self.settings = Settings.model_validate(
@@ -59,13 +59,13 @@ class Stage:
         self.roles = Roles(self.redis.url)
         stack.callback(self.roles.close)
         self.requests = 0
-        self.drivers = [self._driver("one", environment)]
+        self.drivers = [self._driver("one")]
         wait_for(lambda: self.drivers[0].is_ready() or None, PATIENCE_SECONDS)
-        self.drivers.append(self._driver("two", environment))
+        self.drivers.append(self._driver("two"))
         self.live = LiveTrades(self.bus, SEED)
         wait_for(lambda: self.drivers[1].is_standby() or None, PATIENCE_SECONDS)
 
-    def _driver(self, name: str, environment: dict[str, str]) -> Process:
+    def _driver(self, name: str) -> Process:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -80,7 +80,6 @@ class Stage:
             CANDLEWRIGHT_SPARK__MASTER="local[2]",
             CANDLEWRIGHT_ICEBERG__URI=self.settings.iceberg.uri,
             CANDLEWRIGHT_ICEBERG__WAREHOUSE=self.settings.iceberg.warehouse,
-            **environment,
         )
         self._stack.callback(made.end)
         return made
@@ -96,14 +95,9 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stage]:
+def stage(tmp_path: Path) -> Iterator[Stage]:
     with ExitStack() as stack:
-        yield Stage(tmp_path, stack, _hasty() if not request.config.option.long else {})
-
-
-def _hasty() -> dict[str, str]:
-    """These JVMs live for a minute; with the first compiler alone, a start takes a third less processor time."""
-    return {"JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -XX:TieredStopAtLevel=1".strip()}
+        yield Stage(tmp_path, stack)
 
 
 @dataclass(frozen=True, slots=True)
