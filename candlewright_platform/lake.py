@@ -9,6 +9,7 @@ from candlewright.client.history.stored import Stored
 from candlewright.client.records import Notification, Range
 from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError
+from core.background import only_noted, start_thread
 from core.settings import Settings
 
 
@@ -97,6 +98,16 @@ def are_near(config: ClientConfig) -> bool:
     return config.iceberg.catalog != "sqlite" or (config.data_dir / "catalog.db").exists()
 
 
-def near_rows(config: ClientConfig) -> LakeRows | None:
-    """None if the tables cannot be reached from here."""
-    return LakeRows(config) if isinstance(config, Settings) and are_near(config) else None
+def near_rows(config: ClientConfig, *, is_command: bool = False) -> LakeRows | None:
+    """None if the tables cannot be reached from here. `is_command`: begin to load what reads them."""
+    if not isinstance(config, Settings) or not are_near(config):
+        return None
+    if is_command:
+        # A read that begins before it is done waits for it, and meets the same error.
+        start_thread("load-tables", _load, on_failure=only_noted)
+    return LakeRows(config)
+
+
+def _load() -> None:
+    import iceberg.coverage
+    import iceberg.read  # noqa: F401

@@ -23,6 +23,7 @@ from candlewright.client import (
     Stored,
     connect,
 )
+from candlewright.client.history.rows import near_rows
 from candlewright.client.records import Range
 from candlewright.extensions import PlatformMissing, extension
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
@@ -59,7 +60,7 @@ def history(
     if refresh and as_of is not None:
         raise typer.BadParameter("--as-of fetches nothing: leave out --refresh")
     settings = settings_for(config, data_dir)
-    with connect(settings=settings, timeout=timeout) as c:
+    with connect(settings=settings, rows=near_rows(settings, is_command=True), timeout=timeout) as c:
         if as_of is not None:
             _put_out(_stored(c, wanted, as_of), output, file)
             return
@@ -83,7 +84,7 @@ def load(
     wanted = _range(ticker, period, start, end, limit, output, file)
     settings = settings_for(config, data_dir)
     try:
-        with connect(settings=settings) as c:
+        with connect(settings=settings, rows=near_rows(settings, is_command=True)) as c:
             got = _stored(c, wanted, None)
     except PlatformUnreachable as error:
         raise RowsUnavailable(

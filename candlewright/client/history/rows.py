@@ -29,10 +29,13 @@ class Rows(Protocol):
         ...
 
 
-def near_rows(config: ClientConfig) -> Rows | None:
-    """The tables themselves, where they can be reached from here and the platform is installed to read them."""
+def near_rows(config: ClientConfig, *, is_command: bool = False) -> Rows | None:
+    """The tables themselves, where they can be reached from here and the platform is installed to read them.
+
+    `is_command`: this process will read rows once, so what reads them is loaded now, while its request runs.
+    """
     tables = extension("tables")
-    rows: Rows | None = tables(config) if tables is not None else None
+    rows: Rows | None = tables(config, is_command=is_command) if tables is not None else None
     return rows
 
 

@@ -1,6 +1,8 @@
 """Rows of a finished request, read from real tables."""
 
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,6 +121,18 @@ def test_tables_are_read_here_if_they_are_here(settings: Settings, tmp_path: Pat
     assert near_rows(ClientConfig(data_dir=settings.data_dir)) is None
 
 
+@pytest.mark.processes
+def test_a_command_loads_what_reads_tables_while_its_request_runs(settings: Settings) -> None:
+    code = (
+        "import sys\nfrom candlewright.client.history.rows import near_rows\nfrom core.settings import Settings\n"
+        f"settings = Settings(data_dir={str(settings.data_dir)!r})\nassert near_rows(settings, is_command=True)\n"
+        "import threading\n[each.join() for each in threading.enumerate() if each.name == 'load-tables']\n"
+        "print('iceberg.read' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "True\n"
+
+
 @pytest.mark.parametrize("bind", ["127.0.0.1:15002", "sc://127.0.0.1:15002", "0.0.0.0:15002", "*:15002"])
 def test_spark_connect_url_of_a_bind(bind: str) -> None:
     assert connect_url(bind) == "sc://127.0.0.1:15002"
@@ -187,3 +201,14 @@ def test_legacy_candles_become_columns() -> None:
     table = legacy_table([pb.OHLCV(open_time=MINUTE, close=2.0, ticker="A/B.X", period_seconds=60, trade_count=4)])
     (row,) = table.to_pylist()
     assert (row["open_time"], row["close"], row["trade_count"], row["quote_volume"]) == (moment(1), 2.0, 4, None)
+
+
+@pytest.mark.processes
+def test_the_command_reads_tables_without_loading_pandas(settings: Settings) -> None:
+    day = ("--start", "1970-01-01", "--end", "1970-01-02", "--output", "csv", "--data-dir", str(settings.data_dir))
+    command = [sys.executable, "-X", "importtime", "-m", "candlewright", "load", "A/B.X", *day]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert len(done.stdout.splitlines()) > 1
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "pyiceberg" in loaded
+    assert "pandas.core" not in loaded
