@@ -45,6 +45,11 @@ def test_all_snippets_are_found() -> None:
     assert len(SHELL) == 5
 
 
+def test_snippets_can_be_pasted_into_an_interactive_python() -> None:
+    """Before Python 3.13 it ends a block at an empty line."""
+    assert [text for text in PYTHON if re.search(r"\n\n ", text)] == []
+
+
 @pytest.mark.parametrize(("text", "shown"), list(zip(PYTHON, SHOWN, strict=True)))
 def test_each_python_snippet_shows_what_it_promises(
     system: System, tmp_path: Path, text: str, shown: tuple[str, ...]
