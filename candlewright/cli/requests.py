@@ -88,7 +88,7 @@ def load(
             got = _stored(c, wanted, None)
     except PlatformUnreachable as error:
         raise RowsUnavailable(
-            f"found no tables in {settings.data_dir}: --data-dir names another folder; {error}"
+            f"found no tables in {settings.data_dir}: name the platform's folder with --data-dir; {error}"
         ) from error
     _put_out(got, output, file)
     if not got.row_count:

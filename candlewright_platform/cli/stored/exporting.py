@@ -74,7 +74,7 @@ def export(
 def chosen(settings: Settings, tickers: Sequence[str], periods: Sequence[int]) -> list[Series]:
     """The stored series that the command names; raises CandlewrightError for a name that fits none."""
     if not are_near(settings):
-        raise CandlewrightError(f"found no tables in {settings.data_dir}: --data-dir names another folder")
+        raise CandlewrightError(f"found no tables in {settings.data_dir}: name the platform's folder with --data-dir")
     found = stored_series(settings, tickers, periods)
     for ticker in tickers:
         if not any(fnmatchcase(series.ticker, ticker) for series in found):

@@ -24,5 +24,5 @@ def naming_the_folder(settings: Settings) -> Iterator[None]:
         if are_near(settings):
             raise
         raise RowsUnavailable(
-            f"found no tables in {settings.data_dir}: --data-dir names another folder; {error}"
+            f"found no tables in {settings.data_dir}: name the platform's folder with --data-dir; {error}"
         ) from error

@@ -95,7 +95,9 @@ def test_in_another_folder_than_the_platforms_the_option_is_named(tmp_path: Path
     }
     result = CliRunner(env=environment).invoke(app, [*command, "--data-dir", str(tmp_path / "other")])
     assert result.exit_code == 1
-    assert f"found no tables in {tmp_path / 'other'}: --data-dir names another folder" in str(result.exception)
+    assert f"found no tables in {tmp_path / 'other'}: name the platform's folder with --data-dir" in str(
+        result.exception
+    )
 
 
 def test_a_mistyped_venue_of_an_exchange_url_gets_near_ones() -> None:
