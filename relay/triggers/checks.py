@@ -130,8 +130,7 @@ def check(
     except TriggerRejected as error:
         return Refused(Ack.INVALID_SQL, _placed(error))
     except (InvalidRequest, UdfRefused, UdfFailed) as error:
-        text = str(error)
-        return Refused(Ack.ERROR, text[:1].upper() + text[1:].removesuffix(".") + ".")
+        return Refused(Ack.ERROR, _sentence(str(error)))
     except Exception:
         # An internal error of the language must not end the thread, which all clients share.
         log.exception("trigger_check_failed", trigger_id=request.trigger_id)
@@ -175,3 +174,9 @@ def check_change(wanted: CheckView, rules: TriggerRules, functions: KnownFunctio
 def _placed(error: TriggerRejected) -> str:
     hint = f" ({error.hint})" if error.hint else ""
     return f"{error.line}:{error.column}: {error.message}{hint}"
+
+
+def _sentence(text: str) -> str:
+    """The name of a setting or parameter at the beginning stays as it is written."""
+    begun = text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+    return begun if begun.endswith((".", "?")) else begun + "."

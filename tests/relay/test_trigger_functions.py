@@ -34,6 +34,12 @@ def _outcome(functions: KnownFunctions, sql: str = "price > 1", **parameters: st
     return check(CEPTriggerRequest(trigger_id="t", sql_pattern=sql, parameters=parameters), TriggerRules(), functions)
 
 
+def test_a_refusal_is_a_sentence_that_names_parameters_as_they_are_written(functions: KnownFunctions) -> None:
+    found = _outcome(functions, alert_to="x", alert_message="{{ prise }}")
+    assert isinstance(found, Refused)
+    assert found.text == "alert_message 1:4: no column 'prise'; did you mean 'price'?"
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize(
     "options", [{}, {"udf.times": "2"}, {"udf.label": "'a', INTERVAL '5' SECOND; 'b', INTERVAL '1' MINUTE"}]

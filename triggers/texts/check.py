@@ -82,6 +82,8 @@ INPUTS = {
 }
 #: The inputs of a running trigger. Over stored rows, `trigger_events` is a table like any other.
 LIVE_INPUTS = INPUTS | {TRIGGER_EVENTS: EVENTS}
+#: Refusals of what would be right over bars; a text over trades was probably meant to be one over bars.
+_OF_BARS = {f"unknown column '{name}'" for name in ("open", "high", "low", "close", "volume")}
 _ID_CHARACTERS = 200
 _TICKERS = 10_000
 _PARAMETERS = 100
@@ -308,7 +310,11 @@ def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
     named = {token.text for token in tokenize(sql, Limits()) if token.kind is TokenKind.PARAMETER}
     known = OPTIONS.keys() | ALERT_PARAMETERS | named
     found = sorted(parameters - known)
-    return tuple(f"nothing uses the parameter {name[:60]}. {closest(name, known)}".strip() for name in found)
+    hints = (closest(name, known) for name in found)
+    return tuple(
+        f"nothing uses the parameter {name[:60]}" + (f"; {hint}" if hint else "")
+        for name, hint in zip(found, hints, strict=True)
+    )
 
 
 def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int) -> bool:
@@ -355,17 +361,23 @@ def _compiled(
 ) -> CompiledTrigger:
     values = dict(parameters)
     options = TriggerOptions.of(values)
-    query = compile_stream(
-        sql,
-        LIVE_INPUTS,
-        values,
-        default_table=default_table or ("ohlc" if options.period_seconds else "ticks"),
-        limits=limits,
-        partitions_close=partitions_close,
-        is_in_order=not options.revisions,
-        period_seconds=options.period_seconds,
-        views=dict(views),
-    )
+    try:
+        query = compile_stream(
+            sql,
+            LIVE_INPUTS,
+            values,
+            default_table=default_table or ("ohlc" if options.period_seconds else "ticks"),
+            limits=limits,
+            partitions_close=partitions_close,
+            is_in_order=not options.revisions,
+            period_seconds=options.period_seconds,
+            views=dict(views),
+        )
+    except TriggerRejected as error:
+        if not options.period_seconds and error.message in _OF_BARS and "ohlc" not in sql.lower():
+            hint = "a column of bars: give the parameter period_seconds, such as 60, or write a SELECT FROM ohlc"
+            raise TriggerRejected(error.message, error.line, error.column, hint=hint) from error
+        raise
     if query.joined is not None:
         _check_joined(options)
     elif query.input_name == TRIGGER_EVENTS:

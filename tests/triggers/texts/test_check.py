@@ -141,10 +141,18 @@ def test_settings_become_rules_in_nanoseconds() -> None:
     )
 
 
+@pytest.mark.parametrize("sql", ["close > open", "volume > 5", "SELECT open FROM ticks"])
+def test_columns_of_bars_in_a_text_over_trades_get_the_way_to_bars(sql: str) -> None:
+    with pytest.raises(TriggerRejected) as refused:
+        check_trigger(_request(sql))
+    assert "period_seconds" in refused.value.hint
+    assert check_trigger(_request("close > open", period_seconds="60")).warnings == ()
+
+
 def test_a_parameter_that_nothing_uses_is_a_warning() -> None:
     said = check_trigger(_request("price > :limit", limit="1", cooldown_second="5", x="1")).warnings
     assert said == (
-        "nothing uses the parameter cooldown_second. did you mean 'cooldown_seconds'?",
-        "nothing uses the parameter x.",
+        "nothing uses the parameter cooldown_second; did you mean 'cooldown_seconds'?",
+        "nothing uses the parameter x",
     )
     assert check_trigger(_request("price > ${limit}", limit="1", cooldown_seconds="5")).warnings == ()
