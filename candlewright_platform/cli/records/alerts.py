@@ -3,6 +3,8 @@
 import asyncio
 import secrets
 import time
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import typer
@@ -20,7 +22,7 @@ from candlewright.wire.times import iso_seconds
 from candlewright_platform.cli.machine.loading import settings_for
 from candlewright_platform.cli.records.bus import open_bus
 from core.http import supervisor_page
-from core.settings_alerts import DestinationSettings, RouteSettings
+from core.settings_alerts import KINDS, DestinationSettings, RouteSettings
 
 #: Of one that ends with a trigger's event.
 _LONGEST_SILENCE_SECONDS = 30 * 86_400
@@ -137,6 +139,10 @@ def silence(
         seconds = _LONGEST_SILENCE_SECONDS if duration is None else parse_period(duration)
         end = time.time() + seconds
         store.silence(Silence(f"{trigger} {ticker}", trigger, ticker, end, until or ""), seconds)
+        known = [*bus.items(topics.TABLE_TRIGGERS), *KINDS]
+        if not any(fnmatchcase(each, trigger) for each in known):
+            near = get_close_matches(trigger, known, n=1)
+            say(f"no trigger {trigger} is registered now" + (f"; did you mean {near[0]}?" if near else ""))
         fires = f"{until} fires, at most until " if until else ""
         say(f"no alerts of {trigger} until {fires}{iso_seconds(end)}")
 

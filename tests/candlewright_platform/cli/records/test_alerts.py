@@ -31,6 +31,10 @@ def test_a_silence_ends_with_another_triggers_event_or_its_time(bus: FreshBus) -
     bus.put(topics.TABLE_TRIGGERS, {"back": b"x"})
     assert "no alerts of dip until back fires, at most until 20" in silence("dip", "--until", "back").stderr
     assert silence("rise", "--for", "2h").exit_code == 0
+    assert "no trigger bakc is registered now; did you mean back?" in silence("bakc", "--for", "2h").stderr
+    assert silence("bakc", "--end").exit_code == 0
+    assert not [each for each in ("back", "b*", "stale") if "is registered" in silence(each, "--for", "1m").stderr]
+    assert not [each for each in ("back", "b*", "stale") if silence(each, "--end").exit_code]
     rows = [json.loads(line) for line in silence("--output", "json").stdout.splitlines()]
     assert {(row["trigger"], row["until_trigger"]) for row in rows} == {("dip", "back"), ("rise", "")}
     assert silence("dip", "--end").exit_code == 0
