@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from typing import TypeGuard, get_args
 
 from pydantic import BaseModel
 
@@ -55,7 +56,29 @@ def nearest_setting(dotted: str, model: type[BaseModel]) -> str:
     name = dotted.upper().replace(".", NESTED)
     group, _, rest = name.partition(NESTED)
     found = _nearest(name, group, rest, list(names_of(model)))
-    return found.lower().replace(NESTED, ".") if found != name else ""
+    return found.lower().replace(NESTED, ".") if found not in ("", name) else _in_its_group(dotted, model)
+
+
+def _in_its_group(dotted: str, model: type[BaseModel]) -> str:
+    """As `nearest_setting`, within a group that the user has named, such as `alerts.phone`."""
+    *path, name = dotted.split(".")
+    group: object = model
+    for each in path:
+        group = _inside(group, each)
+    known = list(group.model_fields) if _is_model(group) else []
+    return ".".join([*path, *near]) if (near := get_close_matches(name, known, n=1, cutoff=_ALIKE)) else ""
+
+
+def _inside(group: object, name: str) -> object:
+    if _is_model(group):
+        if (field := group.model_fields.get(name)) is not None:
+            return field.annotation
+        group = group.__annotations__.get("__pydantic_extra__")
+    return next((each for each in get_args(group) if _is_model(each)), None)
+
+
+def _is_model(found: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(found, type) and issubclass(found, BaseModel)
 
 
 def _nearest(name: str, group: str, rest: str, known: list[str]) -> str:

@@ -54,7 +54,9 @@ def test_a_list_in_the_environment_that_is_not_json_names_its_variable(monkeypat
     [("[broker]\nlease_second = 1\n", "lease_second: no such setting; did you mean broker.lease_seconds"),
      ("[broker]\nlease_seconds = 0\n", "broker.lease_seconds: Input"),
      ("[brokr]\nbind = 'x'\n", "brokr: no such setting; did you mean broker"),
-     ("[exchange.BINANCE]\nur = 'x'\n", "exchange.BINANCE.ur: no such setting, and none"),
+     ("[exchange.BINANCE]\nur = 'x'\n", "exchange.BINANCE.ur: no such setting; did you mean exchange.BINANCE.url"),
+     ("[alerts.phone]\nurl = 'ntfy://x'\nrate_per_minut = 1\n", "did you mean alerts.phone.rate_per_minute"),
+     ("[[alerts.route]]\nto = 'x'\ntrigger = 'a'\n", "did you mean alerts.route.0.triggers"),
      ("[nothing]\n", "nothing: no such setting, and none"),
      ("[broker\n", "candlewright.toml is not valid TOML: Expected")],
 )  # fmt: skip
