@@ -5,6 +5,7 @@ import { type Attempt, drawnBars, drawnPeriod, linesOf, stretchOf } from "../src
 import { columnCompletion, completions } from "../src/data/language";
 import { compact, counted, price, precisionOf, prices } from "../src/data/numbers";
 import { parameterNames } from "../src/data/parameters";
+import { problemsOf, startingOf } from "../src/data/platform";
 import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
 
 test("parameters are found outside strings, comments and casts", () => {
@@ -97,4 +98,16 @@ test("each part of an AND is a line, and an OR stays whole", () => {
   const or = condition("c OR d", "OR", [condition("c"), condition("d")]);
   const both = condition("a AND b AND (c OR d)", "AND", [condition("a"), condition("b"), or]);
   assert.deepEqual(linesOf(both).map(({ text }) => text), ["a", "b", "c OR d"]);
+});
+
+test("a part that is not ready yet is starting, unless it stands by or says what is wrong", () => {
+  const parts = {
+    relay: { ready: true },
+    driver: { ready: false, problems: [] },
+    second: { ready: false, standby: true },
+    broker: { ready: false, problems: ["no bus"] },
+  };
+  assert.deepEqual(startingOf({ parts }), ["driver"]);
+  assert.deepEqual(problemsOf({ parts }), ["broker: no bus"]);
+  assert.deepEqual(startingOf(undefined), []);
 });

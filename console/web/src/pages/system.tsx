@@ -1,7 +1,7 @@
 /** Every part of the platform: whether it is healthy, and what to do if it is not. */
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { nameOf, partsOf, problemsOf, readStatus, status } from "../data/platform";
+import { nameOf, partsOf, problemsOf, readStatus, startingOf, status } from "../data/platform";
 import { bytes } from "../data/numbers";
 import { useValue } from "../data/value";
 
@@ -27,13 +27,20 @@ export default function System() {
   if (current === undefined) return <div class="waiting" aria-busy="true" />;
   const parts = partsOf(current);
   const problems = problemsOf(current);
+  const starting = startingOf(current);
   const warnings = [...(current.warnings ?? []), ...parts.flatMap((part) => (part.warnings ?? []).map((text) => `${nameOf(part)}: ${text}`))];
   const roles = Object.entries((current.roles ?? {}) as Record<string, Role>);
   return (
     <div class="page">
       <div class="page-head">
         <h1>System</h1>
-        <span class={`tag ${current.healthy ? "good" : "bad"}`}>{current.healthy ? "all parts are healthy" : "there are problems"}</span>
+        {!current.healthy ? (
+          <span class="tag bad">there are problems</span>
+        ) : starting.length > 0 ? (
+          <span class="tag">starting: {starting.join(", ")}</span>
+        ) : (
+          <span class="tag good">all parts are healthy</span>
+        )}
         <span class="muted">version {String(current.version ?? "")}</span>
         {typeof current.data_dir === "string" && <code class="muted">{current.data_dir}</code>}
       </div>

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { tokenWanted } from "../data/api";
 import { connection, refusal } from "../data/live";
 import { counted } from "../data/numbers";
-import { problemsOf, reachable, status } from "../data/platform";
+import { problemsOf, reachable, startingOf, status } from "../data/platform";
 import { useValue } from "../data/value";
 import Events from "../pages/events";
 import Markets from "../pages/markets";
@@ -143,18 +143,23 @@ function Nowhere({ path }: { path: string }) {
 function Health() {
   const stream = useValue(connection);
   const answers = useValue(reachable);
-  const problems = problemsOf(useValue(status));
+  const current = useValue(status);
+  const problems = problemsOf(current);
+  const starting = startingOf(current);
   const lost = !answers || stream === "lost";
-  const kind = lost ? "bad" : problems.length > 0 ? "warn" : stream === "connecting" ? "wait" : "good";
+  const isUnwell = problems.length > 0 || starting.length > 0;
+  const kind = lost ? "bad" : isUnwell ? "warn" : stream === "connecting" ? "wait" : "good";
   const text = lost
     ? "Connection lost"
     : problems.length > 0
       ? counted(problems.length, "problem")
-      : stream === "live"
-        ? "Live"
-        : stream === "connecting"
-          ? "Connecting"
-          : "Connected";
+      : starting.length > 0
+        ? `${counted(starting.length, "part")} starting`
+        : stream === "live"
+          ? "Live"
+          : stream === "connecting"
+            ? "Connecting"
+            : "Connected";
   return (
     <a class={`health ${kind}`} href="/system">
       <i class="dot" />
