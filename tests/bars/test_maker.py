@@ -433,6 +433,34 @@ def test_memory_stays_flat_while_tickers_come_and_go() -> None:
     assert max(sizes[20:]) <= max(sizes[:20])
 
 
+def test_a_closing_minute_leaves_longer_bars_alone_until_one_of_them_is_due() -> None:
+    maker = BarMaker(periods=[60, 300, 3_600])
+    maker.add([_trades("A/B.C", [_at(0, 1)])])
+    maker.take()
+    maker.add([_trades("A/B.C", [_at(61, 2)])])
+    assert [made.bars.period_seconds for made in maker.take()] == [60]
+    assert [len(maker.levels[period].bars or ()) for period in (300, 3_600)] == [1, 1]
+    maker.add([_trades("A/B.C", [_at(121, 3)])])
+    maker.take()
+    counts = [maker.levels[period].bars.trade_count.tolist() for period in (60, 300)]  # type: ignore[union-attr]
+    assert counts == [[1, 1, 1], [1]], "the trades of two minutes wait until the five are over"
+    maker.add([_trades("A/B.C", [_at(301, 4)])])
+    assert [made.bars.trade_count.tolist() for made in maker.take()] == [[1], [3]]
+
+
+def test_trades_that_wait_for_longer_bars_are_in_few_pieces() -> None:
+    maker = BarMaker(periods=[60, 180, 300])
+    pieces = 0
+    for number in range(500):
+        maker.add([_trades(f"{number % 5}/B.C", [_at(number / 10, number)])])
+        maker.take()
+        pieces = max([pieces, *map(len, maker._waiting.values())])
+    assert 1 < pieces < 100
+    maker.pass_on()
+    bars = maker.levels[300].bars
+    assert bars is not None and bars.trade_count.tolist() == [100] * 5
+
+
 _TICKER = st.sampled_from(["A/B.C", "D/E.F"])
 _SECONDS = st.integers(0, 1_500)
 _OPERATIONS = st.one_of(

@@ -26,6 +26,7 @@ __all__ = ["BarIntake", "PeriodBars", "Refused", "TickIntake", "newest", "ticker
 
 _TICKS = INPUTS["ticks"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _RECEIVED = _TICKS.field("received_at").type
+_NO_TICKS = _TICKS.empty_table()
 _COLUMNS = tuple((part.name, part.type) for part in _TICKS)
 _BARS = INPUTS["ohlc"].schema.append(pa.field(SEQUENCE, pa.int64()))
 _SIDES = pa.array(["unknown", "buy", "sell"])
@@ -81,7 +82,7 @@ class TickIntake:
         """
         arrived = list(self._decoded(values))
         if not arrived:
-            return _TICKS.empty_table()
+            return _NO_TICKS
         arrivals = sorted(range(len(arrived)), key=lambda place: arrived[place][1].ticker)
         batches = [arrived[place][1] for place in arrivals]
         sizes = np.array([len(batch) for batch in batches], np.int64)
@@ -244,6 +245,8 @@ class TickIntake:
 
 def whole_trades(rows: pa.Table) -> pa.Table:
     """The trades with all columns of the input; columns that were not read are NULL."""
+    if not rows.num_rows:
+        return _NO_TICKS
     found = []
     names = set(rows.column_names)
     for name, kind in _COLUMNS:
@@ -329,7 +332,7 @@ def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     times = rows.column(time_column)
     if times.type != _INT64:
-        times = times.cast(_INT64)
+        times = pa.chunked_array([chunk.view(_INT64) for chunk in times.chunks], _INT64)
     last, latest = np.full(len(names), -1, np.int64), np.full(len(names), -(2**63), np.int64)
     np.maximum.at(latest, codes, times.to_numpy())
     last[codes] = np.arange(rows.num_rows)
