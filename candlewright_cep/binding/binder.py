@@ -3,7 +3,6 @@ allow-list.
 """
 
 import difflib
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,17 +16,26 @@ from candlewright_cep.binding.dialects import (
     ELSEWHERE,
     LIKELY_COLUMNS,
     NOW,
-    OF_DAY,
     OF_PATTERNS,
     PREVIOUS,
-    TIME_OF_DAY,
     WITH_LENGTH,
 )
 from candlewright_cep.binding.evaluation import RowValues
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression
+from candlewright_cep.binding.neighbours import (
+    COMPARING,
+    EXACT,
+    adapted_arguments,
+    adapted_constant,
+    by_parts,
+    conversion_hint,
+    exact_literals,
+    moves_by_days,
+    quoted_number,
+)
 from candlewright_cep.binding.recovery import recovering
+from candlewright_cep.binding.rewriting import rewritten
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions import decimals
 from candlewright_cep.functions.aggregates.aggregates import AGGREGATES, written
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.functions.scalars import calendars, fields, zones
@@ -60,8 +68,6 @@ from candlewright_cep.types import (
     Kind,
     SqlType,
     is_array,
-    is_struct,
-    timestamp,
 )
 from candlewright_cep.vector import Vector, constant, nulls
 
@@ -69,6 +75,8 @@ Parameters = Mapping[str, str]
 
 #: With less, PCT_CHANGE is TRUE_RANGE, and HIGHEST is RIGHT.
 _NEAR_FUNCTION = 0.72
+#: Argument types as errors name them.
+_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,9 +343,9 @@ class Binder:
 
     def scalar(self, node: CallNode) -> Expression:
         """Bind a call of a scalar function."""
-        rewritten = _rewritten(node)
-        if rewritten is not None:
-            return self.bind(rewritten)
+        other = rewritten(node)
+        if other is not None:
+            return self.bind(other)
         if node.name == ".":
             return self._named_field(node)
         name = ALIASES.get(node.name, node.name)
@@ -382,13 +390,13 @@ class Binder:
         return ()
 
     def resolved(self, name: str, arguments: list[Expression], node: CallNode, *, extra: str = "") -> Expression:
-        if (parts := _by_parts(name, arguments)) is not None:
+        if (parts := by_parts(name, arguments)) is not None:
             symbol, pairs = parts
             compared = [self.resolved(each, list(pair), node) for each, pair in pairs]
             return compared[0] if len(compared) == 1 else self.resolved(symbol, compared, node)
-        if name in _EXACT:
-            arguments = _exact_literals(arguments, node.arguments)
-        arguments = _adapted(name, arguments, node.at)
+        if name in EXACT:
+            arguments = exact_literals(arguments, node.arguments)
+        arguments = adapted_arguments(name, arguments, node.at)
         types = [argument.type for argument in arguments]
         try:
             if not arguments:
@@ -396,12 +404,12 @@ class Binder:
             if name == "LOG" and len(arguments) > 2:
                 raise Mismatch
             wanted, kind = FUNCTIONS[name].signature(types)
-            if kind.kind is Kind.TIMESTAMP and _moves_by_days(name, arguments, extra):
+            if kind.kind is Kind.TIMESTAMP and moves_by_days(name, arguments, extra):
                 kind = DATE
         except Mismatch:
             shown = ", ".join([*(str(kind)[:60] for kind in types[:_SHOWN]), *(["..."] if types[_SHOWN:] else [])])
             hint, usage = conversion_hint(name, types), FUNCTIONS[name].usage
-            if name in _COMPARING and (quoted := _quoted_number(arguments, node)) is not None:
+            if name in COMPARING and (quoted := quoted_number(arguments, node)) is not None:
                 raise quoted from None
             column = node.arguments[0] if name == "ELEMENT_AT" and node.arguments else None
             if isinstance(column, NameNode) and not is_array(types[0]):
@@ -631,7 +639,7 @@ class Binder:
         if node.type == target:
             return node
         if isinstance(node, Constant):
-            adapted = _adapted_constant(node, target)
+            adapted = adapted_constant(node, target)
             if adapted is not None:
                 return adapted
         if target.kind is Kind.STRING and node.type.kind not in (Kind.OPAQUE, Kind.STRING):
@@ -653,164 +661,12 @@ class Binder:
         return self.folded(Apply("CAST", (node,), target))
 
 
-def _rewritten(node: CallNode) -> Node | None:
-    """Rewrites functions that are another function in a different form."""
-    name, arguments, at = node.name, node.arguments, node.at
-
-    def literal(value: int | str) -> LiteralNode:
-        return LiteralNode(value, STRING if isinstance(value, str) else BIGINT, at)
-
-    if not arguments and name in ("PI", "E", "INFINITY", "NAN"):
-        return LiteralNode({"PI": math.pi, "E": math.e, "INFINITY": math.inf, "NAN": math.nan}[name], DOUBLE, at)
-    if len(arguments) == 1 and name in _CASTS:
-        return CallNode(name="CAST", arguments=arguments, at=at, type=_CASTS[name], is_operator=True)
-    if len(arguments) == 1 and name == "UNIX_TIMESTAMP":
-        time = CallNode(name="CAST", arguments=arguments, at=at, type=timestamp("ms"), is_operator=True)
-        return CallNode(name="EXTRACT", arguments=(literal("EPOCH"), time), at=at)
-    if len(arguments) == 1 and name == "DAYOFWEEK":
-        # Counted from Sunday = 1; DAY_OF_WEEK and EXTRACT count from Monday.
-        day = CallNode(name="DAY_OF_WEEK", arguments=arguments, at=at)
-        return CallNode(
-            name="+",
-            arguments=(
-                CallNode(name="%", arguments=(day, literal(7)), at=at, type=None, mode="", is_operator=True),
-                literal(1),
-            ),
-            at=at,
-            type=None,
-            mode="",
-            is_operator=True,
-        )
-    if len(arguments) == 2 and name == "LOCATE":
-        return CallNode(name="STRPOS", arguments=(arguments[1], arguments[0]), at=at)
-    if len(arguments) == 3 and name == "SPLIT_INDEX":
-        # Counted from 0; SPLIT_PART counts from 1.
-        number = CallNode(name="+", arguments=(arguments[2], literal(1)), at=at, is_operator=True)
-        return CallNode(name="SPLIT_PART", arguments=(*arguments[:2], number), at=at)
-    if len(arguments) == 2 and name == "TO_TIMESTAMP_LTZ" and isinstance(arguments[1], LiteralNode):
-        scale = {0: 1.0, 3: 1000.0}.get(arguments[1].value)
-        if scale is None:
-            raise arguments[1].at.reject("the precision of TO_TIMESTAMP_LTZ is 0 (seconds) or 3 (milliseconds)")
-        divided = CallNode(name="/", arguments=(arguments[0], LiteralNode(scale, DOUBLE, at)), at=at, is_operator=True)
-        return CallNode(name="FROM_UNIXTIME", arguments=(divided,), at=at)
-    return None
-
-
-_CASTS = {
-    "TO_TIMESTAMP": timestamp("ms"),
-    "FROM_ISO8601_TIMESTAMP": timestamp("ms", "UTC"),
-    "TO_DATE": DATE,
-    "DATE": DATE,
-    "FROM_ISO8601_DATE": DATE,
-}
-
-
-def _moves_by_days(name: str, arguments: Sequence[Expression], unit: str) -> bool:
-    """Whether the call adds whole days to a date, which gives a date."""
-    kinds = {argument.type.kind for argument in arguments}
-    if name == "DATE_ADD":
-        return Kind.DATE in kinds and UNITS.get(unit, 0) % UNITS["DAY"] == 0
-    if name not in ("+", "-"):
-        return False
-    amounts = [a.value for a in arguments if isinstance(a, Constant) and a.type.kind is Kind.INTERVAL]
-    return Kind.DATE in kinds and len(amounts) == 1 and amounts[0] is not None and amounts[0] % UNITS["DAY"] == 0
-
-
 def _no_column(index: int) -> Vector:
     raise KeyError(index)
 
 
 def _sample(kind: SqlType) -> object:
     return nulls(kind, 0).values
-
-
-def _adapted_constant(node: Constant, target: SqlType) -> Constant | None:
-    """A NULL, a parameter or a time written as text, converted to the type that its context requires."""
-    if node.value is None and node.text is None:
-        return Constant(None, target)
-    if target.kind is Kind.DOUBLE and node.type.is_integer:
-        return Constant(float(node.value), target, node.text)
-    if target.kind is Kind.BIGINT and node.type.kind is Kind.INT:
-        return Constant(node.value, target, node.text)
-    if node.text is None or target.kind in (Kind.INTERVAL, Kind.OPAQUE, Kind.NULL):
-        return None
-    value = read(node.text, target)
-    return None if value is None else Constant(value, target, node.text)
-
-
-#: Argument types as errors name them.
-_SHOWN = 8
-_COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
-
-
-#: Operators that make a number beside a DECIMAL a DECIMAL as well.
-_EXACT = _COMPARING | {"+", "*", "/", "%", "MOD", "CASE", "IF", "COALESCE", "IFNULL", "GREATEST", "LEAST"}
-
-
-def _exact_literals(arguments: list[Expression], nodes: Sequence[Node]) -> list[Expression]:
-    """Numbers written beside a DECIMAL, as DECIMALs with the same digits, unless one of the arguments is a DOUBLE."""
-    if not any(argument.type.kind is Kind.DECIMAL for argument in arguments):
-        return arguments
-    if any(argument.type.kind is Kind.DOUBLE and not isinstance(argument, Constant) for argument in arguments):
-        return arguments
-    texts = [node.digits if isinstance(node, LiteralNode) else "" for node in nodes]
-    if len(texts) != len(arguments):
-        texts = [""] * len(arguments)
-    found: list[Expression] = []
-    for argument, digits in zip(arguments, texts, strict=True):
-        if isinstance(argument, Constant) and argument.type.kind in (Kind.INT, Kind.BIGINT, Kind.DOUBLE):
-            exact = decimals.written_exactly(argument.text or digits or str(argument.value))
-            found.append(argument if exact is None else Constant(*exact, argument.text))
-        else:
-            found.append(argument)
-    return found
-
-
-def _adapted(name: str, arguments: list[Expression], at: Position) -> list[Expression]:
-    """Converts text beside a time, and parameters beside a value, to the type of their neighbour."""
-    if name not in _COMPARING:
-        return arguments
-    fixed = [argument for argument in arguments if not isinstance(argument, Constant)]
-    target = next((argument.type for argument in fixed if argument.type.kind is not Kind.NULL), None)
-    if target is None or target.kind in (Kind.INTERVAL, Kind.OPAQUE):
-        return arguments
-    found: list[Expression] = []
-    for argument in arguments:
-        wanted = isinstance(argument, Constant) and argument.text is not None and argument.type.kind is not target.kind
-        if wanted and isinstance(argument, Constant) and (target.is_time or target.kind is Kind.STRING):
-            adapted = _adapted_constant(argument, target)
-            if adapted is None:
-                is_part = target.is_time and TIME_OF_DAY.fullmatch(argument.text or "")
-                hint = OF_DAY if is_part else "write '2024-01-31 09:30:00'" if target.is_time else ""
-                raise at.reject(f"'{(argument.text or '')[:40]}' is not a valid {target}", hint)
-            found.append(adapted)
-        else:
-            found.append(argument)
-    return found
-
-
-def _by_parts(
-    name: str, arguments: Sequence[Expression]
-) -> tuple[str, list[tuple[str, tuple[Expression, Expression]]]] | None:
-    """IN and BETWEEN of STRUCTs and arrays as comparisons, and what joins them; None for other calls."""
-    if name not in ("IN", "BETWEEN") or not any(is_struct(part.type) or is_array(part.type) for part in arguments):
-        return None
-    value, *others = arguments
-    if name == "IN":
-        return "OR", [("=", (value, other)) for other in others]
-    return "AND", [(">=", (value, others[0])), ("<=", (value, others[1]))]
-
-
-def _quoted_number(arguments: Sequence[Expression], node: CallNode) -> TriggerRejected | None:
-    """The error for a number in quotes beside a number."""
-    if not any(argument.type.is_numeric for argument in arguments) or len(arguments) != len(node.arguments):
-        return None
-    for argument, given in zip(arguments, node.arguments, strict=True):
-        text = argument.text if isinstance(argument, Constant) and argument.type.kind is Kind.STRING else None
-        if text is not None and isinstance(given, LiteralNode):
-            number = text if read(text, DOUBLE) is not None else "the number"
-            return given.at.reject(f"the text '{text[:40]}' beside a number", f"write {number[:40]} without quotes")
-    return None
 
 
 def signature_of(function: str) -> str | None:
@@ -821,24 +677,3 @@ def signature_of(function: str) -> str | None:
     if usage is None and function in FUNCTIONS:
         usage = FUNCTIONS[function].usage
     return usage.signature if usage is not None else None
-
-
-def conversion_hint(name: str, types: Sequence[SqlType]) -> str:
-    """What to do about types that a function does not take."""
-    if any(map(is_array, types)):
-        return "a[1] is one of the values of an array; = and <> compare all of them"
-    if any(map(is_struct, types)):
-        with_fields = "a STRUCT is compared with another one of like fields; " if name in _COMPARING else ""
-        return f"{with_fields}r.name is one of the fields of a STRUCT r"
-    kinds = {kind.kind for kind in types}
-    if name in ("+", "-") and any(kind.is_time for kind in types) and any(kind.is_numeric for kind in types):
-        return f"write {name} INTERVAL '5' SECOND"
-    if name == "+" and kinds == {Kind.STRING}:
-        return "write || between texts"
-    if Kind.INTERVAL in kinds and any(kind.is_numeric for kind in types):
-        return "write INTERVAL '5' SECOND"
-    if any(kind.is_time for kind in types) and any(kind.is_numeric for kind in types):
-        return "compare a time with a text, as in ts > '2024-01-31 09:30:00'"
-    if Kind.BOOLEAN in kinds and any(kind.is_numeric for kind in types):
-        return "compare the number first, as in x > 0, and join comparisons with AND"
-    return "convert one side with CAST" if Kind.STRING in kinds and len(kinds) > 1 else ""

@@ -17,24 +17,9 @@ from candlewright_cep.functions.scalars import arrays as functions_arrays
 from candlewright_cep.functions.scalars import text as functions_text
 from candlewright_cep.functions.scalars import time as functions_time
 from candlewright_cep.functions.scalars.kernels import Implementation, finish, strict, valid_of
-from candlewright_cep.functions.signatures import (
-    Mismatch,
-    Signature,
-    fixed,
-    one_type,
-    result_of,
-    whole_result_of,
-)
+from candlewright_cep.functions.signatures import Mismatch, Signature, fixed, one_type, result_of, whole_result_of
 from candlewright_cep.functions.usage import Usage
-from candlewright_cep.types import (
-    BOOLEAN,
-    NULL,
-    Kind,
-    SqlType,
-    from_arrow,
-    is_array,
-    is_struct,
-)
+from candlewright_cep.types import BOOLEAN, NULL, Kind, SqlType, from_arrow, is_array, is_struct
 from candlewright_cep.vector import Array, Bools, Vector, choose, constant, from_column
 
 
