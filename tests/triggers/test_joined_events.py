@@ -237,7 +237,7 @@ def test_a_late_event_shows_its_own_time_unless_times_are_compared(sql: str, sho
 
 def test_a_join_with_events_keeps_what_may_still_meet_and_no_more() -> None:
     partition = registered(TEXTS["trades around an alert"])
-    for second in range(400):
+    for second in range(150):
         partition.process(
             [batch(second + 1, (second, str(second), 1.0))],
             events=[jump(TICKER, second)],
