@@ -191,7 +191,7 @@ class Glance:
     measures read; `reach`: the most rows before its last one at which a match may begin; 0 if unbounded. `starts` and
     `ends`: the conditions of the variables that a match can begin and end with; None if one of them has none, and for
     `ends` of a pattern without bound. `holds`: the loops, by their place in the pattern, in which an attempt can stay
-    for `most_rows` rows before old attempts are given up."""
+    for `most_rows` rows before old attempts are given up. `has_deadline`: time alone may complete a match."""
 
     lookback: int
     reach: int
@@ -199,6 +199,7 @@ class Glance:
     ends: tuple[_Condition, ...] | None
     holds: Mapping[int, _Hold] = field(default_factory=dict)
     most_rows: int = 0
+    has_deadline: bool = False
     slot_types: tuple[SqlType, ...] = field(repr=False)
 
     @staticmethod
@@ -230,6 +231,7 @@ class Glance:
             ends=None if longest is None else told(automaton.last_variables()),
             holds={} if search.within_ns is not None else dict(_holds(plan)),
             most_rows=search.limits.retained_rows,
+            has_deadline=search.within_ns is not None,
             slot_types=tuple(slot_types),
         )
         is_long = lookback + reach > _MOST_REACH

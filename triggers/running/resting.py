@@ -4,7 +4,7 @@ Ten thousand patterns on a hundred tickers are a hundred streams. What their con
 for all streams of a kind; then each pattern's own numbers decide (see `candlewright_cep.matching.glance`).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,25 +118,26 @@ class Rests:
 @dataclass(frozen=True, slots=True)
 class _Batch:
     """`places`: of its tickers in `look`; `least`: the lowest arrival number of each ticker's rows; `counts`: their
-    number so far; `closed`: the tickers that have ended."""
+    number so far; `moved`: the tickers with rows or another watermark; `closed`: those that have ended."""
 
     look: Look | None
     places: Mapping[str, int]
     least: Index
     counts: Index
-    closed: Collection[str]
+    moved: Set[str]
+    closed: Set[str]
 
     @staticmethod
     def of(moved: Moved, recent: Recent, columns: Collection[int]) -> "_Batch":
         closed = moved.tickers & moved.clock.closed
         if not moved.by_ticker:
-            return _Batch(None, {}, np.zeros(0, np.int64), np.zeros(0, np.int64), closed)
+            return _Batch(None, {}, np.zeros(0, np.int64), np.zeros(0, np.int64), moved.tickers, closed)
         firsts = [start for start, _ in moved.by_ticker.places.values()]
         least = np.minimum.reduceat(moved.rows.column(SEQUENCE).to_numpy(), firsts)
         places = {ticker: place for place, ticker in enumerate(moved.by_ticker)}
         new = moved.by_ticker.places
         counts = np.array([recent.counts.get(ticker, 0) + new[ticker][1] for ticker in places], np.int64)
-        return _Batch(recent.look(moved, columns), places, least, counts, closed)
+        return _Batch(recent.look(moved, columns), places, least, counts, moved.tickers, closed)
 
 
 class _Kind:
@@ -177,10 +178,14 @@ class _Kind:
 
     def stirred(self, batch: _Batch, *, is_all: bool) -> Iterator[tuple[int, str]]:
         """The entries that must be fed: the stream's number and the ticker."""
-        for place in self._of(batch.closed).tolist():
-            # An open attempt ends with its ticker.
-            if not self._idle[place] and self._entries[place][0] not in batch.places:
-                yield self._entries[place][1], self._entries[place][0]
+        for place in self._of(
+            (batch.moved if self.glance.has_deadline else batch.closed) - batch.places.keys()
+        ).tolist():
+            # An open attempt ends with its ticker, and its deadline passes without rows.
+            ticker, number = self._entries[place]
+            is_clean = self._clean[place] and self.glance.ends is not None
+            if not self._idle[place] and (ticker in batch.closed or not is_clean):
+                yield number, ticker
         own = [ticker for ticker in batch.places if ticker in self._spans]
         places = self._of(own)
         if batch.look is None or not len(places):

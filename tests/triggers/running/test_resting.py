@@ -40,6 +40,8 @@ PATTERNS = (
     "PATTERN (A B*) DEFINE A AS price > {x}, B AS price > PREV(price)",
     "PATTERN (A (B B B | C)) DEFINE A AS price < {x}, B AS price >= PREV(price), C AS price >= {x}",
     "PATTERN (A+? B) WITHIN INTERVAL '5' SECOND DEFINE A AS price >= {x}, B AS price < PREV(price) * {y}",
+    "PATTERN (A B*) WITHIN INTERVAL '6' SECOND DEFINE A AS price > {x}, B AS price > {x}",
+    "PATTERN (A B B | A) WITHIN INTERVAL '6' SECOND DEFINE A AS price < {x}, B AS price < {x}",
     "PATTERN (A+ B) DEFINE A AS price > {y} - 0.5, B AS price < PREV(price) * {y}",
     "PATTERN (A+? B) DEFINE A AS price > {y}, B AS price > {x}",
     "PATTERN (S A* B) DEFINE A AS price > PREV(price) - {x} AND side = 'buy', B AS price < A.price",
@@ -52,7 +54,6 @@ PATTERNS = (
     "PATTERN (A X B) DEFINE A AS price < {x}, B AS price > A.price AND price > {x}",
     "PATTERN (A B) DEFINE A AS side = 'buy' AND price < {x}, B AS price > PREV(price) OR price > {x}",
 )
-
 LAG = "LAG(price{0}) OVER (PARTITION BY ticker ORDER BY ts)"
 #: Texts without a pattern, which look back with LAG.
 LAGS = (
@@ -145,6 +146,17 @@ def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, se
         if chance.random() < 0.3:
             both.restart()
     assert both.events
+
+
+def test_a_deadline_that_only_time_passes_completes_a_match() -> None:
+    rest = "PATTERN (A B*) WITHIN INTERVAL '6' SECOND DEFINE A AS price > {x}, B AS price > {x}"
+    sqls = [MATCH.format(source="ticks", time="ts", price="price", rest=rest.format(x=x)) for x in range(9)]
+    partition = TriggerPartition()
+    partition.process([], controls=[register(f"t{x}", sql, TICKER) for x, sql in enumerate(sqls)])
+    partition.process([batch(1, (1, "1", 7.5))])
+    assert partition.process([], (), [clock(6.5, 1)]).events == []
+    events = partition.process([], (), [clock(7.5, 1)]).events
+    assert sorted(event.trigger_id for event in events) == [f"t{x}" for x in range(8)]
 
 
 def test_open_attempts_are_fed_once_a_row_can_end_them(monkeypatch: pytest.MonkeyPatch) -> None:
