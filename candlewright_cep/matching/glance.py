@@ -9,7 +9,7 @@ the minimum and maximum of these values. The ratio or difference of two values g
 A row that can change something is never missed; a row that cannot may count as one that can.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import NamedTuple
@@ -203,8 +203,18 @@ class Glance:
     slot_types: tuple[SqlType, ...] = field(repr=False)
 
     @staticmethod
-    def of(plan: RecognizePlan, slot_types: Sequence[SqlType]) -> "Glance | None":
-        """None if every row may begin and complete a match, or if more than rows can cause a result."""
+    def of(
+        plan: RecognizePlan,
+        slot_types: Sequence[SqlType],
+        *,
+        seen: Callable[[Expression], Expression] | None = None,
+        filters: Sequence[Expression] = (),
+    ) -> "Glance | None":
+        """None if every row may begin and complete a match, or if more than rows can cause a result.
+
+        `seen`: expressions of the pattern over the columns of the input, which it does not read itself; `filters`: what
+        a row must meet to reach it. Which row then precedes another is not known.
+        """
         search, conditions = plan.search, plan.conditions
         automaton = search.automaton
         looks_ahead = conditions.lookahead or plan.measures_lookahead
@@ -218,18 +228,25 @@ class Glance:
 
         def told(variables: frozenset[int]) -> tuple[_Condition, ...] | None:
             local = [conditions.local[variable] for variable in sorted(variables)]
-            known = [node for node in local if node is not None]
+            known = [read(node) for node in local if node is not None]
             return tuple(map(_Condition.of, known)) if len(known) == len(local) else None
 
-        longest = longest_match(automaton.program)
+        def read(node: Expression) -> Expression:
+            found = node if seen is None else conjunction([*filters, seen(node)])
+            assert found is not None
+            return found
+
+        longest = None if seen is not None else longest_match(automaton.program)
         reach = 0 if longest is None else longest - 1
         lookback = max(conditions.lookback, plan.measures_lookback)
+        if lookback and seen is not None:
+            return None
         found = Glance(
             lookback=lookback,
             reach=reach,
             starts=told(frozenset(candidate.variable for candidate in begin)),
             ends=None if longest is None else told(automaton.last_variables()),
-            holds={} if search.within_ns is not None else dict(_holds(plan)),
+            holds={} if search.within_ns is not None else dict(_holds(plan, seen or (lambda node: node))),
             most_rows=search.limits.retained_rows,
             has_deadline=search.within_ns is not None,
             slot_types=tuple(slot_types),
@@ -288,7 +305,7 @@ class Glance:
         return found
 
 
-def _holds(plan: RecognizePlan) -> Iterator[tuple[int, _Hold]]:
+def _holds(plan: RecognizePlan, read: Callable[[Expression], Expression]) -> Iterator[tuple[int, _Hold]]:
     automaton, conditions = plan.search.automaton, plan.conditions
     for place in range(1, automaton.places):
         preferred: list[_Condition] = []
@@ -296,11 +313,11 @@ def _holds(plan: RecognizePlan) -> Iterator[tuple[int, _Hold]]:
             local = None if candidate.variable < 0 else conditions.local[candidate.variable]
             if candidate.variable >= 0 and candidate.then == place:
                 if conditions.path is None or conditions.path.conditions[candidate.variable] is None:
-                    yield place, _Hold(None if local is None else _Condition.of(local), tuple(preferred))
+                    yield place, _Hold(None if local is None else _Condition.of(read(local)), tuple(preferred))
                 break
             if local is None:
                 break
-            preferred.append(_Condition.of(local))
+            preferred.append(_Condition.of(read(local)))
 
 
 def _since(look: Look, before: int) -> Bools:

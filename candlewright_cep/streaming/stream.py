@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from candlewright_cep import work
-from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression, conjunction, rewrite
+from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression, conjunction, is_slot, rewrite
 from candlewright_cep.engine import compile_query
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.limits import DEFAULT, Limits
 from candlewright_cep.matching.glance import Glance, Resting
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.periods import joins_by_time
-from candlewright_cep.planning.plans import Filter
+from candlewright_cep.planning.plans import Filter, Match, Narrowed, Project, Renamed, Scan
 from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.joins.branches import joined_query
 from candlewright_cep.streaming.joins.meeting import check_branch
@@ -200,19 +200,56 @@ class TriggerStream:
     @property
     def glance(self) -> Glance | None:
         """Tells whether new rows can matter; None if only feeding them shows that."""
-        first = self.stages[0] if self.stages else None
-        others = all(isinstance(stage, RowStage) for stage in self.stages[1:])
+        first, further = self._first_of_order
+        others = all(isinstance(stage, RowStage) for stage in further)
         if not others or self.query.needs_merge or self.query.needs_ties or not self.query.is_in_order:
             return None
         source = self.query.source
         alone = (source.schema.names.index(source.ticker_column),)
-        if isinstance(first, MatchStage) and first.stream.plan.partition == alone:
-            return Glance.of(first.stream.plan, self.query.slot_types)
+        if isinstance(first, MatchStage):
+            return self._glance_of_pattern(first, alone[0])
         # LAG finds the row before by time, among older ones too.
         is_by_ticker = isinstance(first, OverStage) and first.node.window.partition == alone
         if isinstance(first, OverStage) and is_by_ticker and not self.query.partitions_close:
             return self._glance_of_rows(first)
         return None
+
+    @property
+    def _first_of_order(self) -> tuple[Stage | None, list[Stage]]:
+        """The first stage for which the order of rows matters, if it is a pattern, and those after it; otherwise the
+        first of all.
+        """
+        found = self.stages
+        if len(found) > 1 and isinstance(found[0], RowStage) and isinstance(found[1], MatchStage):
+            found = found[1:]
+        return (found[0], found[1:]) if found else (None, [])
+
+    def _glance_of_pattern(self, matches: MatchStage, ticker: int) -> Glance | None:
+        plan, types = matches.stream.plan, self.query.slot_types
+        if matches is self.stages[0]:
+            return Glance.of(plan, types) if plan.partition == (ticker,) else None
+        columns: list[Expression] = []
+        filters: list[Expression] = []
+
+        def seen(node: Expression) -> Expression:
+            return rewrite(
+                node, lambda part: columns[part.index] if isinstance(part, Column) and not is_slot(part) else None
+            )
+
+        for node in takewhile(lambda node: not isinstance(node, Match), self.query.nodes):
+            if isinstance(node, Filter):
+                filters.append(seen(node.condition))
+            elif isinstance(node, Project):
+                columns = [seen(part) for part in node.expressions]
+            elif isinstance(node, Scan):
+                columns = [Column(place, part.type) for place, part in enumerate(node.fields)]
+            elif isinstance(node, Narrowed):
+                columns = columns[: node.width]
+            elif not isinstance(node, Renamed):
+                return None
+        keys = [columns[place] for place in plan.partition]
+        is_alone = len(keys) == 1 and isinstance(keys[0], Column) and keys[0].index == ticker
+        return Glance.of(plan, types, seen=seen, filters=filters) if is_alone else None
 
     def _glance_of_rows(self, windows: OverStage) -> Glance | None:
         """For rows that a condition selects by earlier ones, with LAG."""
@@ -233,7 +270,7 @@ class TriggerStream:
 
     def rests(self, ticker: str) -> Resting:
         """For a stream with a `glance`: what it waits for."""
-        first = self.stages[0]
+        first, _ = self._first_of_order
         return first.stream.rests((ticker,)) if isinstance(first, MatchStage) else Resting(is_idle=True, is_clean=True)
 
     def skip(self, tickers: Sequence[str], rows: pa.Table) -> None:
@@ -242,10 +279,12 @@ class TriggerStream:
         source = self.query.source
         columns = len(source.schema)
         taken = rows_of(rows, columns, source.time_columns[0], ticker_column=source.ticker_column)
-        first = self.stages[0]
+        first, _ = self._first_of_order
         if isinstance(first, OverStage):
             first.skip(set(tickers), taken)
         elif isinstance(first, MatchStage):
+            if first is not self.stages[0]:
+                taken = self.stages[0].feed(taken, Clock())
             first.stream.skip([(ticker,) for ticker in tickers], taken)
 
     def remove(self, *tickers: str) -> None:

@@ -54,6 +54,20 @@ PATTERNS = (
     "PATTERN (A X B) DEFINE A AS price < {x}, B AS price > A.price AND price > {x}",
     "PATTERN (A B) DEFINE A AS side = 'buy' AND price < {x}, B AS price > PREV(price) OR price > {x}",
 )
+#: Patterns that look at no row before, over the inputs in `FILTERED`.
+OVER_FILTERED = (
+    "PATTERN (A B) DEFINE A AS price > {x}, B AS price < {y} + 2",
+    "PATTERN (A+ B) DEFINE A AS price > {y}, B AS price >= {x}",
+    "PATTERN (A+? B) DEFINE A AS price < {x} + 2, B AS price > A.price * {y}",
+    "PATTERN (A B*) WITHIN INTERVAL '6' SECOND DEFINE A AS price > {x}, B AS price > {x}",
+    "PATTERN (S A* B) DEFINE A AS price > {y}, B AS price = {x}",
+)
+FILTERED = (
+    "(SELECT * FROM ticks WHERE side = 'buy')",
+    "(SELECT ts, price * 1 AS price, ticker FROM ticks WHERE price > {x} - 1)",
+    "(SELECT ticker, ts, price FROM (SELECT * FROM ticks WHERE size < 10) WHERE price <> {y} + 2)",
+)
+
 LAG = "LAG(price{0}) OVER (PARTITION BY ticker ORDER BY ts)"
 #: Texts without a pattern, which look back with LAG.
 LAGS = (
@@ -70,6 +84,12 @@ def texts(chance: random.Random, count: int) -> Iterator[tuple[str, str]]:
     """Id and SQL; each pattern several times, with other numbers."""
     for number in range(count):
         x, y = chance.choice([2.0, 3.0, 4.0, 5.5]), chance.choice([0.5, 0.75, 1.0, 1.5])
+        if number % 4 == 0:
+            rest = chance.choice(OVER_FILTERED).format(x=x, y=y)
+            source = chance.choice(FILTERED).format(x=x, y=y)
+            sql = MATCH.format(source=source, time="ts", price="price", rest=rest)
+            yield f"t{number}", sql.replace("PREV(FIRST(price))", "LAST(price, 1)")
+            continue
         place = number % (len(PATTERNS) + len(LAGS))
         if place < len(LAGS):
             yield f"t{number}", LAGS[place].format(x=x, y=y)
