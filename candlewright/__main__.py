@@ -2,10 +2,19 @@
 
 import sys
 import warnings
+from importlib.abc import MetaPathFinder
 
 #: Commands that do not use pandas. pyarrow loads it for its own type checks wherever it is installed, which takes a
 #: third of the time of all that these load.
 _WITHOUT_PANDAS = ("history", "load")
+
+
+class _NoPandas(MetaPathFinder):
+    """With it, an import of pandas fails as if it were not installed."""
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("this command does without pandas", name=fullname)
 
 
 def main() -> None:
@@ -14,8 +23,7 @@ def main() -> None:
     from candlewright.wire.errors import CandlewrightError
 
     if len(sys.argv) > 1 and sys.argv[1] in _WITHOUT_PANDAS:
-        # From now on its import fails, as if it were not installed.
-        sys.modules["pandas"] = None  # type: ignore[assignment]
+        sys.meta_path.insert(0, _NoPandas())
     warnings.formatwarning = lambda message, *_, **__: f"candlewright: warning: {message}\n"
     try:
         app(prog_name="candlewright")

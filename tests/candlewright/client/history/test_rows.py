@@ -209,6 +209,8 @@ def test_the_command_reads_tables_without_loading_pandas(settings: Settings) -> 
     command = [sys.executable, "-X", "importtime", "-m", "candlewright", "load", "A/B.X", *day]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert len(done.stdout.splitlines()) > 1
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if "Error" in line] == []
+    loaded = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert "pyiceberg" in loaded
     assert "pandas.core" not in loaded
