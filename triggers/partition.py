@@ -28,7 +28,8 @@ from triggers.running.resting import Rests
 from triggers.running.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
 from triggers.running.shares import Shares
 from triggers.running.silences import silences
-from triggers.running.streams import Shard, Trigger
+from triggers.running.streams import Shard
+from triggers.running.trigger import Trigger
 from triggers.texts.check import CompiledTrigger, TriggerRules
 from triggers.udf.rows import FunctionInput, frames_of
 from venues import sound

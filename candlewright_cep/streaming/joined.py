@@ -8,7 +8,7 @@ import pyarrow as pa
 from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.streaming.joins.meeting import Arriving, Kept, Running
-from candlewright_cep.streaming.patterns.match_stream import Context
+from candlewright_cep.streaming.patterns.match_results import Context
 from candlewright_cep.streaming.rows.release import SEQUENCE, TAKEN_AT, Clock, Rows, rows_of
 from candlewright_cep.streaming.stages.stages import Stage
 from candlewright_cep.streaming.stream import Events, TriggerStream, fed, own_rows

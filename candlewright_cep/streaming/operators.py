@@ -13,7 +13,8 @@ from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.patterns.left_behind import rising_columns
-from candlewright_cep.streaming.patterns.match_stream import Context, MatchStream
+from candlewright_cep.streaming.patterns.match_results import Context
+from candlewright_cep.streaming.patterns.match_stream import MatchStream
 from candlewright_cep.streaming.query import StreamQuery, known_at_start, over_whole_windows, walked
 from candlewright_cep.streaming.rows.release import Clock, Rows
 from candlewright_cep.streaming.slots import Slots

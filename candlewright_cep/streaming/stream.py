@@ -28,7 +28,7 @@ from candlewright_cep.streaming.joins.branches import joined_query
 from candlewright_cep.streaming.joins.meeting import check_branch
 from candlewright_cep.streaming.joins.waiting import Waiting
 from candlewright_cep.streaming.operators import MatchStage, stages
-from candlewright_cep.streaming.patterns.match_stream import Context, Reports
+from candlewright_cep.streaming.patterns.match_results import Context, Reports
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
 from candlewright_cep.streaming.rows.packing import packed_rows, unpacked, unpacked_rows
 from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of

@@ -7,7 +7,8 @@ from candlewright_cep import TriggerRejected
 from protobuf import records_pb2 as records
 from triggers.records.lookback import LookbackRequest
 from triggers.running.outcome import TriggerOutput, TriggerReport
-from triggers.running.streams import Common, Saved, Shard, Text, Trigger
+from triggers.running.streams import Saved, Shard
+from triggers.running.trigger import Common, Text, Trigger
 from triggers.texts.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.udf.rows import FunctionInput
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from triggers.packing import squeezed, unsqueezed
 from triggers.running.registry import Registry
-from triggers.running.streams import Saved, Trigger
+from triggers.running.streams import Saved
+from triggers.running.trigger import Trigger
 
 __all__ = ["SavedRegistry", "archive_of", "parts_of", "read_meta", "written_meta"]
 

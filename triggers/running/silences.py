@@ -6,7 +6,7 @@ from triggers.events.firings import Fired, silence
 from triggers.records.asked_for import AskedFor
 from triggers.records.clocks import NO_ROW, Arrival
 from triggers.running.registry import Registry
-from triggers.running.streams import Trigger
+from triggers.running.trigger import Trigger
 
 __all__ = ["silences"]
 

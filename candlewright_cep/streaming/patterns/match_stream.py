@@ -8,7 +8,7 @@ emitted once the rows that its measures look ahead to have arrived.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,12 +17,10 @@ import numpy as np
 from candlewright_cep.binding.evaluation import Bounds, RowValues
 from candlewright_cep.binding.expressions import Column, Expression, walk
 from candlewright_cep.errors import TriggerRejected
-from candlewright_cep.functions.scalars.arrays import cells
 from candlewright_cep.matching.bulk import BulkSearch
-from candlewright_cep.matching.conditions import Known, PathCode
-from candlewright_cep.matching.foresight import Foresight, Prospects
+from candlewright_cep.matching.foresight import Foresight
 from candlewright_cep.matching.glance import Resting
-from candlewright_cep.matching.matching import LESS_WORK, MatchRows, evaluate_matches, mask_array
+from candlewright_cep.matching.matching import LESS_WORK, evaluate_matches, mask_array
 from candlewright_cep.matching.path_values import PathValues
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.matching.search import Found, Matches, PartitionSearch, StepLimit
@@ -30,11 +28,13 @@ from candlewright_cep.planning.plans import match_relation
 from candlewright_cep.streaming.patterns.left_behind import LeftBehind
 from candlewright_cep.streaming.patterns.match_log import MatchLog
 from candlewright_cep.streaming.patterns.match_partition import Partition, Pending, read, written
+from candlewright_cep.streaming.patterns.match_results import MatchResult, Reports, context_of
+from candlewright_cep.streaming.patterns.tested import PathBatch, Tested
 from candlewright_cep.streaming.rows.partitioning import Key, by_partition, ticker_codes
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact
 from candlewright_cep.streaming.rows.retained import Gathered, RetainedRows
 from candlewright_cep.streaming.slots import Slots
-from candlewright_cep.vector import Array, Index, Vector, ranges
+from candlewright_cep.vector import Array, ranges
 from candlewright_cep.work import WorkLimit
 
 #: A partition, and where its new rows begin and end.
@@ -44,103 +44,6 @@ MANY_KEPT, MOST_PIECES = 256, 32
 _NO_TIMES = np.zeros(0, np.int64)
 #: From this number of partitions on, blank ones are searched for, and again whenever their number has doubled.
 FEW_PARTITIONS = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Tested:
-    """The rows to test. `places`: their indexes among all rows, None if they are all of them; `moved`: the shift
-    between the two, for each partition.
-    """
-
-    rows: Rows
-    bounds: Bounds
-    places: Index | None
-    moved: Index
-
-    def placed(self, values: Array, length: int) -> Array:
-        """The values at the rows' indexes among all rows; 0 for the others."""
-        found = np.zeros(length, values.dtype)
-        found[self.places] = values
-        return found
-
-
-@dataclass(slots=True)
-class _PathBatch:
-    """The values that path conditions read at the tested rows of one batch. `masks` and `times` cover all its rows."""
-
-    path: PathCode | None
-    foresight: Foresight | None
-    lists: list[list[Any]]
-    columns: list[Vector]
-    masks: Array
-    times: Array
-
-    @staticmethod
-    def of(
-        path: PathCode | None, foresight: Foresight | None, values: RowValues, *, masks: Array, times: Array
-    ) -> "_PathBatch":
-        lists = [] if path is None else [cells(values.value(node)) for node in path.hoisted]
-        columns = [] if foresight is None else [values.value(node).expand() for node in foresight.columns]
-        return _PathBatch(path, foresight, lists, columns, masks, times)
-
-    def bind(self, part: Partition, own: PathValues, shift: int, *, moved: int) -> None:
-        """Give a partition's search the values of its new rows. Row `r` of the partition is row `r + shift` of the
-        batch and `r + shift - moved` of the tested rows.
-        """
-        low, high = own.end + shift - moved, part.tested + shift - moved
-        own.add(
-            [values[low:high] for values in self.lists],
-            [column.slice(low, high - low) for column in self.columns],
-            np.array(part.masks[own.end - own.first :], np.int64),
-            times=self.times[low + moved : high + moved],
-        )
-        known: Sequence[Known | None] = ()
-        if self.path is not None:
-            part.search.trials, known = self.path.make(own.lists, own.first)
-        if self.foresight is not None:
-            times = own.times if len(self.times) else None
-            part.search.prospects = Prospects(
-                self.foresight, own.vector, own.masks, known=known, times=times, origin=own.first
-            )
-
-
-@dataclass(kw_only=True, frozen=True, slots=True)
-class Context:
-    """The attributes of an event besides its columns, one entry per result row."""
-
-    match_number: Index
-    first_time: Index
-    last_time: Index
-    first_sequence: Index
-    last_sequence: Index
-    timed_out: Index
-    partial: Index
-
-    def take(self, rows: Index) -> "Context":
-        return Context(
-            match_number=self.match_number[rows],
-            first_time=self.first_time[rows],
-            last_time=self.last_time[rows],
-            first_sequence=self.first_sequence[rows],
-            last_sequence=self.last_sequence[rows],
-            timed_out=self.timed_out[rows],
-            partial=self.partial[rows],
-        )
-
-
-@dataclass(slots=True)
-class Reports:
-    """Counts of what a running trigger gave up."""
-
-    dropped_starts: int = 0
-    degraded_skips: int = 0
-    late_rows: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class MatchResult:
-    rows: Rows
-    context: Context
 
 
 class MatchStream:
@@ -338,7 +241,7 @@ class MatchStream:
         untested = self._untested(parts, together, bounds)
         values = self._values(untested.rows, untested.bounds)
         row_masks, times = self._masks(untested, values, together), self._times(untested, together)
-        batch = _PathBatch.of(self.plan.conditions.path, self._foresight, values, masks=row_masks, times=times)
+        batch = PathBatch.of(self.plan.conditions.path, self._foresight, values, masks=row_masks, times=times)
         ready = Found()
         within = self.plan.search.within_ns
         watches_time = bool(clock.closed) or within is not None or any(part.is_over for part in parts)
@@ -365,25 +268,25 @@ class MatchStream:
     def _values(self, rows: Rows, bounds: Bounds) -> RowValues:
         return RowValues(self._slots.reader(rows.relation.column, rows.ticker), rows.length, bounds)
 
-    def _untested(self, parts: list[Partition], together: Gathered, bounds: Bounds) -> _Tested:
+    def _untested(self, parts: list[Partition], together: Gathered, bounds: Bounds) -> Tested:
         """The rows to test, and those that they look back at; all rows if there are few others."""
         passed = [max(0, part.computed - self._lookback - part.first_row) for part in parts]
         if 2 * sum(passed) < together.length:
-            return _Tested(together.rows, bounds, None, np.zeros(len(parts), np.int64))
+            return Tested(together.rows, bounds, None, np.zeros(len(parts), np.int64))
         starts = bounds.starts + np.array(passed, np.int64)
         lengths = bounds.ends - starts
         moved = starts - (np.cumsum(lengths) - lengths)
         sizes = lengths[lengths > 0]
         places = ranges(starts[lengths > 0], sizes)
         ends = np.cumsum(sizes)
-        return _Tested(together.take(places), Bounds(ends - sizes, ends), places, moved)
+        return Tested(together.take(places), Bounds(ends - sizes, ends), places, moved)
 
-    def _masks(self, tested: _Tested, values: RowValues, together: Gathered) -> Array:
+    def _masks(self, tested: Tested, values: RowValues, together: Gathered) -> Array:
         """The masks of the rows to test; 0 for rows that were tested before."""
         masks = mask_array(self.plan.conditions, values, tested.rows.length)
         return masks if tested.places is None else tested.placed(masks, together.length)
 
-    def _times(self, tested: _Tested, together: Gathered) -> Array:
+    def _times(self, tested: Tested, together: Gathered) -> Array:
         if self.plan.time_column is None:
             return np.zeros(0, np.int64)
         times = tested.rows.relation.column(self.plan.time_column).expand().values
@@ -553,7 +456,7 @@ class MatchStream:
         result = evaluate_matches(self.plan, matches, given.relation.column, bounds=bounds)
         shown = given.take(result.rows)
         relation = match_relation(self.plan, shown.relation, result.measures)
-        return MatchResult(shown.replaced(relation), _context(matches, result, given))
+        return MatchResult(shown.replaced(relation), context_of(matches, result, given))
 
     def _forget(self, parts: list[Partition], new: list[int], together: Gathered, bounds: Bounds) -> None:
         """Drop the rows that no attempt, pending match or later condition can reach. All partitions' rows are copied
@@ -652,21 +555,3 @@ def columns_of(plan: RecognizePlan) -> frozenset[int]:
     if plan.time_column is not None:
         found.add(plan.time_column)
     return frozenset(found)
-
-
-def _context(found: Matches, result: MatchRows, together: Rows) -> Context:
-    # After the matches comes one entry for unmatched rows.
-    starts, sizes, numbers = (np.append(part, 0) for part in (found.starts, found.lengths, found.numbers))
-    timed_out, partial = np.append(found.timed_out, False), np.append(found.partial, False)
-    matches = result.matches
-    first = np.where(matches < 0, result.rows, starts[matches])
-    last = np.where(matches < 0, result.rows, first + np.maximum(sizes[matches], 1) - 1)
-    return Context(
-        match_number=numbers[matches],
-        first_time=together.time[first],
-        last_time=together.time[last],
-        first_sequence=together.sequence[first],
-        last_sequence=together.sequence[last],
-        timed_out=timed_out[matches],
-        partial=partial[matches],
-    )

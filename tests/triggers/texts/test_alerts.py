@@ -125,7 +125,7 @@ def test_any_template_is_rendered_or_refused(words: list[str]) -> None:
 
 def test_triggers_that_differ_in_their_alerts_alone_share_their_stream() -> None:
     from protobuf import records_pb2 as records
-    from triggers.running.streams import Trigger
+    from triggers.running.trigger import Trigger
 
     texts = {
         Trigger.of(
