@@ -36,7 +36,8 @@ def encode(
     doubles = list(zip(range(_OPEN, _QUOTE_VOLUME + 1), (*prices, volume, quote_volume), strict=True))
     whole = [(_OPEN_TIME, open_time), (_TRADE_COUNT, trade_count), (_REVISION, revision)]
     widths = np.stack([_varint_widths(column) for _, column in whole], axis=1)
-    texts = {int(number): _text(_TICKER, tickers[number]) + _text(_SOURCE, source) for number in np.unique(group)}
+    ending = _text(_SOURCE, source)
+    texts = {number: _text(_TICKER, tickers[number]) + ending for number in np.unique(group).tolist()}
     period = np.full(1, period_seconds)
     messages = [b""] * len(group)
     # One number per kind of row, since a width has one digit.
@@ -82,7 +83,9 @@ def _double_field(number: int, values: NDArray[np.float64]) -> NDArray[np.uint8]
 
 def _text(number: int, text: str) -> bytes:
     value = text.encode()
-    length = np.array([len(value)])
-    head = _varint_field(number, length, int(_varint_widths(length)[0]))
-    head[:, 0] = number << 3 | _BYTES
-    return head.tobytes() + value
+    head, length = bytearray((number << 3 | _BYTES,)), len(value)
+    while length > 0x7F:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head) + value
