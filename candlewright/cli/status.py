@@ -24,6 +24,8 @@ _WATCH_SECONDS = 2.0
 SHOWN_TICKERS = 10
 #: Lines of a small screen; and the lines besides the tickers, with three queries and a warning.
 MIN_TICKERS, BRIEF_LINES = 3, 18
+#: The longest name of a machine in the table of roles; a longer one loses its middle.
+MAX_HOST = 20
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 
 Row = Mapping[str, Any]
@@ -156,7 +158,8 @@ def _lines_of(page: Row) -> int:
     """Lines that the tables take: each has four besides its rows."""
     counts = (
         min(len(ticker_rows(page)), SHOWN_TICKERS),
-        *(len(rows(page)) for rows in (query_rows, part_rows, role_rows)),
+        *(len(rows(page)) for rows in (query_rows, part_rows)),
+        sum(max(1, len(row["standbys"])) for row in role_rows(page)),
     )
     return sum(count + 4 for count in counts if count) + sum(len(list(_work_lines(row))) for row in work_rows(page)) + 1
 
@@ -220,10 +223,23 @@ def _print_roles(page: Row) -> None:
         print_table(
             ("role", "holder", "epoch", "standbys"),
             [
-                (row["role"], row["holder"] or "nobody", str(row["epoch"]), ", ".join(row["standbys"]) or "none")
+                (row["role"], _process(row["holder"]) or "nobody", str(row["epoch"]), standby)
+                if at == 0
+                else ("", "", "", standby)
                 for row in rows
+                for at, standby in enumerate([_process(each) for each in row["standbys"]] or ["none"])
             ],
         )
+
+
+def _process(holder: str) -> str:
+    """`host:pid` of a holder, short enough for two on a line of 80 characters."""
+    host, _, pid = holder.rpartition(":")[0].rpartition(":")
+    if not host.replace(".", "").isdecimal():
+        host = host.partition(".")[0]
+    if len(host) > MAX_HOST:
+        host = f"{host[: MAX_HOST // 2]}…{host[1 - MAX_HOST // 2 :]}"
+    return f"{host}:{pid}" if host else holder
 
 
 def _print_work(page: Row) -> None:

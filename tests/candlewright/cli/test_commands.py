@@ -375,7 +375,9 @@ def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.Captur
         for each in (broker, relay, driver, ingestor)
     }
     parts["flink_replacement_spark"] |= {"ready": False, "waits_for": "the catalog http://c:8181: refused"}
-    roles = {"driver": {"holder": "machine-a:12345:abcd", "epoch": 3, "standbys": ["machine-b:12345:ef01"]}}
+    cloud = "ip-10-0-0-2.eu-central-1.compute.internal:12345:ef01"
+    pod = "candlewright-driver-6c9f7bdf9b-x2x4q:1:ef01"
+    roles = {"driver": {"holder": "10.0.0.1:12345:abcd", "epoch": 3, "standbys": [cloud, pod]}}
     page = {
         "parts": parts,
         "roles": roles,
@@ -392,7 +394,9 @@ def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.Captur
         "0.3 s ago",
         "400 MiB",
         "waiting",
-        "machine-b:12345:ef01",
+        "10.0.0.1:12345 ",
+        "ip-10-0-0-2:12345",
+        "candlewrig…f9b-x2x4q:1",
         "1 suspended",
     ):
         assert shown in text
