@@ -32,7 +32,7 @@ from iceberg import OHLC, TICKS, TRIGGER_EVENTS, load_table, open_catalog
 from tests.faults.link import Link
 from tests.faults.live_trades import OTHER, PATIENCE_SECONDS, TICKER, TRADES, VALUES, LiveTrades
 from tests.faults.process import Process
-from tests.faults.take_overs import FAULTS, ROUNDS, SEED, Fault, assert_fast, killed
+from tests.faults.take_overs import FAULTS, ROUNDS, SEED, SUITE_ROUNDS, Fault, assert_fast, killed
 from tests.flink_replacement_spark import trigger_feed as feed
 from tests.flink_replacement_spark.harness import Feed, final_of, wait_for
 
@@ -120,6 +120,9 @@ def take_over(stage: Stage, fault: Fault) -> TakeOver:
     """One round with live data and histories."""
     holder = next(driver for driver in stage.drivers if driver.is_ready())
     (standby,) = (driver for driver in stage.drivers if driver is not holder)
+    if standby.process.poll() is not None:
+        # It held the role until the last round.
+        standby.start()
     wait_for(lambda: standby.is_standby() or None, PATIENCE_SECONDS)
     epoch = stage.epoch()
     with stage.live.trading():
@@ -139,10 +142,10 @@ def take_over(stage: Stage, fault: Fault) -> TakeOver:
                 cpu_seconds_of([standby.process.pid]) - processor,
                 os.getloadavg()[0],
             )
-            for name in names:
-                wait_for(partial(final_of, stage.bus, name), PATIENCE_SECONDS)
+        # A driver that was stopped in a commit keeps the catalog's lock, and history waits until it continues.
+        for name in names:
+            wait_for(partial(final_of, stage.bus, name), PATIENCE_SECONDS)
     wait_for(lambda: stage.live.events() >= stage.live.trades or None, PATIENCE_SECONDS)
-    holder.start()
     assert standby.is_ready()
     print(f"take-over, {fault.__name__}: {took}", flush=True)
     return took
@@ -233,9 +236,10 @@ def check(stage: Stage) -> None:
 
 def test_a_standby_takes_over_from_a_driver_that_was_killed_stopped_or_cut_off(stage: Stage) -> None:
     """Two drivers at once sent matches again under other event ids, and bars twice."""
-    for fault in FAULTS:
-        take_over(stage, fault)
     take_over_while_the_catalog_is_locked(stage)
+    # With that one, three kills.
+    for fault in (SUITE_ROUNDS * FAULTS)[1:]:
+        take_over(stage, fault)
     check(stage)
 
 
@@ -246,6 +250,7 @@ def test_twenty_take_overs_of_each_kind(stage: Stage) -> None:
     check(stage)
     assert_fast([each.detection + each.after for each in took], TAKE_OVER_SECONDS + SLACK_SECONDS)
     # A standby that could not take over ends.
+    next(driver for driver in stage.drivers if not driver.is_ready()).start()
     standby = wait_for(lambda: next((each for each in stage.drivers if each.is_standby()), None), PATIENCE_SECONDS)
     (jvm,) = (pid for pid in family([standby.process.pid]) if Path(f"/proc/{pid}/comm").read_text() == "java\n")
     os.kill(jvm, signal.SIGKILL)
