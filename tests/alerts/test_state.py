@@ -392,7 +392,7 @@ def test_an_event_that_is_read_again_resolves_the_same_alert() -> None:
     assert titles(second) == [("hook", "back 10")]
 
 
-def test_a_resolve_message_is_sent_in_spite_of_a_cooldown() -> None:
+def test_a_resolve_message_is_sent_despite_a_cooldown() -> None:
     run = Run(settings(hook=HOOK | {"cooldown_seconds": 600}, phone=PHONE))
     run.read(dip(1), at=0.0)
     run.read(dip(2), at=1.0)

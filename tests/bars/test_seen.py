@@ -44,7 +44,7 @@ def test_a_million_neighbouring_ids_are_one_interval() -> None:
     assert (seen.first.tolist(), seen.last.tolist()) == ([0], [999_999])
 
 
-def test_a_dense_run_behind_the_newest_id_extends_it_and_nothing_else_does() -> None:
+def test_only_a_dense_run_after_the_newest_id_extends_it() -> None:
     seen = SeenIds()
     assert not seen.extend(1, 3)
     seen.add(np.array([1, 2, 3]))

@@ -149,7 +149,7 @@ def test_a_restarted_broker_says_again_what_is_wanted(stage: Stage) -> None:
     eventually(partial(has_told, stage, (False, [60, 300])))
 
 
-def test_a_restarted_broker_cancels_what_no_one_wants_any_more(stage: Stage) -> None:
+def test_a_restarted_broker_cancels_requests_without_a_client(stage: Stage) -> None:
     """The state is that after a crash between forgetting the last request and notifying the pipeline."""
     stage.bus.put(TABLE_WANTED, {TICKER: rec.Wanted(ticks=True).SerializeToString()})
     stage.broker()

@@ -203,7 +203,7 @@ def test_locate_knows_what_was_trimmed(bus: Bus) -> None:
 
 
 # ---- once
-def test_publish_once_writes_once_and_tells_what_stood_there(bus: Bus) -> None:
+def test_publish_once_writes_once_and_returns_the_existing_content(bus: Bus) -> None:
     bus.create_topic("t", 1)
     first = bus.publish_once("t", Record(b"v"), registry="r", name="n", content=b"c1", keep_seconds=60)
     again = bus.publish_once("t", Record(b"w"), registry="r", name="n", content=b"c2", keep_seconds=60)
@@ -303,7 +303,7 @@ def test_only_one_of_many_writers_is_first(bus: Bus) -> None:
 
 
 # ---- waiting
-def test_wait_tells_at_once_what_is_there(bus: Bus) -> None:
+def test_wait_returns_existing_records_immediately(bus: Bus) -> None:
     bus.create_topic("t", 2)
     bus.publish("t", [Record(b"x", partition=1)])
     assert bus.wait({("t", 0): 0, ("t", 1): 0}, 10) == {("t", 1)}

@@ -53,7 +53,7 @@ def test_another_record_at_an_offset_that_was_given_out_again_is_kept(bus: Bus) 
     assert [found.record for _, found in kept(bus)] == [b"x", b"y"]
 
 
-def test_letters_are_counted_by_part_and_topic_also_when_they_are_no_longer_kept(bus: Bus) -> None:
+def test_letters_are_counted_by_part_and_topic_even_after_they_expired(bus: Bus) -> None:
     put_aside(bus, "writer", [Letter("ticks", b"%d" % n, f"bad {n}", partition=0, offset=n) for n in range(3)])
     put_aside(bus, "writer", [Letter("ohlc", b"x", "bad bar")])
     bus.trim(topics.DEAD_LETTERS, keep_seconds=0)

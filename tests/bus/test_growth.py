@@ -96,7 +96,7 @@ def test_too_many_names_of_requests_are_refused_until_their_time_is_over(bus: Fr
     assert bus.state("t")[0].end == LIMITS.names + 1
 
 
-def test_a_table_whose_rows_expire_keeps_so_many_and_counts_the_others(bus: FreshBus) -> None:
+def test_a_table_whose_rows_expire_keeps_a_limited_number_and_counts_the_others(bus: FreshBus) -> None:
     before = evicted("table states")
     for number in range(80):
         bus.put("states", {f"r{number}": b"x"}, keep_seconds=100 + number)

@@ -117,7 +117,7 @@ def test_a_handle_from_an_earlier_delivery_is_stale(store: Store) -> None:
     assert store.settle(second) is Settled.BEFORE
 
 
-def test_a_postponed_record_comes_again_after_its_delay(store: Store) -> None:
+def test_a_postponed_record_is_delivered_again_after_its_delay(store: Store) -> None:
     store.publish("a")
     (first,) = store.receive()
     assert store.queue.postpone(claim(first), 0.05) is Settled.DONE
@@ -125,7 +125,7 @@ def test_a_postponed_record_comes_again_after_its_delay(store: Store) -> None:
     assert seen(eventually(store.receive)) == [(0, 2)]
 
 
-def test_what_is_given_back_comes_again_as_the_same_attempt(store: Store) -> None:
+def test_a_returned_record_is_delivered_again_as_the_same_attempt(store: Store) -> None:
     store.publish("a")
     (first,) = store.receive()
     assert store.queue.give_back([claim(first)]) == [Settled.DONE]
@@ -251,7 +251,7 @@ def test_a_recreated_group_starts_afresh(store: Store) -> None:
     assert seen(store.receive(in_order=True)) == [(4, 1)]
 
 
-def test_one_call_gives_out_so_many_bytes_and_what_is_beyond_comes_next(store: Store) -> None:
+def test_a_call_returns_a_bounded_number_of_bytes_and_the_next_call_the_rest(store: Store) -> None:
     store.bus.publish("t", [Record(bytes(MAX_BYTES // 4)) for _ in range(20)])
     found = store.receive(20)
     assert 4 <= len(found) < 20

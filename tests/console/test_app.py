@@ -119,7 +119,7 @@ async def test_a_browsers_session_is_a_cookie_that_no_script_reads_and_no_other_
         assert is_problem(await http.get("/api/v1/status"), 401, "unauthorised")
 
 
-async def test_a_session_behind_a_tls_proxy_is_sent_over_tls_alone(tmp_path: Path) -> None:
+async def test_a_session_behind_a_tls_proxy_is_sent_over_tls_only(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, hosts=["desk.example"], origins=["https://desk.example"])
     token = KeyFolder(tmp_path).new_token("ann", Role.operator)
     async with calling(settings, Host="desk.example", Origin="https://desk.example") as http:

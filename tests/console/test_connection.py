@@ -47,7 +47,7 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[int, str]:
         (HEAD + b"Host: evil.example\r\nConnection: close\r\n\r\n", 421, "unknown_host"),
     ],
 )
-async def test_what_is_no_sound_call_is_refused_with_the_reason(
+async def test_an_invalid_call_is_refused_with_the_reason(
     start_relay: Start,  # noqa: F811
     tmp_path: Path,
     sent: bytes,

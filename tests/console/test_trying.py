@@ -13,7 +13,7 @@ class Candle:
     close: float
 
 
-def test_changes_are_those_of_the_close_so_many_bars_later() -> None:
+def test_changes_are_those_of_the_close_a_number_of_bars_later() -> None:
     candles = [Candle(60.0 * number, 100.0 + number) for number in range(20)]
     five, fifteen, sixty = after(candles, [0, 60_000_000_000, 18 * 60_000_000_000])
     assert (five["bars"], five["count"], five["rose"]) == (5, 2, 1.0)

@@ -129,7 +129,7 @@ def test_the_rows_of_these_tests_are_sound(folder: Path) -> None:
         (b"", "not a valid manifest"),
     ],
 )
-def test_a_text_that_is_no_manifest_is_named(folder: Path, text: bytes, said: str) -> None:
+def test_a_text_that_is_not_a_manifest_is_named(folder: Path, text: bytes, said: str) -> None:
     (folder / "manifest.json").write_bytes(text)
     (fault,) = faults(folder)
     assert said in fault and len(fault) < 600

@@ -188,7 +188,7 @@ NOT_ZEROMQ = (
 )
 
 
-def test_connections_that_do_not_speak_zeromq_harm_no_one(platform: Platform) -> None:
+def test_connections_that_do_not_speak_zeromq_are_harmless(platform: Platform) -> None:
     settings = platform.up.settings
     connected = []
     try:

@@ -207,7 +207,7 @@ def test_both_directions_flow_at_once() -> None:
         assert len(outcome.outputs) == 100 * 51
 
 
-def test_points_that_come_behind_the_answers_belong_to_the_batch_within_the_time_to_settle() -> None:
+def test_points_that_arrive_after_the_answers_belong_to_the_batch_within_the_time_to_settle() -> None:
     settings = _settings("behind").model_copy(update={"settle_seconds": 1.0})
     with _hosted(settings) as hosted:
         assert _sums(hosted.run(1, [_point(1), _point(2)], b"")) == [1, 3]

@@ -33,7 +33,7 @@ def test_a_ticker_that_is_idle_for_a_week_and_the_horizon_ends_with_its_open_min
     assert partition.makers[0].tickers == [OTHER]
 
 
-def test_what_comes_again_of_a_gone_ticker_is_neither_counted_nor_stored_twice(partition: LivePartition) -> None:
+def test_repeated_trades_of_a_removed_ticker_are_neither_counted_nor_stored_twice(partition: LivePartition) -> None:
     later = NOW + 2 * WEEK
     partition.process([], [], later)
     partition = LivePartition.load(partition.save())

@@ -72,7 +72,7 @@ def test_a_further_tick_ends_the_minute_itself() -> None:
     assert stage.told() == [(_START + 2 * _MINUTE, 2)]
 
 
-def test_ticks_of_the_past_tell_no_time() -> None:
+def test_ticks_of_the_past_do_not_advance_the_clock() -> None:
     stage = Stage()
     stage.publish(_START - 3_600 * _SECOND)
     stage.now = _START + 600 * _SECOND

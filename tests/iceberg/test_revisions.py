@@ -160,7 +160,7 @@ def test_published_bars_are_read_in_the_order_of_their_publication(catalog: Cata
     assert minutes_of(read_published(settings, TICKER, 300, since_ns=0)[1]) == []
 
 
-def test_what_was_published_before_a_time_tells_first_revisions_from_others(
+def test_rows_published_before_a_time_distinguish_first_revisions_from_later_ones(
     catalog: Catalog, settings: Settings
 ) -> None:
     """Also where history stored the candle first, and so has the number 0."""

@@ -66,7 +66,7 @@ def test_gaps_of_a_ticker_come_in_order_of_time(catalog: Catalog, settings: Sett
     ]
 
 
-def test_statistics_tell_that_a_range_is_empty(catalog: Catalog) -> None:
+def test_statistics_show_that_a_range_is_empty(catalog: Catalog) -> None:
     write(catalog, candles([1, 2, 3]))
     table = load_table(catalog, OHLC)
     assert has_files_in(table, TICKER, 60, start_ns=2 * MINUTE, end_ns=3 * MINUTE)

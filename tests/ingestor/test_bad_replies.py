@@ -272,7 +272,7 @@ async def test_an_exchange_without_a_time_endpoint_is_read_by_its_date_header(
     assert abs(at / 1e9 - time.time()) < 2
 
 
-async def test_a_date_header_tells_the_time_although_our_own_clock_is_set(
+async def test_a_date_header_gives_the_time_although_our_own_clock_is_set(
     binance: tuple[Loopback, VenueClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, client = binance

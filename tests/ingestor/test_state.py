@@ -298,7 +298,7 @@ def test_a_lease_lost_in_silence_brings_a_new_socket_beside_the_old_one(state: I
     assert ended.index(Disconnect(1)) > 0
 
 
-def test_a_fence_after_the_stop_that_tells_of_it_is_a_lost_lease(state: IngestorState) -> None:
+def test_a_fence_after_the_stop_that_reports_it_is_a_lost_lease(state: IngestorState) -> None:
     state.handle(Dispatched(1, job(), 1.0))
     state.handle(StopAsked("j1", 1.5))
     assert Connect(2, "lost lease") in state.handle(JobFenced("j1", 2.0))

@@ -80,7 +80,7 @@ def test_bytes_that_are_not_ticks_are_left_to_their_reader() -> None:
         {"seed": records.Seed(open_time=[NOW, NOW + 6 * SECOND])},
     ],
 )
-def test_no_mark_may_tell_a_time_too_far_ahead(body: dict[str, object]) -> None:
+def test_marks_of_a_time_too_far_ahead_are_refused(body: dict[str, object]) -> None:
     mark = records.TickMark(ticker="A/B.C", **body)  # type: ignore[arg-type]
     assert "6.0 s ahead" in far_ahead.checked_mark(mark, NOW, BOUND)
     assert far_ahead.checked_mark(mark, NOW + SECOND, BOUND) == ""

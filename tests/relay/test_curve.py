@@ -128,7 +128,7 @@ def test_a_kept_final_is_replayed_to_its_owner_only(guarded: Guarded) -> None:
     assert [*other.early, *other.drain()] == []
 
 
-def test_without_a_known_key_no_one_is_served(guarded: Guarded) -> None:
+def test_clients_without_a_known_key_are_not_served(guarded: Guarded) -> None:
     alice = guarded.key("alice")
     public, secret = (part.decode() for part in zmq.curve_keypair())
     unknown = ClientKey("alice", public, secret, alice.platform)
@@ -255,7 +255,7 @@ def test_a_connection_may_not_name_itself(guarded: Guarded) -> None:
     assert guarded.platform.queued() == []
 
 
-def test_messages_that_are_not_subscriptions_give_no_one_anothers_topics(guarded: Guarded) -> None:
+def test_messages_that_are_not_subscriptions_reveal_no_topic_of_another_client(guarded: Guarded) -> None:
     """They make libzmq take subscriptions for those of another connection: the client that sends one is shut out."""
     alice, bob = guarded.key("alice"), guarded.key("bob")
     guarded.client(alice).ask(submit("r1"))

@@ -280,7 +280,7 @@ def test_a_legacy_request_does_not_wait_forever(state: RelayState) -> None:
     assert not state.waiting
 
 
-def test_only_so_many_legacy_requests_wait(state: RelayState) -> None:
+def test_the_number_of_waiting_legacy_requests_is_limited(state: RelayState) -> None:
     for number in range(state.config.limits.max_waiting_reads):
         only(send(state, legacy(f"r{number}")), do.Enqueue)
     refused = only(send(state, legacy("more")), do.Reply).message

@@ -77,7 +77,7 @@ async def test_unknown_symbol_is_a_bad_symbol(exchange: Any) -> None:
 
 
 @pytest.mark.timeout(30)
-async def test_watched_trades_are_those_that_rest_tells(make_exchange: MakeExchange) -> None:
+async def test_watched_trades_are_those_that_rest_returns(make_exchange: MakeExchange) -> None:
     async with Sandbox(seed=3, clock=NOON, speed=30, rate_limit=False) as fast:
         exchange = make_exchange(fast)
         seen: dict[str, Any] = {}

@@ -77,7 +77,9 @@ def test_a_trigger_with_too_many_partitions_is_suspended_alone() -> None:
     assert found == []
 
 
-def test_rows_of_a_new_ticker_behind_a_text_over_all_tickers_are_counted_as_late(partition: TriggerPartition) -> None:
+def test_rows_of_a_new_ticker_older_than_the_clock_of_a_text_over_all_tickers_are_counted_as_late(
+    partition: TriggerPartition,
+) -> None:
     sql = "SELECT price, LAG(price) OVER (ORDER BY ts) AS before FROM ticks"
     partition.process([], controls=[register("all", sql)])
     assert fired(partition.process([prices(1, 1, 2, 3, 4)]), "before") == [("all", None), ("all", 1), ("all", 2)]
@@ -118,7 +120,7 @@ def test_branches_that_one_trade_meets_are_events_of_their_own_and_the_same_agai
     assert len(set(runs[0])) == 5 and runs[0] == runs[1]
 
 
-def test_an_event_tells_types_values_time_and_context(partition: TriggerPartition) -> None:
+def test_an_event_has_types_values_time_and_context(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("v", V_SHAPE)])
     (event,) = partition.process([prices(1, 5, 4, 6, 7, 7, 7)]).events
     assert rows(event) == [{"ticker": TICKER, "top": 5.0, "bottom": 4.0, "back": 7.0}]
@@ -182,7 +184,7 @@ def test_a_trade_that_decides_alone_fires_as_it_comes_however_old_it_is(delay: i
     assert partition.process([], marks=[clock(60, 3)]).events == []
 
 
-def test_a_trade_behind_the_watermark_is_reported_and_a_tie_in_order_is_not_late(partition: TriggerPartition) -> None:
+def test_a_trade_before_the_watermark_is_reported_and_a_tie_in_order_is_not_late(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("a", IN_ORDER)])
     partition.process([batch(1, (5, "1", 1))])
     output = partition.process([batch(2, (5, "2", 2), (4, "3", 3), (6, "4", 4))])

@@ -47,7 +47,7 @@ def test_a_begun_grant_takes_effect_once_it_is_done(bus: RedisBus) -> None:
     assert bus.leases() == {"kept": b"0"}
 
 
-def test_a_begun_publish_tells_the_ends_once_it_is_done(bus: RedisBus) -> None:
+def test_a_pending_publish_returns_the_ends_once_it_is_done(bus: RedisBus) -> None:
     bus.create_topic("t", 2)
     bus.publish("t", [Record(b"before", partition=1)])
     records = [Record(b"a", partition=1), Record(b"b", partition=0), Record(b"c", partition=1)]

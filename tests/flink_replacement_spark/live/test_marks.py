@@ -210,7 +210,7 @@ def test_what_was_wanted_of_trades_holds_for_them_however_late_they_are_counted(
     assert [key[1:] for key, *_ in rows(output)] == [(5, T0 // (5 * SECOND) * 5 * SECOND)]
 
 
-def test_what_is_wanted_keeps_behind_marks_of_the_ingestor_that_name_later_trades() -> None:
+def test_a_wanted_mark_stays_after_marks_of_the_ingestor_that_name_later_trades() -> None:
     marks = WaitingMarks()
     for mark in (clock(9), mark_of(7, wanted=records.Wanted(ticks=True)), clock(12)):
         marks.add(mark)

@@ -52,7 +52,7 @@ def test_trades_are_cut_into_parts_by_their_sizes_however_they_were_read(
 
 
 @pytest.mark.parametrize(("quote_volume", "trade_count"), [([], []), ([200.0], []), ([], [7]), ([200.0], [7])])
-def test_a_bar_begun_with_a_candle_that_tells_no_count_or_quote_volume_has_none(
+def test_a_bar_begun_with_a_candle_without_count_or_quote_volume_has_none(
     quote_volume: list[float], trade_count: list[int]
 ) -> None:
     """Kraken's candles have no quote volume, those of OKX and Bybit no count, Coinbase's neither."""

@@ -130,7 +130,9 @@ async def until_pending(bus: Bus, partition: int, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_one_call_acknowledges_the_message_before_and_what_is_not_comes_again(serve: Serve, bus: Bus) -> None:
+def test_a_call_acknowledges_the_previous_message_and_unacknowledged_ones_are_delivered_again(
+    serve: Serve, bus: Bus
+) -> None:
     async def scenario(client: Client) -> None:
         bus.create_group("t", "g", at_end=True)
         for number in range(3):

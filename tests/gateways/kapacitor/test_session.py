@@ -78,7 +78,7 @@ def test_answers_go_in_the_order_of_the_requests() -> None:
 
 
 @pytest.mark.parametrize(("is_batch", "told"), [(False, 9), (True, None)])
-def test_keepalive_tells_a_function_of_a_stream_the_time(is_batch: bool, told: int | None) -> None:
+def test_keepalive_gives_a_function_of_a_stream_the_time(is_batch: bool, told: int | None) -> None:
     session, function = _session(is_batch=is_batch)
     assert session.answer([request("keepalive", time=1)], now_ns=8) == []
     session.answer([init([]), request("keepalive", time=2)], now_ns=9)
@@ -189,7 +189,7 @@ def test_edges_that_do_not_fit_end_the_task(is_batch: bool, kinds: list[str]) ->
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_info_tells_edges_and_options(name: str, is_batch: bool) -> None:
+def test_info_lists_edges_and_options(name: str, is_batch: bool) -> None:
     def no_bus() -> object:
         raise AssertionError("a question needs no bus")
 

@@ -43,7 +43,7 @@ async def test_an_offset_whose_partition_was_mixed_up_is_known_by_itself(
     assert await peer.pending() == 0
 
 
-async def test_what_is_given_back_comes_again_after_its_delay_and_not_forever(
+async def test_a_returned_record_is_delivered_again_after_its_delay_a_limited_number_of_times(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     publish(bus, b"a", b"b")

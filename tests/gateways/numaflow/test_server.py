@@ -94,7 +94,7 @@ async def test_a_client_that_takes_nothing_holds_up_neither_the_others_nor_a_sto
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_a_replica_that_stops_leaves_no_name_behind_and_waits_for_no_bus(
+async def test_a_stopping_replica_removes_its_name_without_waiting_for_the_bus(
     bus: ShakyBus, serve: Serve, is_away: bool
 ) -> None:
     gateway = await serve()

@@ -119,7 +119,7 @@ def test_room_is_bounded_by_what_waits_for_acknowledgement() -> None:
     assert state.room(2) == 2
 
 
-def test_a_refused_record_comes_again_after_its_delay() -> None:
+def test_a_refused_record_is_delivered_again_after_its_delay() -> None:
     state = opened()
     fetched(state, FetchNew(2), [Found(ONE, 1), Found(TWO, 1)], at=101.0)
     refused = RecordsRefused((TWO, TWO, RecordId(7, 7)), 0)

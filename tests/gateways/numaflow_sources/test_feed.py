@@ -294,7 +294,7 @@ async def test_a_source_that_does_not_acknowledge_is_reconnected(
         await other.stop()
 
 
-async def test_a_batch_of_any_size_is_known_when_it_comes_again(
+async def test_a_batch_of_any_size_is_recognised_when_it_is_sent_again(
     bus: KillableBus, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As of records that are as large as a piece.

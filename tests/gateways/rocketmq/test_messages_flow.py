@@ -68,7 +68,7 @@ async def test_a_group_that_heartbeats_before_the_first_message_misses_none(clie
     assert bodies(await client.receive("orders", policy="RESUME", hold=5)) == [b"1"]
 
 
-async def test_an_unanswered_message_comes_again_and_its_old_handle_is_refused(client: Client) -> None:
+async def test_an_unanswered_message_is_delivered_again_and_its_old_handle_is_refused(client: Client) -> None:
     await client.send("orders", b"1", 0)
     (first,) = (await client.receive("orders", hide=0.01)).messages
     (second,) = (await client.receive("orders", hold=5)).messages
@@ -86,7 +86,7 @@ async def test_handles_hold_at_another_gateway(client: Client, start: Start) -> 
     assert bodies(await client.receive("orders")) == []
 
 
-async def test_a_refused_message_comes_again_after_the_delay_of_its_attempt(start: Start) -> None:
+async def test_a_refused_message_is_delivered_again_after_the_delay_of_its_attempt(start: Start) -> None:
     client = await start(nack_delays_seconds=(0.02, 60.0))
     await client.send("orders", b"1", 0)
     (first,) = (await client.receive("orders")).messages

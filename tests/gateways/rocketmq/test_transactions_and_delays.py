@@ -92,7 +92,7 @@ async def test_a_silent_sender_is_asked_and_any_producer_of_its_group_may_answer
     assert bodies(await client.receive("t")) == [b"half"]
 
 
-async def test_without_a_producer_no_one_is_asked_and_it_does_not_count(start: Start, bus: Bus) -> None:
+async def test_a_check_without_a_producer_is_not_sent_and_does_not_count(start: Start, bus: Bus) -> None:
     client = await start(transaction_check_seconds=0.05, transaction_check_max=1)
     group = definition.Resource(name="group")
     id = (await client.send("t", b"half", 0, message_type=TRANSACTION, producer_group=group)).transaction_id

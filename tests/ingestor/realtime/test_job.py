@@ -121,7 +121,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-async def test_every_trade_is_on_the_bus_once_in_spite_of_the_socket(kind: str) -> None:
+async def test_every_trade_is_on_the_bus_once_despite_the_socket(kind: str) -> None:
     bus = FreshBus()
     async with sandbox(60) as exchange, ingestor(bus, exchange.url) as own:
         for fault in FAULTS[kind]:
@@ -362,7 +362,7 @@ async def test_a_subscription_that_the_exchange_forgot_is_seen_and_its_job_given
     assert not marks(bus, TICKER, "gap")
 
 
-async def test_what_a_stalled_feed_did_not_tell_of_is_published_before_the_minute_is_over() -> None:
+async def test_trades_that_a_stalled_feed_missed_are_published_before_the_minute_ends() -> None:
     """The exchange's clock moves only here, and not before the silence is unusual, however slow the machine is."""
     bus = FreshBus()
     async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0.0, rate_limit=False) as exchange:

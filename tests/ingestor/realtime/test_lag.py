@@ -24,7 +24,7 @@ def test_a_delay_counts_for_a_while_and_never_less_than_the_floor() -> None:
     assert lag.ns(10 * WINDOW_SECONDS) == FLOOR + 70
 
 
-def test_trades_of_before_the_connection_are_no_delays() -> None:
+def test_trades_from_before_the_connection_do_not_count_as_delays() -> None:
     lag = Lag(FLOOR)
     lag.saw(MOST_NS + 1, 0.0)
     assert lag.ns(0.0) == FLOOR

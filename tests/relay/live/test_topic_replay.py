@@ -70,7 +70,7 @@ def test_batches_that_hold_the_numbers_come_whole(bus: FreshBus) -> None:
     assert [record.published_at for record in records] == [each.timestamp_ms * 1_000_000 for each in written[:3]]
 
 
-def test_what_is_no_longer_kept_is_an_error(bus: FreshBus) -> None:
+def test_a_replay_of_expired_records_is_an_error(bus: FreshBus) -> None:
     bus.trim(bus_topics.SNAPSHOTS, keep_seconds=1e9, keep_bytes=1)
     with pytest.raises(NotKept, match=r"Number 1 of SNAPSHOT:BTC/USDT.BINANCE is no longer kept\."):
         ask(bus, TOPIC, 1, last=2)

@@ -58,7 +58,7 @@ async def test_market_list_loads(make: Make, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(URLS))
-async def test_venue_tells_its_time(make: Make, venues: RecordedVenues, name: str) -> None:
+async def test_a_venue_returns_its_time(make: Make, venues: RecordedVenues, name: str) -> None:
     assert await make(name).fetch_time() == venues.clock.now()  # a whole second, as Kraken's is
 
 

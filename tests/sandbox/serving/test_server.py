@@ -28,7 +28,7 @@ async def rows(client: aiohttp.ClientSession, path: str = KLINES) -> Any:
         return await reply.json()
 
 
-async def test_headers_tell_weight_and_the_exchange_time(client: aiohttp.ClientSession) -> None:
+async def test_headers_have_the_weight_and_the_exchange_time(client: aiohttp.ClientSession) -> None:
     await rows(client)
     async with client.get(KLINES) as reply:
         assert reply.headers["X-MBX-USED-WEIGHT-1M"] == "4"

@@ -133,7 +133,7 @@ async def test_late_trades_come_after_those_that_followed_them(sandbox: Sandbox,
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1012])
-async def test_close_with_a_code_comes_after_so_many_trades(
+async def test_the_socket_closes_with_a_code_after_a_given_number_of_trades(
     sandbox: Sandbox, client: aiohttp.ClientSession, code: int
 ) -> None:
     sandbox.add_fault(Fault(kind="close", code=code, after=5))

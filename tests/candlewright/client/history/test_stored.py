@@ -48,7 +48,7 @@ def ranges(found: object) -> list[tuple[float, float]]:
     return [(start / MINUTE, end / MINUTE) for start, end in found]  # type: ignore[attr-defined]
 
 
-def test_load_reads_what_is_stored_and_tells_holes_from_what_is_not(settings: Settings) -> None:
+def test_load_reads_stored_rows_and_distinguishes_holes_from_unstored_ranges(settings: Settings) -> None:
     with cw.connect(settings=settings) as c:
         got = c.load(TICKER, "1m", 0, END)
     assert minutes_of(got.to_arrow()) == [1, 2, 5]
