@@ -59,7 +59,7 @@ class Reader:
         self._places: dict[str, int] = {}
         self._past: dict[str, _Past] = {}
         self._at = Cursor()
-        #: Sends what `take` returns, from inside a wait, which then goes on; False if that is impossible now.
+        #: Sends what `take` returns, from inside a wait, which then continues; False if that is impossible now.
         self.push: Callable[[], bool] | None = None
         #: Whether the server is stopping.
         self.is_closing = False
