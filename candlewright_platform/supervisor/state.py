@@ -18,8 +18,9 @@ MAX_SICK_SECONDS = 3_600.0
 UNREADY_STOP_SECONDS = 3.0
 #: The exit code of a part that cannot do with its settings: another start would end the same way.
 REFUSED = 2
-#: Parts of a lower stage must be ready before those of this stage and later ones start.
-FIRST_DEPENDENT_STAGE = 2
+#: By stage of a part: parts of a stage below this one must be ready before it starts. So only ingestors and doors wait
+#: for the sandbox; Spark, which takes longest to start, does not.
+READY_BELOW = {2: 1, 3: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,9 +327,10 @@ class Supervision:
     def _may_start(self, part: Part) -> bool:
         if self.is_stopping or part.is_alive:
             return False
-        if part.plan.stage < FIRST_DEPENDENT_STAGE or part.restarts:
+        if part.restarts:
             return True
-        return all(each.was_ready for each in self.parts.values() if each.plan.stage < FIRST_DEPENDENT_STAGE)
+        stage = READY_BELOW.get(part.plan.stage, 0)
+        return all(each.was_ready for each in self.parts.values() if each.plan.stage < stage)
 
     def _start_due(self, at: float) -> list[Command]:
         due: list[Command] = []

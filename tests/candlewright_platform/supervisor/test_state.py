@@ -80,6 +80,15 @@ def test_the_others_start_when_the_bus_is_ready() -> None:
     assert starts(supervision.handle(ready("redis", 1.0))) == ["broker", "spark", "ingestor"]
 
 
+def test_only_ingestors_and_doors_wait_for_the_sandbox() -> None:
+    supervision = Supervision(plans=(*PLANS, PartPlan("sandbox", 1)))
+    assert starts(supervision.handle(Begun(0.0))) == ["redis", "sandbox"]
+    supervision.handle(Started("redis", 0.0))
+    supervision.handle(Started("sandbox", 0.0))
+    assert starts(supervision.handle(ready("redis", 1.0))) == ["broker", "spark"]
+    assert starts(supervision.handle(ready("sandbox", 2.0))) == ["ingestor"]
+
+
 def test_parts_without_a_bus_of_their_own_start_at_once() -> None:
     assert starts(Supervision(plans=[PartPlan("relay", 2)]).handle(Begun(0.0))) == ["relay"]
 
