@@ -115,6 +115,7 @@ def test_trigger_is_checked_while_typing_tried_and_registered(show: Open, stored
     shown = show()
     page = shown.go("/triggers")
     editor = page.get_by_role("textbox", name="SQL of the trigger")
+    expect(page.get_by_label("Market")).not_to_have_value("")
     page.get_by_label("Market").fill(stored)
     editor.fill("clos > open")
     expect(page.locator(".verdict.bad")).to_contain_text("clos")

@@ -6,7 +6,7 @@ import type { ChartView } from "../chart/view";
 import { get, Problem, type Mistake, send } from "../data/api";
 import { type Trigger, useTriggers } from "../data/events";
 import { language, type Language } from "../data/language";
-import { storedBars } from "../data/markets";
+import { type Stored, storedBars } from "../data/markets";
 import { counted, percent, whole } from "../data/numbers";
 import { parameterNames } from "../data/parameters";
 import { useMayChange } from "../data/platform";
@@ -106,8 +106,12 @@ export default function Triggers() {
 
   useEffect(() => void language().then(setKnown), []);
   useEffect(() => {
-    const choose = (ticker: string): void => setDraft((old) => (old.ticker === "" ? { ...old, ticker } : old));
-    if (draft.ticker === "") storedBars().then((rows) => rows[0] && choose(rows[0].ticker), () => undefined);
+    if (draft.ticker !== "") return;
+    const choose = (rows: Stored[]): void => {
+      const { ticker } = rows.find((each) => each.period === periodSeconds(draft.over)) ?? rows[0] ?? draft;
+      setDraft((old) => (old.ticker === "" ? { ...old, ticker } : old));
+    };
+    storedBars().then(choose, () => undefined);
   }, []);
   useEffect(() => {
     localStorage.setItem(KEPT, JSON.stringify(draft));
