@@ -49,6 +49,9 @@ class _Stream(Generic[T]):
         self._feed = feed
         self._is_closed = False
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.topic}{' closed' if self._is_closed else ''}>"
+
     def _tie(self, host: Host, ticket: Ticket[None]) -> None:
         weakref.finalize(self, host.forget_stream, ticket).atexit = False
 

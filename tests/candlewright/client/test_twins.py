@@ -205,6 +205,10 @@ def test_a_notebook_shows_what_it_holds_in_a_line() -> None:
     arguments = {"requests": "tcp://127.0.0.1:1", "notifications": "tcp://127.0.0.1:2", "client_id": "me"}
     with cw.connect(**arguments, settings=Settings()) as c:  # type: ignore[arg-type]
         assert repr(c) == "<Client me of tcp://127.0.0.1:1>"
+        bars = c.bars("BTC/USDT.BINANCE", "1m")
+        assert repr(bars) == "<Stream OHLC:BTC/USDT.BINANCE:60>"
+        bars.close()
+        assert repr(bars) == "<Stream OHLC:BTC/USDT.BINANCE:60 closed>"
     assert repr(cw.aconnect(**arguments, settings=Settings())) == "<AsyncClient me of tcp://127.0.0.1:1>"  # type: ignore[arg-type]
     assert repr(cw.Candles(pa.table({"close": [1.0]}))) == "<Candles rows=1>"
 
