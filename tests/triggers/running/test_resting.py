@@ -200,7 +200,7 @@ def test_open_attempts_are_fed_once_a_row_can_end_them(monkeypatch: pytest.Monke
         partition = TriggerPartition.load(partition.save())
     assert fed == [1] * 9
     written = {name for name, part in partition.segments().items() if before.get(name) != part}
-    assert all(name.startswith(("recent-", "meta")) for name in written)
+    assert all(name.startswith(("recent-", "meta", "counted/")) for name in written)
     (event,) = partition.process([batch(40, (40, "40", 7.5))]).events
     assert (event.trigger_id, fed[9:]) == ("t8", [39])
 
