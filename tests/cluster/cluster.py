@@ -6,10 +6,13 @@ import subprocess
 import sys
 import sysconfig
 import urllib.request
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+
+import redis
 
 from bus.api import Bus
 from bus.redis.embedded import EmbeddedRedis
@@ -17,6 +20,7 @@ from candlewright.wire import ingestor_pb2 as ing
 from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings
 from flink_replacement_spark.engine.java import java_home
+from gateways.rocketmq.door.certificate import key_and_certificate
 from tests.cluster.services import Services, command, listens
 from tests.flink_replacement_spark.harness import Feed, final_of
 
@@ -82,6 +86,29 @@ class Cluster:
         """Adds settings for the parts that start from now on."""
         self._groups |= groups
 
+    def guard_the_bus(self) -> None:
+        """Parts that start from now on reach it as the user of docs/cluster.md, and over TLS if the server has it."""
+        port, password = free_port(), "a-password-of-this-test"
+        key_and_certificate(self.folder, "", "", hosts=("127.0.0.1",))
+        certificate, key = self.folder / "rocketmq.crt", self.folder / "rocketmq.key"
+        address = f"rediss://candlewright:{password}@127.0.0.1:{port}/0?ssl_ca_certs={certificate}"
+        with redis.Redis.from_url(self.redis.url) as admin:
+            commands = ["+@all", "-@admin", "-@dangerous", "+info"]
+            admin.acl_setuser(
+                "candlewright", enabled=True, passwords=[f"+{password}"], keys=["cw:*"], commands=commands
+            )
+            try:
+                for name, value in (
+                    ("cert-file", certificate),
+                    ("key-file", key),
+                    ("auth-clients", "no"),
+                    ("port", port),
+                ):
+                    admin.config_set(f"tls-{name}", str(value))
+            except redis.ResponseError:
+                address = f"redis://candlewright:{password}@127.0.0.1:{self.redis.port}/0"
+        self.add(bus={"url": address})
+
     def start_master(self) -> None:
         names = {"spark-master": "127.0.0.1", "7077": str(self.master)}
         words = [*command("spark-master", names), "--webui-port", str(self._page)]
@@ -126,14 +153,20 @@ class Cluster:
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         return {row["what"]: f"{row['verdict']}: {row['text']}" for row in rows}
 
-    def executor_of(self, worker: str) -> int:
-        """The process that runs tasks below this worker's folder."""
+    def executors(self) -> dict[str, list[int]]:
+        """The processes that run tasks, by the worker that started them."""
+        found: dict[str, list[int]] = defaultdict(list)
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                is_below = (process / "cwd").readlink().is_relative_to(self.folder / worker)
+                folder = (process / "cwd").readlink()
+                is_below = folder.is_relative_to(self.folder)
                 if is_below and b"CoarseGrainedExecutorBackend" in (process / "cmdline").read_bytes():
-                    return int(process.name)
-        raise AssertionError(f"no executor of {worker}")
+                    found[folder.relative_to(self.folder).parts[0]].append(int(process.name))
+        return found
+
+    def executor_of(self, worker: str) -> int:
+        (process, *_) = self.executors()[worker]
+        return process
 
     def executor_logs(self) -> str:
         """What executors have written so far."""

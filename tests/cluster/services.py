@@ -79,6 +79,12 @@ class Services:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def kill_alone(self, name: str) -> None:
+        """Without the processes that it has started."""
+        process = self._processes.pop(name)
+        process.kill()
+        process.wait()
+
     def release(self, name: str) -> subprocess.Popen[bytes]:
         """A service that may end from now on."""
         return self._processes.pop(name)

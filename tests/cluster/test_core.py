@@ -1,7 +1,7 @@
 """The platform on a cluster: history, live bars, a trigger and maintenance, with worker, driver and catalog killed.
 
-Two Spark workers without the product, the REST catalog, an S3 server, and every part with an empty data directory that
-no other part sees.
+Two Spark workers without the product, the REST catalog, an S3 server, a bus with TLS, user and password, and every part
+with an empty data directory that no other part sees.
 """
 
 import random
@@ -79,6 +79,7 @@ def platform(tmp_path: Path) -> Iterator[OnCluster]:
         }
         cluster = Cluster(tmp_path, running, groups, private=True)
         cluster.environment["CANDLEWRIGHT_EXCHANGE__BINANCE__URL"] = exchange.url
+        cluster.guard_the_bus()
         lake = running.enter_context(Lake(tmp_path, cluster.services))
         cluster.add(iceberg={**lake.iceberg, "maintenance_minutes": 0.5})
         cluster.start_master()

@@ -1,4 +1,4 @@
-"""The pipeline on the cluster that compose.yaml makes."""
+"""The pipeline on the cluster that compose.yaml makes, over a bus with TLS, user and password."""
 
 import os
 import signal
@@ -10,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.measuring.process_tree import family
 from bus.connect import connect
 from bus.redis.redis_bus import RedisBus
 from flink_replacement_spark.driver.vitals import LOST_SECONDS
 from iceberg import read_ohlc
 from tests.cluster.cluster import Cluster
+from tests.cluster.many_tickers import ManyTickers
 from tests.cluster.services import PATIENCE_SECONDS
 from tests.flink_replacement_spark.harness import MINUTE
 
 #: Ten seconds of silence, the interval of checks, and an allowance for a busy machine.
 SILENT_SECONDS = 20.0
+#: From the kill of a worker to a bar and an event of every ticker, from trades that came since.
+LOST_WORKER_SECONDS = 10.0
+#: Trades of a ticker in the time that a busy machine takes for them.
+BEHIND = 20
 
 pytestmark = pytest.mark.timeout(1_800)
 
@@ -28,6 +34,7 @@ pytestmark = pytest.mark.timeout(1_800)
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with ExitStack() as running:
         made = Cluster(tmp_path, running)
+        made.guard_the_bus()
         made.start_master()
         for worker in ("worker-1", "worker-2"):
             made.start_worker(worker)
@@ -64,6 +71,57 @@ def test_an_executor_that_falls_silent_holds_nothing_up(cluster: Cluster, bus: R
         # Its worker kills it too, ten seconds after the driver has given it up.
         with suppress(ProcessLookupError):
             os.kill(frozen, signal.SIGKILL)
+
+
+def kill_executor(cluster: Cluster, worker: str) -> None:
+    for executor in cluster.executors()[worker]:
+        os.kill(executor, signal.SIGKILL)
+
+
+def kill_worker(cluster: Cluster, worker: str) -> None:
+    """Its executors end when they notice."""
+    cluster.services.kill_alone(worker)
+
+
+def kill_both(cluster: Cluster, worker: str) -> None:
+    cluster.services.kill(worker)
+
+
+@pytest.mark.long
+def test_a_lost_worker_takes_little_of_anyones_bars(cluster: Cluster, bus: RedisBus) -> None:
+    """An executor that had run no task needed a minute before it could take over those of a lost one."""
+    cluster.start_pipeline()
+    many, took = ManyTickers(bus), list[float]()
+    with many.trading():
+        for number, kill in enumerate((kill_both, kill_worker, kill_executor), 3):
+            cluster.services.wait_until(lambda: has_two_warm_workers(cluster) and is_served(many), "two workers")
+            executors = cluster.executors()
+            worker = max(executors, key=lambda name: len(family(executors[name])))
+            killed_at, trade = time.monotonic(), many.trades + 1
+            kill(cluster, worker)
+            wait_for_all(cluster, many, trade)
+            took.append(time.monotonic() - killed_at)
+            print(f"{kill.__name__}: {took[-1]:.1f} s, load {os.getloadavg()[0]:.0f}", flush=True)  # noqa: T201
+            if kill is not kill_executor:
+                cluster.start_worker(f"worker-{number}")
+    wait_for_all(cluster, many, many.trades - 1)
+    many.check()
+    assert max(took) < LOST_WORKER_SECONDS
+
+
+def wait_for_all(cluster: Cluster, many: ManyTickers, trade: int) -> None:
+    """A bar and an event of every ticker, from trades since `trade`."""
+    cluster.services.wait_until(lambda: not many.waits_for(trade), "bars and events of every ticker")
+
+
+def has_two_warm_workers(cluster: Cluster) -> bool:
+    status = cluster.status()
+    warm = int(status["warm_executors"] or 0)
+    return warm >= 2 and warm == int(status["executors"]) and len(cluster.executors()) == 2
+
+
+def is_served(many: ManyTickers) -> bool:
+    return many.trades > BEHIND and not many.waits_for(many.trades - BEHIND)
 
 
 @pytest.mark.long
