@@ -42,7 +42,7 @@ NAMED_BY_OTHERS = {"read_response", "handle_errors", "call_binop", "fetch_manife
 #: Methods whose only argument is the answer itself.
 OF_AN_ANSWER = {"give_back", "yes_or_no"}
 #: Of the trigger language's aggregates: one call for every aggregate, which names only what they share.
-KERNELS = {"framed", "most_frequent", "reduced"}
+KERNELS = {"framed", "joined_whole", "most_frequent", "reduced", "whole_arrays"}
 #: Decorators of functions that no one calls by position.
 _CALL_BY_NAME = (".command(", "fixture", "rule(", "given(")
 

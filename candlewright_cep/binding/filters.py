@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from candlewright_cep.functions.aggregates.aggregates import KEPT_IF, ORDERED, aggregate_name, written
+from candlewright_cep.functions.aggregates.aggregates import ORDERED, aggregate_name, written
+from candlewright_cep.functions.aggregates.lists import KEPT_IF
 from candlewright_cep.syntax.tokens import Position
 from candlewright_cep.syntax.tree import CallNode, LiteralNode, Node, StarNode
 from candlewright_cep.types import BIGINT, BOOLEAN, INT, NULL

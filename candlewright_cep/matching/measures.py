@@ -18,7 +18,8 @@ from candlewright_cep.binding.expressions import (
     rewrite,
     walk,
 )
-from candlewright_cep.functions.aggregates.aggregates import COUNTS, ORDERED, arrays, empty_value, of_ranges, running
+from candlewright_cep.functions.aggregates.aggregates import COUNTS, ORDERED, empty_value, of_ranges, running
+from candlewright_cep.functions.aggregates.lists import arrays
 from candlewright_cep.types import BIGINT, STRING
 from candlewright_cep.vector import Index, Vector, constant, from_list
 

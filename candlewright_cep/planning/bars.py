@@ -13,7 +13,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.binding.binder import Field, lookup
 from candlewright_cep.binding.expressions import Column
-from candlewright_cep.functions.aggregates.aggregates import accumulate
+from candlewright_cep.functions.aggregates.kernels import accumulate
 from candlewright_cep.functions.scalars.scalar import cast
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.plans import Inputs, Plan

@@ -10,7 +10,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.functions import decimals
 from candlewright_cep.functions.aggregates import moments, quantiles
-from candlewright_cep.functions.aggregates.aggregates import KEPT_IF
+from candlewright_cep.functions.aggregates.lists import KEPT_IF
 from candlewright_cep.limits import MADE_TEXT
 
 State = tuple[Any, ...]

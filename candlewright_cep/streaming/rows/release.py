@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from candlewright_cep.functions.aggregates.aggregates import accumulate
+from candlewright_cep.functions.aggregates.kernels import accumulate
 from candlewright_cep.planning.relation import Relation, concatenated, from_table
 from candlewright_cep.types import NULL
 from candlewright_cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending, is_every
