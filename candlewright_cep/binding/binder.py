@@ -251,6 +251,8 @@ class Binder:
             return "GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE) makes it"
         if any(text.lower() in field.values for field in self.fields):
             return f"write '{text.lower()}' in single quotes"
+        if text.lower() in ("open", "high", "low") and known >= {"price", "size", "trade_id"}:
+            return "a column of bars: give the parameter period_seconds, such as 60, or write a SELECT FROM ohlc"
         if (here := next((each for each in COLUMNS.get(text.lower(), ()) if each in known), None)) is not None:
             return f"did you mean '{here}'?"
         if name.quoted:

@@ -71,3 +71,8 @@ def test_a_text_is_an_argument_or_an_option() -> None:
     assert run("price > 1").exit_code == run("--sql", "price > 1").exit_code == 0
     both = run("price > 1", "--sql", "price > 1")
     assert (both.exit_code, "give the text once" in both.stderr) == (2, True)
+
+
+def test_columns_of_bars_in_a_text_over_trades_get_the_way_to_bars() -> None:
+    assert "unknown column 'open' (a column of bars: give the parameter period_seconds" in run("high > open").stderr
+    assert run("high > open", "--param", "period_seconds=60").exit_code == 0
