@@ -4,7 +4,7 @@
 
 One JSON line per question: {"name", "rows", "seconds", "rows_per_second", "result_rows", "floor_seconds", "floor",
 "ratio" (of DuckDB's time to the pattern's: above 1 the pattern is faster)}. Both must find the same rows. The best
-round counts. Trino also has row patterns but runs only as a server, so it is not measured.
+round counts. For Trino, see `trino`.
 """
 
 import argparse
