@@ -92,6 +92,8 @@ def part_of(system: System, name: str) -> dict[str, Any]:
     [
         ("relay", ""),
         ("console", "Connection lost"),
+        # Spark takes a while to come back.
+        pytest.param("flink_replacement_spark", "1 part starting", marks=pytest.mark.long),
     ],
 )
 def test_a_killed_part_costs_neither_the_page_nor_a_reader_a_trade(
