@@ -6,7 +6,9 @@ them.
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import groupby
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -39,6 +41,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         os.close(unread)
         for fork in forks.values():
             fork.terminate()
+            fork.join(10)
     return True
 
 
@@ -99,7 +102,9 @@ def _run(config: pytest.Config, files: list[list[pytest.Item]], unread: int, sen
     capture = config.pluginmanager.get_plugin("capturemanager")
     capture.stop_global_capturing()
     capture.start_global_capturing()
-    with open(os.devnull, "w") as nowhere:  # noqa: PTH123
+    # A run that ends early lets a fork stop its Redis.
+    signal.signal(signal.SIGTERM, _end)
+    with suppress(pytest.exit.Exception, KeyboardInterrupt), open(os.devnull, "w") as nowhere:  # noqa: PTH123
         config.pluginmanager.get_plugin("terminalreporter")._tw = create_terminal_writer(config, nowhere)
         config.pluginmanager.register(_Sender(config, sent))
         turns = config.stash[TURNS] = Turns(str(os.getppid()))
@@ -111,6 +116,10 @@ def _run(config: pytest.Config, files: list[list[pytest.Item]], unread: int, sen
         if item is not None:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         turns.close()
+
+
+def _end(*_: object) -> None:
+    raise pytest.exit.Exception("the run has ended")
 
 
 def _taken(files: list[list[pytest.Item]], unread: int) -> Iterator[pytest.Item]:

@@ -48,17 +48,21 @@ def test_after_it():
 """
 
 
-@pytest.mark.processes
-def test_forks_report_what_passed_failed_and_died(tmp_path: Path) -> None:
-    for name, text in (("conftest", _SET_UP), ("test_first", _FIRST), ("test_second", _SECOND)):
-        (tmp_path / f"{name}.py").write_text(text)
+def run(folder: Path, files: dict[str, str], *options: str) -> "subprocess.CompletedProcess[str]":
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
     root = Path(__file__).parents[1]
     plugins = ("-p", "no:xdist", "-p", "no:asyncio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
-    ended = subprocess.run(
-        (sys.executable, "-m", "pytest", *plugins, "-c", "/dev/null", "--rootdir", str(tmp_path), "-rA", str(tmp_path)),
-        cwd=tmp_path, env=environment | {"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=60,
+    return subprocess.run(
+        (sys.executable, "-m", "pytest", *plugins, "-c", "/dev/null", "--rootdir", str(folder), *options, str(folder)),
+        cwd=folder, env=environment | {"PYTHONPATH": str(root)}, capture_output=True, text=True, timeout=110,
     )  # fmt: skip
+
+
+@pytest.mark.processes
+def test_forks_report_what_passed_failed_and_died(tmp_path: Path) -> None:
+    ended = run(tmp_path, {"conftest": _SET_UP, "test_first": _FIRST, "test_second": _SECOND}, "-rA")
     said = ended.stdout
     assert ended.returncode == 1, said + ended.stderr
     outcomes = {line.partition(" - ")[0] for line in said.splitlines() if line.startswith(("PASSED ", "FAILED "))}
@@ -71,3 +75,33 @@ def test_forks_report_what_passed_failed_and_died(tmp_path: Path) -> None:
     assert "test_dies: the process ended with code 3; tests that it had taken did not run" in said
     # The fork that finished its files has torn their fixtures down.
     assert len(list(tmp_path.glob("ended-*"))) == 1
+
+
+_WAITING = """
+import time
+from multiprocessing.util import Finalize
+from pathlib import Path
+
+def test_waits():
+    Finalize(None, Path("stopped").touch, exitpriority=0)
+    Path("waiting").touch()
+    time.sleep(60)
+"""
+_FAILING = """
+import time
+from pathlib import Path
+
+def test_begins():
+    while not Path("waiting").exists():
+        time.sleep(0.01)
+
+def test_fails():
+    raise AssertionError
+"""
+
+
+@pytest.mark.processes
+def test_a_run_that_ends_early_lets_its_forks_stop_what_they_have_started(tmp_path: Path) -> None:
+    ended = run(tmp_path, {"conftest": _SET_UP, "test_failing": _FAILING, "test_waiting": _WAITING}, "-x")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert (tmp_path / "stopped").exists()
