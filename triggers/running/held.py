@@ -65,6 +65,9 @@ class HeldRows:
 
     def add(self, rows: pa.Table, places: Mapping[str, Place]) -> None:
         """New rows, of which the needed ones are kept."""
+        if not self.needs:
+            self._chunks.clear()
+            return
         chunk = self._needed([_Chunk(rows, dict(places))])
         if chunk is not None:
             parts = [chunk]
@@ -85,8 +88,6 @@ class HeldRows:
 
     def _count(self) -> int:
         """The number of needed rows."""
-        if not self.needs:
-            return 0
         ends = {ticker: first + count for part in self._chunks.values()
                 for ticker, (_, count, first) in part.places.items()}  # fmt: skip
         return sum(max(0, end - self.needs[ticker]) for ticker, end in ends.items() if ticker in self.needs)
