@@ -1,6 +1,7 @@
 """uvicorn's HTTP connection, with limits for the head of a call: by itself it reads one of any length, for any time."""
 
 import asyncio
+import weakref
 from http import HTTPStatus
 from typing import Any
 
@@ -48,7 +49,8 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
-        self.scope["extensions"] = {DIRECT: self}  # type: ignore[dict-item]
+        # A circle would keep ended connections until the garbage collector finds them.
+        self.scope["extensions"] = {DIRECT: weakref.proxy(self)}
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:

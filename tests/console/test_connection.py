@@ -1,7 +1,9 @@
 """Connections that send too much, too slowly, or something else than HTTP: each gets its reason, and ends alone."""
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -80,3 +82,29 @@ async def test_the_limit_of_a_head_is_that_of_each_call(start_relay: Start, tmp_
         for _ in range(4):
             answer = await client.get(f"http://{server.place}/status", headers={"X": "a" * (40 << 10)})
             assert answer.status_code == 200
+
+
+async def test_an_ended_connection_is_freed_at_once(
+    start_relay: Start,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[weakref.ref[connection.Connection]] = []
+    begin = connection.Connection.connection_made
+
+    def connection_made(self: connection.Connection, transport: asyncio.Transport) -> None:
+        made.append(weakref.ref(self))
+        begin(self, transport)
+
+    monkeypatch.setattr(connection.Connection, "connection_made", connection_made)
+    async with serving(start_relay(), tmp_path) as server:
+        gc.disable()
+        try:
+            async with connected(server) as (reader, writer):
+                writer.write(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                assert b"200 OK" in await reader.read()
+            async with asyncio.timeout(10):
+                while made[0]() is not None:
+                    await asyncio.sleep(0.05)
+        finally:
+            gc.enable()
