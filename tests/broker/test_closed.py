@@ -152,7 +152,7 @@ def test_an_ingestor_that_marks_no_candle_or_one_before_others_is_judged_by_the_
     assert (end.status, end.rows, end.expected, end.holes) == (Final.OK, 2, 2, ())
 
 
-def test_what_has_not_closed_by_the_completion_either_is_outside_of_the_answer() -> None:
+def test_a_candle_still_open_at_completion_is_not_part_of_the_answer() -> None:
     story = Story(119.0)
     story.submit(10)
     job = story.take()

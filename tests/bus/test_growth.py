@@ -131,7 +131,7 @@ def test_messages_beside_the_log_are_bounded_in_bytes(bus: FreshBus) -> None:
     messaging.close()
 
 
-def test_what_is_left_of_a_group_goes_with_it(bus: FreshBus) -> None:
+def test_deleting_a_group_removes_everything_kept_for_it(bus: FreshBus) -> None:
     messaging = RedisMessaging(bus)
     bus.create_group("t", "g", at_end=False)
     for _ in range(100):

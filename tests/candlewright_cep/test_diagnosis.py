@@ -307,7 +307,7 @@ def test_many_errors_are_bounded() -> None:
         ),
     ],
 )
-def test_what_is_probably_not_meant_is_warned_of(sql: str, warning: str) -> None:
+def test_likely_mistakes_get_a_warning(sql: str, warning: str) -> None:
     assert any(told.startswith(warning) for told in found(sql).warnings), found(sql).warnings
 
 
@@ -355,7 +355,7 @@ def test_what_is_probably_not_meant_is_warned_of(sql: str, warning: str) -> None
         ),
     ],
 )
-def test_what_functions_never_return_is_warned_of(sql: str, warning: str) -> None:
+def test_comparisons_with_values_that_a_function_never_returns_get_a_warning(sql: str, warning: str) -> None:
     assert warning in found(sql).warnings
 
 

@@ -228,7 +228,7 @@ def test_long_loops_take_bounded_work() -> None:
 
 @given(case=cases(within=True))
 @settings(max_examples=rounds(30), deadline=None)
-def test_what_died_did_not_hold(case: Case) -> None:
+def test_conditions_of_attempts_that_ended_were_not_met(case: Case) -> None:
     found = explain(case.sql, case.table, attempts=50)
     json.dumps(found.to_dict())
     for stage in found.stages:

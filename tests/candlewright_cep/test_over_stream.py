@@ -121,7 +121,7 @@ def test_frames_without_start_run_on_over_batches_and_restarts(sql: str) -> None
         ("SUM(p)", "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING", "looks ahead"),
     ],
 )
-def test_what_would_keep_everything_is_refused(function: str, frame: str, message: str) -> None:
+def test_windows_that_would_keep_every_row_are_refused(function: str, frame: str, message: str) -> None:
     sql = f"SELECT {function} OVER (PARTITION BY ticker ORDER BY ts {frame}) FROM ticks"
     with pytest.raises(TriggerRejected, match=rf"1:\d+: .*{message}"):
         compile_stream(sql, {"ticks": StreamInput(_rows(1).schema, ("ts",))})

@@ -124,7 +124,9 @@ def test_an_empty_page_in_the_middle_hides_no_rows_after_it(impatient: Platform,
     assert covered["expected"] == 5_000
 
 
-def test_what_never_answers_rightly_is_never_ok(impatient: Platform, listener: WireClient, hopeless: float) -> None:
+def test_markets_that_never_answer_correctly_never_end_ok(
+    impatient: Platform, listener: WireClient, hopeless: float
+) -> None:
     for base in HOPELESS:
         final = listener.final(f"never-{base}", TIMEOUT_SECONDS + 60)
         assert final.status in (Status.TIMEOUT, Status.ERROR), final

@@ -141,7 +141,7 @@ def test_what_fails_each_time_is_given_up_with_its_reason() -> None:
         assert _sums(hosted.run(2, [_point(4)], state)) == [5]
 
 
-def test_what_it_says_of_itself_ends_up_in_the_reason() -> None:
+def test_the_reason_contains_the_functions_own_error() -> None:
     with _hosted(_settings("error"), attempts=1) as hosted, pytest.raises(UdfFailed, match="it says: no more"):
         hosted.run(1, [_point(13)], b"")
 

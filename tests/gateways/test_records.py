@@ -129,7 +129,7 @@ def test_what_only_ingestors_say_of_a_batch_is_left_out() -> None:
         ("trigger_events", _event(rows=[ing.ResultRow(values=[b"\xff"])]).SerializeToString()),
     ],
 )
-def test_what_readers_could_not_take_is_refused_with_a_sentence(topic: str, value: bytes) -> None:
+def test_records_that_readers_could_not_decode_are_refused_with_a_sentence(topic: str, value: bytes) -> None:
     with pytest.raises(InvalidRequest) as refused:
         record_of(topic, value)
     assert len(str(refused.value)) > 20

@@ -94,7 +94,7 @@ def test_the_minute_of_a_killed_gateway_is_ended_by_the_next_one_when_clients_ha
     assert stage.clocks.tell() == 0
 
 
-def test_what_comes_after_a_restart_goes_before_what_was_known() -> None:
+def test_ticks_after_a_restart_take_precedence_over_the_known_time() -> None:
     stage = Stage()
     stage.publish(_START + 5 * _SECOND)
     stage.now = _START + 70 * _SECOND

@@ -408,7 +408,7 @@ def test_tickers_without_triggers_are_skipped_and_known_later(partition: Trigger
     assert partition.duplicates == 2
 
 
-def test_what_came_while_no_trigger_ran_is_known_by_its_last_records(partition: TriggerPartition) -> None:
+def test_records_from_before_the_first_trigger_are_recognised_by_the_last_ones(partition: TriggerPartition) -> None:
     assert not partition.is_active
     partition.process([], controls=[register("a", IN_ORDER, TICKER)])
     partition.prime([prices(1, 1, 2)], 5)

@@ -63,7 +63,7 @@ def test_a_client_alone_asks_for_all_that_can_be_dispatched() -> None:
     assert len(stage.ask()) == 1_000
 
 
-def test_what_is_not_dispatched_yet_bounds_how_much_is_asked() -> None:
+def test_requests_that_wait_for_dispatch_limit_further_queries() -> None:
     stage = Stage(dispatches=False)
     for number in range(MAX_ASKED + 5):
         stage.add(request(str(number)))

@@ -42,7 +42,7 @@ def problem(result: PieceResult, limit: int | None = None) -> str:
         PieceResult(partition=0, spans=SPANS, rows=4, expected=4, holes=(), closed_until=4 * MINUTE),
     ],
 )
-def test_what_adds_up_is_taken(result: PieceResult) -> None:
+def test_consistent_results_are_accepted(result: PieceResult) -> None:
     assert problem(result) == ""
 
 

@@ -128,7 +128,7 @@ def test_an_error_is_left_to_the_call_that_waits(bus: RedisBus, server: redis.Re
         bus.grant({"new": b"1"})
 
 
-def test_what_does_not_fit_at_once_is_not_begun(bus: RedisBus) -> None:
+def test_a_grant_that_cannot_be_sent_at_once_is_not_begun(bus: RedisBus) -> None:
     assert bus.begin_grant({"large": bytes(1 << 20)}) is None
     assert bus.begin_grant({}) is None
     assert bus.leases() == {"kept": b"0"}

@@ -125,7 +125,7 @@ def test_the_views_that_a_text_reads_are_known() -> None:
         ("CREATE TABLE v AS SELECT * FROM ticks", {}, "1:1: CREATE is not a trigger"),
     ],
 )
-def test_what_is_wrong_with_views_is_said_where_they_are_read(text: str, views: dict[str, str], said: str) -> None:
+def test_errors_in_views_are_reported_where_the_views_are_read(text: str, views: dict[str, str], said: str) -> None:
     with pytest.raises(TriggerRejected, match=said):
         evaluate(text, {"ticks": TRADES, **views})
 

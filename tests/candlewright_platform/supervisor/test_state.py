@@ -209,7 +209,7 @@ def test_what_does_not_stop_in_time_is_killed() -> None:
     assert isinstance(kill, Kill)
 
 
-def test_what_was_still_starting_is_killed_soon() -> None:
+def test_a_part_that_is_still_starting_is_killed_soon() -> None:
     supervision = Supervision(plans=[PartPlan("spark", 2, stop_seconds=20.0)])
     supervision.handle(Begun(0.0))
     supervision.handle(Started("spark", 0.0))
@@ -313,7 +313,7 @@ def test_a_part_that_never_was_ready_may_wait_as_well() -> None:
     assert supervision.handle(waiting("spark", 10 * PLANS[2].start_seconds)) == []
 
 
-def test_what_a_new_start_did_not_mend_is_left_longer_each_time() -> None:
+def test_a_part_that_a_restart_did_not_fix_is_left_alone_longer_each_time() -> None:
     supervision, at, kills = running(), 1.0, []
     for _ in range(3):
         since = at

@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_range_once_in_order_the_last_page_winning() -> No
     assert set(found["updated_at"].cast(pa.int64()).to_pylist()) == {42}
 
 
-def test_what_one_page_does_not_know_is_null_in_its_rows_only() -> None:
+def test_columns_that_a_page_lacks_are_null_in_its_rows_only() -> None:
     knows, knows_not = page("j", [1]), page("j", [2])
     del knows_not.trade_count[:], knows_not.quote_volume[:]
     found = candles([decode_page(p.SerializeToString()) for p in (knows, knows_not)], 0, 9 * MINUTE, updated_at_us=0)

@@ -175,7 +175,7 @@ def test_a_clause_that_cannot_be_is_refused_in_its_place(platform: Platform, tex
         ),
     ],
 )
-def test_what_spark_or_the_data_refuse_is_said_in_a_sentence(
+def test_errors_of_spark_and_of_the_data_are_reported_in_a_sentence(
     platform: Platform, rows: pa.Table, text: str, said: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):

@@ -154,7 +154,7 @@ async def test_another_replica_keeps_to_the_delay_and_is_the_only_one_to_offer_i
     assert await first.pending() == 0
 
 
-async def test_what_cannot_be_given_back_while_the_bus_is_away_is_still_with_the_client(
+async def test_a_record_that_cannot_be_returned_while_the_bus_is_down_stays_with_the_client(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     publish(bus, b"a")

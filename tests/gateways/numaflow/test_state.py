@@ -91,7 +91,7 @@ def test_new_records_are_fetched_once_a_read() -> None:
     assert first_fetch(state, 0, 101.0) is None
 
 
-def test_what_the_client_has_is_not_given_twice_in_a_session() -> None:
+def test_a_record_is_not_delivered_twice_in_a_session() -> None:
     state = opened()
     assert fetched(state, FetchNew(2), [Found(ONE, 1), Found(TWO, 1)], at=101.0) == [ONE, TWO]
     assert fetched(state, FetchExpired(60.0, 2), [Found(ONE, 2)], at=200.0) == []

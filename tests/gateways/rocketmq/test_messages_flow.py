@@ -162,7 +162,9 @@ async def test_records_of_other_writers_are_messages(client: Client, bus: Bus) -
         ({"body_digest": {"type": 0, "checksum": "8CDC1683"}}, 0),
     ],
 )
-async def test_what_is_wrong_with_a_message_is_said(client: Client, change: dict[str, object], expected: int) -> None:
+async def test_an_invalid_message_gets_the_code_of_its_fault(
+    client: Client, change: dict[str, object], expected: int
+) -> None:
     options: dict[str, object] = {"topic": "orders", "body": b"x", **change}
     reply = await client.send(**options)  # type: ignore[arg-type]
     assert code(reply) == expected, reply.common.status.message

@@ -353,7 +353,7 @@ def test_a_silent_ticker_is_requested_at_growing_intervals_until_something_arriv
         assert isinstance(again, Repair) and again.is_recheck
 
 
-def test_what_silence_is_usual_is_learned_and_bursts_do_not_hide_it() -> None:
+def test_the_usual_silence_is_learned_despite_bursts() -> None:
     quiet = Quiet(floor=2.0)
     at = 0.0
     for _ in range(100):
@@ -425,7 +425,7 @@ def test_ids_have_one_order_on_the_wire_and_on_the_bus(number: int) -> None:
     assert trades_of(tick_batch("A/B.C", [told])) == [told]
 
 
-def test_what_rest_shows_later_of_ids_that_were_given_up_is_released_and_mends_the_gap() -> None:
+def test_given_up_ids_that_rest_returns_later_are_released_and_close_the_gap() -> None:
     stream = opened()
     stream.came([trade(101)], 0.0)
     stream.came([trade(105)], 0.1)

@@ -167,7 +167,7 @@ async def streaming(venue: Venue, *orders: tuple[int, ...]) -> AsyncIterator[tup
         await stopped(task)
 
 
-async def test_what_a_close_cost_is_counted_once_though_rest_shows_fills_one_by_one(venue: Venue) -> None:
+async def test_trades_missed_by_a_closed_socket_count_once_although_rest_lists_single_fills(venue: Venue) -> None:
     async with streaming(venue, (1, 2, 3), (5,), (7, 8)) as (bus, ticker):
         # The socket joined fills of one millisecond, and more come in the same one while it is closed.
         last = venue.order(10, 11, 12)

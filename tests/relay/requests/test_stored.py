@@ -97,7 +97,7 @@ def test_candles_as_they_were_known(client: cw.Client) -> None:
     assert got.to_arrow().schema == OHLC_REVISIONS.arrow_schema
 
 
-def test_what_cannot_be_is_refused_with_a_sentence(client: cw.Client, start_relay: Start) -> None:
+def test_impossible_queries_are_refused_with_a_sentence(client: cw.Client, start_relay: Start) -> None:
     with pytest.raises(InvalidRequest, match="nanoseconds"):
         client.load(TICKER, "1m", 0, 60)
     relay = start_relay().client()

@@ -50,7 +50,7 @@ def test_a_bare_prefix_names_nothing(topic: str) -> None:
     assert named_topic(topic.encode()) is None
 
 
-def test_what_a_venue_lists_is_fine(judge: TickerJudge) -> None:
+def test_topics_of_listed_tickers_are_fine(judge: TickerJudge) -> None:
     found = judge.judge(named("TICKS:BTC/USDT.BINANCE", "OHLC:ETH/USDT.BINANCE:60"))
     assert {each.verdict for each in found.values()} == {Verdict.FINE}
 
@@ -71,7 +71,7 @@ def test_what_a_venue_lists_is_fine(judge: TickerJudge) -> None:
         ("OHLC:BTC/USDT.BINANCE:0", "'0' is not a period of bars: a topic names it in seconds, from 1 to 604800"),
     ],
 )
-def test_what_can_never_carry_anything_is_said(judge: TickerJudge, topic: str, text: str) -> None:
+def test_topics_that_can_never_have_data_are_reported(judge: TickerJudge, topic: str, text: str) -> None:
     assert text_of(judge, topic) == text
 
 
@@ -107,7 +107,7 @@ def test_a_new_listing_is_seen(bus: FreshBus, judge: TickerJudge) -> None:
     assert text_of(judge, "TICKS:NEW/USDT.BINANCE") == ""
 
 
-def test_what_a_gateway_has_published_is_fine(bus: FreshBus, judge: TickerJudge) -> None:
+def test_topics_of_tickers_that_a_gateway_published_are_fine(bus: FreshBus, judge: TickerJudge) -> None:
     for ticker in ("HOUSE/USDT.BINANCE", "HOUSE/USDT.MINE"):
         put_ticks(bus, ticker, "1")
         assert text_of(judge, f"TICKS:{ticker}") == text_of(judge, f"OHLC:{ticker}:60") == ""

@@ -17,7 +17,7 @@ def test_each_subscription_checks_its_topic_again() -> None:
     assert len(checks) == 0
 
 
-def test_what_cannot_be_judged_yet_is_looked_at_again() -> None:
+def test_a_topic_that_cannot_be_judged_yet_is_checked_again() -> None:
     checks = TopicChecks(LIMITS)
     checks.subscribed("a", 0.0)
     for at in (0.0, 5.0, 10.0):

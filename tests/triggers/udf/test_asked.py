@@ -81,6 +81,6 @@ def test_trigger_with_the_parameter_uses_its_options() -> None:
 
 
 @pytest.mark.parametrize("parameters", [{"udf": ""}, {"udf": "f", "cooldown_seconds": "5"}])
-def test_what_cannot_be_is_refused(parameters: dict[str, str]) -> None:
+def test_impossible_parameters_are_refused(parameters: dict[str, str]) -> None:
     with pytest.raises(TriggerRejected, match="udf"):
         _check(**parameters)

@@ -91,7 +91,9 @@ def test_an_inner_record_goes_back_to_its_partition_as_it_was(bus: Bus) -> None:
     assert records(bus, topics.TICKS) == []
 
 
-def test_what_cannot_be_replayed_is_said_and_is_exit_code_1(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_cannot_be_replayed_are_reported_with_exit_code_1(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dead_letters, "MAX_RECORD_BYTES", 10)
     monkeypatch.setattr(dead_letters, "HEAD_BYTES", 4)
     put_aside(bus, "spark", [Letter(topics.TICKS, b"\xff\x01", "bad"), Letter(topics.REQUESTS, b"0123456789a", "long")])

@@ -59,7 +59,7 @@ def test_secrets_are_left_out_and_named(data_dir: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("arguments", "said"), [(["none"], "unknown table none"), ([], "found no tables in")])
-def test_what_is_not_there_is_said(data_dir: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
+def test_missing_tables_are_reported(data_dir: Path, tmp_path: Path, arguments: list[str], said: str) -> None:
     folder = data_dir if arguments else tmp_path
     found = CliRunner().invoke(app, ["tables", *arguments, "--data-dir", str(folder)])
     assert found.exit_code == 1 and said in str(found.exception)

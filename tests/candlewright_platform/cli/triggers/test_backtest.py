@@ -189,7 +189,7 @@ def test_a_refused_text_is_one_line_and_exit_code_1(run: Run) -> None:
         (("--data-dir", "nowhere"), "found no tables in "),
     ],
 )
-def test_what_is_not_stored_is_said(run: Run, arguments: tuple[str, ...], told: str) -> None:
+def test_missing_rows_are_reported(run: Run, arguments: tuple[str, ...], told: str) -> None:
     result = run("close > 1" if "--param" in arguments else "price > 1", *arguments)
     assert result.exit_code == 1
     assert told in str(result.exception)

@@ -84,7 +84,7 @@ def test_json_is_one_object_with_the_same(run: Run) -> None:
         (("nothing",), "no trigger nothing is registered"),
     ],
 )
-def test_what_cannot_be_explained_is_said(run: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_triggers_that_cannot_be_explained_get_a_reason(run: Run, arguments: tuple[str, ...], said: str) -> None:
     add(run, "all", "price > 1")
     add(run, "one", "price > 1", "--ticker", TICKER)
     result = run("explain", *arguments)
