@@ -160,7 +160,7 @@ def test_a_constant_text_that_grows_is_null_when_it_is_checked() -> None:
     ],
 )
 def test_texts_of_a_step_have_a_bound_in_all(sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("limits", "functions.aggregates.aggregates", "functions.scalars.text"):
+    for module in ("limits", "functions.aggregates.lists", "functions.scalars.text"):
         monkeypatch.setattr(f"candlewright_cep.{module}.MADE_TEXTS", 1_000_000)
     with pytest.raises(TriggerRejected, match="the texts made in one step have more than 1000000 bytes"):
         evaluate(sql, pa.table({"side": ["b"] * 3_000}))
