@@ -50,7 +50,6 @@ MEANINGS = {
     "got": "candles that it holds",
     "holes": "half-open ranges for which the venue has no candle",
     "status": "how it ended",
-    "completed_at": "when it ended; NULL if an earlier release wrote the row",
     "destination": "the name of the alert's destination",
     "attempts": "number of attempts, including the last one",
     "delivered_at": "when the destination accepted it",

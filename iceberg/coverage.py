@@ -32,16 +32,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_coverage(settings: Settings) -> list[dict[str, Any]]:
-    """The rows of finished requests, each once, in the order in which they ended; empty if the tables do not exist yet.
-
-    Rows of earlier releases, which lack that time, come first, ordered by start.
-    """
+    """The rows of finished requests, each once, ordered by start; empty if the tables do not exist yet."""
     try:
         table = open_catalog(settings).load_table(COVERAGE.identifier)
     except NoSuchTableError:
         return []
     rows = {row["request_id"]: row for row in read_rows(table, COVERAGE, AlwaysTrue()).to_pylist()}
-    return sorted(rows.values(), key=lambda row: (row["completed_at"] or _EPOCH, row["start"], row["request_id"]))
+    return sorted(rows.values(), key=lambda row: (row["start"], row["request_id"]))
 
 
 def read_request(settings: Settings, request_id: str) -> Covered:

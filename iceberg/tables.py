@@ -185,10 +185,9 @@ _COVERAGE_SCHEMA = _schema(
     ("holes", ListType(104, _HOLE, element_required=False)),
     ("status", _TEXT),
     ("closed_until", _TIME),
-    ("completed_at", _TIME),
 )
 #: One row per finished request; holes are half-open. `closed_until` is set if the range extended beyond the closed
-#: candles. Rows of earlier releases have no `completed_at`.
+#: candles.
 COVERAGE = TableDefinition(
     "coverage", _COVERAGE_SCHEMA, PartitionSpec(), _order(_COVERAGE_SCHEMA, "ticker", "period_seconds", "start")
 )

@@ -99,9 +99,6 @@ class RequestRow(Shape):
     status: str | None
     holes: int | None
     closed_until: Instant | None
-    completed_at: Instant | None = Field(
-        description="When it ended; null if it has not, or if an earlier release ran it."
-    )
     reason: str | None = Field(description="What an unfinished request is waiting for.")
 
 
@@ -118,7 +115,7 @@ class RowsQuery(Query):
 
 
 class ListQuery(Query):
-    limit: int = Field(1_000, ge=1, le=10_000, description="The N finished requests that ended last.")
+    limit: int = Field(1_000, ge=1, le=10_000, description="The newest N finished requests.")
 
 
 async def add_history(call: Call) -> Response:
@@ -244,7 +241,7 @@ def _state(state: RequestState) -> dict[str, Any]:
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
     own = {name: row.get(name) for name in RequestRow.model_fields}
-    for name in ("start", "end", "closed_until", "completed_at"):
+    for name in ("start", "end", "closed_until"):
         if (moment := own[name]) is not None:
             own[name] = iso(to_nanoseconds(moment))
     return own
@@ -276,7 +273,7 @@ OPERATIONS = (
         method="GET",
         path="/history",
         handler=list_history,
-        summary="Requests: unfinished ones, then finished ones in the order in which they ended",
+        summary="Requests, unfinished ones first",
         answers={200: Answer("The requests.", Requests)},
         query=ListQuery,
         problems=(503,),

@@ -215,7 +215,6 @@ class CoverageRow(Shape):
     holes: list[Span] | None
     status: str | None
     closed_until: Instant | None
-    completed_at: Instant | None = Field(description="When it ended; null if an earlier release ran it.")
 
 
 class Coverage(Shape):

@@ -367,7 +367,6 @@ def _coverage_rows(
             "holes": [{"start": h.start_time // 1_000, "end": h.end_time // 1_000} for h in done.holes],
             "status": ing.HistoryReadyNotification.NotificationStatus.Name(final.status),
             "closed_until": done.closed_until // 1_000 if done.closed_until else None,
-            "completed_at": final.completed_at // 1_000,
         }
         for done, final in pairs
     ]

@@ -29,7 +29,7 @@ COLUMNS = {
     TRIGGER_EVENTS.name: "trigger_id event_id fired_at ticker columns context",
     GAPS.name: "ticker from_trade_id to_trade_id from_ts to_ts missing repaired reason detected_at",
     DELIVERIES.name: "event_id destination attempts status delivered_at error",
-    COVERAGE.name: "request_id ticker period_seconds start end expected got holes status closed_until completed_at",
+    COVERAGE.name: "request_id ticker period_seconds start end expected got holes status closed_until",
 }
 
 

@@ -13,7 +13,7 @@ from iceberg.coverage import read_coverage
 
 
 def all_requests(settings: Settings) -> list[dict[str, Any]]:
-    """Those that have not ended, then those that have, the newest last."""
+    """Those that have not ended, then those that have."""
     return _unfinished(settings) + _finished(settings)
 
 
@@ -50,8 +50,7 @@ def _finished(settings: Settings) -> list[dict[str, Any]]:
                 "expected_candles": row["expected"],
                 "status": row["status"],
                 "holes": len(row["holes"] or ()),
-                "closed_until": row["closed_until"],
-                "completed_at": row["completed_at"],
+                "closed_until": row.get("closed_until"),
             }
         )
     return rows

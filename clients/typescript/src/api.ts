@@ -143,8 +143,6 @@ export interface CoverageRow {
   holes: Span[] | null;
   status: string | null;
   closed_until: string | null;
-  /** When it ended; null if an earlier release ran it. */
-  completed_at: string | null;
 }
 
 export interface DestinationRow {
@@ -497,8 +495,6 @@ export interface RequestRow {
   status: string | null;
   holes: number | null;
   closed_until: string | null;
-  /** When it ended; null if it has not, or if an earlier release ran it. */
-  completed_at: string | null;
   /** What an unfinished request is waiting for. */
   reason: string | null;
 }
@@ -781,7 +777,7 @@ export interface Calls {
   sign_out: { given: Record<never, never>; answer: void };
   /** Fetch candles into the table. */
   add_history: { given: NewRequest; answer: RequestBody };
-  /** Requests: unfinished ones, then finished ones in the order in which they ended. */
+  /** Requests, unfinished ones first. */
   list_history: { given: { limit?: number }; answer: Requests };
   /** The state of a request. */
   get_history: { given: { request_id: string }; answer: RequestBody };
