@@ -13,7 +13,7 @@ def added(rows: HeldRows, step: int) -> None:
     rows.add(pa.table({"ticker": ["A"] * 3 + ["B"] * 2, "n": [*a, *b]}), {"A": (0, 3, a[0]), "B": (3, 2, b[0])})
 
 
-def numbers(rows: HeldRows, ticker: str, first: int, end: int) -> list[int]:
+def numbers(rows: HeldRows, ticker: str, first: int, *, end: int) -> list[int]:
     parts = list(rows.rows(ticker, first, end))
     assert all(name == ticker for part in parts for name in part.column("ticker").to_pylist())
     return [number for part in parts for number in part.column("n").to_pylist()]
@@ -32,9 +32,9 @@ def test_needed_rows_come_back_in_order_from_few_chunks_over_restarts() -> None:
         assert all(after[number] is before[number] for number in after.keys() & before.keys())
         if step % 7 == 0:
             rows = HeldRows.load(rows.needs, after)
-    assert numbers(rows, "A", 5, 180) == list(range(5, 180))
-    assert numbers(rows, "A", 70, 75) == list(range(70, 75))
-    assert numbers(rows, "B", 0, 120) == []
+    assert numbers(rows, "A", 5, end=180) == list(range(5, 180))
+    assert numbers(rows, "A", 70, end=75) == list(range(70, 75))
+    assert numbers(rows, "B", 0, end=120) == []
 
 
 def test_rows_that_nothing_needs_any_more_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +44,8 @@ def test_rows_that_nothing_needs_any_more_are_dropped(monkeypatch: pytest.Monkey
         added(rows, step)
     rows.needs = {"B": 78}
     added(rows, 40)
-    assert numbers(rows, "A", 0, 200) == []
-    assert numbers(rows, "B", 0, 200) == [78, 79, 80, 81]
+    assert numbers(rows, "A", 0, end=200) == []
+    assert numbers(rows, "B", 0, end=200) == [78, 79, 80, 81]
     rows.needs = {}
     added(rows, 41)
     assert rows.save() == {}
