@@ -38,7 +38,7 @@ TICKER = "BTC/USDT.BINANCE"
 MINUTES_A_DAY = 1_440
 
 
-def run(tickers: int = 500, requests: int = 200, rounds: int = 7, master: str = ALL_CORES) -> dict[str, Any]:
+def run(tickers: int = 500, requests: int = 200, rounds: int = 7, *, master: str = ALL_CORES) -> dict[str, Any]:
     """`rows`: candles of the large call; `result_rows`: those that it returned."""
     bases = [f"M{number}" for number in range(tickers)]
     own = {
@@ -140,7 +140,7 @@ def main() -> None:
     add_master(parser, ALL_CORES)
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
-    print(json.dumps(run(asked.tickers, asked.requests, asked.rounds, asked.master)))
+    print(json.dumps(run(asked.tickers, asked.requests, asked.rounds, master=asked.master)))
 
 
 if __name__ == "__main__":
