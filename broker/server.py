@@ -153,7 +153,8 @@ class BrokerServer:
         #: Where `requests` is held, and in which period of HELD_SECONDS that was written.
         self._held_first = -1, 0.0
         #: The number of requests when they were last excluded from garbage collection.
-        self._spared = 0
+        #: Requests that are excluded from garbage collection, and whether any object is.
+        self._spared, self._is_sparing = 0, False
         #: Requests whose accepted pieces are in the progress table.
         self._saved: set[str] = set()
         self.address = ""
@@ -420,12 +421,13 @@ class BrokerServer:
         until few are left.
         """
         count = len(self.state.requests)
+        self._spared = min(self._spared, count)
         if count > self._spared + MANY_REQUESTS:
             gc.freeze()
-            self._spared = count
-        elif self._spared and count < MANY_REQUESTS // 2:
+            self._spared, self._is_sparing = count, True
+        elif self._is_sparing and count < MANY_REQUESTS // 2:
             gc.unfreeze()
-            self._spared = 0
+            self._spared, self._is_sparing = 0, False
 
     # ---- output
 

@@ -1,7 +1,7 @@
 """Runs the collected tests in forks of the process that collected them: imports and collection are paid for once.
 
-A fork that has finished a file takes the next one. Its reports go through a pipe to the first process, which shows
-them.
+A fork takes its next file before the last test of its current one, whose fixtures depend on what follows. Its reports
+go through a pipe to the first process, which shows them. A test without a report has failed.
 """
 
 import multiprocessing
@@ -41,7 +41,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         os.close(unread)
         for fork in forks.values():
             fork.terminate()
+        for fork in forks.values():
             fork.join(10)
+            if fork.is_alive():
+                fork.kill()
     return True
 
 
@@ -50,6 +53,7 @@ def _show(session: pytest.Session, forks: dict[Connection, BaseProcess]) -> None
     hook = session.config.hook
     running: dict[Connection, pytest.Item] = {}
     items = {item.nodeid: item for item in session.items}
+    left = dict(items)
     while forks:
         for received in wait(list(forks)):
             assert isinstance(received, Connection)
@@ -58,8 +62,10 @@ def _show(session: pytest.Session, forks: dict[Connection, BaseProcess]) -> None
             except EOFError:
                 fork = forks.pop(received)
                 fork.join()
-                if received in running:
-                    hook.pytest_runtest_logreport(report=_lost(running.pop(received), fork))
+                if (lost := running.pop(received, None)) is not None:
+                    del left[lost.nodeid]
+                    reason = f"the process ended with code {fork.exitcode}; tests that it had taken did not run"
+                    hook.pytest_runtest_logreport(report=_failed(lost, reason))
                 continue
             if isinstance(message, str):
                 running[received] = items[message]
@@ -68,18 +74,21 @@ def _show(session: pytest.Session, forks: dict[Connection, BaseProcess]) -> None
             hook.pytest_runtest_logreport(report=report)
             if report.when == "teardown":
                 item = running.pop(received)
+                del left[item.nodeid]
                 hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
+    for item in left.values():
+        hook.pytest_runtest_logreport(report=_failed(item, "did not run, because a process of the tests ended"))
 
 
-def _lost(item: pytest.Item, fork: BaseProcess) -> pytest.TestReport:
+def _failed(item: pytest.Item, reason: str) -> pytest.TestReport:
     return pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords={},
         outcome="failed",
-        longrepr=f"{item.nodeid}: the process ended with code {fork.exitcode}; tests that it had taken did not run",
+        longrepr=f"{item.nodeid}: {reason}",
         when="call",
     )
 

@@ -70,11 +70,25 @@ def test_forks_report_what_passed_failed_and_died(tmp_path: Path) -> None:
         "PASSED test_first.py::test_passes",
         "FAILED test_first.py::test_fails",
         "FAILED test_second.py::test_dies",
+        "FAILED test_second.py::test_after_it",
     }
     assert "printed before it failed" in said
     assert "test_dies: the process ended with code 3; tests that it had taken did not run" in said
+    assert "test_after_it: did not run, because a process of the tests ended" in said
     # The fork that finished its files has torn their fixtures down.
     assert len(list(tmp_path.glob("ended-*"))) == 1
+
+
+@pytest.mark.processes
+def test_a_test_that_no_fork_ran_has_failed(tmp_path: Path) -> None:
+    dies_between = (
+        "import os\ndef pytest_runtest_protocol(item):\n    if 'second' in item.nodeid:\n        os._exit(0)\n"
+    )
+    tests = "def test_first():\n    pass\n\ndef test_second():\n    pass\n"
+    ended = run(tmp_path, {"conftest": _SET_UP + dies_between, "test_both": tests}, "-rA")
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "1 failed, 1 passed" in ended.stdout
+    assert "test_second: did not run" in ended.stdout
 
 
 _WAITING = """

@@ -233,7 +233,7 @@ def _print_roles(page: Row) -> None:
 
 
 def _process(holder: str) -> str:
-    """`host:pid` of a holder, short enough for two on a line of 80 characters."""
+    """`host:pid` of a holder, short enough for a line of 80 characters."""
     host, _, pid = holder.rpartition(":")[0].rpartition(":")
     if not host.replace(".", "").isdecimal():
         host = host.partition(".")[0]

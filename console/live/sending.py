@@ -28,6 +28,8 @@ _RETRY_MILLISECONDS = 1_000
 _IDLE_SECONDS = 60.0
 _MAX_COMMAND_BYTES = 64 << 10
 _MAX_SEQUENCE = 1 << 62
+#: Events that are kept encoded for other readers: more than a reader takes in one turn; larger ones are not kept.
+_KEPT_EVENTS, _KEPT_BYTES = 256, 4 << 10
 
 
 class EventStream(Response):
@@ -97,9 +99,17 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-@lru_cache(64)
 def _block(event: Event) -> bytes:
-    """Readers of the same topics get equal events."""
+    """Readers of the same topics get equal events, so small ones are encoded once."""
+    return _encoded(event) if len(event.data) > _KEPT_BYTES else _kept(event)
+
+
+@lru_cache(_KEPT_EVENTS)
+def _kept(event: Event) -> bytes:
+    return _encoded(event)
+
+
+def _encoded(event: Event) -> bytes:
     return b"id: %b\nevent: %b\ndata: %b\n\n" % (event.id.encode(), event.kind.encode(), event.data)
 
 

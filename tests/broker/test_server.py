@@ -383,9 +383,11 @@ def test_the_garbage_collector_leaves_out_many_waiting_requests(stage: Stage, mo
     held_at = broker.server._held_at
     eventually(lambda: broker.server._held_at > held_at)
     assert frozen == [True]
-    for name in names[28:]:
+    more = [stage.client.submit(rows=3) for _ in range(40)]
+    eventually(lambda: len(requests) == 52 and frozen == [True, True])
+    for name in [*names[28:], *more]:
         stage.client.cancel(name)
-    eventually(lambda: frozen == [True, False])
+    eventually(lambda: frozen == [True, True, False])
 
 
 def test_a_quiet_broker_wakes_rarely_and_a_request_finds_its_clock_as_it_is(

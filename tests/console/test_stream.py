@@ -309,12 +309,12 @@ async def test_a_message_is_encoded_once_for_all_readers_that_wait_for_it(
         reading(server, BARS) as second,
         reading(server, BARS, OTHER) as third,
     ):
-        sending._block.cache_clear()
+        sending._kept.cache_clear()
         for close in (1.0, 2.0):
             await put(put_bar, platform.bus, BTC, 60, close=close)
         for reader in (first, second, third):
             assert numbers(await reader.until(count(2)), BARS) == [1, 2]
-        encoded = sending._block.cache_info()
+        encoded = sending._kept.cache_info()
     # The third reader has another cursor, for two topics.
     assert (encoded.misses, encoded.hits) == (4, 2)
 

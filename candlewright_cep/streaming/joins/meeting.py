@@ -324,13 +324,18 @@ class Running:
 
 
 def _may_show_own_times(branch: Branch) -> bool:
-    """Whether late rows may keep their own times: what is above the join of two inputs neither gathers rows by time nor
-    compares times.
+    """Whether late rows may keep their own times: the join of two inputs compares two columns of time, for which
+    `_timed` has the times at which rows were taken, and what is above it neither gathers rows by time nor compares
+    times.
     """
-    is_pair = isinstance(branch.bottom, Pair) and all(
-        isinstance(side.bottom, Leaf) for side in (branch.bottom.left, branch.bottom.right)
+    pair = branch.bottom
+    if not isinstance(pair, Pair) or not all(isinstance(side.bottom, Leaf) for side in (pair.left, pair.right)):
+        return False
+    band = pair.node.band
+    compares_times = band is not None and all(
+        isinstance(read, Column) and read.type.is_time for read in (band.left, band.right)
     )
-    return is_pair and all(
+    return compares_times and all(
         isinstance(node, STATELESS) and not (isinstance(node, Filter) and _reads_time(node.condition))
         for node in branch.operators()
     )
