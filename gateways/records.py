@@ -12,13 +12,13 @@ from google.protobuf.message import DecodeError, Message
 
 from bus import topics
 from bus.api import Record, SequenceStamp, StoredRecord
-from bus.redis.stamps import varint
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire import streams, tick_columns
 from candlewright.wire.errors import BadFrame, InvalidRequest
 from candlewright.wire.grid import EARLIEST_NS, LATEST_NS, SECOND, WEEK_SECONDS, open_containing
 from candlewright.wire.ticker import Ticker
+from candlewright.wire.varint import varint
 from core.settings import TicksSettings
 
 __all__ = [

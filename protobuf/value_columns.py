@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from candlewright.wire.varint import varint
+
 __all__ = ["NULL", "bare", "booleans", "doubles", "entry", "integers", "octets", "texts", "times", "varints"]
 
 _STRING, _INT, _DOUBLE, _BOOL, _BYTES, _TIME = range(1, 7)
@@ -62,24 +64,19 @@ def bare(cell: bytes) -> bytes:
 def varints(values: NDArray[np.int64], head: bytes = b"") -> list[bytes]:
     """Each value as a varint after `head`; negative values as 64-bit two's complement."""
     if len(values) <= _FEW:
-        return [head + _varint(value) for value in values.tolist()]
+        return [head + _signed(value) for value in values.tolist()]
     prefix = np.broadcast_to(np.frombuffer(head, np.uint8), (len(values), len(head)))
     return _by_width(values, lambda rows, width: prefix[rows])
 
 
-def _varint(value: int) -> bytes:
-    left = value & 0xFFFF_FFFF_FFFF_FFFF
-    found = bytearray()
-    while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
-        left >>= 7
-    found.append(left)
-    return bytes(found)
+def _signed(value: int) -> bytes:
+    """As protobuf writes int64: a negative number in ten bytes."""
+    return varint(value & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def _whole(values: NDArray[np.int64], tags: NDArray[np.uint8]) -> list[bytes]:
     if len(values) <= _FEW:
-        digits = map(_varint, values.tolist())
+        digits = map(_signed, values.tolist())
         return [bytes((_CELL, len(own) + 1, tag)) + own for own, tag in zip(digits, tags.tolist(), strict=True)]
 
     def heads(rows: NDArray[np.int64], width: int) -> NDArray[np.uint8]:

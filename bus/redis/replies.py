@@ -18,7 +18,7 @@ from redis import InvalidResponse
 from redis._parsers import BaseParser
 
 from bus.api import StoredRecord
-from bus.redis.stamps import varint
+from candlewright.wire.varint import varint
 
 _READ_SIZE = 1 << 18
 #: The first byte of a string in a reply.

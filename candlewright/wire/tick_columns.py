@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from candlewright.wire.candlewright_pb2 import Tick, TickBatch
 from candlewright.wire.errors import BadFrame
+from candlewright.wire.varint import varint
 
 __all__ = ["TickColumns", "are_sound", "decode", "encode", "newest_time", "reason_against"]
 
@@ -79,9 +80,9 @@ def encode(columns: TickColumns) -> bytes:
     # Ahead of the columns, so that `newest_time` need not read them.
     for number, ahead in ((_EXCHANGE_AHEAD, columns.exchange_ahead), (_CLOCK_AHEAD, columns.clock_ahead)):
         if ahead is not None:
-            parts.append(bytes((number << 3 | _VARINT,)) + _varint(ahead * 2 if ahead >= 0 else -ahead * 2 - 1))
+            parts.append(bytes((number << 3 | _VARINT,)) + varint(ahead * 2 if ahead >= 0 else -ahead * 2 - 1))
     if columns.first_sequence:
-        parts.append(bytes((_FIRST_SEQUENCE << 3 | _VARINT,)) + _varint(columns.first_sequence))
+        parts.append(bytes((_FIRST_SEQUENCE << 3 | _VARINT,)) + varint(columns.first_sequence))
     if len(columns):
         parts += [
             _field(_TIMESTAMP, columns.timestamp.astype("<i8").tobytes()),
@@ -292,16 +293,7 @@ def _decode_tick(data: bytes, sequence: int) -> TickColumns | None:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    return bytes((number << 3 | _BYTES,)) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return bytes((number << 3 | _BYTES,)) + varint(len(value)) + value
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int] | None:

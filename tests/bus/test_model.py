@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from bus.api import Position, Record, SequenceStamp
-from bus.redis.stamps import varint
 from candlewright.wire.errors import BusError, OffsetOutOfRange
+from candlewright.wire.varint import varint
 from tests.fresh_bus import FreshBus
 from tests.rounds import rounds
 

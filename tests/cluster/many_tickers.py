@@ -1,17 +1,13 @@
 """Live trades of tickers in every partition of the bus, each with a bar a second and an event for every trade."""
 
-import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
 
 from bus import Bus, Record, partition_of
 from bus import topics as bus_topics
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
-from core.background import start_thread
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark import trigger_feed as feed
 
@@ -36,25 +32,16 @@ class ManyTickers:
         self.bars: dict[str, list[OHLCV]] = defaultdict(list)
         self.events: dict[str, list[int]] = defaultdict(list)
 
-    @contextmanager
-    def trading(self) -> Iterator[None]:
+    def trading(self) -> AbstractContextManager[None]:
         """A trade of each ticker every `PAUSE_SECONDS`, one a second of their own time."""
-        stopping, failures = threading.Event(), list[BaseException]()
-        thread = start_thread("trades", partial(self._trade, stopping), on_failure=failures.append)
-        try:
-            yield
-        finally:
-            stopping.set()
-            thread.join()
-        assert not failures
+        return feed.repeated(self._trade, PAUSE_SECONDS)
 
-    def _trade(self, stopping: threading.Event) -> None:
-        while not stopping.wait(PAUSE_SECONDS):
-            number = self.trades + 1
-            for ticker in self.tickers:
-                feed.trades(self._bus, ticker, number, prices=[float(number)])
-                feed.clock(self._bus, ticker, number, sequence=number)
-            self.trades = number
+    def _trade(self) -> None:
+        number = self.trades + 1
+        for ticker in self.tickers:
+            feed.trades(self._bus, ticker, number, prices=[float(number)])
+            feed.clock(self._bus, ticker, number, sequence=number)
+        self.trades = number
 
     def read(self) -> None:
         """What came since."""

@@ -1,9 +1,7 @@
 """Live trades of two tickers under 50 triggers, and what has to come of them, for any process that serves them."""
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -12,7 +10,6 @@ from bus import topics as bus_topics
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
-from core.background import start_thread
 from flink_replacement_spark.cep import evaluate
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark import trigger_feed as feed
@@ -53,25 +50,16 @@ class LiveTrades:
             for mark in (wanted, covered):
                 self.bus.publish(bus_topics.TICK_MARKS, [Record(mark.SerializeToString(), key=ticker.encode())])
 
-    @contextmanager
-    def trading(self) -> Iterator[None]:
+    def trading(self) -> AbstractContextManager[None]:
         """Trades of both tickers meanwhile, one a second of their own time, with a clock so that minutes end."""
-        stopping, failures = threading.Event(), list[BaseException]()
-        thread = start_thread("trades", partial(self._trade, stopping), on_failure=failures.append)
-        try:
-            yield
-        finally:
-            stopping.set()
-            thread.join()
-        assert not failures
+        return feed.repeated(self._trade, PAUSE_SECONDS)
 
-    def _trade(self, stopping: threading.Event) -> None:
-        while not stopping.wait(PAUSE_SECONDS):
-            prices = self.prices[self.trades : self.trades + TRADES]
-            for ticker in (TICKER, OTHER):
-                feed.trades(self.bus, ticker, 1 + self.trades, prices=prices)
-                feed.clock(self.bus, ticker, self.trades + TRADES, sequence=self.trades + TRADES)
-            self.trades += TRADES
+    def _trade(self) -> None:
+        prices = self.prices[self.trades : self.trades + TRADES]
+        for ticker in (TICKER, OTHER):
+            feed.trades(self.bus, ticker, 1 + self.trades, prices=prices)
+            feed.clock(self.bus, ticker, self.trades + TRADES, sequence=self.trades + TRADES)
+        self.trades += TRADES
 
     def bars(self) -> list[OHLCV]:
         found = []

@@ -1,8 +1,10 @@
 """What relay and ingestors leave on the bus for triggers, and what comes of it."""
 
 import itertools
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from candlewright.wire import tick_columns
 from candlewright.wire.candlewright_pb2 import TriggerRemove
 from candlewright.wire.grid import SECOND
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
+from core.background import start_thread
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark.harness import wait_for
 
@@ -104,3 +107,21 @@ def first_events(bus: Bus, count: int, *trigger_ids: str) -> list[CEPTriggerEven
 
 def wait_for_events(bus: Bus, count: int, *trigger_ids: str, timeout: float = 120) -> list[CEPTriggerEvent]:
     return wait_for(lambda: first_events(bus, count, *trigger_ids), timeout)
+
+
+@contextmanager
+def repeated(work: Callable[[], object], pause_seconds: float) -> Iterator[None]:
+    """`work` is done on a thread after each pause, until the end of the block."""
+    stopping, failures = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        while not stopping.wait(pause_seconds):
+            work()
+
+    thread = start_thread("repeated", run, on_failure=failures.append)
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+    assert not failures

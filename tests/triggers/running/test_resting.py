@@ -133,6 +133,20 @@ def trades(chance: random.Random, second: float, first: int, *, ticker: str, cou
     return batch(first, *made, ticker=ticker), second
 
 
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each call that feeds a stream."""
+    found: list[int] = []
+    feed = TriggerStream.feed
+
+    def counted(self: TriggerStream, table: pa.Table, *rest: Any, **named: Any) -> Events:
+        found.append(table.num_rows)
+        return feed(self, table, *rest, **named)
+
+    monkeypatch.setattr(TriggerStream, "feed", counted)
+    return found
+
+
 @pytest.mark.parametrize("seed", seeds(12))
 def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
@@ -179,15 +193,7 @@ def test_a_deadline_that_only_time_passes_completes_a_match() -> None:
     assert sorted(event.trigger_id for event in events) == [f"t{x}" for x in range(8)]
 
 
-def test_open_attempts_are_fed_once_a_row_can_end_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed: list[int] = []
-    feed = TriggerStream.feed
-
-    def counted(self: TriggerStream, table: pa.Table, *rest: Any, **named: Any) -> Events:
-        fed.append(table.num_rows)
-        return feed(self, table, *rest, **named)
-
-    monkeypatch.setattr(TriggerStream, "feed", counted)
+def test_open_attempts_are_fed_once_a_row_can_end_them(fed: list[int]) -> None:
     rest = "PATTERN (A+ B) DEFINE A AS price > {x}, B AS price < PREV(price)"
     sqls = [MATCH.format(source="ticks", time="ts", price="price", rest=rest.format(x=x)) for x in range(9)]
     partition = TriggerPartition()
@@ -205,15 +211,7 @@ def test_open_attempts_are_fed_once_a_row_can_end_them(monkeypatch: pytest.Monke
     assert (event.trigger_id, fed[9:]) == ("t8", [39])
 
 
-def test_a_condition_with_lag_is_fed_once_rows_may_meet_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed: list[int] = []
-    feed = TriggerStream.feed
-
-    def counted(self: TriggerStream, table: pa.Table, *rest: Any, **named: Any) -> Events:
-        fed.append(table.num_rows)
-        return feed(self, table, *rest, **named)
-
-    monkeypatch.setattr(TriggerStream, "feed", counted)
+def test_a_condition_with_lag_is_fed_once_rows_may_meet_it(fed: list[int]) -> None:
     partition = TriggerPartition()
     controls = [register(f"t{x}", LAGS[0].format(x=x), TICKER) for x in range(100, 120)]
     partition.process([], controls=controls, now_ns=1)
@@ -230,15 +228,7 @@ def test_a_condition_with_lag_is_fed_once_rows_may_meet_it(monkeypatch: pytest.M
     assert len(fed) == 2
 
 
-def test_a_pattern_is_fed_once_rows_may_begin_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    fed: list[int] = []
-    feed = TriggerStream.feed
-
-    def counted(self: TriggerStream, table: pa.Table, *rest: Any, **named: Any) -> Events:
-        fed.append(table.num_rows)
-        return feed(self, table, *rest, **named)
-
-    monkeypatch.setattr(TriggerStream, "feed", counted)
+def test_a_pattern_is_fed_once_rows_may_begin_it(fed: list[int]) -> None:
     partition = TriggerPartition()
     sql = MATCH.format(source="ticks", time="ts", price="price", rest=PATTERNS[8].format(x="{x}", y="{y}"))
     levels = range(100, 120)

@@ -1,4 +1,6 @@
-"""Varints of protobuf; `lua/publish.lua` writes the same inside Redis."""
+"""Varints of protobuf; `bus/redis/lua/publish.lua` writes the same inside Redis."""
+
+__all__ = ["varint"]
 
 
 def varint(number: int) -> bytes:
