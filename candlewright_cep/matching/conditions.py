@@ -1,9 +1,10 @@
 """DEFINE conditions: which part needs only the row itself, and how the rest is tested inside the search.
 
-A condition is split at its ANDs. Local parts (the row itself, PREV and NEXT of it) are computed for all rows at once
-and become one bit per row. The rest depends on the mapping so far: it is compiled to a small Python function over
-immutable registers (the rows that LAST and FIRST need, running aggregates). The source of that function is generated
-only from the checked tree: names are generated, and every value of the trigger is passed as an object, never as text.
+A condition is split at its ANDs. Local parts (the row itself, PREV and NEXT of it, earlier rows of the match that are
+always the same number of rows back) are computed for all rows at once and become one bit per row. The rest depends on
+the mapping so far: it is compiled to a small Python function over immutable registers (the rows that LAST and FIRST
+need, running aggregates). The source of that function is generated only from the checked tree: names are generated, and
+every value of the trigger is passed as an object, never as text.
 """
 
 import math
@@ -29,7 +30,9 @@ from candlewright_cep.binding.expressions import (
 )
 from candlewright_cep.functions.aggregates.folds import FOLDS, Fold
 from candlewright_cep.functions.scalars.arrays import cells, from_cell
+from candlewright_cep.matching.distances import Distances, with_neighbours
 from candlewright_cep.matching.outlooks import Outlook, in_loop
+from candlewright_cep.matching.program import Program
 from candlewright_cep.types import BOOLEAN, STRING, Kind, is_array
 from candlewright_cep.vector import constant
 
@@ -78,10 +81,13 @@ class PathCode:
 
 @dataclass(slots=True)
 class Conditions:
-    """`local[v]`: the row expression of variable number v, None if it is always true."""
+    """`local[v]`: the row expression of variable number v, None if it is always true. `before_match`: how many rows
+    before the first one of a match they read; `lookback` may be more.
+    """
 
     local: list[Expression | None]
     path: PathCode | None
+    before_match: int = 0
 
     @property
     def lookahead(self) -> int:
@@ -94,6 +100,7 @@ class Conditions:
 
     @property
     def lookback(self) -> int:
+        """How many rows before a row its conditions read."""
         expressions = [node for node in self.local if node is not None]
         if self.path is not None:
             expressions += self.path.hoisted
@@ -133,8 +140,10 @@ def named_rows(conditions: Iterable[Expression]) -> int:
     return sum(known.values())
 
 
-def compile_conditions(variables: Sequence[str], definitions: Mapping[str, Expression]) -> Conditions:
-    """The conditions of all primary variables, in their order."""
+def compile_conditions(variables: Sequence[str], definitions: Mapping[str, Expression], program: Program) -> Conditions:
+    """The conditions of all primary variables, in their order. `program`: of the pattern."""
+    distances = Distances(program, definitions.values())
+    before_match = 0
     local: list[Expression | None] = []
     rest: list[Expression | None] = []
     for variable in variables:
@@ -143,12 +152,15 @@ def compile_conditions(variables: Sequence[str], definitions: Mapping[str, Expre
             local.append(None)
             rest.append(None)
             continue
-        parts = conjuncts(localised(definition, variable))
+        whole = localised(definition, variable)
+        moved = [-part.delta for part in walk(whole) if isinstance(part, Shift | Navigation)]
+        before_match = max(before_match, *moved, 0)
+        parts = conjuncts(with_neighbours(whole, variable, distances))
         local.append(conjunction([part for part in parts if is_local(part)]))
         rest.append(conjunction([part for part in parts if not is_local(part)]))
     if not any(rest):
-        return Conditions(local, None)
-    return Conditions(local, _Generator(variables, rest).compiled())
+        return Conditions(local, None, before_match)
+    return Conditions(local, _Generator(variables, rest).compiled(), before_match)
 
 
 # -- code generation ------------------------------------------------------------------------------------------------

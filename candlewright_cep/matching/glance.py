@@ -24,6 +24,7 @@ from candlewright_cep.binding.expressions import (
     Constant,
     Expression,
     Label,
+    Shift,
     conjunction,
     conjuncts,
     is_slot,
@@ -239,14 +240,14 @@ class Glance:
         longest = None if seen is not None else longest_match(automaton.program)
         reach = 0 if longest is None else longest - 1
         lookback = max(conditions.lookback, plan.measures_lookback)
-        if lookback and seen is not None:
+        if seen is not None and max(conditions.before_match, plan.measures_lookback):
             return None
         found = Glance(
             lookback=lookback,
             reach=reach,
             starts=told(frozenset(candidate.variable for candidate in begin)),
             ends=None if longest is None else told(automaton.last_variables()),
-            holds={} if search.within_ns is not None else dict(_holds(plan, seen or (lambda node: node))),
+            holds={} if search.within_ns is not None else dict(_holds(plan, seen)),
             most_rows=search.limits.retained_rows,
             has_deadline=search.within_ns is not None,
             slot_types=tuple(slot_types),
@@ -305,12 +306,18 @@ class Glance:
         return found
 
 
-def _holds(plan: RecognizePlan, read: Callable[[Expression], Expression]) -> Iterator[tuple[int, _Hold]]:
+def _holds(plan: RecognizePlan, seen: Callable[[Expression], Expression] | None) -> Iterator[tuple[int, _Hold]]:
     automaton, conditions = plan.search.automaton, plan.conditions
+
+    def read(node: Expression) -> Expression:
+        return node if seen is None else seen(node)
+
     for place in range(1, automaton.places):
         preferred: list[_Condition] = []
         for candidate in automaton.layout(place, start=False, end=False):
             local = None if candidate.variable < 0 else conditions.local[candidate.variable]
+            if seen is not None and local is not None and any(isinstance(part, Shift) for part in walk(local)):
+                break
             if candidate.variable >= 0 and candidate.then == place:
                 if conditions.path is None or conditions.path.conditions[candidate.variable] is None:
                     yield place, _Hold(None if local is None else _Condition.of(read(local)), tuple(preferred))

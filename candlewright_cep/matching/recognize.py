@@ -21,6 +21,7 @@ from candlewright_cep.limits import Limits
 from candlewright_cep.matching.automaton import Automaton
 from candlewright_cep.matching.conditions import Conditions, compile_conditions, named_rows
 from candlewright_cep.matching.program import (
+    Program,
     compile_pattern,
     has_end_anchor,
     has_exclusion,
@@ -133,13 +134,13 @@ def bind_order(items: Sequence[SortItem], binder: Binder) -> tuple[SortKey, ...]
     return tuple(found)
 
 
-def _too_complex(node: RecognizeNode, primary: Sequence[str], definitions: dict[str, Expression]) -> TriggerRejected:
+def _too_complex(node: RecognizeNode, program: Program, definitions: dict[str, Expression]) -> TriggerRejected:
     """Report the first definition that cannot be compiled by itself."""
     at = node.at
     for definition in node.definitions:
         name = definition.variable.folded
         try:
-            compile_conditions(primary, {name: definitions[name]})
+            compile_conditions(program.variables, {name: definitions[name]}, program)
         except (SyntaxError, RecursionError, MemoryError):
             at = definition.condition.at
             break
@@ -164,11 +165,11 @@ def bind_recognize(
             f"FIRST and LAST in DEFINE name {named} rows of a match; {limits.named_rows} are allowed",
             "use smaller offsets",
         )
-    try:
-        conditions = compile_conditions(primary, definitions)
-    except (SyntaxError, RecursionError, MemoryError):
-        raise _too_complex(node, primary, definitions) from None
     program = compile_pattern(node.pattern, primary, limits, at=node.at)
+    try:
+        conditions = compile_conditions(primary, definitions, program)
+    except (SyntaxError, RecursionError, MemoryError):
+        raise _too_complex(node, program, definitions) from None
     plan = SearchPlan(
         automaton=Automaton(program, limits, node.at),
         skip=_skip(node, primary, variables),

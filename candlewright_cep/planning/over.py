@@ -546,7 +546,7 @@ class _FrameConditions:
         self._plan = plan
         self._rows = rows
         self._shared: tuple[list[int], Sequence[Trial | None]] | None = None
-        if plan.conditions.lookback == 0 and plan.conditions.lookahead == 0:
+        if plan.conditions.before_match == 0 and plan.conditions.lookahead == 0:
             values = rows.values(bounds)
             self._shared = masks(plan.conditions, values, rows.length), bound_path(plan.conditions, values, 0)[0]
 

@@ -99,7 +99,7 @@ def _compiled(node: Plan) -> Plan:
     if not isinstance(node, Match):
         return node
     plan = node.recognize
-    conditions = compile_conditions(plan.variables, dict(plan.definitions))
+    conditions = compile_conditions(plan.variables, dict(plan.definitions), plan.search.automaton.program)
     initial = conditions.path.initial if conditions.path is not None else ()
     return replace(node, recognize=replace(plan, conditions=conditions, search=replace(plan.search, initial=initial)))
 

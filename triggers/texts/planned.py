@@ -243,7 +243,8 @@ def _match(node: Match, rules: TriggerRules) -> PlanStep:
     plan = node.recognize
     search = plan.search
     kept = f"of each {_named(node.inner, plan.partition)} " if plan.partition else ""
-    back = f", and {_count(plan.conditions.lookback, 'row')} before them" if plan.conditions.lookback else ""
+    before = plan.conditions.before_match
+    back = f", and {_count(before, 'row')} before them" if before else ""
     bounds = [f"WITHIN {_span(search.within_ns)}"] if search.within_ns is not None else []
     program = search.automaton.program
     if (longest := longest_match(program, 0)) is not None:

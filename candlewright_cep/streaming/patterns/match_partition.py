@@ -83,6 +83,13 @@ class Partition:
         self.masks = masks
         self.search.extend(masks, times)
 
+    def search_again(self) -> None:
+        """After a restart: test the rows again, and repeat the open attempt with them."""
+        next_start = self.search.oldest_needed
+        self.search.skip_to(self.search.base)
+        self.search.next_start = next_start
+        self.tested, self.masks, self.logged = self.search.base, [], 0
+
 
 def written(key: Key, part: Partition) -> str:
     """The state of one partition as JSON, without its rows."""

@@ -41,6 +41,8 @@ from candlewright_cep.work import WorkLimit
 New = tuple[Partition, int, int]
 #: A partition with this many retained rows has them copied only once they are in more than this many pieces.
 MANY_KEPT, MOST_PIECES = 256, 32
+#: How conditions are divided between the masks of rows and the search; a state of another form is searched again.
+_FORM = 1
 _NO_TIMES = np.zeros(0, np.int64)
 #: From this number of partitions on, blank ones are searched for, and again whenever their number has doubled.
 FEW_PARTITIONS = 1_000
@@ -59,11 +61,13 @@ class MatchStream:
         self.reports = Reports()
         self._lookahead = plan.conditions.lookahead
         self._measures_ahead = plan.measures_lookahead
-        self._lookback = max(plan.conditions.lookback, plan.measures_lookback)
+        self._lookback = plan.conditions.lookback
+        # Rows that are kept before those that attempts need.
+        self._before_match = max(plan.conditions.before_match, plan.measures_lookback)
         self._last_bits = sum(1 << variable for variable in plan.search.automaton.last_variables())
         self._left_behind = LeftBehind(rising, is_joint=is_joint)
         # Whether a partition without rows and matches can be dropped, because a new one would behave the same.
-        self._forgets_blank = not self._lookback and not plan.search.automaton.has_start_anchor
+        self._forgets_blank = not self._before_match and not plan.search.automaton.has_start_anchor
         self._look_at = FEW_PARTITIONS
         self._columns = columns_of(plan)
         self._retained = RetainedRows(self._columns)
@@ -472,7 +476,7 @@ class MatchStream:
                 if part.path is not None:
                     part.path.forget(base)
             needed = min([search.oldest_needed, part.tested, *(match.start for match in part.pending)])
-            first = max(part.first_row, needed - self._lookback)
+            first = max(part.first_row, needed - self._before_match)
             low, old = start + first - part.first_row, end - fresh
             part.first_row, part.count = first, end - low
             if old - low < MANY_KEPT or len(part.pieces) >= MOST_PIECES:
@@ -516,7 +520,13 @@ class MatchStream:
             part.written = part.written or written(key, part)
         parts_written = ",".join([part.written for part in self.partitions.values()])
         reports = [self.reports.dropped_starts, self.reports.degraded_skips, self.reports.late_rows]
-        others = {"reports": reports, "newest": self._left_behind.snapshot(), "begun": self._begun, "log": log}
+        others = {
+            "reports": reports,
+            "newest": self._left_behind.snapshot(),
+            "begun": self._begun,
+            "log": log,
+            "form": _FORM,
+        }
         return f'{{"partitions":[{parts_written}],{json.dumps(others)[1:]}'
 
     def restore(
@@ -534,6 +544,10 @@ class MatchStream:
         self._begun = state.get("begun", len(self.partitions))
         if "log" in state:
             rows = self._log.restore(state["log"], rows, chunks)
+        if state.get("form") != _FORM:
+            self._log = self._new_log()
+            for part in self.partitions.values():
+                part.search_again()
         known = [(key, part.tickers) for key, part in self.partitions.items()]
         self._left_behind.restore(state.get("newest", {}), known if self._left_behind.rising else ())
         parts = [part for _, part in sorted(self._by_number.items())]

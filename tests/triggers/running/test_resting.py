@@ -52,6 +52,9 @@ PATTERNS = (
     "PATTERN (S X*? B) DEFINE B AS price > S.price + {x}",
     "PATTERN (A B) DEFINE A AS price < {x}, B AS price > A.price * {y}",
     "PATTERN (A X B) DEFINE A AS price < {x}, B AS price > A.price AND price > {x}",
+    "AFTER MATCH SKIP TO LAST B PATTERN (A B) DEFINE B AS price > A.price * (1 + {y})",
+    "AFTER MATCH SKIP TO NEXT ROW PATTERN (A X B) DEFINE B AS price > FIRST(A.price) + {x} AND X.price < {x}",
+    "PATTERN (A+ B) DEFINE A AS price > {y}, B AS price < LAST(A.price) * {y}",
     "PATTERN (A B) DEFINE A AS side = 'buy' AND price < {x}, B AS price > PREV(price) OR price > {x}",
 )
 #: Patterns that look at no row before, over the inputs in `FILTERED`.
@@ -59,6 +62,9 @@ OVER_FILTERED = (
     "PATTERN (A B) DEFINE A AS price > {x}, B AS price < {y} + 2",
     "PATTERN (A+ B) DEFINE A AS price > {y}, B AS price >= {x}",
     "PATTERN (A+? B) DEFINE A AS price < {x} + 2, B AS price > A.price * {y}",
+    "PATTERN (A+ B) DEFINE A AS price < {x} + 2, B AS price > A.price * {y}",
+    "PATTERN (A B) DEFINE A AS price > {x}, B AS price < A.price * {y}",
+    "PATTERN (A B) DEFINE B AS price > A.price * (1 + {y})",
     "PATTERN (A B*) WITHIN INTERVAL '6' SECOND DEFINE A AS price > {x}, B AS price > {x}",
     "PATTERN (S A* B) DEFINE A AS price > {y}, B AS price = {x}",
 )
@@ -247,6 +253,21 @@ def test_a_pattern_is_fed_once_rows_may_begin_it(fed: list[int]) -> None:
         name: [{"ticker": TICKER, "number": 1, "first": 101.5, "last": 99.4, "before": 100.0, "n": 3}]
         for name in ("t100", "t101")
     }
+
+
+def test_a_pattern_whose_rows_are_always_as_far_apart_is_fed_once_rows_may_complete_it(fed: list[int]) -> None:
+    rest = "AFTER MATCH SKIP TO LAST B PATTERN (A B) DEFINE B AS price > A.price * {x}"
+    sql = MATCH.format(source="ticks", time="ts", price="price", rest=rest)
+    partition = TriggerPartition()
+    controls = [register(f"t{x}", sql.format(x="{x}").replace("{x}", f"1.{x}"), TICKER) for x in range(10, 30)]
+    partition.process([], controls=controls, now_ns=1)
+    partition.process([prices(1, 50.0, 51.0)])
+    del fed[:]
+    for number in range(3, 40):
+        assert partition.process([prices(number, 50.0 + number % 2)]).events == []
+    assert fed == []
+    events = partition.process([prices(40, 56.4)]).events
+    assert sorted(event.trigger_id for event in events) == ["t10"]
 
 
 @pytest.mark.parametrize("tickers", [((TICKER, OTHER),), ((TICKER,), (OTHER,))])
