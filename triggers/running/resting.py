@@ -20,8 +20,9 @@ from triggers.running.streams import Shard
 
 __all__ = ["Rests"]
 
-#: Fewer streams of an input are fed every row, which costs less than deciding which of them need it.
-_FEW_STREAMS = 8
+#: With fewer tickers of triggers, every row is fed, which costs less than deciding which of them need it. Patterns of
+#: which only open attempts can rest count once for all tickers of a stream, because most of their rows must be fed.
+_FEW_ENTRIES = 8
 _NAME = "recent-"
 
 
@@ -85,7 +86,8 @@ class Rests:
             self._saved.pop(label, None)
         self._kinds = {}
         for label, by_key in kinds.items():
-            if label not in self._recent and sum(map(len, by_key.values())) < _FEW_STREAMS:
+            entries = sum(_entries(shard) for streams in by_key.values() for shard in streams.values())
+            if label not in self._recent and entries < _FEW_ENTRIES:
                 continue
             recent = self._recent.setdefault(label, Recent())
             self._kinds[label] = [_Kind(recent, streams) for streams in by_key.values()]
@@ -113,6 +115,11 @@ class Rests:
                 self._saved[int(label)] = parts.pop(name)
         for own, written in self._saved.items():
             self._recent[own] = Recent.load(written, held.get(own, {}))
+
+
+def _entries(shard: Shard) -> int:
+    glance = shard.glance
+    return len(shard.owners) if glance is not None and (glance.starts or glance.ends) else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class Both:
     def process(self, *values: Any, **named: Any) -> None:
         said = []
         for few, partition in self._partitions.items():
-            self._monkeypatch.setattr(resting, "_FEW_STREAMS", few)
+            self._monkeypatch.setattr(resting, "_FEW_ENTRIES", few)
             output = partition.process(*values, **named)
             said.append(sorted((event.trigger_id, event.SerializeToString()) for event in output.events))
             assert [report.state for report in output.reports if report.state == "suspended"] == []
@@ -124,7 +124,7 @@ class Both:
 
     def restart(self) -> None:
         for few, partition in self._partitions.items():
-            self._monkeypatch.setattr(resting, "_FEW_STREAMS", few)
+            self._monkeypatch.setattr(resting, "_FEW_ENTRIES", few)
             self._partitions[few] = TriggerPartition.load(partition.save(), self._rules)
 
 
@@ -274,7 +274,7 @@ def test_a_pattern_whose_rows_are_always_as_far_apart_is_fed_once_rows_may_compl
 def test_a_stream_that_falls_behind_or_is_parted_has_what_it_missed(
     monkeypatch: pytest.MonkeyPatch, tickers: tuple[tuple[str, ...], ...]
 ) -> None:
-    monkeypatch.setattr(resting, "_FEW_STREAMS", 1)
+    monkeypatch.setattr(resting, "_FEW_ENTRIES", 1)
     monkeypatch.setattr(shares, "_ROW_NS", 0)
     partition = TriggerPartition(TriggerRules(share_ns=1))
     sql = MATCH.format(source="ticks", time="ts", price="price", rest=PATTERNS[9].format(x=100.0, y=1))
