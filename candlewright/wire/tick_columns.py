@@ -5,7 +5,8 @@ they have the same length, as millions of neighbouring ids do, the run of fields
 to the protobuf library, so that every valid message is read.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from candlewright.wire.candlewright_pb2 import Tick, TickBatch
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.varint import varint
 
-__all__ = ["TickColumns", "are_sound", "decode", "encode", "newest_time", "reason_against"]
+__all__ = ["TickColumns", "are_sound", "decode", "decode_all", "encode", "newest_time", "reason_against"]
 
 _TICKER, _FIRST_SEQUENCE, _TIMESTAMP, _PRICE, _SIZE, _SIDE, _TRADE_ID, _RECEIVED_AT, _CLOCK_AHEAD, _EXCHANGE_AHEAD = (
     range(1, 11)
@@ -33,6 +34,10 @@ MAX_ID_BYTES = 300
 _SIDES = bytes(range(3))
 _INTEGER, _DOUBLE = np.dtype("<i8"), np.dtype("<f8")
 _NUMBERS: dict[int, np.dtype[Any]] = {_TIMESTAMP: _INTEGER, _PRICE: _DOUBLE, _SIZE: _DOUBLE, _RECEIVED_AT: _INTEGER}
+#: The columns of a whole record but the ids: the numbers and the sides.
+_COLUMNS = len(_NUMBERS) + 1
+#: Fewer records of one length are read one by one.
+_FEW_ALIKE = 8
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -113,6 +118,28 @@ def decode(data: bytes) -> TickColumns:
     return columns
 
 
+def decode_all(values: Sequence[bytes]) -> list[TickColumns | BadFrame]:
+    """`decode` of each record, or its error. Records that are alike are read together: of few trades each, that takes a
+    fifth of the time.
+    """
+    found: list[TickColumns | None] = [None] * len(values)
+    by_length: dict[int, list[int]] = {}
+    for place, value in enumerate(values):
+        by_length.setdefault(len(value), []).append(place)
+    for length, places in by_length.items():
+        if length and len(places) >= _FEW_ALIKE:
+            for place, columns in zip(places, _decode_alike([values[place] for place in places]), strict=True):
+                found[place] = columns
+    return [_decoded(value) if columns is None else columns for value, columns in zip(values, found, strict=True)]
+
+
+def _decoded(value: bytes) -> TickColumns | BadFrame:
+    try:
+        return decode(value)
+    except BadFrame as error:
+        return error
+
+
 def newest_time(data: bytes) -> tuple[int, int | None] | None:
     """The newest `timestamp` of a TickBatch, and `exchange_ahead`, at a fraction of the cost of `decode`; None if only
     `decode` can find them.
@@ -148,13 +175,24 @@ def _encode_ids(ids: NDArray[np.bytes_]) -> bytes:
     return b"".join(_field(_TRADE_ID, value) for value in ids.tolist())
 
 
-def _decode_usual(data: bytes) -> TickColumns | None:
-    """None if a field is split, unpacked, unknown or of an unsupported width."""
-    ticker = ""
-    scalars: dict[int, int] = {}
-    numbers: dict[int, NDArray[np.int64] | NDArray[np.float64]] = {}
-    side: NDArray[np.uint8] | None = None
-    ids: NDArray[np.bytes_] | None = None
+@dataclass(slots=True)
+class _Layout:
+    """Where the contents of a record's fields begin and end: `scalars` and `columns` by the number of the field, `ids`
+    with all tags and lengths.
+    """
+
+    ticker: tuple[int, int] = (0, 0)
+    values: dict[int, int] = field(default_factory=dict)
+    scalars: dict[int, tuple[int, int]] = field(default_factory=dict)
+    columns: dict[int, tuple[int, int]] = field(default_factory=dict)
+    ids: tuple[int, int] = (0, 0)
+    trade_id: NDArray[np.bytes_] | None = None
+
+
+def _layout(data: bytes) -> _Layout | None:
+    """None if a field is split, unpacked, missing, unknown or of an unsupported width."""
+    found = _Layout()
+    columns = found.columns
     at, end = 0, len(data)
     while at < end:
         tag = data[at]
@@ -163,7 +201,9 @@ def _decode_usual(data: bytes) -> TickColumns | None:
         if tag in _SCALARS:
             if read is None:
                 return None
-            scalars[number], at = read
+            # A number that the bus appends wins over the first.
+            found.scalars[number] = at + 1, read[1]
+            found.values[number], at = read
             continue
         if tag & 7 != _BYTES or read is None:
             return None
@@ -171,45 +211,111 @@ def _decode_usual(data: bytes) -> TickColumns | None:
         stop = start + length
         if stop > end:
             return None
-        if number == _TRADE_ID and ids is None:
-            count = len(numbers[_TIMESTAMP]) if _TIMESTAMP in numbers else 0
-            found = _read_ids(data, at, count)
-            if found is None:
+        if number == _TRADE_ID and found.trade_id is None:
+            first, last = columns.get(_TIMESTAMP, (0, 0))
+            ids = _read_ids(data, at, (last - first) // 8)
+            if ids is None:
                 return None
-            ids, at = found
-            continue
-        if number == _TICKER:
-            ticker = data[start:stop].decode(errors="replace")
-            if "\ufffd" in ticker:
-                return None
-        elif number in _NUMBERS and number not in numbers and length % 8 == 0:
-            numbers[number] = np.frombuffer(data, _NUMBERS[number], length // 8, start)
-        elif number == _SIDE and side is None:
-            side = np.frombuffer(data, np.uint8, length, start)
+            found.trade_id, stop = ids
+            found.ids = at, stop
+        elif number == _TICKER:
+            found.ticker = start, stop
+        elif number in _NUMBERS and number not in columns and length % 8 == 0:
+            columns[number] = start, stop
+        elif number == _SIDE and number not in columns:
+            columns[number] = start, stop
             if data[start:stop].translate(None, _SIDES):
                 return None
         else:
             return None
         at = stop
-    if side is None or ids is None or len(numbers) != len(_NUMBERS):
+    return found if found.trade_id is not None and len(columns) == _COLUMNS else None
+
+
+def _decode_usual(data: bytes) -> TickColumns | None:
+    """None for an unusual layout."""
+    layout = _layout(data)
+    ticker = None if layout is None else _text(data, layout.ticker)
+    if layout is None or ticker is None or layout.trade_id is None:
         return None
-    timestamp, received_at = (
-        numbers[_TIMESTAMP].astype(np.int64, copy=False),
-        numbers[_RECEIVED_AT].astype(np.int64, copy=False),
-    )
-    price, size = numbers[_PRICE].astype(np.float64, copy=False), numbers[_SIZE].astype(np.float64, copy=False)
+
+    def numbers(number: int) -> NDArray[Any]:
+        start, stop = layout.columns[number]
+        return np.frombuffer(data, _NUMBERS[number], (stop - start) // 8, start)
+
+    start, stop = layout.columns[_SIDE]
     return TickColumns(
         ticker=ticker,
-        first_sequence=scalars.get(_FIRST_SEQUENCE, 0),
-        timestamp=timestamp,
-        price=price,
-        size=size,
-        side=side,
-        trade_id=ids,
-        received_at=received_at,
-        clock_ahead=_signed(scalars.get(_CLOCK_AHEAD)),
-        exchange_ahead=_signed(scalars.get(_EXCHANGE_AHEAD)),
+        first_sequence=layout.values.get(_FIRST_SEQUENCE, 0),
+        timestamp=numbers(_TIMESTAMP).astype(np.int64, copy=False),
+        price=numbers(_PRICE).astype(np.float64, copy=False),
+        size=numbers(_SIZE).astype(np.float64, copy=False),
+        side=np.frombuffer(data, np.uint8, stop - start, start),
+        trade_id=layout.trade_id,
+        received_at=numbers(_RECEIVED_AT).astype(np.int64, copy=False),
+        clock_ahead=_signed(layout.values.get(_CLOCK_AHEAD)),
+        exchange_ahead=_signed(layout.values.get(_EXCHANGE_AHEAD)),
     )
+
+
+def _text(data: bytes, span: tuple[int, int]) -> str | None:
+    """None for bytes that are not UTF-8."""
+    found = data[span[0] : span[1]].decode(errors="replace")
+    return None if "\ufffd" in found else found
+
+
+def _decode_alike(values: Sequence[bytes]) -> list[TickColumns | None]:
+    """The columns of records of one length; None for those whose layout is unusual or not that of the first."""
+    found: list[TickColumns | None] = [None] * len(values)
+    layout = _layout(values[0])
+    if layout is None:
+        return found
+    count = (layout.columns[_TIMESTAMP][1] - layout.columns[_TIMESTAMP][0]) // 8
+    width = values[0][layout.ids[0] + 1] + 2
+    sizes = {number: stop - start for number, (start, stop) in layout.columns.items()}
+    if sizes != dict.fromkeys(_NUMBERS, 8 * count) | {_SIDE: count} or layout.ids[1] - layout.ids[0] != count * width:
+        return found
+    block = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), len(values[0]))
+    is_content = np.zeros(block.shape[1], np.bool_)
+    for start, stop in (layout.ticker, layout.ids, *layout.scalars.values(), *layout.columns.values()):
+        is_content[start:stop] = True
+    ids = block[:, slice(*layout.ids)].reshape(len(values), count, width)
+    side = block[:, slice(*layout.columns[_SIDE])]
+    is_alike = (block[:, ~is_content] == block[0, ~is_content]).all(axis=1) & (side < len(_SIDES)).all(axis=1)
+    # As for one record: zero bytes, and those of which not all are ASCII.
+    is_alike &= (ids[:, :, :2] == ids[0, 0, :2]).all(axis=(1, 2)) & (ids[:, :, 2:] - np.uint8(1) < 127).all(axis=(1, 2))
+    scalars: dict[int, list[int]] = {}
+    for number, (start, stop) in layout.scalars.items():
+        digits = block[:, start:stop]
+        is_alike &= (digits >> 7 == block[0, start:stop] >> 7).all(axis=1)
+        shifts = np.arange(0, 7 * (stop - start), 7, dtype=np.uint64)
+        scalars[number] = ((digits & 0x7F).astype(np.uint64) << shifts).sum(axis=1).tolist()
+
+    def numbers(number: int, kind: type) -> NDArray[Any]:
+        part = np.ascontiguousarray(block[:, slice(*layout.columns[number])])
+        return part.view(_NUMBERS[number]).astype(kind, copy=False)
+
+    timestamp, received_at = numbers(_TIMESTAMP, np.int64), numbers(_RECEIVED_AT, np.int64)
+    price, size = numbers(_PRICE, np.float64), numbers(_SIZE, np.float64)
+    trade_id = np.ascontiguousarray(ids[:, :, 2:]).view(f"S{width - 2}").reshape(len(values), count)
+    for place in np.flatnonzero(is_alike).tolist():
+        ticker = _text(values[place], layout.ticker)
+        if ticker is None:
+            continue
+        own = {number: known[place] for number, known in scalars.items()}
+        found[place] = TickColumns(
+            ticker=ticker,
+            first_sequence=own.get(_FIRST_SEQUENCE, 0),
+            timestamp=timestamp[place],
+            price=price[place],
+            size=size[place],
+            side=side[place],
+            trade_id=trade_id[place],
+            received_at=received_at[place],
+            clock_ahead=_signed(own.get(_CLOCK_AHEAD)),
+            exchange_ahead=_signed(own.get(_EXCHANGE_AHEAD)),
+        )
+    return found
 
 
 def _signed(zigzag: int | None) -> int | None:

@@ -441,13 +441,11 @@ def _are_all_sound(found: Sequence[TickColumns]) -> bool:
 
 def _decode_records(values: Iterable[bytes], output: LiveOutput) -> list[tuple[bytes, TickColumns]]:
     found = []
-    for value in values:
-        try:
-            columns = tick_columns.decode(value)
-        except BadFrame as error:
-            output.refuse(value, error.text)
-            continue
-        if problem := sound.problem_with_ticker(columns.ticker) or ("" if len(columns) else "a batch without trades"):
+    given = list(values)
+    for value, columns in zip(given, tick_columns.decode_all(given), strict=True):
+        if isinstance(columns, BadFrame):
+            output.refuse(value, columns.text)
+        elif problem := sound.problem_with_ticker(columns.ticker) or ("" if len(columns) else "a batch without trades"):
             output.refuse(value, problem)
         else:
             found.append((value, columns))

@@ -150,13 +150,11 @@ class TickIntake:
         return kept, numbers
 
     def _decoded(self, values: Iterable[bytes]) -> Iterator[tuple[bytes, TickColumns]]:
-        for value in values:
-            try:
-                columns = tick_columns.decode(value)
-            except BadFrame as error:
-                self.refused.add(value, error.text)
-                continue
-            if problem := sound.problem_with_ticker(columns.ticker):
+        given = list(values)
+        for value, columns in zip(given, tick_columns.decode_all(given), strict=True):
+            if isinstance(columns, BadFrame):
+                self.refused.add(value, columns.text)
+            elif problem := sound.problem_with_ticker(columns.ticker):
                 self.refused.add(value, problem)
             elif len(columns):
                 yield value, columns

@@ -1,3 +1,6 @@
+from dataclasses import fields
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,6 +57,59 @@ def test_columns_are_those_of_the_protobuf_library(message: TickBatch) -> None:
 def test_encoded_columns_are_read_by_the_protobuf_library(message: TickBatch) -> None:
     encoded = tick_columns.encode(tick_columns.decode(message.SerializeToString()))
     assert TickBatch.FromString(encoded) == message
+
+
+@st.composite
+def _alike(draw: st.DrawFn) -> list[bytes]:
+    """Records of few lengths, some of them with a wrong byte or a number that the bus appended."""
+    found = []
+    count, width = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    for _ in range(draw(st.integers(8, 20))):
+        message = TickBatch(
+            ticker=draw(st.sampled_from(["AB/C.D", "AÖ/C.D", "EF/GH.I"])),
+            timestamp=[draw(_TIMES) for _ in range(count)],
+            price=[draw(_PRICES) for _ in range(count)],
+            size=[draw(_PRICES) for _ in range(count)],
+            side=[draw(st.integers(0, 2)) for _ in range(count)],
+            received_at=[draw(_TIMES) for _ in range(count)],
+            clock_ahead=draw(st.none() | st.integers(-3, 300)),
+        )
+        message.trade_id.extend(draw(st.text("0123456789é", min_size=width, max_size=width)) for _ in range(count))
+        number = draw(st.sampled_from([1, 7, 300, 70_000, 2**62]))
+        value = bytearray(message.SerializeToString() + TickBatch(first_sequence=number).SerializeToString())
+        if draw(st.integers(0, 4)) == 0:
+            value[draw(st.integers(0, len(value) - 1))] = draw(st.integers(0, 255))
+        found.append(bytes(value))
+    return found
+
+
+@given(_alike())
+def test_records_read_together_have_the_columns_of_each_alone(values: list[bytes]) -> None:
+    with patch.object(tick_columns, "_FEW_ALIKE", 2):
+        found = tick_columns.decode_all(values)
+    for value, together in zip(values, found, strict=True):
+        try:
+            alone = tick_columns.decode(value)
+        except BadFrame as error:
+            assert isinstance(together, BadFrame)
+            assert together.text == error.text
+            continue
+        assert isinstance(together, tick_columns.TickColumns)
+        for part in fields(alone):
+            one, other = getattr(alone, part.name), getattr(together, part.name)
+            if isinstance(one, np.ndarray):
+                assert (one.dtype, one.tobytes()) == (other.dtype, other.tobytes())
+            else:
+                assert (one, type(one)) == (other, type(other))
+
+
+def test_records_that_are_alike_are_not_read_one_by_one() -> None:
+    message = TickBatch(ticker="A/B.C", timestamp=[1], price=[1.0], size=[2.0], side=[1], received_at=[3])
+    message.trade_id.append("12")
+    values = [message.SerializeToString() + bytes((0x10, number)) for number in range(100)]
+    with patch.object(tick_columns, "decode", side_effect=AssertionError):
+        found = tick_columns.decode_all(values)
+    assert [each.first_sequence for each in found if isinstance(each, tick_columns.TickColumns)] == list(range(100))
 
 
 @pytest.mark.parametrize("first", [7, 98, 995])
