@@ -14,12 +14,10 @@ from pathlib import Path
 from threading import Timer
 from xml.sax.saxutils import quoteattr
 
-import pyspark
-
 from candlewright.wire.errors import ConfigurationError
+from core.catalog_conf import is_object_store
 from core.settings import Settings, load_settings
-from flink_replacement_spark.engine.java import java_home
-from iceberg import is_object_store
+from flink_replacement_spark.engine.java import java_home, spark_home
 
 ICEBERG_VERSION = "1.12.0"
 ICEBERG_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}"
@@ -71,7 +69,7 @@ def _read_manifest(manifest: Path) -> list[Path] | None:
 
 
 def _resolve(packages: Sequence[str], cache: Path, target: Path) -> None:
-    ivy = next(Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))
+    ivy = next(spark_home(os.environ).glob("jars/ivy-*.jar"))
     wish = cache / f"{target.name}.{os.getpid()}.xml"
     wish.write_text(_ivy_file(packages))
     command: list[str | Path] = [java_home(os.environ) / "bin" / "java", "-jar", ivy, "-ivy", wish, "-confs", "default"]

@@ -19,7 +19,7 @@ from candlewright.wire.spark_connect import connect_session
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.engine.class_archive import QUIET, archive_of
-from flink_replacement_spark.engine.session import JAVA_OPTIONS
+from flink_replacement_spark.engine.conf import JAVA_OPTIONS
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.server import PART, Driver
 

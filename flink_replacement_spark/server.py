@@ -20,7 +20,7 @@ from candlewright.wire.errors import (
     ConfigurationError,
     RoleLost,
 )
-from core.background import spare_startup, start_thread
+from core.background import only_noted, spare_startup, start_thread
 from core.http import Status
 from core.log import get_logger
 from core.settings import Settings
@@ -31,8 +31,8 @@ from flink_replacement_spark.driver.standby import WarmUp
 from flink_replacement_spark.driver.topics import prepare_topics
 from flink_replacement_spark.driver.vitals import Vitals
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on
-from flink_replacement_spark.engine.fence import DriverLock
-from flink_replacement_spark.engine.session import QUERIES_SERVING, is_listening, leaves_a_core, start_session
+from flink_replacement_spark.engine.conf import QUERIES_SERVING, is_listening, leaves_a_core
+from flink_replacement_spark.engine.session import Starting
 from flink_replacement_spark.engine.waiting import Awaited
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
@@ -81,16 +81,16 @@ class Driver:
     settings names the driver's term, and everything that threads, queries and tasks write carries its epoch
     (`Term.of`).
 
-    Each writer of a table in this process takes its turn in `locks`.
+    Each writer of a table in this process takes its turn in `locks`. `spark`: the Spark that has begun to start.
     """
 
-    def __init__(self, settings: Settings, seat: str = "") -> None:
+    def __init__(self, settings: Settings, seat: str = "", spark: Starting | None = None) -> None:
         if not settings.bus.url:
             raise ConfigurationError("bus.url is needed: candlewright up sets it for the parts that it starts")
         self._settings = settings
         self._stopping = threading.Event()
         self.locks = TableLocks(self._sign)
-        self._lock = DriverLock(settings.data_dir)
+        self._spark = spark
         self._keeper = Keeper.of(settings.bus.url, DRIVER, settings.roles.lease_seconds, seat=seat)
         self._keeper.on_lost = self._thread_failed
         self._vitals = Vitals()
@@ -132,17 +132,13 @@ class Driver:
         was called before.
         """
         settings, started = self._settings, time.monotonic()
-        if not self._lock.acquire() and is_listening(settings):
-            raise ConfigurationError(
-                f"another Spark driver uses {self._lock.path} and spark.connect_bind {settings.spark.connect_bind}: "
-                "a standby on the same machine needs its own address"
-            )
-        session = self._session = start_session(settings, self._lock)
+        spark = self._spark = self._spark or Starting.of(settings)
+        session = self._session = spark.session()
+        # Python's workers load what their tasks need while this process opens tables and waits for the role.
+        start_thread("first-worker", lambda: _start_worker(session), on_failure=only_noted)
         queries = self._queries = Queries(session, settings, self._stopping)
         for source in (BusSource, LiveSource, TriggerSource):
             session.dataSource.register(source)
-        # A standby has already done this when it takes over.
-        session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
         if (catalog := self._awaited.run(self._open_tables)) is None:
             return
         if (
@@ -301,7 +297,8 @@ class Driver:
         if self._bus is not None:
             self._bus.close()
         self._keeper.close()
-        self._lock.close()
+        if self._spark is not None:
+            self._spark.lock.close()
 
     def _start_thread(self, name: str, body: Callable[[], None]) -> None:
         self._threads.append(start_thread(name, body, on_failure=self._thread_failed))
@@ -373,7 +370,7 @@ class Driver:
             warnings.append(self._maintenance.last_problem)
         held_up = self.locks.held_by_maintenance(_LONG_WAIT_SECONDS)
         warnings += [f"maintenance holds table {table}" for table in sorted({turn.table for turn in held_up})]
-        is_running = self._queries is not None and self._queries.are_running
+        is_running = self._queries is not None and self._queries.are_running and self._queries.are_serving
         is_well = self._vitals.is_well(now) and not held_up and not self._awaited.names
         is_ready = is_running and is_well and self._takes_clients(now)
         problems.append(self._awaited.problem)
@@ -385,6 +382,10 @@ class Driver:
             warnings=tuple(filter(None, warnings)),
             waits_for=self._awaited.names,
         )
+
+
+def _start_worker(session: SparkSession) -> None:
+    session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
 
 
 def warm_up(catalog: Catalog) -> None:

@@ -10,7 +10,7 @@ from iceberg.append import (
     load_table,
     written_requests,
 )
-from iceberg.catalog import NAMESPACE, SPARK_CATALOG, is_object_store, is_shared, open_catalog, spark_catalog_conf
+from iceberg.catalog import NAMESPACE, is_shared, open_catalog
 from iceberg.compaction import Piece, discard, plan_pieces, rewrite
 from iceberg.origin import settle_origin
 from iceberg.proof import Claims, CoverageFiles, Proven, Stored, claims_of, proven_parts, scan_stored
@@ -67,7 +67,6 @@ __all__ = [
     "OHLC",
     "OHLC_REVISIONS",
     "PUBLISHED_LAST",
-    "SPARK_CATALOG",
     "TABLES",
     "TICKS",
     "TRIGGER_EVENTS",
@@ -92,7 +91,6 @@ __all__ = [
     "effective",
     "has_files_in",
     "is_committed",
-    "is_object_store",
     "is_shared",
     "load_table",
     "new_revisions",
@@ -120,7 +118,6 @@ __all__ = [
     "scan_trade_ids",
     "scan_trades",
     "settle_origin",
-    "spark_catalog_conf",
     "trade_files",
     "written_requests",
 ]

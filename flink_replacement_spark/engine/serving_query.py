@@ -17,8 +17,8 @@ from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.conf import STREAMS_POOL, serving_tasks
 from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, task
-from flink_replacement_spark.engine.session import STREAMS_POOL, serving_tasks
 from flink_replacement_spark.engine.sizing import Sizing
 
 __all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
@@ -26,7 +26,7 @@ __all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
 #: Query -> the id under which its tasks keep steps and state.
 TABLE_SERVING = "serving"
 #: Until every task has begun.
-_FIRST_SECONDS = 0.25
+_FIRST_SECONDS = 0.05
 #: How often (s) the tasks of a cluster are compared with its cores.
 _CORES_SECONDS = 1.0
 #: A task that does not report for this long (s), although the bus answers, is stuck; the query is restarted without it.
@@ -52,6 +52,8 @@ class ServingQuery:
             self._wanted_tasks(),
             settings.spark.interval_seconds,
         )
+        #: Whether each task has reported once since `begin`.
+        self.is_serving = False
         self._sizing = Sizing(self._serving.tasks)
         # The tasks' positions are on the bus, so the next query does not need Spark's own offsets.
         checkpoint = settings.data_dir / "run" / "serving" / name
@@ -117,6 +119,7 @@ class ServingQuery:
                         self.query.stop()
                         return
                     on_news(*reports.news())
+                    self.is_serving = reports.is_complete
                 except (Py4JError, RoleLost):
                     # The driver itself notices that its JVM or its role is lost, and ends.
                     return

@@ -1,202 +1,103 @@
-"""The Spark session of the platform: catalog `lake`, Spark Connect in the same JVM, small and quiet."""
+"""The Spark session of the platform, and the start of its JVM, which takes longest and therefore begins first."""
 
 import os
-import re
-import socket
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from ipaddress import ip_address
-from pathlib import Path
-
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+import sys
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Self
 
 from candlewright.wire.errors import ConfigurationError
-from candlewright.wire.spark_connect import TOKEN
+from core.background import start_thread
 from core.settings import Settings
-from flink_replacement_spark import shipping
-from flink_replacement_spark.engine.class_archive import java_options
+from flink_replacement_spark.engine.conf import is_listening, spark_conf
 from flink_replacement_spark.engine.fence import DriverLock
 from flink_replacement_spark.engine.java import java_home
+from flink_replacement_spark.engine.jvm import Jvm, environment
 from flink_replacement_spark.engine.worker_python import worker_python
-from flink_replacement_spark.jars import fetch_jars, packages_of
-from iceberg import SPARK_CATALOG, spark_catalog_conf
 
-_FOLDER = Path(__file__).parent
-#: A small heap that is returned when idle; no jstat counters, which wake a thread 20 times a second; and large stacks,
-#: because Spark searches errors from Python with a regular expression that recurses several calls deep per character.
-JAVA_OPTIONS = (
-    "-XX:+UseSerialGC -XX:-UsePerfData -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -XX:-ShrinkHeapInSteps -Xss32m "
-    "-Duser.timezone=UTC "
-    f"-Dlog4j2.configurationFile={(_FOLDER / 'log4j2.properties').as_uri()}"
-)
-#: Executors log warnings, and those of a standalone worker keep a few log files. Unless log4j has a level from the
-#: start, Spark sets INFO, which neither `spark.log.level` nor `spark.executor.syncLogLevel.enabled` changes. A silent
-#: executor (hung, or on a lost machine) loses its tasks after ten seconds instead of two minutes.
-_CLUSTER = {
-    "spark.executor.heartbeatInterval": "2s",
-    "spark.storage.blockManagerHeartbeatTimeoutMs": "10s",
-    "spark.network.timeoutInterval": "2s",
-    "spark.executor.extraJavaOptions": "-Dorg.apache.logging.log4j.level=WARN",
-    "spark.executor.logs.rolling.strategy": "size",
-    "spark.executor.logs.rolling.maxSize": str(16 << 20),
-    "spark.executor.logs.rolling.maxRetainedFiles": "4",
-}
-#: The pool of the writing queries; Spark Connect's queries share the default one.
-STREAMS_POOL = "streams"
-#: Queries whose tasks do not end, in mode `continuous`.
-QUERIES_SERVING = 2
-#: How long (s) a cluster may take to provide more cores than these.
-_CORES_SECONDS = 10
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Starting", "start_session"]
 
 
-def start_session(settings: Settings, lock: DriverLock | None = None) -> SparkSession:
+class Starting:
+    """Spark as it starts: its JVM at once, its session on a thread, while this process loads what else it needs."""
+
+    def __init__(self, session: "Future[SparkSession]", lock: DriverLock) -> None:
+        self._session = session
+        self.lock = lock
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Raises ConfigurationError for invalid settings, or if another driver uses the same data directory and
+        address.
+        """
+        lock = DriverLock(settings.data_dir)
+        if not lock.acquire() and is_listening(settings):
+            raise ConfigurationError(
+                f"another Spark driver uses {lock.path} and spark.connect_bind {settings.spark.connect_bind}: "
+                "a standby on the same machine needs its own address"
+            )
+        conf = spark_conf(settings)
+        jvm = _launch(settings, conf, lock)
+        # Before the thread: Python gives one thread modules that another one has only half loaded. The last one, which
+        # loads pandas, is needed by the first call to the JVM.
+        import pyspark.sql.classic.dataframe
+        import pyspark.testing  # noqa: F401
+
+        session: Future[SparkSession] = Future()
+
+        def run() -> None:
+            try:
+                session.set_result(_open_session(settings, conf, jvm))
+            except BaseException as error:
+                # The owner gets it.
+                session.set_exception(error)
+
+        start_thread("spark-session", run)
+        return cls(session, lock)
+
+    def session(self) -> "SparkSession":
+        """Waits for it. Raises the error of its start."""
+        return self._session.result()
+
+
+def start_session(settings: Settings, lock: DriverLock | None = None) -> "SparkSession":
     """Start the JVM and the session, with Spark Connect listening on `spark.connect_bind`.
 
     The JVM inherits `lock`, which must be held. Raises ConfigurationError for invalid settings.
     """
     conf = spark_conf(settings)
-    run_dir = settings.data_dir / "run"
-    python = worker_python(run_dir, settings.spark.master)
-    java_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
-    # The JVM and the context keep the values that they find; another session of this process may need another Python.
-    with _environment(JAVA_HOME=str(java_home(os.environ)), PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python):
-        if SparkContext._gateway is None:
-            inherited = () if lock is None else (lock.descriptor,)
-            # On a cluster, the command of `worker_python` is a relative path.
-            cwd = None if settings.spark.master.startswith("local") else run_dir
-            own = {"pass_fds": inherited, "cwd": cwd}
-            SparkContext._gateway = launch_gateway(java_conf, own)  # type: ignore[no-untyped-call]
-            SparkContext._jvm = SparkContext._gateway.jvm
-        context = SparkContext.getOrCreate(java_conf)
+    return _open_session(settings, conf, _launch(settings, conf, lock))
+
+
+def _launch(settings: Settings, conf: Mapping[str, str], lock: DriverLock | None) -> Jvm | None:
+    """None if this process has a JVM, which it keeps for all of its sessions."""
+    loaded = sys.modules.get("pyspark.core.context")
+    if loaded is not None and loaded.SparkContext._gateway is not None:
+        return None
+    # On a cluster, the command of `worker_python` is a relative path.
+    cwd = None if settings.spark.master.startswith("local") else settings.data_dir / "run"
+    descriptors = () if lock is None else (lock.descriptor,)
+    return Jvm.launch(conf, _variables(settings), descriptors=descriptors, cwd=cwd)
+
+
+def _variables(settings: Settings) -> dict[str, str]:
+    """What the JVM and the context read from the environment."""
+    python = worker_python(settings.data_dir / "run", settings.spark.master)
+    return {"JAVA_HOME": str(java_home(os.environ)), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+
+
+def _open_session(settings: Settings, conf: Mapping[str, str], jvm: Jvm | None) -> "SparkSession":
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    if jvm is not None:
+        SparkContext._gateway = jvm.gateway()
+        SparkContext._jvm = SparkContext._gateway.jvm
+    # The context keeps the values that it finds; another session of this process may need another Python.
+    with environment(_variables(settings)):
+        context = SparkContext.getOrCreate(SparkConf(loadDefaults=False).setAll(list(conf.items())))
     context.setLogLevel("ERROR")
     return SparkSession.builder.getOrCreate()
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = {name: os.environ[name] for name in values if name in os.environ}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name in values.keys() - before.keys():
-            del os.environ[name]
-        os.environ.update(before)
-
-
-def spark_conf(settings: Settings) -> dict[str, str]:
-    """The whole configuration; `spark.conf` of the settings overrides it."""
-    host, port = connect_address(settings)
-    if not _is_loopback(host) and not settings.spark.token:
-        raise ConfigurationError(
-            f"spark.connect_bind {settings.spark.connect_bind} is not loopback: Spark Connect runs any code, so set "
-            "spark.connect_token"
-        )
-    conf = {
-        "spark.app.name": "candlewright",
-        "spark.master": settings.spark.master,
-        "spark.driver.memory": settings.spark.driver_memory,
-        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.address": host,
-        "spark.connect.grpc.binding.port": port,
-        **({TOKEN: settings.spark.token} if settings.spark.token else {}),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.scheduler.mode": "FAIR",
-        "spark.scheduler.allocation.file": (_FOLDER / "pools.xml").as_uri(),
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.sql.defaultCatalog": SPARK_CATALOG,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.python.daemon.module": "flink_replacement_spark.engine.worker_daemon",
-        "spark.sql.streaming.numRecentProgressUpdates": "10",
-        "spark.sql.streaming.stopTimeout": "5s",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        "spark.sql.warehouse.dir": f"file://{settings.data_dir / 'run' / 'spark-warehouse'}",
-        "spark.local.dir": str(settings.data_dir / "run" / "spark-local"),
-        **spark_catalog_conf(settings),
-    }
-    jars = fetch_jars(packages_of(settings))
-    if (cores := _local_cores(settings.spark.master)) and settings.spark.mode == "continuous":
-        # Tasks that serve mostly wait, and must not keep others from running.
-        conf["spark.master"] = f"local[{cores + QUERIES_SERVING * cores}]"
-        conf["spark.default.parallelism"] = str(cores)
-    if settings.spark.master.startswith("local"):
-        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        # Only classes on the initial class path can be loaded from the archive.
-        conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
-        conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}"
-    else:
-        conf["spark.jars"] = ",".join(map(str, jars))
-        conf |= _CLUSTER | shipping.shipped(settings)
-        if settings.spark.max_cores:
-            conf["spark.cores.max"] = str(settings.spark.max_cores)
-    if checkpoint_of(settings, "").startswith("file:"):
-        # The default runs programs (chmod, stat) for each file of a checkpoint, which takes longer than a small
-        # micro-batch; this one also writes a temporary file and renames it.
-        manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        conf["spark.sql.streaming.checkpointFileManagerClass"] = manager
-    return conf | dict(settings.spark.conf)
-
-
-def leaves_a_core(settings: Settings, cores: Callable[[], int], wait: Callable[[float], object] = time.sleep) -> bool:
-    """Whether the cluster has a core for history and tables besides those of tasks that do not end. Waits for executors
-    that start a few seconds late. `cores` returns the number available now.
-    """
-    if settings.spark.master.startswith("local") or settings.spark.mode != "continuous":
-        return True
-    for _ in range(_CORES_SECONDS):
-        if cores() > QUERIES_SERVING:
-            return True
-        wait(1.0)
-    return cores() > QUERIES_SERVING
-
-
-def serving_tasks(settings: Settings, parallelism: int) -> int:
-    """How many tasks of a query may serve permanently; on a cluster, a quarter of the tasks that run at once."""
-    return _local_cores(settings.spark.master) or max(1, parallelism // 4)
-
-
-def _local_cores(master: str) -> int:
-    """The cores of `local`, `local[4]` or `local[*]`; 0 for any other address."""
-    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master)
-    if found is None:
-        return 0
-    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
-
-
-def checkpoint_of(settings: Settings, query: str) -> str:
-    """The URL of the query's checkpoint, which only the driver reads and writes."""
-    folder = settings.spark.checkpoints or str(settings.data_dir / "checkpoints")
-    base = folder if "://" in folder else f"file://{Path(folder).absolute()}"
-    return f"{base.rstrip('/')}/{query}"
-
-
-def connect_address(settings: Settings) -> tuple[str, str]:
-    host, _, port = settings.spark.connect_bind.rpartition(":")
-    return host.strip("[]") or "127.0.0.1", port
-
-
-def is_listening(settings: Settings, timeout_seconds: float = 2.0) -> bool:
-    """Whether Spark Connect's address accepts connections."""
-    host, port = connect_address(settings)
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    try:
-        with socket.create_connection((host, int(port)), timeout_seconds):
-            return True
-    except OSError:
-        return False
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -18,10 +18,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from bus import topics as bus_topics
 from candlewright.wire.errors import CommitConflict
+from core.catalog_conf import SPARK_CATALOG
 from flink_replacement_spark.engine.watched import gist_of
 from flink_replacement_spark.history.outcomes import runs
 from flink_replacement_spark.history.pieces import PieceFault, checked_candles, faults_of, pages_of_job
-from iceberg import COMMITTED, OHLC, OHLC_REVISIONS, SPARK_CATALOG, has_files_in, load_table
+from iceberg import COMMITTED, OHLC, OHLC_REVISIONS, has_files_in, load_table
 from protobuf import records_pb2 as records
 
 TABLE = f"{SPARK_CATALOG}.{'.'.join(OHLC.identifier)}"

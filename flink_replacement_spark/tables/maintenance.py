@@ -19,13 +19,13 @@ from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import SparkSession
 
 from core import metrics
+from core.catalog_conf import SPARK_CATALOG
 from core.log import get_logger
 from flink_replacement_spark.engine.watched import gist_of
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.replacement import Replacement
 from iceberg import (
     MAINTENANCE_NAME,
-    SPARK_CATALOG,
     TABLES,
     TICKS,
     Piece,

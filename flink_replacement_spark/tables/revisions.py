@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from bus import topics as bus_topics
 from core import metrics
+from core.catalog_conf import SPARK_CATALOG
 from core.log import get_logger
 from flink_replacement_spark.tables.follower import Followed, Taken
 from flink_replacement_spark.tables.locks import TableLocks
@@ -19,7 +20,6 @@ from flink_replacement_spark.tables.published_bars import published_bars
 from iceberg import (
     OHLC,
     OHLC_REVISIONS,
-    SPARK_CATALOG,
     append_or_find,
     corrections,
     load_table,

@@ -12,13 +12,13 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
+from core.catalog_conf import SPARK_CATALOG, spark_catalog_conf
 from core.settings import Settings
 from flink_replacement_spark.tables import maintenance as maintenance_module
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import (
     OHLC,
-    SPARK_CATALOG,
     TICKS,
     TRIGGER_EVENTS,
     TableDefinition,
@@ -28,7 +28,6 @@ from iceberg import (
     load_table,
     plan_pieces,
     rewrite,
-    spark_catalog_conf,
 )
 from iceberg.catalog import catalog_properties
 from tests.flink_replacement_spark.running import Platform

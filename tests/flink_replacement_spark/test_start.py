@@ -14,12 +14,13 @@ from xml.etree import ElementTree
 import pyspark
 import pytest
 
-from candlewright.wire.errors import ConfigurationError
+from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
 from flink_replacement_spark import jars
-from flink_replacement_spark.engine import class_archive, session
+from flink_replacement_spark.engine import class_archive, jvm
+from flink_replacement_spark.engine import conf as spark
 from flink_replacement_spark.engine.fence import DriverLock
-from flink_replacement_spark.engine.java import java_home
+from flink_replacement_spark.engine.java import java_home, spark_home
 from flink_replacement_spark.engine.worker_python import worker_python
 from flink_replacement_spark.shipping import code_archive
 
@@ -98,20 +99,20 @@ def test_files_of_one_package_are_one_dependency() -> None:
 
 @pytest.fixture
 def no_jars(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "fetch_jars", lambda packages: [])
+    monkeypatch.setattr(spark, "fetch_jars", lambda packages: [])
 
 
 @pytest.mark.usefixtures("no_jars")
 def test_spark_connect_stays_on_loopback_without_a_token(tmp_path: Path) -> None:
     group = {"connect_bind": "0.0.0.0:15002"}
     with pytest.raises(ConfigurationError, match="not loopback"):
-        session.spark_conf(Settings.model_validate({"data_dir": tmp_path, "spark": group}))
+        spark.spark_conf(Settings.model_validate({"data_dir": tmp_path, "spark": group}))
     token = {"spark.connect.authenticate.token": "secret"}
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {**group, "conf": token}})
-    assert session.spark_conf(settings)["spark.connect.grpc.binding.address"] == "0.0.0.0"
+    assert spark.spark_conf(settings)["spark.connect.grpc.binding.address"] == "0.0.0.0"
     assert settings.spark.connect_url == "sc://localhost:15002/;token=secret"
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {**group, "connect_token": "secret"}})
-    assert session.spark_conf(settings)["spark.connect.authenticate.token"] == "secret"
+    assert spark.spark_conf(settings)["spark.connect.authenticate.token"] == "secret"
     assert settings.spark.connect_url == "sc://localhost:15002/;token=secret"
 
 
@@ -119,7 +120,7 @@ def test_spark_connect_stays_on_loopback_without_a_token(tmp_path: Path) -> None
 def test_the_settings_have_the_last_word_on_spark(tmp_path: Path) -> None:
     conf = {"spark.sql.shuffle.partitions": "64"}
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"conf": conf, "master": "spark://host:7077"}})
-    found = session.spark_conf(settings)
+    found = spark.spark_conf(settings)
     assert found["spark.sql.shuffle.partitions"] == "64"
     assert "spark.driver.host" not in found
     assert found["spark.sql.catalog.lake.cache-enabled"] == "false"
@@ -128,7 +129,7 @@ def test_the_settings_have_the_last_word_on_spark(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_jars")
 def test_a_cluster_gets_the_product_and_gives_the_cores_requested_with_short_logs(tmp_path: Path) -> None:
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"master": "spark://host:7077", "max_cores": 6}})
-    found = session.spark_conf(settings)
+    found = spark.spark_conf(settings)
     assert found["spark.cores.max"] == "6"
     # Executors log warnings, into files that are rolled.
     assert found["spark.executor.extraJavaOptions"] == "-Dorg.apache.logging.log4j.level=WARN"
@@ -138,7 +139,7 @@ def test_a_cluster_gets_the_product_and_gives_the_cores_requested_with_short_log
     assert found["spark.executor.logs.rolling.strategy"] == "size" and kept <= 64 << 20
     archive = Path(found["spark.archives"].partition("#")[0])
     assert archive.is_file()
-    local = session.spark_conf(Settings.model_validate({"data_dir": tmp_path, "spark": {"max_cores": 6}}))
+    local = spark.spark_conf(Settings.model_validate({"data_dir": tmp_path, "spark": {"max_cores": 6}}))
     assert "spark.cores.max" not in local and "spark.archives" not in local
 
 
@@ -173,7 +174,7 @@ def test_tasks_that_do_not_end_leave_a_core_of_a_cluster(
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"master": master, "mode": mode}})
     given = iter(cores)
     waited: list[float] = []
-    assert session.leaves_a_core(settings, lambda: next(given), waited.append) == has_room
+    assert spark.leaves_a_core(settings, lambda: next(given), waited.append) == has_room
     assert sum(waited) <= 10
 
 
@@ -203,6 +204,59 @@ def test_an_archive_of_classes_is_read_in_place(tmp_path: Path) -> None:
     told = subprocess.run([java, *options, *main], capture_output=True, text=True, timeout=60, check=False).stdout
     assert "Mapped dynamic region" in told
     assert "alternative address" not in told
+
+
+def test_the_jvm_starts_by_the_command_that_sparks_own_launcher_composes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, java = spark_home(os.environ), java_home(os.environ)
+    for name in jvm.LAUNCHER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    monkeypatch.setenv("SPARK_SCALA_VERSION", "2.13")
+    conf = spark.spark_conf(Settings.model_validate({"data_dir": tmp_path}))
+    own = jvm.java_command(home, conf, {"JAVA_HOME": str(java)})
+    main = ["-cp", str(home / "jars" / "*"), "org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit"]
+    arguments = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    environment = {**os.environ, "JAVA_HOME": str(java)}
+    told = subprocess.run(
+        [java / "bin" / "java", *main, *arguments, "pyspark-shell"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=environment,
+    ).stdout
+    composed = [part.strip() for part in told.split("\0") if part.strip()]
+    at = own.index("org.apache.spark.deploy.SparkSubmit")
+    assert [part for part in composed if part != "--add-modules=jdk.incubator.vector"][: at + 1] == own[: at + 1]
+    # The launcher has its own order of settings.
+    assert sorted(composed[-len(own[at + 1 :]) :]) == sorted(own[at + 1 :])
+
+
+def test_settings_that_only_sparks_launcher_knows_start_it_by_its_script(tmp_path: Path) -> None:
+    assert not jvm.needs_launcher(tmp_path, {})
+    assert jvm.needs_launcher(tmp_path, {"SPARK_SUBMIT_OPTS": "-Xlog"})
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").touch()
+    assert jvm.needs_launcher(tmp_path, {})
+
+
+def test_a_jvm_that_ends_early_is_reported(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 3\n")
+    java.chmod(0o755)
+    started = jvm.Jvm.launch({"spark.driver.memory": "1g"}, {"JAVA_HOME": str(tmp_path)})
+    with pytest.raises(CandlewrightError, match="exit code 3"):
+        started.gateway()
+
+
+def test_the_jvm_starts_before_pyspark_and_tables_are_loaded() -> None:
+    code = "import flink_replacement_spark.__main__, sys; print([n for n in sys.modules if n in sys.argv[1:]])"
+    heavy = ("pyspark", "pyarrow", "pyiceberg", "redis", "candlewright_cep")
+    told = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.strip() == "[]"
 
 
 def test_the_lock_lasts_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> None:
@@ -255,7 +309,7 @@ def test_driver_and_executors_of_a_cluster_each_start_their_own_python(tmp_path:
     own.symlink_to(sys.executable)
     group = {"master": "spark://host:7077", "conf": {"spark.pyspark.python": str(own)}}
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": group})
-    archive, _, folder = session.spark_conf(settings)["spark.archives"].partition("#")
+    archive, _, folder = spark.spark_conf(settings)["spark.archives"].partition("#")
     executor = tmp_path / "executor"
     with zipfile.ZipFile(archive) as packed:
         for entry in packed.infolist():
@@ -286,7 +340,7 @@ def test_a_planning_process_answers_spark_before_it_loads_pyspark(tmp_path: Path
     command = worker_python(tmp_path, "local[2]")
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").write_text("raise SystemExit('PySpark is loaded')")
-    path = f"{tmp_path}:{Path(session.__file__).parent.parent}"
+    path = f"{tmp_path}:{Path(spark.__file__).parent.parent}"
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
         environment = {

@@ -5,6 +5,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from candlewright.wire.errors import ConfigurationError
+from core.catalog_conf import spark_catalog_conf
 from core.settings import IcebergSettings, Settings
 from iceberg import (
     COVERAGE,
@@ -17,7 +18,6 @@ from iceberg import (
     TRIGGER_EVENTS,
     create_tables,
     open_catalog,
-    spark_catalog_conf,
 )
 
 COLUMNS = {

@@ -13,8 +13,6 @@ from candlewright.wire.nearest import did_you_mean, near_venues
 from candlewright_platform.cli.machine.loading import settings_for
 from core.background import exit_on_failure
 from core.log import configure_logging
-from ingestor.venues import described
-from venues.catalogue import CCXT_EXCHANGES, is_known
 
 _SECRET_WORDS = ("password", "secret", "token", "credential", "access-key")
 
@@ -59,6 +57,10 @@ def relocate(data_dir: Path | None, config: Path | None) -> None:
 
 
 def _exchange_url(text: str) -> tuple[str, dict[str, str]]:
+    # Loaded only here: everything waits for the first start of a process.
+    from ingestor.venues import described
+    from venues.catalogue import CCXT_EXCHANGES, is_known
+
     venue, separator, url = text.partition("=")
     if not separator or not venue.strip() or not url.startswith(("http://", "https://")):
         raise typer.BadParameter(f"--exchange-url {text!r}: write VENUE=URL, such as BINANCE=http://127.0.0.1:9001")

@@ -42,7 +42,7 @@ def try_services(settings: Settings, config: Path | None = None) -> Iterator[Tri
 
 def _try_lake(settings: Settings) -> Iterator[Trial]:
     """The store first: without it the catalog fails too, and says less of the reason."""
-    from iceberg import is_object_store
+    from core.catalog_conf import is_object_store
     from iceberg.trial import try_objects, try_table
 
     try:

@@ -123,7 +123,7 @@ def test_a_standby_whose_jvm_died_ends(tmp_path: Path, error: Exception) -> None
     with_role = Roles(bus.url)
     with_role.acquire(DRIVER, "another", 60)
     driver = server.Driver(Settings.model_validate({"data_dir": tmp_path, "bus": {"url": bus.url}, "iceberg": lake}))
-    with patch.object(server, "start_session", MagicMock()), patch.object(Prepared, "prepare", side_effect=error):
+    with patch.object(server, "Starting", MagicMock()), patch.object(Prepared, "prepare", side_effect=error):
         with pytest.raises(server.DriverBroke):
             driver.start()
         driver.close()
