@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from candlewright_cep.limits import DEFAULT
 from candlewright_cep.matching.glance import Glance, Look, Rest
 from candlewright_cep.matching.intervals import Span
 from candlewright_cep.streaming.rows.release import SEQUENCE
 from candlewright_cep.vector import Bools, Index, ranges
+from candlewright_cep.work import allowed
 from triggers.records.moved import Moved
 from triggers.running.recent import Recent
 from triggers.running.registry import Registry
@@ -208,7 +210,9 @@ class _Kind:
             numbers = [Span(*(part if len(part) == 1 else part[places] for part in span)) for span in self._numbers]
             rest = Rest(is_idle=idle, is_clean=clean, places=self._held[places])
             try:
-                is_due |= self.glance.stirs(batch.look, tickers, numbers, rest=rest)
+                # One allowance for all values, because to begin one is a system call.
+                with allowed(DEFAULT, batch.look.length):
+                    is_due |= self.glance.stirs(batch.look, tickers, numbers, rest=rest)
                 is_due |= self._is_full(places, batch.counts[tickers])
             except Exception:  # The same error in a stream suspends the trigger at fault alone.
                 is_due[:] = True
