@@ -33,12 +33,12 @@ def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
 
 
 def check_access(settings: BusSettings) -> None:
-    """Raises ConfigurationError if the server of `settings.url` refuses its user or password, which a part cannot wait
-    for. A server that does not answer is not an error.
+    """Raises ConfigurationError if the server of `settings.url` refuses its user or password, or does not permit what
+    the bus does, which a part cannot wait for. A server that does not answer is not an error.
     """
     with closing(connect(settings)) as bus:
         if reason := bus.forbids():
-            raise ConfigurationError(f"bus.url: Redis refuses its user or password: {reason}")
+            raise ConfigurationError(f"bus.url: {reason}")
 
 
 def messaging_of(bus: Bus) -> Messaging:

@@ -19,7 +19,7 @@ ACTIONS = {
     "TriggerRejected": "Change the text at `line` and `column`.",
     "BusError": "See the classes below it.",
     "BusUnavailable": "Retry. The parts wait for Redis by themselves.",
-    "BusRefusing": "Give Redis memory or disk; `candlewright doctor` names the cause. Writes continue by themselves.",
+    "BusRefusing": "See the cause in `candlewright doctor`: memory, disk, or the user of `bus.url`. Parts continue by themselves.",
     "BusFull": "Retry. A reader of the topic is stuck or slow: `candlewright status` names it.",
     "BusLimit": "Use fewer topics, groups or names, or raise the setting (`bus.max_topics`, `bus.max_groups` …).",
     "LeaseLost": "Stop the job; another ingestor has it.",

@@ -49,6 +49,7 @@ LAST = (
     "tests/faults/test_kafka_pixy.py",
     "tests/faults/test_numaflow_kill.py",
     "tests/faults/test_relay_failover.py",
+    "tests/faults/test_shut_out.py",
     "tests/faults/test_udf_host.py",
     "tests/system/test_broker_kill.py",
     "tests/system/test_ingestor_process.py",

@@ -20,6 +20,7 @@ from redis.connection import AbstractConnection, Connection, parse_url
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from bus.limits import REFUSALS, RETRIES
+from bus.redis import permissions
 from bus.redis.pending import PendingCall
 from bus.redis.replies import ReplyParser
 from candlewright.wire.errors import BusError, BusRefusing, BusUnavailable, RoleLost
@@ -42,24 +43,32 @@ _REFUSALS = {
     "LOADING": "Redis is loading its data",
     "MASTERDOWN": "Redis has lost its primary",
     "MISCONF": "Redis cannot write its log to the disk",
+    "NOPERM": "the user of bus.url may not do everything that the platform does",
     "NOREPLICAS": "Redis has fewer replicas in step than min-replicas-to-write",
     "OOM": "Redis has reached maxmemory",
     "READONLY": "Redis is a replica that does not accept writes",
     "TRYAGAIN": "Redis is moving its keys",
     "UNKILLABLE": "Redis is busy with a script",
+    "WRONGPASS": "Redis refuses the user or password of bus.url",
 }
+#: Those that a person must end. They end a part that was never accepted; one that was accepted waits.
+_SHUT_OUT = {"NOPERM", "WRONGPASS"}
 #: Classes of redis-py that leave the code out of their text.
 _CODES: dict[type[redis.RedisError], str] = {
+    redis.AuthenticationError: "WRONGPASS",
+    redis.exceptions.AuthenticationWrongNumberOfArgsError: "WRONGPASS",
     redis.BusyLoadingError: "LOADING",
     redis.exceptions.ClusterDownError: "CLUSTERDOWN",
     redis.exceptions.MasterDownError: "MASTERDOWN",
+    redis.exceptions.NoPermissionError: "NOPERM",
     redis.OutOfMemoryError: "OOM",
     redis.ReadOnlyError: "READONLY",
     redis.exceptions.TryAgainError: "TRYAGAIN",
 }
 #: At the start of an error, or, where a script of Redis 6.2 met it, after a dash.
 _CODE = re.compile(rf"(?:^|\s-)({'|'.join(_REFUSALS)})\b")
-
+#: The NOPERM of a command within a script.
+_FORBIDDEN = "The user executing the script can't"
 
 #: The answer of `lua/_fence.lua`.
 _FENCED = re.compile(r"FENCED cw:role:(\S+) cw:epoch:(\d+) (\d+)")
@@ -122,7 +131,8 @@ class Store:
     """Runs commands, each call on a separate connection; safe for threads and after a fork.
 
     A call that meets a broken connection, or a server that refuses for now, is repeated for `retry_seconds`; then it
-    raises BusUnavailable or BusRefusing. Every command given here must therefore be idempotent.
+    raises BusUnavailable or BusRefusing. Every command given here must therefore be idempotent. A refused user or
+    password is repeated only by a store that was accepted before, because it may have been changed meanwhile.
 
     At maxmemory and similar errors, a script either runs completely or is refused, because Redis checks only a script's
     first write. If `url` names a fence, scripts and `write` raise RoleLost once its epoch is over.
@@ -136,6 +146,8 @@ class Store:
         self._key_count = len(keys)
         #: Scripts that have run here, which the server knows then.
         self._known: set[str] = set()
+        #: Whether a call has succeeded: only then is a refused user or password waited for.
+        self._was_accepted = False
         self._options: dict[str, Any] = dict(parse_url(url.partition("#")[0]))  # type: ignore[no-untyped-call]
         for option in _FILES & self._options.keys():
             if not Path(self._options[option]).is_file():
@@ -244,14 +256,29 @@ class Store:
         return True
 
     def forbids(self) -> str:
-        """Why the server refuses the address's user; empty if it does not, or does not answer."""
+        """Why the server refuses the address's user, or what that may not do; empty if there is no reason, and if the
+        server does not answer.
+        """
         try:
-            self._exchange(pack(("PING",)), 1)
+            replies = self._ask_for_permissions()
         except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-            return str(error).rstrip(".")
+            return f"Redis refuses its user or password: {str(error).rstrip('.')}"
         except redis.RedisError:
-            pass
-        return ""
+            return ""
+        return permissions.describe(replies)
+
+    def _ask_for_permissions(self) -> list[Any]:
+        """The replies to `permissions.CALLS` in a transaction that is never carried out."""
+        connection = self._take()
+        try:
+            connection.send_packed_command([pack(("MULTI",))], check_health=False)  # type: ignore[no-untyped-call]
+            connection.read_response()  # type: ignore[no-untyped-call]
+            queued = b"".join(map(pack, permissions.CALLS))
+            connection.send_packed_command([queued], check_health=False)  # type: ignore[no-untyped-call]
+            return _replies(connection, len(permissions.CALLS))
+        finally:
+            # Redis then forgets the transaction.
+            connection.disconnect()  # type: ignore[no-untyped-call]
 
     def refusal(self) -> str:
         """Why the server currently refuses writes, or an empty string. Raises BusError, BusUnavailable."""
@@ -259,35 +286,42 @@ class Store:
             _checked(self._exchange(pack(("SET", "cw:probe", "")), 1)[0])
         except redis.RedisError as error:
             if code := _refusal(error):
-                return str(BusRefusing(code, _REFUSALS[code]))
+                return str(_refusing(code, error))
             raise (BusUnavailable if _is_passing(error) else BusError)(f"the bus does not answer: {error}") from error
         return ""
 
     def repeat(self, attempt: Callable[[], Result]) -> Result:
         try:
             try:
-                return attempt()
+                return self._note_success(attempt())
             except redis.RedisError as error:
-                if not _is_passing(error):
+                if not self._may_pass(error):
                     raise
                 if not _refusal(error):
                     self._drop_idle()
             retrying = Retrying(
                 stop=stop_after_delay(self._retry_seconds),
                 wait=wait_random_exponential(multiplier=0.05, max=1.0),
-                retry=retry_if_exception(_is_passing),
+                retry=retry_if_exception(self._may_pass),
                 before_sleep=_count_retry,
                 reraise=True,
             )
-            return retrying(attempt)
+            return self._note_success(retrying(attempt))
         except redis.RedisError as error:
-            if (found := _FENCED.search(str(error))) is not None:
-                raise RoleLost(found[1], int(found[2]), int(found[3])) from error
+            if (fence := _FENCED.search(str(error))) is not None:
+                raise RoleLost(fence[1], int(fence[2]), int(fence[3])) from error
             if code := _refusal(error):
-                raise BusRefusing(code, _REFUSALS[code]) from error
+                raise _refusing(code, error) from error
             if _is_passing(error):
                 raise BusUnavailable(f"the bus does not answer: {error}") from error
             raise BusError(f"the bus refused: {error}") from error
+
+    def _note_success(self, result: Result) -> Result:
+        self._was_accepted = True
+        return result
+
+    def _may_pass(self, error: BaseException) -> bool:
+        return _is_passing(error) and (self._was_accepted or _refusal(error) not in _SHUT_OUT)
 
     def close(self) -> None:
         """Close all connections; a call that waits on another thread ends with BusError."""
@@ -300,12 +334,7 @@ class Store:
         connection = self._take()
         try:
             connection.send_packed_command([packed], check_health=False)  # type: ignore[no-untyped-call]
-            received = []
-            for _ in range(replies):
-                try:
-                    received.append(connection.read_response())  # type: ignore[no-untyped-call]
-                except redis.ResponseError as error:
-                    received.append(error)
+            received = _replies(connection, replies)
         except BaseException:
             connection.disconnect()  # type: ignore[no-untyped-call]
             raise
@@ -360,6 +389,17 @@ class Store:
                 return
 
 
+def _replies(connection: AbstractConnection, count: int) -> list[Any]:
+    """Errors among them."""
+    received = []
+    for _ in range(count):
+        try:
+            received.append(connection.read_response())  # type: ignore[no-untyped-call]
+        except redis.ResponseError as error:
+            received.append(error)
+    return received
+
+
 def _checked(reply: Any) -> Any:
     if isinstance(reply, Exception):
         raise reply
@@ -367,8 +407,6 @@ def _checked(reply: Any) -> Any:
 
 
 def _is_passing(error: BaseException) -> bool:
-    if isinstance(error, redis.AuthenticationError):
-        return False
     return isinstance(error, redis.ConnectionError | redis.TimeoutError) or bool(_refusal(error))
 
 
@@ -376,9 +414,17 @@ def _refusal(error: BaseException | None) -> str:
     """The code with which a reachable server temporarily refuses, or an empty string."""
     if error is None:
         return ""
-    if isinstance(error, redis.ResponseError) and (found := _CODE.search(str(error))):
-        return found[1]
+    if isinstance(error, redis.ResponseError):
+        if found := _CODE.search(str(error)):
+            return found[1]
+        if _FORBIDDEN in str(error):
+            return "NOPERM"
     return _CODES.get(type(error), "")  # type: ignore[arg-type]
+
+
+def _refusing(code: str, error: redis.RedisError) -> BusRefusing:
+    reason = f": {error}" if isinstance(error, redis.exceptions.NoPermissionError) else ""
+    return BusRefusing(code, _REFUSALS[code] + reason, what="calls" if code in _SHUT_OUT else "writes")
 
 
 def _count_retry(state: RetryCallState) -> None:

@@ -7,7 +7,7 @@
     ├── TriggerRejected          the client must change the trigger's SQL
     ├── BusError                 the bus did not carry out a call
     │   ├── BusUnavailable       (retryable)
-    │   │   └── BusRefusing      (retryable: the server answers, and takes no writes for now)
+    │   │   └── BusRefusing      (retryable: the server answers, and takes no writes, or no calls, for now)
     │   ├── BusFull              (retryable: back-pressure)
     │   │   └── BusLimit         the maximum number of topics, groups or names is reached
     │   ├── LeaseLost            the writer was fenced; another has its work now
@@ -92,10 +92,12 @@ class BusUnavailable(BusError):
 
 
 class BusRefusing(BusUnavailable):
-    """`code`: the server's error code, such as OOM or NOREPLICAS. Nothing was written."""
+    """`code`: the server's error code, such as OOM or WRONGPASS. The refused call wrote nothing. `what`: calls, if it
+    refuses reads too.
+    """
 
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(f"the bus takes no writes: {text} ({code})")
+    def __init__(self, code: str, text: str, *, what: str = "writes") -> None:
+        super().__init__(f"the bus takes no {what}: {text} ({code})")
         self.code = code
 
 

@@ -1,3 +1,5 @@
+import re
+from importlib import resources
 from urllib.parse import urlsplit
 
 import pytest
@@ -5,8 +7,12 @@ import redis
 
 from bus.api import Record
 from bus.connect import check_access, connect
+from bus.redis.permissions import CALLS
 from candlewright.wire.errors import BusLimit, ConfigurationError
 from core.settings import BusSettings
+
+#: Of the user in compose.yaml.
+RULES = ("+@all", "-@admin", "-@dangerous", "+info")
 
 
 def test_settings_reach_the_bus(redis_url: str) -> None:
@@ -43,18 +49,71 @@ def test_a_missing_or_foreign_url_is_a_configuration_error(url: str) -> None:
 
 def test_access_is_checked_with_the_first_words_of_a_part(redis_url: str) -> None:
     """A relay with a wrong password ended with a traceback, and an ingestor ran on."""
-    address = urlsplit(redis_url)
-    with redis.Redis.from_url(redis_url) as admin:
-        admin.acl_setuser("guest", enabled=True, passwords=["+p"], keys=["cw:*"], commands=["+ping"])
     for user, reason in (
         (":wrong@", "invalid username-password pair"),
         ("stranger:p@", "invalid username-password pair"),
         ("", "Authentication required"),
-        ("guest:p@", "this user has no permissions to run the 'info' command"),
+        (as_user(redis_url, "+ping"), "this user has no permissions to run the 'info' command"),
     ):
         with pytest.raises(ConfigurationError, match=rf"^bus\.url: Redis refuses its user or password: .*{reason}"):
-            check_access(BusSettings(url=f"redis://{user}127.0.0.1:{address.port}/0"))
+            check_access(settings_of(redis_url, user))
     check_access(BusSettings(url=redis_url))
+
+
+def as_user(redis_url: str, *rules: str, keys: str = "cw:*") -> str:
+    """A user of these rules, as the address begins with it."""
+    with redis.Redis.from_url(redis_url) as admin:
+        admin.acl_setuser("guest", enabled=True, reset=True, passwords=["+p"], keys=[keys], commands=list(rules))
+    return "guest:p@"
+
+
+def settings_of(redis_url: str, user: str) -> BusSettings:
+    return BusSettings(url=f"redis://{user}127.0.0.1:{urlsplit(redis_url).port}/0")
+
+
+def sent_commands() -> set[str]:
+    """The commands in the bus's scripts and calls."""
+    found = set[str]()
+    folder = resources.files("bus.redis")
+    for script in folder.joinpath("lua").iterdir():
+        found.update(re.findall(r"\bp?call\('([A-Z]+)'", script.read_text()))
+    for name in ("redis_bus.py", "redis_messaging.py", "store.py"):
+        text = folder.joinpath(name).read_text()
+        found.update(re.findall(r'(?:call|pack)\(\(?"([A-Z]+)"', text))
+        found.update(re.findall(r'[\[(= ]\("([A-Z]+)", ', text))
+    # A part of XCLAIM.
+    return found - {"RETRYCOUNT", "MULTI"}
+
+
+def test_every_command_and_key_of_the_bus_is_among_those_that_access_is_checked_for() -> None:
+    checked = {call[0] for call in CALLS}
+    assert {"EVAL", "EVALSHA", "XREAD", "LPOP", "XADD", "ZREMRANGEBYSCORE"} <= checked
+    assert sent_commands() <= checked
+    sources = [*resources.files("bus.redis").joinpath("lua").iterdir(), resources.files("bus.redis") / "redis_bus.py"]
+    sources += [resources.files("bus.redis") / name for name in ("redis_messaging.py", "store.py")]
+    families = {name for each in sources for name in re.findall(r"['\"]cw:([a-z]+)", each.read_text())}
+    assert len(families) > 20
+    assert families <= {call[1].split(":")[1] for call in CALLS if call[0] == "SET"}
+
+
+@pytest.mark.parametrize("command", sorted({call[0] for call in CALLS} - {"PING"}))
+def test_a_user_that_lacks_one_command_is_refused_by_its_name(redis_url: str, command: str) -> None:
+    """A user without EVALSHA passed the check, and each part then failed in its own way."""
+    user = as_user(redis_url, *RULES, f"-{command.lower()}")
+    with pytest.raises(ConfigurationError, match=rf"^bus\.url: Redis .*\b{command}\b|'{command.lower()}'"):
+        check_access(settings_of(redis_url, user))
+
+
+def test_a_user_that_may_reach_only_some_of_the_keys_is_refused(redis_url: str) -> None:
+    reason = "the key cw:probe, the key cw:budget:probe, .* and [0-9]+ more; these rules suffice: ~cw:"
+    with pytest.raises(ConfigurationError, match=rf"^bus\.url: Redis does not permit its user {reason}"):
+        check_access(settings_of(redis_url, as_user(redis_url, *RULES, keys="cw:l*")))
+
+
+def test_the_check_of_a_users_rights_changes_nothing(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as admin:
+        check_access(settings_of(redis_url, as_user(redis_url, *RULES)))
+        assert [key for key in admin.scan_iter() if key != b"cw:life"] == []
 
 
 def test_a_server_that_is_down_does_not_refuse_anyone() -> None:

@@ -1,6 +1,7 @@
 """A server that answers but accepts no writes for a time: refused by name, nothing half done, and over when it ends."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -239,6 +240,31 @@ def test_a_server_that_is_busy_with_a_script_is_a_refusal(server: EmbeddedRedis,
         thread.join()
     assert bus.topics() == []
     bus.close()
+
+
+def test_a_bus_that_was_accepted_waits_for_its_user_and_one_that_was_not_does_not(
+    server: EmbeddedRedis, admin: redis.Redis
+) -> None:
+    """Its calls failed as if they could never succeed, and each part ended."""
+    admin.acl_setuser("guest", enabled=True, reset=True, passwords=["+p"], keys=["cw:*"], commands=["+@all"])
+    url = f"redis://guest:p@127.0.0.1:{server.port}/0"
+    bus, stranger = RedisBus(url, retry_seconds=1.0), RedisBus(url, retry_seconds=60)
+    bus.publish("t", [Record(b"first", partition=0)])
+    admin.acl_setuser("guest", enabled=True, passwords=["-p", "+q"])
+    admin.client_kill_filter(_type="normal", skipme=True)
+    for each in (bus, stranger):
+        began = time.monotonic()
+        with pytest.raises(BusRefusing, match=r"takes no calls: Redis refuses the user or password .* \(WRONGPASS\)"):
+            each.publish("t", [Record(b"lost", partition=0)])
+        assert (time.monotonic() - began > 0.5) == (each is bus)
+    threading.Timer(0.3, lambda: admin.acl_setuser("guest", enabled=True, passwords=["+p"])).start()
+    assert bus.publish("t", [Record(b"second", partition=0)])[0].offset == 1
+    admin.acl_setuser("guest", enabled=True, commands=["-xadd"])
+    with pytest.raises(BusRefusing, match="NOPERM"):
+        bus.publish("t", [Record(b"third", partition=0)])
+    for each in (bus, stranger):
+        each.close()
+    admin.acl_deluser("guest")
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,14 @@ def _redis(settings: Settings) -> Iterator[Finding]:
 
 
 def _own_redis(settings: Settings) -> Finding:
-    from bus.connect import connect
+    from bus.connect import check_access, connect
 
     try:
+        check_access(settings.bus)
         with contextlib.closing(connect(settings.bus, retry_seconds=0.0)) as bus:
             refusal = bus.refusal()
+    except ConfigurationError as error:
+        return Finding("bus", Verdict.MISSING, str(error))
     except CandlewrightError as error:
         return Finding("bus", Verdict.MISSING, f"the Redis of bus.url: {error}")
     if refusal:
