@@ -1,7 +1,6 @@
 """The supervisor's loop: signals, exits and probes become events, commands become processes."""
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.errors import BusUnavailable, CandlewrightError
 from candlewright_platform.supervisor import metrics, processes
 from candlewright_platform.supervisor.logs import PartLog
 from candlewright_platform.supervisor.probes import Probe
@@ -24,6 +23,8 @@ from candlewright_platform.supervisor.state import (
     BecameStandby,
     BeganToWait,
     Begun,
+    BusAsked,
+    BusChanged,
     Command,
     Event,
     Exited,
@@ -155,9 +156,18 @@ class Supervisor:
     async def _follow_roles(self) -> None:
         """Who has which role, on any machine; the last answer stays while the bus is down."""
         while True:
-            with contextlib.suppress(CandlewrightError):
+            problem = ""
+            try:
                 roles = await asyncio.to_thread(self._read_roles)
                 self._roles = {name: state.to_json() for name, state in sorted(roles.items())}
+            except BusUnavailable as error:
+                problem = str(error)
+            except CandlewrightError:
+                # Not for this process to judge: parts report it.
+                pass
+            # Before it has served, parts wait for it as they start.
+            if self._roles:
+                self._events.put_nowait(BusAsked(problem, time.monotonic()))
             await asyncio.sleep(PROBE_SECONDS)
 
     async def _follow_resources(self) -> None:
@@ -202,6 +212,8 @@ class Supervisor:
                 self._tell(f"{part} is ready ({took:.1f} s)")
             case BeganToWait(part, what):
                 self._tell(f"{part} waits for {what}")
+            case BusChanged(problem):
+                self._tell(f"the parts wait for the bus: {problem}" if problem else "the bus serves the parts again")
             case BecameStandby(part):
                 self._tell(f"{part} is a standby: another process has its role")
             case AllReady():
@@ -299,7 +311,10 @@ class Supervisor:
             is_ready=self._state.is_ready,
             problems=() if is_starting and not problems else tuple(problems),
             details={"data_dir": str(self._data_dir), "parts": parts, "roles": self._roles, "disk": self._disk},
-            warnings=tuple(f"{name}: {text}" for name, part in parts.items() for text in part["warnings"]),
+            warnings=(
+                *((f"the parts wait for the bus: {self._state.bus_problem}",) if self._state.bus_problem else ()),
+                *(f"{name}: {text}" for name, part in parts.items() for text in part["warnings"]),
+            ),
         )
 
     def _describe(self, name: str, part: Part) -> dict[str, Any]:

@@ -67,6 +67,14 @@ class Probed:
 
 
 @dataclass(frozen=True, slots=True)
+class BusAsked:
+    """`problem`: why the bus that all parts share does not serve them; empty if it does."""
+
+    problem: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     at: float
 
@@ -76,7 +84,7 @@ class StopAsked:
     at: float
 
 
-Event = Begun | Started | Exited | Probed | TimePassed | StopAsked
+Event = Begun | Started | Exited | Probed | BusAsked | TimePassed | StopAsked
 
 
 # ---- commands
@@ -131,6 +139,13 @@ class BeganToWait:
 
 
 @dataclass(frozen=True, slots=True)
+class BusChanged:
+    """`problem` is new, or over if it is empty."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class AllReady:
     """Every part is ready for the first time."""
 
@@ -154,6 +169,7 @@ Command = (
     | BecameReady
     | BecameStandby
     | BeganToWait
+    | BusChanged
     | AllReady
     | AllStandBy
     | Finish
@@ -202,6 +218,7 @@ class Supervision:
     is_refused: bool = False
     is_announced: bool = False
     is_standby_announced: bool = False
+    bus_problem: str = ""
     _stopping_stage: int | None = None
     _is_finished: bool = False
 
@@ -235,6 +252,8 @@ class Supervision:
                 return self._exited(self.parts[name], code, at)
             case Probed():
                 return self._probed(self.parts[event.part], event)
+            case BusAsked(problem, at):
+                return self._bus_asked(problem, at)
             case TimePassed(at):
                 return self._time_passed(at)
             case StopAsked(at):
@@ -300,6 +319,15 @@ class Supervision:
             self.is_standby_announced = True
             commands.append(AllStandBy())
         return commands + self._start_due(event.at) + self._replace_if_dead(part, event.at)
+
+    def _bus_asked(self, problem: str, at: float) -> list[Command]:
+        """No part can do without the bus, and a restart helps none: that is not the time that a part is sick."""
+        is_news = problem != self.bus_problem
+        self.bus_problem = problem
+        for part in self.parts.values():
+            if problem and part.is_alive:
+                part.well_at = at
+        return [BusChanged(problem)] if is_news else []
 
     def _replace_if_dead(self, part: Part, at: float) -> list[Command]:
         if self.is_stopping or part.kill_at is not None:

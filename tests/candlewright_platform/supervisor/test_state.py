@@ -16,6 +16,8 @@ from candlewright_platform.supervisor.state import (
     BecameStandby,
     BeganToWait,
     Begun,
+    BusAsked,
+    BusChanged,
     Command,
     Exited,
     Finish,
@@ -331,3 +333,19 @@ def test_a_part_that_a_restart_did_not_fix_is_left_alone_longer_each_time() -> N
     assert supervision.handle(ready("spark", at + SICK_SECONDS - 1, is_ready=False, problems=("sick",))) == []
     (kill,) = supervision.handle(ready("spark", at + SICK_SECONDS, is_ready=False, problems=("sick",)))
     assert isinstance(kill, Kill)
+
+
+def test_no_part_is_killed_for_a_bus_that_does_not_serve_it() -> None:
+    """After three minutes, each part was restarted in turn, although none could do better."""
+    supervision = running()
+    assert supervision.handle(BusAsked("", 1.5)) == []
+    assert supervision.handle(BusAsked("Redis is down", 2.0)) == [BusChanged("Redis is down")]
+    back = 2.0 + 3 * SICK_SECONDS
+    for at in range(3, round(back)):
+        assert supervision.handle(ready("broker", float(at), problems=("the bus cannot be read",))) == []
+        assert supervision.handle(BusAsked("Redis is down", float(at))) == []
+    assert supervision.handle(BusAsked("", back)) == [BusChanged("")]
+    last = back - 1.0
+    assert supervision.handle(ready("broker", last + SICK_SECONDS - 1, problems=("it hangs",))) == []
+    (kill,) = supervision.handle(ready("broker", last + SICK_SECONDS, problems=("it hangs",)))
+    assert isinstance(kill, Kill) and kill.part == "broker"
