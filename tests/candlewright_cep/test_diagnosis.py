@@ -79,7 +79,7 @@ def test_every_error_is_found_with_its_place(sql: str, wanted: list[tuple[int, i
         ("(price + 1) = TRUE", "compare the number first, as in x > 0"),
     ],
 )
-def test_a_beginners_error_says_what_to_write(sql: str, hint: str) -> None:
+def test_a_beginners_error_suggests_a_correction(sql: str, hint: str) -> None:
     told = found(sql)
     assert hint in told.problems[0].hint
     assert told.mended is None
@@ -189,11 +189,11 @@ def test_an_obvious_mistake_is_mended(sql: str, hint: str, mended: str) -> None:
          "variables are known in MATCH_RECOGNIZE: write MEASURES A.low AS low"),
     ],
 )  # fmt: skip
-def test_an_error_says_what_to_write(sql: str, hint: str) -> None:
+def test_an_error_suggests_a_correction(sql: str, hint: str) -> None:
     assert found(sql).problems[0].hint.startswith(hint)
 
 
-def test_a_like_without_wildcards_is_warned_of() -> None:
+def test_a_like_without_wildcards_gets_a_warning() -> None:
     (warning,) = found("side LIKE 'b*'").warnings
     assert warning == "LIKE compares side with a text that has no % or _: write % for any characters"
     assert found("side LIKE 'b*%'").warnings == ()
@@ -223,7 +223,7 @@ def test_offset_alone_is_refused_on_a_stream_by_its_name() -> None:
         compile_stream("SELECT * FROM ticks OFFSET 5", {"ticks": StreamInput(SCHEMA, ("ts",))})
 
 
-def test_an_indicator_over_several_tickers_is_warned_of() -> None:
+def test_an_indicator_over_several_tickers_gets_a_warning() -> None:
     (warning,) = found("SELECT price,\n EMA(price, 9) OVER (ORDER BY ts) AS e FROM ticks").warnings
     assert warning == "EMA takes the rows of all tickers as one series (line 2, column 21): write PARTITION BY ticker"
     assert found("SELECT EMA(price, 9) OVER (ORDER BY ts) AS e FROM ticks WHERE ticker = 'X'").warnings == ()
@@ -244,7 +244,7 @@ def test_an_indicator_over_several_tickers_is_warned_of() -> None:
         ("ROWS BETWEEN UNBOUNDED PRECEDING AND 5 PRECEDING", ""),
     ],
 )
-def test_a_frame_that_is_always_empty_is_warned_of(frame: str, why: str) -> None:
+def test_an_always_empty_frame_gets_a_warning(frame: str, why: str) -> None:
     warnings = found(
         f"SELECT SUM(price) OVER (ORDER BY ts {frame}) AS s, ROW_NUMBER() OVER (ORDER BY ts) FROM ticks"
     ).warnings
@@ -359,7 +359,7 @@ def test_comparisons_with_values_that_a_function_never_returns_get_a_warning(sql
     assert warning in found(sql).warnings
 
 
-def test_texts_that_a_column_of_an_input_never_holds_are_warned_of() -> None:
+def test_comparisons_with_impossible_texts_of_a_column_get_a_warning() -> None:
     side = pa.field("side", pa.string(), metadata={"values": "buy,sell,unknown"})
     (warning,) = compile_query("side = 'BUY'", {"ticks": pa.schema([side])}).warnings
     assert warning == "the condition is never true: side is 'buy', 'sell' or 'unknown'"
@@ -381,7 +381,7 @@ def test_texts_that_a_column_of_an_input_never_holds_are_warned_of() -> None:
         ),
     ],
 )
-def test_variables_named_after_candles_without_a_definition_are_warned_of(rest: str, mended: str) -> None:
+def test_undefined_variables_named_after_candles_get_a_warning(rest: str, mended: str) -> None:
     told = found(pattern(rest))
     assert told.problems == ()
     assert all("is not in DEFINE, so any row matches it: did you mean DEFINE" in warning for warning in told.warnings)
@@ -417,5 +417,5 @@ def test_a_definition_that_the_input_has_no_columns_for_is_not_proposed_as_a_tex
         "FALSE",
     ],
 )
-def test_what_may_be_meant_is_not(sql: str) -> None:
+def test_intended_conditions_get_no_warning(sql: str) -> None:
     assert found(sql).warnings == ()

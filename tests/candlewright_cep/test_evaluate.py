@@ -40,7 +40,7 @@ def test_the_platforms_entry_keeps_its_arguments() -> None:
         cep.evaluate("SELECT * FROM other", TRADES)
 
 
-def test_whatever_exports_arrow_is_a_table() -> None:
+def test_anything_that_exports_arrow_is_accepted_as_a_table() -> None:
     frame = polars.DataFrame({"user": ["a", None, "b"], "price": [1.0, 2.0, 3.0]})
     text = "SELECT user FROM anything WHERE price > 1.5"
     wanted = {"user": [None, "b"]}
@@ -52,7 +52,7 @@ def test_whatever_exports_arrow_is_a_table() -> None:
         assert candlewright_cep.evaluate(text, relation).to_pydict() == wanted
 
 
-def test_what_exports_no_arrow_is_refused_by_its_name() -> None:
+def test_data_that_does_not_export_arrow_is_refused_by_its_type() -> None:
     with pytest.raises(TypeError, match=r"LazyFrame does not export Arrow: collect\(\) it first"):
         candlewright_cep.evaluate("price > 1", polars.LazyFrame({"price": [1.0]}))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="list does not export Arrow"):

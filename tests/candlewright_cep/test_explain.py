@@ -67,12 +67,12 @@ def test_null_is_unknown_and_counts_as_far() -> None:
     assert [each.nearest[0].condition.holds for each in stage.attempts if each.nearest[0].condition] == [False, None]
 
 
-def test_of_an_or_the_nearer_side_counts() -> None:
+def test_the_nearer_side_of_an_or_counts() -> None:
     (stage,) = explain("price > 100 OR price < 10", ticks(50, 99, 11), attempts=3).stages
     assert outcomes(stage.attempts) == [("failed", 2), ("failed", 1), ("failed", 0)]
 
 
-def test_a_pattern_shows_where_it_died_and_on_what() -> None:
+def test_a_pattern_shows_where_and_why_each_attempt_failed() -> None:
     (stage,) = explain(DIP, ticks(100, 99, 98, 99, 97)).stages
     died = stage.attempts[1]
     assert [(row.variable, row.values["price"]) for row in died.rows] == [("S", 100), ("D", 99), ("D", 98)]
@@ -85,7 +85,7 @@ def test_a_pattern_shows_where_it_died_and_on_what() -> None:
     assert values(of_variable["D"]) == {"price": 99, "PREV(price)": 98}
 
 
-def test_an_open_attempt_says_what_it_waits_for() -> None:
+def test_an_open_attempt_shows_the_rows_it_waits_for() -> None:
     (stage,) = explain(DIP, ticks(100, 99, 98)).stages
     (waiting,) = (each for each in stage.attempts if each.outcome == "waiting")
     assert [row.variable for row in waiting.rows] == ["S", "D", "D"]
@@ -238,7 +238,7 @@ def test_conditions_of_attempts_that_ended_were_not_met(case: Case) -> None:
             assert all(test.row is None for test in attempt.awaits)
 
 
-def test_groups_are_called_what_the_text_calls_them() -> None:
+def test_groups_have_the_names_of_the_text() -> None:
     times = pa.array([1, 2, 3, 4], pa.timestamp("s"))
     table = pa.table({"ticker": ["a"] * 4, "ts": times, "price": [1.0, 3.0, 2.0, 5.0], "side": ["b", "s", "b", "s"]})
     changing = "SELECT ticker, MAX(price) AS top FROM ticks GROUP BY ticker HAVING MAX(price) > 3 EMIT CHANGES"

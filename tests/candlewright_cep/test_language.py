@@ -75,7 +75,7 @@ def test_an_example_runs_over_stored_rows_and_over_a_stream(entry: Entry) -> Non
     compile_stream(query(entry), INPUTS)
 
 
-def test_what_keeps_every_value_is_refused_with_emit_changes_and_nothing_else_is() -> None:
+def test_emit_changes_refuses_exactly_the_aggregates_that_keep_every_value() -> None:
     refused = set()
     for entry in BY_KIND["aggregate"]:
         try:

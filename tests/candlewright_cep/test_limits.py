@@ -107,7 +107,7 @@ def test_a_text_may_be_as_deep_as_is_documented(form: str) -> None:
 
 
 @pytest.mark.parametrize("join", ["AND", "OR"])
-def test_a_long_definition_is_what_it_is_as_a_column(join: str) -> None:
+def test_a_long_definition_gives_the_same_rows_as_a_column(join: str) -> None:
     """Each part is evaluated only if the previous ones did not decide, with up to 60 of them nested."""
     other = "OR" if join == "AND" else "AND"
     prices = pa.array([5.0, None])
@@ -337,7 +337,7 @@ def test_windows_that_share_rows_are_within_the_limit() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_wide_frame_on_a_stream_costs_what_its_new_rows_need() -> None:
+def test_a_wide_frame_on_a_stream_costs_only_its_new_rows() -> None:
     """The rows that it holds were computed before: recomputing 1,000 frames of 1,000 rows with every batch would be too
     much.
     """

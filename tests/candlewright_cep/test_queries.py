@@ -381,7 +381,7 @@ def test_a_pattern_in_a_window_has_no_numbers_and_no_anchors(
 
 
 @pytest.mark.parametrize("word", ["SEEK", "INITIAL"])
-def test_where_to_look_for_a_match_is_said_only_in_a_window(word: str) -> None:
+def test_seek_and_initial_are_refused_outside_a_window(word: str) -> None:
     sql = f"SELECT * FROM ticks MATCH_RECOGNIZE (MEASURES v AS w {word} PATTERN (A)) AS m"
     with pytest.raises(TriggerRejected, match=f"1:54: {word} is possible only in a window"):
         evaluate(sql, TABLE)

@@ -159,7 +159,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(sql: str, seed: int) -> Non
         ("SELECT ROW_NUMBER() IGNORE NULLS OVER (ORDER BY ts) FROM ticks", "IGNORE NULLS is not possible with ROW_NUMBER"),
     ],
 )  # fmt: skip
-def test_what_is_not_possible_is_refused(sql: str, message: str) -> None:
+def test_impossible_ranks_and_percentiles_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _trades(1))
 
@@ -178,6 +178,6 @@ def test_what_is_not_possible_is_refused(sql: str, message: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_stream_cannot_bound_is_refused(sql: str, message: str) -> None:
+def test_ranks_that_a_stream_cannot_bound_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         compile_stream(sql, {"ticks": StreamInput(_trades(1).schema, ("ts",))})

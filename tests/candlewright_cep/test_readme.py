@@ -7,7 +7,7 @@ from tests.conftest import ROOT
 _README = ROOT / "candlewright_cep" / "README.md"
 
 
-def test_the_examples_on_public_shapes_give_what_they_assert() -> None:
+def test_the_examples_of_the_readme_pass_their_assertions() -> None:
     section = _README.read_text().partition("## Row patterns for any PySpark")[2].partition("\n## ")[0]
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert len(blocks) == 3

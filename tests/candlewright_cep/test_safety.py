@@ -440,7 +440,7 @@ def test_any_characters_are_accepted_or_refused(sql: str) -> None:
         ("SELECT * FROM ticks JOIN VALUES (1) AS l ON TRUE", "VALUES as a table is in parentheses ((VALUES"),
     ],
 )
-def test_wrong_words_come_with_what_was_meant(sql: str, message: str) -> None:
+def test_wrong_words_get_a_suggestion(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected) as caught:
         compile_query(sql, {"ticks": SCHEMA})
     assert message in str(caught.value)

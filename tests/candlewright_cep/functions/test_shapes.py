@@ -258,6 +258,6 @@ def test_months_end_with_the_month() -> None:
         ("price > " + "ARRAY[" * 500 + "1" + "]" * 500, "nested"),
     ],
 )  # fmt: skip
-def test_what_has_no_such_shape_is_refused(sql: str, message: str) -> None:
+def test_values_of_the_wrong_shape_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _trades(1, 5))

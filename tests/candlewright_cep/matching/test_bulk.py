@@ -40,7 +40,7 @@ PATTERNS = {
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_blocks_give_what_the_search_row_by_row_gives(name: str) -> None:
+def test_blocks_agree_with_the_row_by_row_search(name: str) -> None:
     pattern, define = PATTERNS[name]
     sql = (
         "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY n MEASURES MATCH_NUMBER() AS m, "
@@ -63,7 +63,7 @@ def test_blocks_give_what_the_search_row_by_row_gives(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PATTERNS if name != "end"])
-def test_a_stream_in_blocks_gives_what_one_evaluation_gives(name: str) -> None:
+def test_a_stream_in_blocks_agrees_with_one_evaluation(name: str) -> None:
     pattern, define = PATTERNS[name]
     sql = (
         "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY n MEASURES MATCH_NUMBER() AS m, "

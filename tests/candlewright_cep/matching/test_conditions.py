@@ -73,7 +73,7 @@ PRICES = pa.table({"turn": pa.array(range(4), pa.int64()), "x": pa.array([NAN, 3
         ("IF(FIRST(x) = LAST(x, 1), 1, 0)", 0),
     ],
 )
-def test_extremes_pass_over_nan(measure: str, wanted: float) -> None:
+def test_extremes_ignore_nan(measure: str, wanted: float) -> None:
     sql = (
         "SELECT m FROM ticks MATCH_RECOGNIZE (ORDER BY turn MEASURES {measure} AS m PATTERN (A* B) "
         "DEFINE B AS {measure} = {wanted} AND COUNT(*) = 4) AS t"

@@ -90,7 +90,7 @@ def bound(condition: str) -> Expression:
 
 @settings(max_examples=rounds(400), deadline=None)
 @given(conditions(), blocks())
-def test_what_spans_say_of_a_block_holds_for_its_rows(condition: str, table: pa.Table) -> None:
+def test_the_spans_of_a_block_hold_for_its_rows(condition: str, table: pa.Table) -> None:
     node = bound(condition)
     rows = from_table(table)
     found = rows.values().value(node).true()
@@ -117,7 +117,7 @@ def test_what_spans_say_of_a_block_holds_for_its_rows(condition: str, table: pa.
         ("x > 0 OR y > 0", True, True),
     ],
 )
-def test_spans_decide_what_a_threshold_asks(condition: str, may: bool, must: bool) -> None:
+def test_spans_decide_thresholds(condition: str, may: bool, must: bool) -> None:
     node = bound(condition)
     assert is_telling(node)
     # x from -9 to -8, y from 5 to 6.

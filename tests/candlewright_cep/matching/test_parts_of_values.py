@@ -74,7 +74,7 @@ CONDITIONS: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], bool]] = 
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_a_condition_over_parts_of_values_finds_what_python_finds(condition: str) -> None:
+def test_conditions_over_parts_of_values_agree_with_python(condition: str) -> None:
     table = _table(len(condition))
     sql = f"""
         SELECT ticker, since, at FROM ticks MATCH_RECOGNIZE (
@@ -119,7 +119,7 @@ def test_measures_count_different_values() -> None:
         ("A.detail > B.detail", "a STRUCT cannot be compared or gathered"),
     ],
 )
-def test_what_has_no_meaning_is_refused(condition: str, message: str) -> None:
+def test_meaningless_conditions_are_refused(condition: str, message: str) -> None:
     sql = f"SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A+ B) DEFINE B AS {condition}) AS m"
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _table(1, 5))

@@ -102,7 +102,7 @@ READERS = [
 
 @pytest.mark.parametrize("sql", READERS)
 @pytest.mark.parametrize("seed", seeds(2))
-def test_what_reads_bars_gives_the_same_on_a_stream(sql: str, seed: int) -> None:
+def test_texts_over_bars_give_the_same_rows_on_a_stream(sql: str, seed: int) -> None:
     assert assert_streams(sql, _trades(seed), seed)
 
 
@@ -113,7 +113,7 @@ def test_bars_take_a_parameter_and_new_names() -> None:
     assert sorted(evaluate(sql, table, {"n": "4"}).column("c").to_pylist()) == sorted(expected)
 
 
-def test_one_open_bar_of_a_ticker_is_all_that_is_kept() -> None:
+def test_only_one_open_bar_of_a_ticker_is_kept() -> None:
     from candlewright_cep import ReleaseBuffer, TriggerStream
 
     table = _trades(2, 5_000)
@@ -141,7 +141,7 @@ def test_one_open_bar_of_a_ticker_is_all_that_is_kept() -> None:
         ("SELECT * FROM (SELECT price AS ts, price, size FROM ticks) BARS BY VOLUME 3", "a column ts of times"),
     ],
 )  # fmt: skip
-def test_what_is_not_a_bar_is_refused(sql: str, message: str) -> None:
+def test_invalid_bars_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _trades(1))
 

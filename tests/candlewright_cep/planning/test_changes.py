@@ -76,7 +76,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(sql: str) -> None:
         ("SELECT COUNT(*) FROM ticks EMIT FINAL", "not expected|unexpected"),
     ],
 )  # fmt: skip
-def test_where_nothing_changes_it_is_refused(sql: str, message: str) -> None:
+def test_emit_changes_where_it_cannot_apply_is_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _trades(1))
 
@@ -88,6 +88,6 @@ def test_where_nothing_changes_it_is_refused(sql: str, message: str) -> None:
         ("SELECT ticker, MEDIAN(price) AS m FROM ticks GROUP BY ticker EMIT CHANGES", "would keep every value"),
     ],
 )
-def test_what_never_ends_or_keeps_everything_is_refused_on_a_stream(sql: str, message: str) -> None:
+def test_unbounded_texts_are_refused_on_a_stream(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         compile_stream(sql, {"ticks": StreamInput(_trades(1).schema, ("ts",))})

@@ -56,7 +56,7 @@ def rounded(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("intervals", INTERVALS)
 @settings(max_examples=rounds(20))
 @given(data=st.data())
-def test_ranges_give_what_copies_give(form: str, intervals: tuple[int, int], data: st.DataObject) -> None:
+def test_ranges_agree_with_copies(form: str, intervals: tuple[int, int], data: st.DataObject) -> None:
     # For rows of equal time, the order of values depends on the order of arrival.
     table = data.draw(tables(in_order="ANY_VALUE" in form or "MAX_BY" in form))
     sql = text(form, *intervals)

@@ -144,6 +144,6 @@ def test_malformed_frames_are_refused(sql: str, message: str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_what_a_stream_cannot_decide_is_refused(sql: str, message: str) -> None:
+def test_frames_that_a_stream_cannot_decide_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         compile_stream(sql, {"ticks": StreamInput(_trades(1).schema, ("ts",))})

@@ -74,7 +74,7 @@ def _shown(table: pa.Table) -> list[str]:
 
 @pytest.mark.parametrize("pattern", _PATTERNS)
 @pytest.mark.parametrize("seed", seeds(6))
-def test_a_stream_gives_what_one_evaluation_gives(pattern: str, seed: int) -> None:
+def test_a_stream_agrees_with_one_evaluation(pattern: str, seed: int) -> None:
     chance = random.Random(seed)
     piece = _piece(_PATTERNS[pattern])
     rows = _rows(chance, 150)
@@ -154,6 +154,6 @@ def test_state_of_another_text_is_refused() -> None:
         advance(_piece(_PATTERNS["v shapes"]), b"something", [], watermark_ms=0)
 
 
-def test_what_a_stream_cannot_decide_is_refused_in_its_place() -> None:
+def test_a_clause_that_a_stream_cannot_decide_is_refused_with_its_position() -> None:
     with pytest.raises(TriggerRejected, match=r"INVALID_SQL 1:\d+: \$ is never true"):
         compiled(_piece("PATTERN (A+ $) DEFINE A AS v > 1"))

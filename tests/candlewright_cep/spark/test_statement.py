@@ -65,7 +65,7 @@ def test_a_replaced_clause_moves_no_place() -> None:
     assert columns == sorted(set(columns))
 
 
-def test_a_clause_sees_what_with_defines_before_it() -> None:
+def test_a_clause_sees_earlier_with_definitions() -> None:
     text = f"""WITH a AS (SELECT 1), b (x, y) AS (
       WITH c AS (SELECT 2) SELECT * FROM c {_BODY}
     ), d AS (SELECT 3) SELECT * FROM d"""

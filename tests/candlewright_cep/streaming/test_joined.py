@@ -273,7 +273,7 @@ class Random:
     st.lists(st.tuples(st.sampled_from(TICKERS), st.integers(0, 40)), max_size=12),
     st.lists(st.tuples(st.sampled_from(TICKERS), st.integers(0, 40)), max_size=12),
 )
-def test_joins_find_what_a_slow_version_finds(case: Random, left: list[Trade], right: list[Trade]) -> None:
+def test_joins_agree_with_a_slow_version(case: Random, left: list[Trade], right: list[Trade]) -> None:
     has_bounds = case.by_ticker or case.lower is not None
     assume(case.kind != "FULL" if case.is_asof else case.kind == "INNER" or has_bounds)
     found = rows_of(case.sql, {"ticks": trades_of(left), "other": trades_of(right)})
@@ -388,7 +388,7 @@ def test_a_side_that_stops_ends_the_trigger_before_memory_does() -> None:
         ("SELECT n FROM (VALUES (1)) AS v(m) LEFT JOIN ticks ON m = n", "cannot keep the rows of VALUES"),
     ],
 )
-def test_what_no_stream_can_join_is_refused_with_the_reason(sql: str, message: str) -> None:
+def test_joins_that_no_stream_can_run_are_refused_with_the_reason(sql: str, message: str) -> None:
     compile_query(sql, {name: source.schema for name, source in INPUTS.items()})
     with pytest.raises(TriggerRejected) as caught:
         running(sql, 60 if "close_time" in sql else 0)
@@ -410,13 +410,13 @@ def test_what_no_stream_can_join_is_refused_with_the_reason(sql: str, message: s
         ("SELECT * FROM ticks t JOIN (VALUES (n)) AS v ON TRUE", "unknown column 'n'"),
     ],
 )
-def test_what_no_join_can_be_is_refused(sql: str, message: str) -> None:
+def test_invalid_joins_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected) as caught:
         compile_query(sql, {"ticks": TICKS})
     assert message in str(caught.value)
 
 
-def test_a_join_on_the_beginning_of_a_bar_is_warned_of() -> None:
+def test_a_join_on_the_open_time_of_a_bar_gets_a_warning() -> None:
     schemas = {name: source.schema for name, source in INPUTS.items()}
     ahead = "SELECT t.n FROM ticks t ASOF JOIN ohlc o ON t.ticker = o.ticker AND t.ts >= o.open_time"
     assert "looks ahead: at its open_time a bar of o has not closed yet" in compile_query(ahead, schemas).warnings[0]

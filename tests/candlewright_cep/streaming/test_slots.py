@@ -69,7 +69,7 @@ def _table(rows: list[tuple[int, int, int]]) -> pa.Table:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=3, max_size=3),
     st.integers(1, 25),
 )
-def test_one_stream_of_many_numbers_gives_what_each_text_gives_alone(
+def test_a_shared_stream_agrees_with_each_text_alone(
     text: str, rows: list[tuple[int, int, int]], numbers: list[tuple[int, int]], size: int
 ) -> None:
     sqls = [text.format(*own) for own in numbers]
@@ -118,7 +118,7 @@ def test_triggers_that_differ_outside_compared_numbers_run_apart(one: str, other
     assert keys[0] != keys[1]
 
 
-def test_decimals_share_a_stream_whatever_their_digits() -> None:
+def test_decimals_of_any_precision_share_a_stream() -> None:
     texts = [f"{_EXACT} > {number}" for number in ("9.5", "10.25", "70000", "0.125", "-3.0", "123456789012345678.5")]
     keys = {lifted.key for text in texts if (lifted := _query(text).lifted())}
     assert len(keys) == 1

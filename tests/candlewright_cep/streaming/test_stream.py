@@ -287,7 +287,7 @@ def test_first_rows_of_a_new_ticker_are_not_evaluated_after_newer_rows() -> None
     assert running.stream.late_rows == {"V": 1}
 
 
-def test_windows_that_were_put_out_do_not_open_again_for_a_new_ticker() -> None:
+def test_emitted_windows_do_not_open_again_for_a_new_ticker() -> None:
     running = Running(
         "SELECT TUMBLE_START(ts, INTERVAL '10' SECOND) AS at, COUNT(*) AS n FROM ticks "
         "GROUP BY TUMBLE(ts, INTERVAL '10' SECOND)"
@@ -322,7 +322,7 @@ def test_partitions_whose_matches_have_numbers_or_that_look_back_are_not_forgott
         assert kept(running) == 3_000
 
 
-def test_partitions_of_a_past_day_are_forgotten_with_what_was_open_in_them() -> None:
+def test_partitions_of_a_past_day_are_forgotten_with_their_open_attempts() -> None:
     days = OF_A_DAY.replace("(A $)", "(A B* C) DEFINE C AS price < 0")
     running = Running(days)
     for day in range(50):
@@ -598,7 +598,7 @@ def test_windows_and_queries_on_a_stream_are_those_of_the_batch(sql: str, sizes:
         ("SELECT window_start FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND))", "1:32"),
     ],
 )
-def test_what_a_stream_cannot_do_is_refused(sql: str, place: str) -> None:
+def test_texts_that_no_stream_can_run_are_refused(sql: str, place: str) -> None:
     with pytest.raises(TriggerRejected, match=rf"^INVALID_SQL {place}: .+ \(.+\)$"):
         compile_stream(sql, {"ticks": TICKS})
 
@@ -643,7 +643,7 @@ def test_a_feed_without_rows_or_watermark_gives_nothing() -> None:
     assert shown(running.stream.feed(ticks(), Clock())) == []
 
 
-def test_no_deadline_passes_before_rows_that_wait_for_what_next_looks_at() -> None:
+def test_no_deadline_passes_before_rows_that_wait_for_next() -> None:
     sql = match(
         "MEASURES COUNT(C.*) AS n ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (B C B) WITHIN INTERVAL '3' SECOND "
         "DEFINE B AS NEXT(price) > 0"

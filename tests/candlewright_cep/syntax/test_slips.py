@@ -130,7 +130,7 @@ def test_a_slip_is_named_and_mended(sql: str, hint: str, mended: str) -> None:
         ("SELECT * FROM ticks MATCH_RECOGNIZE PARTITION BY ticker PATTERN (A)", "write the clauses in parentheses"),
     ],
 )
-def test_a_slip_without_an_obvious_correction_says_what_to_write(sql: str, hint: str) -> None:
+def test_a_slip_without_an_obvious_correction_gets_advice(sql: str, hint: str) -> None:
     told = found(sql)
     assert told.problems[0].hint.startswith(hint)
     assert told.mended is None

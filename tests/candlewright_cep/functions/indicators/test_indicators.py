@@ -455,7 +455,7 @@ def test_state_of_tickers_that_are_removed_is_forgotten() -> None:
         ("EMA(EMA(close, 3) OVER w, 3) OVER w", "a window function is not possible inside another"),
     ],
 )
-def test_what_an_indicator_cannot_take_is_refused(call: str, message: str) -> None:
+def test_invalid_arguments_of_an_indicator_are_refused(call: str, message: str) -> None:
     sql = f"SELECT {call} FROM ohlc WINDOW w AS (PARTITION BY ticker ORDER BY open_time)"
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _market(1, 5))

@@ -121,7 +121,7 @@ def test_other_forms_of_the_window_know_sessions_too() -> None:
         ("SELECT COUNT(*) FROM ticks GROUP BY HOP(ts, INTERVAL '1' HOUR, INTERVAL '2' HOUR, 'XNYS')", "no calendar"),
     ],
 )  # fmt: skip
-def test_what_is_not_a_session_is_refused(sql: str, message: str) -> None:
+def test_invalid_sessions_are_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, _trades().slice(0, 5))
 

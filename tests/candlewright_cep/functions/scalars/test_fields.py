@@ -99,7 +99,7 @@ def test_a_stream_gives_the_rows_of_a_finished_table(sql: str) -> None:
         ("s" + "['q']" * 300 + " = 'x'", "operators in one chain"),
     ],
 )
-def test_what_has_no_such_field_is_refused(sql: str, message: str) -> None:
+def test_access_to_a_missing_field_is_refused(sql: str, message: str) -> None:
     with pytest.raises(TriggerRejected, match=message):
         compile_query(sql, {"ticks": _rows(1, 3).schema})
 

@@ -157,7 +157,7 @@ def test_arrays_and_quantifiers_by_parameter_in_patterns(seed: int) -> None:
         (PATTERN.replace(":least", ":far"), "allows at most 1000 repetitions"),
     ],
 )
-def test_what_is_not_possible_is_refused(sql: str, message: str) -> None:
+def test_impossible_calls_are_refused(sql: str, message: str) -> None:
     parameters = {"least": "2", "most": "3", "place": "1", "word": "three", "far": "100000"}
     with pytest.raises(TriggerRejected, match=message):
         evaluate(sql, TRADES, parameters)

@@ -89,7 +89,7 @@ def test_a_row_comes_with_the_last_row_of_its_frame() -> None:
         (over(V, "n OVER w AS n, LAG(price) OVER w"), "on a stream LAG needs a window without a row pattern"),
     ],
 )
-def test_what_cannot_be_decided_is_refused(text: str, said: str) -> None:
+def test_undecidable_window_patterns_are_refused(text: str, said: str) -> None:
     with pytest.raises(TriggerRejected, match=said) as refused:
         compile_stream(text, {"ticks": StreamInput(_trades(1).schema, ("ts",))})
     assert refused.value.hint
