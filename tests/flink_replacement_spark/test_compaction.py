@@ -210,7 +210,7 @@ def test_the_newest_commit_of_each_writer_is_found_by_its_name_however_old(case:
     assert not is_committed(table, {"candlewright.live-bars": "old"})
 
 
-def test_expiry_deletes_what_no_snapshot_names_and_nothing_else(case: Case) -> None:
+def test_expiry_deletes_only_files_that_no_snapshot_names(case: Case) -> None:
     for number in range(40):
         case.append(number, 1, f"bars:{number}")
     case.maintenance.compact(OHLC)

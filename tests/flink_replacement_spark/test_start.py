@@ -83,7 +83,7 @@ def test_packages_of_the_settings_come_along(tmp_path: Path) -> None:
     assert set(jars.packages_of(settings)) == {jars.ICEBERG_RUNTIME, jars.SQLITE, jars.ICEBERG_AWS, "x:y:1"}
 
 
-def test_a_package_that_is_none_is_refused_before_any_download(tmp_path: Path) -> None:
+def test_an_invalid_package_is_refused_before_any_download(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="group:artifact:version"):
         jars.fetch_jars(["nonsense"], tmp_path)
 
@@ -143,7 +143,7 @@ def test_a_cluster_gets_the_product_and_gives_the_cores_requested_with_short_log
     assert "spark.cores.max" not in local and "spark.archives" not in local
 
 
-def test_workers_that_lack_the_product_load_all_they_need_from_what_is_sent_to_them(tmp_path: Path) -> None:
+def test_workers_without_the_product_load_everything_from_the_shipped_archive(tmp_path: Path) -> None:
     with zipfile.ZipFile(code_archive(tmp_path, sys.executable)) as sent:
         sent.extractall(tmp_path / "sent")
     code = (
@@ -369,7 +369,7 @@ def test_a_planning_process_answers_spark_before_it_loads_pyspark(tmp_path: Path
 @pytest.mark.parametrize(
     ("worker", "is_loaded"), [([], True), (["pyspark.sql.worker.lookup_data_sources"], False), (["other"], False)]
 )
-def test_a_daemon_loads_ahead_what_its_workers_need(worker: list[str], is_loaded: bool) -> None:
+def test_a_daemon_preloads_the_modules_of_its_workers(worker: list[str], is_loaded: bool) -> None:
     code = (
         "import sys; from flink_replacement_spark.engine.worker_daemon import load_ahead; load_ahead(sys.argv[1:]); "
         "print('flink_replacement_spark.live.rows' in sys.modules)"

@@ -120,7 +120,7 @@ def test_a_bad_record_does_not_stop_the_query(platform: Platform) -> None:
     assert platform.driver.status().details["history"]["bad_records"] == 2
 
 
-def test_what_is_not_committed_is_held_on_the_bus(platform: Platform) -> None:
+def test_uncommitted_records_are_held_on_the_bus(platform: Platform) -> None:
     feed = platform.feed("HELD/USDT.BINANCE")
     for number in range(2):
         feed.request(f"held-{number}", range(10))

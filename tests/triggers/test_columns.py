@@ -70,11 +70,11 @@ def events(steps: list[Step], *, with_whole: bool) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=rounds(30), deadline=None)
 @given(STEPS)
-def test_triggers_say_the_same_whatever_else_is_read(steps: list[Step]) -> None:
+def test_triggers_give_the_same_events_whatever_columns_are_read(steps: list[Step]) -> None:
     assert events(steps, with_whole=False) == events(steps, with_whole=True)
 
 
-def test_a_later_trigger_reads_what_held_rows_do_not_have() -> None:
+def test_a_later_trigger_reads_columns_that_held_rows_lack() -> None:
     trades = [(0, price, price) for price in (1, 2, 3, 4, 5, 6)]
     steps: list[Step] = [
         ([(TICKER, trades)], "size", True),

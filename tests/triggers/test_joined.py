@@ -44,7 +44,7 @@ def test_a_trade_meets_the_last_bar_that_has_closed() -> None:
     assert told(partition.process([], bars=[bar(1, 7)]), "close") == [7]
 
 
-def test_what_came_before_the_registration_is_not_there() -> None:
+def test_rows_from_before_the_registration_are_not_joined() -> None:
     partition = TriggerPartition()
     partition.process([], controls=[register("other", "price > 0")])
     partition.process([trades(1, (61, 9))], bars=[bar(0, 6)])
@@ -100,7 +100,7 @@ def test_events_are_the_same_however_records_are_cut(cuts: list[int], restarts: 
     assert run(sorted(cuts), restart=restarts) == wanted
 
 
-def test_what_is_about_one_input_is_refused() -> None:
+def test_options_for_a_single_input_are_refused() -> None:
     for name in ("deadman_seconds", "lookback_seconds"):
         with pytest.raises(TriggerRejected, match=f"{name} is not possible for a text that joins inputs by time"):
             compile_trigger(LAST_BAR, {"period_seconds": "60", name: "60"}, TriggerRules())

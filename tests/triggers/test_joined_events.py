@@ -167,7 +167,7 @@ def told(events: list[CEPTriggerEvent]) -> list[str]:
 
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_running_join_with_events_finds_what_the_batch_finds(name: str, seed: int) -> None:
+def test_a_running_join_with_events_agrees_with_the_batch(name: str, seed: int) -> None:
     draw = random.Random(f"{name} {seed}")
     market = Market(draw)
     views = {view: text for view, text in VIEWS.items() if f" {view} " in TEXTS[name]}
@@ -235,7 +235,7 @@ def test_a_late_event_shows_its_own_time_unless_times_are_compared(sql: str, sho
     assert [tuple(round((row[name] - T0) / SECOND) for name in ("at", "ts")) for row in found] == shown
 
 
-def test_a_join_with_events_keeps_what_may_still_meet_and_no_more() -> None:
+def test_a_join_with_events_keeps_only_rows_that_may_still_match() -> None:
     partition = registered(TEXTS["trades around an alert"])
     for second in range(150):
         partition.process(
@@ -264,7 +264,7 @@ def test_a_join_with_events_runs_where_all_its_tickers_are_seen() -> None:
         (TEXTS["trades around an alert"], ()),
     ],
 )
-def test_which_triggers_a_join_names(sql: str, named: tuple[str, ...]) -> None:
+def test_a_join_knows_the_triggers_that_it_names(sql: str, named: tuple[str, ...]) -> None:
     compiled = compile_trigger(sql, {}, TriggerRules())
     assert (compiled.sources, compiled.reads_events, compiled.is_on_events) == (named, True, False)
 

@@ -77,7 +77,7 @@ def test_a_trigger_with_too_many_partitions_is_suspended_alone() -> None:
     assert found == []
 
 
-def test_rows_of_a_new_ticker_older_than_the_clock_of_a_text_over_all_tickers_are_counted_as_late(
+def test_rows_of_a_new_ticker_older_than_the_common_clock_are_counted_as_late(
     partition: TriggerPartition,
 ) -> None:
     sql = "SELECT price, LAG(price) OVER (ORDER BY ts) AS before FROM ticks"
@@ -89,7 +89,7 @@ def test_rows_of_a_new_ticker_older_than_the_clock_of_a_text_over_all_tickers_ar
     assert fired(partition.process([prices(5, 5, 6)])) == [("all", 4), ("all", 22)]
 
 
-def test_what_a_trigger_costs_is_known_after_each_save() -> None:
+def test_the_cost_of_a_trigger_is_known_after_each_save() -> None:
     partition = TriggerPartition()
     partition.process([], controls=[register("a", BY_TRADE, TICKER, limit="0"), register("b", "price > 5", TICKER)])
     partition.process([prices(1, *range(1, 30))])
@@ -435,7 +435,7 @@ def test_nothing_new_leaves_the_state_unchanged(partition: TriggerPartition) -> 
     assert not partition.process([], now_ns=3).is_changed
 
 
-def test_a_text_that_is_not_taken_any_more_is_suspended_when_its_state_is_read() -> None:
+def test_a_text_that_is_no_longer_accepted_is_suspended_when_its_state_is_read() -> None:
     before = TriggerPartition(TriggerRules(idle_ns=SECOND))
     ends = "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (A $) DEFINE A AS price > 1)"
     before.process([], controls=[register("bad", ends), register("good", IN_ORDER)])
@@ -448,7 +448,7 @@ def test_a_text_that_is_not_taken_any_more_is_suspended_when_its_state_is_read()
     assert states(again.process([])) == []
 
 
-def test_an_event_of_too_many_rows_says_that_it_was_cut(partition: TriggerPartition) -> None:
+def test_an_event_of_too_many_rows_is_marked_as_truncated(partition: TriggerPartition) -> None:
     sql = """SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts
              MEASURES REPEAT('x', 1000) AS more, REPEAT('y', 1000) AS text ALL ROWS PER MATCH PATTERN (A{900}))"""
     partition.process([], controls=[register("big", sql, TICKER)])
@@ -591,7 +591,7 @@ def test_triggers_that_differ_in_a_decimal_share_a_stream_and_keep_their_own(par
     ]  # fmt: skip
 
 
-def test_the_place_of_a_removed_trigger_is_taken_without_what_it_left(partition: TriggerPartition) -> None:
+def test_a_new_trigger_does_not_get_the_state_of_a_removed_one(partition: TriggerPartition) -> None:
     window = "SELECT COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE) HAVING COUNT(*) > {}"
     partition.process([], controls=[register("a", window.format(0), TICKER), register("v", V_SHAPE, TICKER)])
     partition.process([prices(1, 5, 4, 3)])
@@ -669,7 +669,7 @@ def test_unwanted_periods_are_dropped(partition: TriggerPartition) -> None:
     assert fired(output, "close") == [("a", 12.0)]
 
 
-def test_a_period_of_which_it_was_not_heard_whether_it_is_wanted_is_kept(partition: TriggerPartition) -> None:
+def test_a_period_of_unknown_demand_is_kept(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("a", "SELECT close FROM ohlc WHERE close > 10")])
     partition.process([], [bar(_first(120), 1.0, 120)], now_ns=T0)
     partition.process([], [bar(30, 1.0)], now_ns=T0 + 86_400 * SECOND)

@@ -92,14 +92,14 @@ def test_a_text_that_no_stream_takes_has_the_same_bars() -> None:
     assert (found.num_rows, found["mean"].null_count) == (20, 16)
 
 
-def test_a_period_that_is_none_is_refused() -> None:
+def test_an_invalid_period_is_refused() -> None:
     for text in ("", "x", "0", "-60", "1.5", "nan", "inf"):
         with pytest.raises(TriggerRejected, match="period_seconds is not a whole number"):
             evaluate("close > 0", tables(), {"period_seconds": text}, table_name="ohlc")
 
 
 @pytest.mark.parametrize("name", ["plain", "over", "pattern"])
-def test_without_a_period_each_is_for_itself(name: str, tmp_path: Path) -> None:
+def test_without_a_period_each_period_is_evaluated_separately(name: str, tmp_path: Path) -> None:
     pq.write_table(tables()["ohlc"], tmp_path / "bars.parquet")
     given = ["trigger", "try", "--sql", TEXTS[name], "--input", f"ohlc={tmp_path / 'bars.parquet'}", "--output", "json"]
     found = CliRunner().invoke(app, given)

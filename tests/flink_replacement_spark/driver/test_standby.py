@@ -53,7 +53,7 @@ def never() -> bool:
     return False
 
 
-def test_what_was_prepared_is_taken_once() -> None:
+def test_a_prepared_query_is_taken_once() -> None:
     started = _Started()
     started.prepared.prepare(4, never)
     first = started.take("a", 4)

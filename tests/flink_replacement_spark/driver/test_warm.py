@@ -24,6 +24,6 @@ def test_a_warm_query_ends_by_itself_and_leaves_no_file(platform: Platform, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_gives_way_at_once_to_a_term(platform: Platform, tmp_path: Path) -> None:
+def test_the_warm_up_stops_at_once_when_a_term_begins(platform: Platform, tmp_path: Path) -> None:
     warm_streaming(platform.driver.session, tmp_path, lambda: True)
     assert "warm-up" not in names(platform)

@@ -49,7 +49,7 @@ def test_a_new_query_begins_at_the_oldest_record_and_holds_it(bus: FreshBus) -> 
     assert positions_of(reader.latestOffset()) == {"0": 3, "1": 0}
 
 
-def test_a_lost_checkpoint_begins_at_what_is_held(bus: FreshBus) -> None:
+def test_a_query_without_its_checkpoint_begins_at_its_hold(bus: FreshBus) -> None:
     fill(bus, 0, 3)
     bus.hold("t", "me", {0: 2, 1: 0})
     assert positions_of(BusStreamReader(OPTIONS).initialOffset()) == {"0": 2, "1": 0}
@@ -125,7 +125,7 @@ def replaced(bus: FreshBus, kept: int, new: int) -> None:
     fill(bus, 0, new)
 
 
-def test_a_source_does_not_pass_over_what_replaced_the_records_that_it_read(bus: FreshBus) -> None:
+def test_a_source_does_not_skip_records_that_replaced_read_ones(bus: FreshBus) -> None:
     bus._store.call("SET", "cw:life", "first-life--")
     fill(bus, 0, 5)
     reader = BusStreamReader(OPTIONS)

@@ -154,7 +154,7 @@ def test_a_bar_of_the_platform_is_not_measured_by_its_own_clock() -> None:
     assert len(checked.values([stored(bus_topics.OHLC, 0, 0, value=bar(60, 1.0))])) == 1
 
 
-def test_what_is_put_aside_is_kept_with_its_place_once_however_often_its_batch_runs() -> None:
+def test_a_record_put_aside_is_kept_once_with_its_place_even_if_its_batch_is_repeated() -> None:
     bus = FreshBus()
     for _ in range(2):
         checked = CheckedRecords(BOUND)

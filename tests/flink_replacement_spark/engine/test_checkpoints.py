@@ -33,7 +33,7 @@ def checkpoint_with(folder: Path, *batches: str) -> Path:
         ("{", True, False),
     ],
 )
-def test_a_checkpoint_is_kept_only_where_the_bus_has_what_it_read(
+def test_a_checkpoint_is_kept_only_if_the_bus_has_the_records_it_read(
     platform: Platform, tmp_path: Path, last: str, is_planned: bool, is_lost: bool
 ) -> None:
     if not platform.bus.partitions(TOPIC):

@@ -21,7 +21,7 @@ def step(number: int, end: int) -> Step:
     return Step(number, {"t": {"0": end - 1}}, {"t": {"0": end}}, 7)
 
 
-def test_of_two_tasks_one_plans_a_step_and_both_carry_it_out() -> None:
+def test_one_of_two_tasks_plans_a_step_and_both_carry_it_out() -> None:
     steps = Steps(FreshBus(), "q")
     assert steps.advance("0", NO_STEP, step(0, 1)) == step(0, 1)
     assert steps.advance("0", NO_STEP, step(0, 9)) == step(0, 1)
@@ -90,7 +90,7 @@ class _Writing(_Counting):
         return Done()
 
 
-def test_of_two_tasks_one_carries_out_a_step_and_the_other_one_continues_after_it() -> None:
+def test_one_of_two_tasks_carries_out_a_step_and_the_other_continues_after_it() -> None:
     bus = FreshBus(1)
     bus.create_topic("t", 1)
     steps, owner = Steps(bus, "q"), _Writing()
@@ -163,7 +163,7 @@ def test_orders_name_the_term_and_no_password() -> None:
     assert [json.loads(content) for content in bus.items("serving_orders").values()] == [["run", "driver=1", "q"]]
 
 
-def test_the_driver_learns_what_each_task_of_its_run_has_done_since_it_asked() -> None:
+def test_the_driver_gets_the_progress_of_each_task_since_its_last_call() -> None:
     bus = FreshBus()
     serving = Serving(bus.url, "live", "run", tasks=2, interval_seconds=5)
     reports = Reports(bus, serving)

@@ -91,7 +91,7 @@ def test_a_driver_that_is_asked_to_stop_does_not_wait_for_the_lock(
     assert Awaited(settings, stopping).run(work) is None
 
 
-def test_what_waiting_cannot_fix_is_raised(settings: Settings, stopping: threading.Event) -> None:
+def test_errors_that_waiting_cannot_fix_are_raised(settings: Settings, stopping: threading.Event) -> None:
     def work() -> None:
         raise ValueError("a column of another type")
 

@@ -50,7 +50,7 @@ _UNAVAILABLE = "candlewright.wire.errors.BusUnavailable: no Redis at 6379"
         ("", ""),
     ],
 )
-def test_of_html_pages_the_line_with_the_reason_is_reported(reason: str, gist: str) -> None:
+def test_the_line_with_the_reason_is_reported_of_an_html_page(reason: str, gist: str) -> None:
     assert gist_of(reason) == gist
 
 

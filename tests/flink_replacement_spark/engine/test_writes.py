@@ -72,7 +72,7 @@ def test_a_failed_commit_leaves_nothing_known_and_nothing_to_write(monkeypatch: 
     assert together.is_empty and together.get("state", ["p"]) == [None] and not called
 
 
-def test_an_outdated_state_ends_what_is_written_call_by_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outdated_state_ends_writing_call_by_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_writes, "_MOST_BYTES", 1)
     bus = FreshBus(1)
     bus.create_topic("t", 1)

@@ -90,7 +90,7 @@ def test_new_candles_are_one_commit_and_a_second_run_changes_nothing(bench: Impo
     assert [*folder_of(bench.settings.data_dir).iterdir()] == []
 
 
-def test_what_is_stored_is_never_replaced_and_what_differs_is_listed(bench: Importing) -> None:
+def test_stored_candles_are_never_replaced_and_differences_are_listed(bench: Importing) -> None:
     bench.feed.piece("r", range(3), piece=0)
     bench.feed.done("r", 3)
     bench.batch()

@@ -56,7 +56,7 @@ def test_a_tally_survives_its_encoding_and_repetition(entries: list[tuple[int, i
     assert Tally.from_bytes(tally.to_bytes()) == tally
 
 
-def test_a_piece_that_is_found_later_has_no_fault_any_more() -> None:
+def test_a_piece_found_later_no_longer_has_a_fault() -> None:
     tally = Tally().with_fault(0, "missing").with_piece(0, 3)
     assert (tally.faults, tally.rows) == ({}, 3)
 

@@ -62,7 +62,7 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(PLANS)
-def test_pieces_read_together_are_what_each_is_alone(plan: list[tuple[str, int, int, str]]) -> None:
+def test_pieces_read_together_equal_pieces_read_alone(plan: list[tuple[str, int, int, str]]) -> None:
     bus = FreshBus()
     pieces = published(bus, plan)
     alone, faults = [], {}

@@ -86,7 +86,7 @@ def test_trades_are_one_commit_and_a_second_run_changes_nothing(bench: Trades, m
     assert [*folder_of(bench.settings.data_dir).iterdir()] == []
 
 
-def test_stored_trades_stay_and_what_differs_is_listed(bench: Trades) -> None:
+def test_stored_trades_stay_and_differences_are_listed(bench: Trades) -> None:
     bench.store(trade(1), trade(2, size=0.25), trade(3, price=9.0))
     import_id = bench.file(*(trade(each) for each in range(1, 5)))
     bench.importer.step()
@@ -138,7 +138,7 @@ def _killed(*_: object) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_what_another_writer_stores_meanwhile_is_compared_too(
+def test_trades_that_another_writer_stores_meanwhile_are_compared_too(
     bench: Trades, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """Also where it never stops: the last attempt lets none in between."""

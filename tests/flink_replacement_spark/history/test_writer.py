@@ -151,7 +151,7 @@ def test_many_small_requests_cost_few_calls_of_the_bus_and_few_reads_of_the_tabl
     assert calls["plan_manifest_entries"] < 10
 
 
-def test_coverage_says_where_the_range_ended_for_what_had_not_closed(bench: Bench) -> None:
+def test_coverage_records_where_a_range_with_unclosed_candles_ended(bench: Bench) -> None:
     for name, closed_until in (("whole", 0), ("short", 5 * MINUTE)):
         bench.feed.piece(name, range(5))
         bench.feed.done(name, 5)
@@ -234,7 +234,7 @@ def test_a_batch_that_runs_again_changes_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-def test_a_batch_that_runs_again_needs_no_pages_of_what_it_wrote(bench: Bench, is_over: bool) -> None:
+def test_a_repeated_batch_needs_no_pages_of_written_pieces(bench: Bench, is_over: bool) -> None:
     bench.feed.piece("r", range(5))
     if is_over:
         bench.feed.done("r", 5)
@@ -306,7 +306,7 @@ def test_only_changed_rows_are_merged(bench: Bench) -> None:
     assert set(merged["close"].to_pylist()) == {3.0}
 
 
-def test_what_history_stores_first_is_revision_0_and_each_correction_is_one_more(bench: Bench) -> None:
+def test_the_first_stored_candle_is_revision_0_and_each_correction_adds_one(bench: Bench) -> None:
     bench.feed.piece("old", range(3))
     bench.batch()
     before = time.time()

@@ -176,7 +176,7 @@ def _without_arrivals(state: bytes) -> bytes:
     return live.save()
 
 
-def test_a_batch_writes_a_note_and_the_bus_keeps_what_the_state_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_writes_a_note_and_the_bus_keeps_the_records_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     query = _Query(FreshBus(1), "q", monkeypatch)
     monkeypatch.setattr(live_journal, "MAX_NOTES", 10)
     written: list[int] = []

@@ -197,7 +197,7 @@ def test_any_slicing_of_the_two_topics_gives_the_same(content: int, cuts: int) -
     assert results(iter([everything])) == expected
 
 
-def test_what_was_wanted_of_trades_holds_for_them_however_late_they_are_counted() -> None:
+def test_the_needs_at_the_time_of_trades_apply_however_late_they_are_counted() -> None:
     wanted = records.Wanted(ticks=True, period_seconds=[5])
     partition = LivePartition(0, 3_600 * SECOND)
     partition.process([], [mark_of(0, covered=records.Covered(from_time=T0)).SerializeToString()])
@@ -262,7 +262,7 @@ def test_marks_whose_trades_the_bus_lost_are_released_by_the_next_trades() -> No
     assert [mark.gap.gap_id for mark in output.gaps] == ["g5"]
 
 
-def test_of_neighbouring_clocks_only_the_newest_waits() -> None:
+def test_only_the_newest_of_neighbouring_clocks_waits() -> None:
     marks = WaitingMarks()
     for mark in (clock(3), clock(4), gap(4), clock(5), clock(7)):
         marks.add(mark)
@@ -313,7 +313,7 @@ def test_trades_are_not_read_before_the_marks_that_were_published_before_them(bu
     assert trades == [{"0": 0, "1": 2}] * 3 + [{"0": 2, "1": 2}]
 
 
-def test_a_restarted_source_plans_nothing_before_what_was_planned(bus: FreshBus) -> None:
+def test_a_restarted_source_plans_nothing_before_the_last_plan(bus: FreshBus) -> None:
     options = {"url": "redis://none", "reader": "me", "max_records": "10"}
     bus.publish(bus_topics.TICKS, [Record(b"t", partition=0) for _ in range(8)])
     reader = LiveStreamReader(options)

@@ -231,7 +231,7 @@ def test_numbers_that_do_not_fit_64_bits_are_texts(partition: LivePartition) -> 
     assert _bars(output) == [(TICKER, 60, 0, 2.0, 3.0, 0.2, 2, 0, True)]
 
 
-def test_a_state_of_another_version_says_what_helps(partition: LivePartition) -> None:
+def test_the_error_of_a_state_of_another_version_names_the_remedy(partition: LivePartition) -> None:
     state = partition.save()
     with pytest.raises(
         ValueError, match=r"^this state has version 9, .* file `forget` into the folder `live` of its checkpoints"

@@ -95,7 +95,7 @@ def test_a_bar_begun_with_a_candle_without_count_or_quote_volume_has_none(
 
 
 @pytest.mark.parametrize(("first_mark", "is_told"), [(5, True), (None, True), (0, False)])
-def test_a_query_whose_checkpoint_was_lost_knows_what_was_wanted_before(first_mark: int | None, is_told: bool) -> None:
+def test_a_query_whose_checkpoint_was_lost_knows_earlier_needs(first_mark: int | None, is_told: bool) -> None:
     bus = FreshBus(4)
     bus.create_topic(bus_topics.TICKS)
     wanted = records.Wanted(ticks=True, period_seconds=[5, 300]).SerializeToString()

@@ -180,7 +180,7 @@ def test_a_candle_of_the_exchange_outranks_bars_that_reach_the_table_later(case:
     assert case.stored() == [(1, 7.0, "exchange"), (2, 2.0, "ticks")]
 
 
-def test_bars_that_clients_publish_reach_no_table_whatever_they_say(case: Case) -> None:
+def test_bars_that_clients_publish_reach_no_table(case: Case) -> None:
     now_ns = T0 + 100 * MINUTE
     for told in (bar(1, 0, 5.0), bar(2, 0, 5.0, source="derived"), bar(3, 0, 5.0, source="mine")):
         sent = record_of(bus_topics.OHLC, told.SerializeToString(), now_ns=now_ns)

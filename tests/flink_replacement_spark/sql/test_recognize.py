@@ -158,7 +158,7 @@ def _number_sorted(table: pa.Table) -> list[dict[str, Any]]:
         (f"SELECT * FROM {_OURS} a, {_OURS} b, (SELECT 1 AS x, 2 AS x) MATCH_RECOGNIZE (PATTERN (A))", "two columns"),
     ],
 )
-def test_a_clause_that_cannot_be_is_refused_in_its_place(platform: Platform, text: str, said: str) -> None:
+def test_an_invalid_clause_is_refused_with_its_position(platform: Platform, text: str, said: str) -> None:
     with pytest.raises(TriggerRejected, match=said):
         run_sql(platform.settings, text)
 

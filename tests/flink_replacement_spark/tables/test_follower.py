@@ -145,7 +145,7 @@ def test_a_killed_follower_leaves_a_commit_to_the_next_one(case: Case, moment: s
     assert case.held == {0: 3, 1: 0}
 
 
-def test_a_follower_that_was_killed_before_it_said_done_writes_nothing_twice(case: Case) -> None:
+def test_a_follower_killed_before_it_noted_completion_writes_nothing_twice(case: Case) -> None:
     case.publish("a")
     case.drain()
     (taken,) = case.bus.get(case.followed.state, ["taken"])
@@ -175,7 +175,7 @@ def test_a_table_that_fails_shows_its_lag_and_catches_up(case: Case) -> None:
         thread.join()
 
 
-def test_what_was_published_before_a_stop_is_in_the_table_after_the_flush(case: Case) -> None:
+def test_records_published_before_a_stop_are_in_the_table_after_the_flush(case: Case) -> None:
     case.publish("a")
     case.stopping.set()
     case.follower.run()

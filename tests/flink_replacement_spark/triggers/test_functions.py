@@ -226,9 +226,7 @@ def test_a_function_that_hangs_costs_its_timeout_once_and_suspends_its_triggers_
     assert driver.sums("good") == [1, 14, 16]
 
 
-def test_a_state_that_cannot_be_read_costs_its_trigger_what_it_remembered_and_stops_nothing(
-    bus: Bus, start: Start
-) -> None:
+def test_an_unreadable_state_costs_only_its_triggers_memory(bus: Bus, start: Start) -> None:
     driver = start(sums=_function())
     register(bus, "t", WHOLE, ONE, udf="sums")
     register(bus, "other", WHOLE, ONE, udf="sums")
@@ -270,7 +268,7 @@ def test_function_that_fails_each_time_suspends_its_trigger_with_its_words_and_n
         ({"udf": "sums", "udf.times": "3.0"}, "argument 1 of the option times is DOUBLE, expected INT"),
     ],
 )
-def test_settings_that_changed_suspend_with_what_is_wrong(
+def test_changed_settings_suspend_a_trigger_with_the_reason(
     parameters: dict[str, str], told: str, bus: Bus, start: Start
 ) -> None:
     driver = start(sums=_function())

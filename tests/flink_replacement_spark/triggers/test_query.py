@@ -32,7 +32,7 @@ def stored(platform: Platform, trigger_id: str) -> list[dict[str, object]]:
     return list(found.sort_by("fired_at").to_pylist())
 
 
-def test_a_pattern_on_the_stream_gives_what_it_gives_over_the_same_rows(platform: Platform) -> None:
+def test_a_pattern_on_the_stream_agrees_with_stored_rows(platform: Platform) -> None:
     ticker, bus = "SHAPE/USDT.BINANCE", platform.bus
     prices = walk(1, 2_000)
     feed.trades(bus, ticker, 1, prices=[100, 99, 98])

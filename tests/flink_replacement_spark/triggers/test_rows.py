@@ -48,7 +48,7 @@ def test_all_partitions_say_how_far_they_have_come(bus: Bus, query: Query) -> No
     assert len(feed.progress(bus)) == said
 
 
-def test_what_triggers_cost_is_noted(bus: Bus, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_triggers_is_recorded(bus: Bus, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trigger_rows, "_COST_NS", 0)
     register(bus, "v", V_SHAPE, ONE)
     register(bus, "row", "price > 0", ONE)
@@ -103,7 +103,7 @@ def test_trades_meet_closed_bars_and_other_tickers_and_a_batch_runs_again(bus: B
     assert [event.context["sequence"] for event in feed.events(bus, "spread")] == ["1", "2"]
 
 
-def test_a_lost_checkpoint_brings_back_what_is_registered_and_loses_no_row(bus: Bus, query: Query) -> None:
+def test_a_lost_checkpoint_loses_neither_registrations_nor_rows(bus: Bus, query: Query) -> None:
     register(bus, "kept", IN_ORDER, ONE)
     register(bus, "gone", IN_ORDER, ONE)
     register(bus, "spread", f"SELECT a.price - b.price AS s FROM ticks a JOIN ticks b ON a.ts = b.ts "

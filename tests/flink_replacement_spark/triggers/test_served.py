@@ -174,7 +174,7 @@ def test_a_step_of_a_version_that_read_no_events_is_continued(
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [1]
 
 
-def test_an_outdated_process_carries_out_what_the_other_one_planned(
+def test_an_outdated_process_carries_out_the_step_that_the_other_planned(
     bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.02)

@@ -146,7 +146,7 @@ def test_every_partition_and_the_joint_one_have_work(bus: Bus, reader: TriggerSt
     assert {plan.controls for plan in plans.values()} == {Span(CONTROLS, 0, 1, 1)}
 
 
-def test_a_restarted_source_continues_from_what_was_planned(redis: EmbeddedRedis, bus: Bus) -> None:
+def test_a_restarted_source_continues_from_the_last_plan(redis: EmbeddedRedis, bus: Bus) -> None:
     reader = make_reader(redis.url)
     start = reader.initialOffset()
     publish(bus, CONTROLS, 1)
@@ -160,7 +160,7 @@ def test_a_restarted_source_continues_from_what_was_planned(redis: EmbeddedRedis
     again.stop()
 
 
-def test_a_lost_checkpoint_begins_at_what_is_held(redis: EmbeddedRedis, bus: Bus) -> None:
+def test_a_query_without_its_checkpoint_begins_at_its_hold(redis: EmbeddedRedis, bus: Bus) -> None:
     publish(bus, TICKS, 5)
     publish(bus, CONTROLS, 3)
     bus.hold(TICKS, READER, {0: 4})

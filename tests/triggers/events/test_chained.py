@@ -78,7 +78,7 @@ def test_without_names_only_events_of_triggers_over_trades_and_bars_are_seen() -
     assert all(event.context["chained"] == "true" for event in output.events)
 
 
-def test_a_trigger_sees_what_fired_after_its_registration_and_on_its_tickers() -> None:
+def test_a_trigger_sees_events_of_its_tickers_since_its_registration() -> None:
     text = "SELECT ticker, event_id FROM trigger_events"
     partition = joint(register("old", text))
     partition.process([], events=[jump(TICKER, 1)], controls=[register("new", text, OTHER)])
@@ -154,7 +154,7 @@ def test_an_invalid_event_is_refused_and_harms_nothing() -> None:
         ("ticker = 'a'", ()),
     ],
 )
-def test_which_triggers_a_text_names(condition: str, named: tuple[str, ...]) -> None:
+def test_a_text_knows_the_triggers_that_it_names(condition: str, named: tuple[str, ...]) -> None:
     compiled = compile_trigger(f"SELECT * FROM trigger_events WHERE {condition}", {"other": "o"}, TriggerRules())
     assert compiled.sources == named
 
@@ -167,6 +167,8 @@ def test_which_triggers_a_text_names(condition: str, named: tuple[str, ...]) -> 
         ("SELECT * FROM trigger_events", {"deadman_seconds": "5"}, "deadman_seconds is not possible"),
     ],
 )
-def test_what_a_running_trigger_over_events_may_not(sql: str, parameters: dict[str, str], said: str) -> None:
+def test_options_that_a_trigger_over_events_cannot_have_are_refused(
+    sql: str, parameters: dict[str, str], said: str
+) -> None:
     with pytest.raises(TriggerRejected, match=said):
         check_trigger(CEPTriggerRequest(trigger_id="t", sql_pattern=sql, parameters=parameters))

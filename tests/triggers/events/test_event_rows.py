@@ -57,7 +57,7 @@ def plain(member: str, value: Any) -> Any:
 
 
 @given(st.data())
-def test_columns_are_what_each_value_says(data: st.DataObject) -> None:
+def test_columns_agree_with_single_values(data: st.DataObject) -> None:
     members = data.draw(st.lists(st.sampled_from(sorted(MEMBERS)), min_size=1, max_size=4))
     names = [f'c{place} %"é' for place in range(len(members))]
     types = [MEMBERS[member][0] for member in members]

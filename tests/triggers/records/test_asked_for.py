@@ -69,7 +69,7 @@ def test_trades_from_before_the_registration_that_had_to_be_requested_are_not_se
     assert told(run(partition, batch(34, *seconds(34, 35)))) == [34.0, 35.0]
 
 
-def test_trades_that_came_as_they_happened_are_seen_whatever_their_time() -> None:
+def test_trades_that_arrived_as_they_happened_are_seen_whatever_their_time() -> None:
     partition = TriggerPartition()
     run(partition, controls=[register("t", ANY, TICKER, at=1_000)])
     assert told(run(partition, batch(1, *seconds(1, 3)))) == [1.0, 2.0, 3.0]
@@ -256,7 +256,9 @@ def expected(history: list[tuple[str, Any]]) -> set[tuple[str, float]]:
 
 @settings(max_examples=rounds(40), deadline=None)
 @given(histories(), st.integers(0, 2**40 - 1))
-def test_a_trigger_sees_what_arrives_and_happens_after_it(history: list[tuple[str, Any]], cuts: int) -> None:
+def test_a_trigger_sees_rows_that_arrive_and_happen_after_its_registration(
+    history: list[tuple[str, Any]], cuts: int
+) -> None:
     """`cuts`: its bits say where a micro-batch ends, and where the state goes to another process."""
     partition = TriggerPartition(TriggerRules())
     seen: list[tuple[str, float]] = []

@@ -198,7 +198,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=2, ma
 
 @settings(deadline=None, max_examples=rounds(40))
 @given(STEPS, st.data())
-def test_any_cut_between_past_and_live_gives_what_one_evaluation_gives_after_it(
+def test_any_cut_between_past_and_live_agrees_with_one_evaluation(
     steps: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """Rows at the boundary occur once, in order, and ids do not change if the state is saved and loaded in between."""

@@ -154,7 +154,7 @@ def fed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_streams_that_miss_rows_say_the_same(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_streams_that_miss_rows_give_the_same_events(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
     delay, idle = chance.choice([0, 2 * SECOND]), chance.choice([0, 20 * SECOND])
     kept = chance.choice([1_000_000, 9])
@@ -271,7 +271,7 @@ def test_a_pattern_whose_rows_are_always_as_far_apart_is_fed_once_rows_may_compl
 
 
 @pytest.mark.parametrize("tickers", [((TICKER, OTHER),), ((TICKER,), (OTHER,))])
-def test_a_stream_that_falls_behind_or_is_parted_has_what_it_missed(
+def test_a_stream_that_falls_behind_or_is_split_gets_its_missed_rows(
     monkeypatch: pytest.MonkeyPatch, tickers: tuple[tuple[str, ...], ...]
 ) -> None:
     monkeypatch.setattr(resting, "_FEW_ENTRIES", 1)

@@ -88,7 +88,7 @@ def test_rows_of_a_ticker_that_comes_first_while_others_wait_keep_their_place() 
     assert found[0] == found[1]
 
 
-def test_one_too_far_behind_is_suspended_alone_with_what_a_row_costs() -> None:
+def test_a_trigger_too_far_behind_is_suspended_alone_with_the_cost_of_a_row() -> None:
     partition = fallen_behind(register("slow", IN_ORDER, TICKER), register("alert", ALERT, TICKER))
     output = partition.process([prices(3, *[5.0] * 12)])
     (report,) = output.reports
@@ -114,7 +114,7 @@ def test_triggers_that_share_a_stream_are_parted_before_one_waits() -> None:
     assert sorted(found) == ["one", "other"]
 
 
-def test_one_that_keeps_pace_again_waits_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trigger_that_keeps_pace_again_no_longer_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = fallen_behind(register("slow", IN_ORDER, TICKER), rules=TriggerRules(share_ns=10**12))
     assert "row_ns" not in {field.name for field, _ in costs(partition)["slow"].ListFields()}
     busy = iter(range(0, 10**15, 10**13))
@@ -136,7 +136,7 @@ def test_rows_that_wait_for_a_removed_trigger_go_with_it() -> None:
     assert ids(partition.process([prices(6, 1.0)])) == ["slow"]
 
 
-def test_without_shares_what_waits_is_taken_at_once() -> None:
+def test_without_shares_waiting_rows_are_taken_at_once() -> None:
     """This happens if the other mode wrote the state."""
     partition = fallen_behind(register("slow", IN_ORDER, TICKER))
     partition.process([prices(3, 1.0, 2.0, 3.0)])

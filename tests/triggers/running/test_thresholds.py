@@ -81,7 +81,7 @@ def test_an_alert_that_no_row_can_meet_is_not_evaluated(monkeypatch: pytest.Monk
     assert fed == [2, 2]
 
 
-def test_a_row_without_a_number_is_looked_at() -> None:
+def test_a_row_without_a_number_is_examined() -> None:
     partition = TriggerPartition()
     partition.process([], controls=[register("a", "NOT price <= 5.0", TICKER)], now_ns=1)
     partition.process([], controls=[register("b", "price <= 5.0", TICKER)], now_ns=1)

@@ -62,7 +62,9 @@ def test_a_pattern_without_bound_is_taken_with_a_warning() -> None:
         ("price > 1", {"lookback_seconds": "0"}, "number of seconds"),
     ],
 )
-def test_what_cannot_run_is_refused_with_a_place_and_a_reason(sql: str, parameters: dict[str, str], said: str) -> None:
+def test_a_text_that_cannot_run_is_refused_with_position_and_reason(
+    sql: str, parameters: dict[str, str], said: str
+) -> None:
     with pytest.raises(TriggerRejected, match=said):
         check_trigger(_request(sql, **parameters))
 

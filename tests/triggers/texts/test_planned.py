@@ -48,7 +48,7 @@ def trades(prices: list[float]) -> pa.Table:
         ("(S D U+ $)", "when its partition ends"),
     ],
 )
-def test_when_a_match_comes_is_what_the_stream_does(text: str, fires: str) -> None:
+def test_the_plan_states_when_the_stream_emits_a_match(text: str, fires: str) -> None:
     compiled = compile_trigger(pattern(text), {}, TriggerRules(idle_ns=1))
     (step,) = planned(compiled, RULES).steps
     assert step.fires == fires
@@ -105,7 +105,7 @@ def test_every_example_of_the_guide_has_a_plan() -> None:
     assert count > 30
 
 
-def test_what_is_measured_is_counted() -> None:
+def test_a_measurement_counts_rows_events_and_partitions() -> None:
     compiled = compile_trigger(pattern("(S D)"), {}, RULES)
     rows = trades([10.0, 9.0] * 1_500)
     found = measure(compiled.query, rows, ["A/B.C"])
@@ -147,7 +147,7 @@ def test_a_pattern_in_a_window_waits_for_its_frame() -> None:
     assert (step.keeps, step.fires) == ("the last 10 rows for each ticker", "once the rows of its frame have come")
 
 
-def test_a_join_with_events_says_what_they_wait_for() -> None:
+def test_the_plan_of_a_join_with_events_states_what_its_rows_wait_for() -> None:
     found = plan("SELECT t.ts FROM ticks t ASOF JOIN trigger_events e ON t.ticker = e.ticker AND t.ts >= e.fired_at")
     assert found.reads == ("ticks: trades", "trigger_events: events of triggers")
     assert any(said.startswith("The watermark of events is where") for said in found.fires)

@@ -31,7 +31,7 @@ def test_point_has_fields_by_their_types_and_none_for_null() -> None:
     ]  # fmt: skip
 
 
-def test_batch_says_its_size_at_the_begin_and_its_time_at_the_end() -> None:
+def test_a_batch_has_its_size_at_the_begin_and_its_time_at_the_end() -> None:
     points = [
         point_request(
             time, "cpu", ["a", "b"], tags={"b": "2", "a": "1", "c": str(time)}, fields={"x": 1}, by_name=True

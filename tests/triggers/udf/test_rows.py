@@ -46,7 +46,7 @@ def test_columns_of_several_types_are_texts_and_numbers_doubles() -> None:
     assert event.context["ticker"] == "A"
 
 
-def test_input_keeps_what_it_says_on_its_way() -> None:
+def test_function_input_survives_serialisation() -> None:
     frames = b"frames\x00"
     before = FunctionInput("t", 3, {"udf": "f", "udf.x": "'ü'"}, frames)
     assert FunctionInput.of("t", 3, before.content()) == before
@@ -81,7 +81,7 @@ def test_events_stay_whole_where_batches_are_given_in_chunks() -> None:
     assert kinds == [["begin", "point", "end"] * 2, ["begin", "point", "end"] * 2, ["begin", "point", "end"]]
 
 
-def test_an_event_of_a_batch_has_the_time_of_its_end_where_the_function_says_it() -> None:
+def test_an_event_of_a_batch_has_the_end_time_that_the_function_sets() -> None:
     points = [Point(time=3), Point(time=5)]
     (said,) = _events(Output(points, BeginBatch(), EndBatch(tmax=60)))
     (unsaid,) = _events(Output(points, BeginBatch(), EndBatch()))
