@@ -163,7 +163,7 @@ def test_a_candle_still_open_at_completion_is_not_part_of_the_answer() -> None:
     assert end.closed_until == START + MINUTE
 
 
-def test_the_state_says_where_a_range_ends_that_reaches_past_what_had_closed() -> None:
+def test_the_state_has_the_end_of_a_range_that_reaches_past_closed_candles() -> None:
     story = Story(119.0)
     story.submit(10)
     story.answer(story.take(), opens(0, 2))
@@ -173,7 +173,7 @@ def test_the_state_says_where_a_range_ends_that_reaches_past_what_had_closed() -
     assert last.closed_until == START + MINUTE
 
 
-def test_a_request_that_ended_before_it_was_settled_does_not_say_what_had_closed() -> None:
+def test_an_unsettled_request_does_not_report_closed_candles() -> None:
     story = Story(3_600.0)
     story.submit(60)
     story.tell(CancelAsked("r"), FinalSeen("r"))

@@ -124,7 +124,7 @@ job_ids = st.one_of(
 
 
 @given(job_ids, st.booleans(), st.binary(max_size=2))
-def test_the_short_way_of_a_success_reads_what_the_decoder_reads(job_id: str, is_success: bool, tail: bytes) -> None:
+def test_the_fast_path_of_a_success_agrees_with_the_decoder(job_id: str, is_success: bool, tail: bytes) -> None:
     body = frames.encode_body(ing.WorkComplete(job_id=job_id, success=is_success)) + tail
     try:
         message = frames.decode_body(body)
@@ -166,7 +166,7 @@ def test_a_job_id_that_is_not_text_is_a_bad_frame() -> None:
         },
     ],
 )
-def test_a_stated_result_that_cannot_be_is_not_accepted(stated: dict[str, Any]) -> None:
+def test_an_impossible_stated_result_is_not_accepted(stated: dict[str, Any]) -> None:
     state = busy_state()
     whole: dict[str, Any] = {"spans": [cw.Span(first_offset=0, last_offset=0)], "partition": PARTITION}
     end = cw.HistoryEnd(job_id="job-0", **whole | stated)

@@ -92,7 +92,7 @@ REQUESTS = st.lists(st.tuples(*[st.sampled_from("ab")] * 3, st.integers(1, 3)), 
 
 
 @given(REQUESTS, st.data())
-def test_a_fair_queue_hands_out_each_piece_once_in_whatever_order_requests_leave_it(
+def test_a_fair_queue_hands_out_each_piece_once_for_any_order_of_removals(
     wanted: list[tuple[str, str, str, int]], data: st.DataObject
 ) -> None:
     queue = FairQueue()
@@ -159,7 +159,7 @@ def test_background_requests_leave_a_slot_free_and_take_one_page_at_a_time(ten_a
     assert served(ten_a_page, historical("person", "c", "10.0.0.1", connection="x", offset=1)) == [("person", 10)]
 
 
-def test_one_slot_alone_is_shared_with_background_requests(ten_a_page: BrokerState) -> None:
+def test_a_single_slot_is_shared_with_background_requests(ten_a_page: BrokerState) -> None:
     ten_a_page.handle(keeping("a", 0, 2))
     assert served(ten_a_page, SLOT) == [("keep:a", 10)]
     ten_a_page.handle_all([CancelAsked("keep:a"), keeping("b", 1, 2)])

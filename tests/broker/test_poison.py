@@ -39,7 +39,7 @@ def test_a_request_that_cannot_be_read_is_put_aside_and_ends_as_an_error(stage: 
     assert stage.client.end(request_id).rows == 3
 
 
-def test_what_any_part_put_aside_is_a_warning_with_its_count_and_reason_and_no_problem(
+def test_records_put_aside_by_any_part_are_a_warning_with_count_and_reason(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("broker.journal.feed.LETTERS_SECONDS", 0.1)
@@ -57,7 +57,7 @@ def test_what_any_part_put_aside_is_a_warning_with_its_count_and_reason_and_no_p
     assert alarms([now], now.newest.at + int(ALARM_SECONDS * 1e9)) == []
 
 
-def test_a_broker_that_starts_passes_over_what_it_cannot_read(stage: Stage) -> None:
+def test_a_starting_broker_skips_unreadable_records(stage: Stage) -> None:
     broker = stage.broker()
     broker.stop()
     stage.bus.put(TABLE_REALTIME, {"x": b"\xff"})

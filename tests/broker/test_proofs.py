@@ -165,7 +165,7 @@ def test_a_refresh_asks_the_exchange(stage: Stage) -> None:
     assert stage.bus.state(topics.PROOF_QUESTIONS)[0].end == 0
 
 
-def test_a_limit_takes_what_is_proven_first_and_fetches_the_rest(stage: Stage) -> None:
+def test_a_limit_takes_proven_candles_first_and_fetches_the_rest(stage: Stage) -> None:
     broker, prover = with_prover(stage)
     peer = stage.peer(broker)
     peer.offer()
@@ -211,7 +211,7 @@ def test_an_answer_that_cannot_be_right_is_skipped(stage: Stage) -> None:
     assert other != name
 
 
-def test_a_restarted_broker_keeps_what_was_proven(stage: Stage) -> None:
+def test_a_restarted_broker_keeps_proven_parts(stage: Stage) -> None:
     broker, prover = with_prover(stage)
     name = stage.client.submit(50)
     prover.answer(prover.question(), (0, 30), holes=(3,))
@@ -291,7 +291,7 @@ def test_clients_take_turns_with_their_questions(stage: Stage, monkeypatch: pyte
     assert stage.bus.state(topics.PROOF_QUESTIONS)[0].end == 20
 
 
-def test_a_crowd_asks_only_for_what_can_be_dispatched_soon(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crowd_queries_only_ranges_that_can_be_dispatched_soon(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers cost the driver's time, for which another client's request waits. Waits of different venues are
     independent.
     """

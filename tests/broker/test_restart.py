@@ -154,7 +154,7 @@ def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
         (False, r"^the bus has lost records: requests/0 was read to 5 and is the same to 0 only$"),
     ],
 )
-def test_a_store_that_lost_what_was_read_ends_the_process(has_topic: bool, reason: str) -> None:
+def test_a_store_that_lost_read_records_ends_the_process(has_topic: bool, reason: str) -> None:
     """Requests accepted from then on would wait until it has caught up; the next process begins with what there is."""
     bus = FreshBus()
     bus.create_topic(topics.NOTIFICATIONS)

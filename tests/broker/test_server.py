@@ -173,7 +173,7 @@ def test_a_venue_that_keeps_only_its_newest_candles_is_asked_in_one_piece(stage:
     assert (job.request_id, job.historical.end_time) == (request_id, START + 100 * MINUTE)
 
 
-def test_pieces_of_a_limited_request_run_one_after_the_other_with_what_is_left(stage: Stage) -> None:
+def test_pieces_of_a_limited_request_run_one_after_the_other_with_the_rest_of_the_limit(stage: Stage) -> None:
     stage.venue("TEST", candles_per_page=1)
     peer = stage.peer(stage.broker())
     peer.offer(slots=3)
@@ -190,7 +190,7 @@ def test_pieces_of_a_limited_request_run_one_after_the_other_with_what_is_left(s
     assert (end.status, end.rows) == (OK, 12)
 
 
-def test_a_range_into_the_future_ends_with_what_is_closed(stage: Stage) -> None:
+def test_a_range_into_the_future_ends_with_the_last_closed_candle(stage: Stage) -> None:
     stage.venue("TEST", candles_per_page=1)
     peer = stage.peer(stage.broker())
     peer.offer(slots=4)

@@ -58,7 +58,7 @@ def has_told(stage: Stage, wanted: Wanted) -> bool:
     return last_mark(stage) == wanted
 
 
-def test_every_change_of_what_is_wanted_together_is_marked_once(stage: Stage) -> None:
+def test_every_change_of_the_combined_needs_is_marked_once(stage: Stage) -> None:
     stage.broker()
     ask, cancel = stage.client.ask, stage.client.cancel
     expected: list[Wanted] = []
@@ -137,7 +137,7 @@ def test_a_mark_names_the_trade_after_which_it_holds(stage: Stage) -> None:
     assert (mark.ticker, mark.after_sequence, list(mark.wanted.period_seconds)) == (TICKER, 7, [60])
 
 
-def test_a_restarted_broker_says_again_what_is_wanted(stage: Stage) -> None:
+def test_a_restarted_broker_repeats_the_combined_needs(stage: Stage) -> None:
     broker = stage.broker()
     stage.client.ask(bars("stays", 60))
     stage.client.ask(realtime("stays too"))
@@ -178,7 +178,7 @@ def test_a_full_topic_of_marks_keeps_no_other_job_waiting(stage: Stage) -> None:
     eventually(partial(has_told, stage, (False, [60])))
 
 
-def test_a_job_that_cannot_run_is_a_state_and_is_tried_again(stage: Stage) -> None:
+def test_a_job_that_cannot_run_is_reported_and_retried(stage: Stage) -> None:
     peer = stage.peer(stage.broker())
     peer.offer(kind=ing.REALTIME, slots=3)
     stage.client.ask(realtime("one"))
@@ -280,7 +280,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_whatever_happens_the_pipeline_finally_gets_what_is_wanted(steps: list[tuple[str, str, int]]) -> None:
+def test_after_any_events_the_pipeline_gets_the_combined_needs(steps: list[tuple[str, str, int]]) -> None:
     told: dict[str, Wants] = {}
     running: dict[str, RealtimeAccepted] = {}
     names = count()

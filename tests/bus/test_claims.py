@@ -10,7 +10,9 @@ from bus.api import GroupRecord, Record
 from bus.redis.redis_bus import RedisBus
 
 
-def test_of_two_that_claim_the_same_records_one_gets_them(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_concurrent_claims_give_each_record_to_one_consumer(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, two = RedisBus(redis_url, partitions=1), RedisBus(redis_url, partitions=1)
     one.create_group("t", "g", at_end=True)
     one.publish("t", [Record(b"%d" % n) for n in range(3)])

@@ -189,7 +189,7 @@ def test_locate_finds_where_to_start_reading(bus: Bus) -> None:
     assert bus.locate("other", "busy", 1) is None
 
 
-def test_locate_knows_what_was_trimmed(bus: Bus) -> None:
+def test_locate_finds_no_trimmed_number(bus: Bus) -> None:
     bus.create_topic("t", 1)
     for n in range(60):
         bus.publish("t", [Record(b"", sequence=SequenceStamp("ab"[n % 2], count=2))])
@@ -325,7 +325,7 @@ def test_wait_wakes_when_a_record_arrives(bus: Bus) -> None:
 
 
 # ---- retention and back-pressure
-def test_trim_keeps_what_a_hold_needs(bus: Bus) -> None:
+def test_trim_keeps_records_that_a_hold_needs(bus: Bus) -> None:
     bus.create_topic("t", 2)
     bus.publish("t", [Record(b"x", partition=n % 2) for n in range(20)])
     bus.hold("t", "r1", {0: 7, 1: 3})
@@ -355,7 +355,7 @@ def test_trimmed_offsets_are_out_of_range_and_new_ones_continue(bus: Bus) -> Non
     assert bus.read("t", 0, 5)[0].value == b"y"
 
 
-def test_trim_keeps_what_is_young_enough(bus: Bus) -> None:
+def test_trim_keeps_records_that_are_young_enough(bus: Bus) -> None:
     bus.publish("t", [Record(b"x")] * 5)
     assert bus.trim("t", keep_seconds=3_600) == 0
 
@@ -372,7 +372,7 @@ def test_trim_keeps_as_many_bytes_as_asked(bus: Bus) -> None:
     assert total // 2 - 1_100 <= left <= total // 2
 
 
-def test_trim_keeps_what_a_group_has_not_acknowledged(bus: Bus) -> None:
+def test_trim_keeps_records_that_a_group_has_not_acknowledged(bus: Bus) -> None:
     bus.create_topic("t", 1)
     bus.create_group("t", "g", at_end=False)
     bus.publish("t", [Record(b"x")] * 10)
@@ -438,7 +438,7 @@ def test_a_group_in_use_does_not_expire() -> None:
 
 
 # ---- groups
-def test_a_group_at_the_end_sees_only_what_comes_later(bus: Bus) -> None:
+def test_a_group_at_the_end_sees_only_later_records(bus: Bus) -> None:
     bus.publish("t", [Record(b"old", partition=p) for p in range(3)])
     bus.create_group("t", "late", at_end=True)
     bus.create_group("t", "early", at_end=False)
@@ -543,7 +543,7 @@ def test_records_of_one_consumer_are_claimed_alone(bus: Bus) -> None:
         bus.pending_by_consumer("t", "unknown")
 
 
-def test_what_is_given_back_was_not_delivered(bus: Bus) -> None:
+def test_records_given_back_do_not_count_as_delivered(bus: Bus) -> None:
     bus.create_topic("t", 1)
     bus.create_group("t", "g", at_end=True)
     bus.publish("t", [Record(b"%d" % n) for n in range(3)])
@@ -616,7 +616,7 @@ def test_tables_keep_the_newest_value_of_a_key(bus: Bus) -> None:
     assert bus.items("c") == {}
 
 
-def test_of_several_writers_of_a_new_key_the_first_wins(bus: Bus) -> None:
+def test_the_first_writer_of_a_new_key_wins(bus: Bus) -> None:
     assert bus.put_new("t", "k", b"first") == b"first"
     assert bus.put_new("t", "k", b"second") == b"first"
     assert bus.get("t", ["k"]) == [b"first"]
@@ -670,7 +670,7 @@ def test_a_wait_and_the_states_after_it_are_one_exchange_with_the_server(
         assert not waiter.is_alive() and waited == [2] * (end + 1)
 
 
-def test_a_row_is_replaced_only_where_it_holds_what_was_expected(bus: Bus) -> None:
+def test_a_row_is_replaced_only_if_it_holds_the_expected_value(bus: Bus) -> None:
     bus.put("t", {"outdated": b"0"})
     assert bus.replace("t", "k", None, new=b"1", put={"a": b"x"}, delete=["outdated", "unknown"])
     assert bus.items("t") == {"k": b"1", "a": b"x"}

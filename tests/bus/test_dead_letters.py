@@ -83,7 +83,7 @@ def test_nothing_was_put_aside_on_a_new_bus(bus: Bus) -> None:
     assert tallies(bus) == [] and list(kept(bus)) == []
 
 
-def test_a_long_record_is_cut_and_says_how_long_it_was(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_record_is_truncated_and_keeps_its_length(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letters, "MAX_RECORD_BYTES", 10)
     monkeypatch.setattr(dead_letters, "HEAD_BYTES", 4)
     put_aside(bus, "writer", [Letter("ticks", b"0123456789a", "r" * 5_000)])

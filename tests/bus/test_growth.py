@@ -35,7 +35,7 @@ def evicted(of: str) -> float:
     return REGISTRY.get_sample_value("candlewright_bus_evicted_total", {"of": of}) or 0.0
 
 
-def test_more_topics_than_the_bus_takes_are_refused_however_they_are_made(bus: FreshBus) -> None:
+def test_topics_beyond_the_limit_are_refused_however_they_are_made(bus: FreshBus) -> None:
     for number in range(LIMITS.topics):
         bus.publish(f"t{number}", [Record(b"x")])
     for make in (
@@ -50,7 +50,7 @@ def test_more_topics_than_the_bus_takes_are_refused_however_they_are_made(bus: F
     bus.create_group("t5", "g", at_end=False)
 
 
-def test_more_groups_of_a_topic_than_it_takes_are_refused_until_one_goes(bus: FreshBus) -> None:
+def test_groups_beyond_the_limit_of_a_topic_are_refused_until_one_is_deleted(bus: FreshBus) -> None:
     for number in range(LIMITS.groups):
         bus.create_group("t", f"g{number}", at_end=False)
     with pytest.raises(BusLimit, match="the bus has 10 groups of topic t, and takes 10"):
@@ -61,7 +61,7 @@ def test_more_groups_of_a_topic_than_it_takes_are_refused_until_one_goes(bus: Fr
     assert len(bus.groups("t")) == LIMITS.groups
 
 
-def test_of_too_many_names_the_oldest_go_and_are_counted(bus: FreshBus) -> None:
+def test_the_oldest_names_beyond_the_limit_are_removed_and_counted(bus: FreshBus) -> None:
     before = evicted("registry finals")
     for number in range(80):
         bus.publish_once("t", Record(b"x"), registry="finals", name=f"n{number}", content=b"c", keep_seconds=60)

@@ -28,9 +28,7 @@ def lose_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "_exchange", lost)
 
 
-def test_a_group_is_given_what_it_read_though_the_answer_was_lost(
-    bus: RedisBus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_gets_its_records_again_after_a_lost_answer(bus: RedisBus, monkeypatch: pytest.MonkeyPatch) -> None:
     bus.create_group("t", "g", at_end=True)
     # The script is known, and the group's use is noted.
     assert bus.read_group("t", "g", "c") == []

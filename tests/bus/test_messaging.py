@@ -77,7 +77,7 @@ def store() -> Iterator[Store]:
     bus.close()
 
 
-def test_what_was_given_out_is_hidden_until_its_own_time(store: Store) -> None:
+def test_a_delivered_record_is_hidden_for_its_own_time(store: Store) -> None:
     store.publish("a", "b", "c")
     assert seen(store.receive(2)) == [(0, 1), (1, 1)]
     assert seen(store.receive(2, hide=0.0)) == [(2, 1)]
@@ -165,7 +165,7 @@ def test_records_whose_times_were_lost_come_again(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize("in_order", [False, True])
-def test_what_was_given_out_comes_though_the_answer_was_lost(
+def test_records_whose_delivery_answer_was_lost_are_delivered_again(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, in_order: bool
 ) -> None:
     bus = RedisBus(redis_url)
@@ -267,7 +267,7 @@ def test_settling_an_unknown_message_is_reported(store: Store) -> None:
     assert store.queue.acknowledge([Claim("none", "g", 0, 0, 1)]) == [Settled.UNKNOWN]
 
 
-def test_in_order_a_slow_reader_is_not_kept_from_going_on(store: Store) -> None:
+def test_in_order_a_slow_reader_can_settle_with_its_old_handle(store: Store) -> None:
     store.publish("a", "a")
     late, _ = (claim(store.receive(1, hide=0.0, in_order=True)[0]) for _ in range(2))
     assert store.queue.acknowledge([late._replace(consumer="other"), late]) == [Settled.STALE] * 2
@@ -325,7 +325,7 @@ def test_in_order_deliveries_of_a_group_never_overlap_and_none_is_lost(
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_all_is_given_out_whatever_is_settled_and_trimmed_meanwhile(store: Store, seed: int) -> None:
+def test_every_record_is_delivered_despite_concurrent_settling_and_trimming(store: Store, seed: int) -> None:
     choose, count = random.Random(seed), 0
     out: dict[int, Delivery] = {}
     done: set[int] = set()
@@ -384,7 +384,9 @@ def test_messages_for_later_are_claimed_when_due_and_go_when_removed(store: Stor
     assert due is not None and HOUR - 60 < due <= HOUR
 
 
-def test_what_is_kept_beside_the_log_is_bounded_as_a_topic_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timed_and_half_messages_are_bounded_by_the_bytes_of_a_topic(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue = store.queue
     monkeypatch.setattr(store.bus, "_max_bytes", 100)
     store.publish("a")

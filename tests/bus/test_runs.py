@@ -56,7 +56,9 @@ def _content(bus: Bus) -> list[tuple[object, ...]]:
 
 @settings(max_examples=rounds(40), deadline=None)
 @given(st.lists(_RUNS, min_size=1, max_size=2))
-def test_runs_of_records_leave_what_single_records_leave(calls: list[list[tuple[int, int, bool, list[bytes]]]]) -> None:
+def test_runs_of_records_have_the_same_effect_as_single_records(
+    calls: list[list[tuple[int, int, bool, list[bytes]]]],
+) -> None:
     bus, single = FreshBus(), FreshBus()
     positions = [bus.publish("t", _records(runs)) for runs in calls]
     together, sizes = _content(bus), bus.state("t")

@@ -289,7 +289,7 @@ def test_a_connection_that_dies_ends_its_subscriptions(guarded: Guarded) -> None
     wait_for(lambda: len(gate) == 0)
 
 
-def test_a_name_that_is_made_later_does_not_get_what_others_requested_under_it(guarded: Guarded) -> None:
+def test_a_later_key_does_not_get_requests_made_under_its_name(guarded: Guarded) -> None:
     bob = guarded.client(guarded.key("bob"))
     for request_id in ("alex-1", "alex-2"):
         assert bob.ask(submit(request_id)).status == ing.SubmitResponse.QUEUED

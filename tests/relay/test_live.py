@@ -118,7 +118,7 @@ def cancelled_by_now(platform: Platform) -> list[str]:
     return [name for name in cancels(platform.bus) if "TICKS:MARK" not in name]
 
 
-def test_one_that_subscribes_twice_and_dies_leaves_nothing_behind(start_relay: Start) -> None:
+def test_a_client_that_subscribes_twice_and_dies_leaves_no_subscription(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     topic = f"TICKS:{BTC}"
     other = platform.ready_subscriber(topic)
@@ -139,7 +139,7 @@ def test_one_that_subscribes_twice_and_dies_leaves_nothing_behind(start_relay: S
     eventually(lambda: topic not in table(platform.bus))
 
 
-def test_one_that_reconnects_in_time_keeps_its_job(start_relay: Start) -> None:
+def test_a_subscriber_that_reconnects_in_time_keeps_its_job(start_relay: Start) -> None:
     platform = start_relay(limits=replace(LIMITS, linger_seconds=30.0))
     topic = f"TICKS:{BTC}"
     for _ in range(3):
@@ -306,7 +306,7 @@ def test_bad_records_do_not_stop_later_ones(start_relay: Start) -> None:
     assert subscriber.next()[1].first_sequence == 3
 
 
-def test_a_restarted_relay_continues_at_the_end_and_replays_what_is_missing(start_relay: Start) -> None:
+def test_a_restarted_relay_continues_at_the_end_and_replays_missing_messages(start_relay: Start) -> None:
     first = start_relay(limits=LIMITS)
     topic = f"TICKS:{BTC}"
     subscriber = following(first, topic)
@@ -330,7 +330,7 @@ def test_a_restarted_relay_continues_at_the_end_and_replays_what_is_missing(star
     assert list(cw.TickBatch.FromString(got[0].body[1:]).trade_id) == ["2", "3"]
 
 
-def test_bars_are_replayed_and_what_was_trimmed_is_an_error(start_relay: Start) -> None:
+def test_bars_are_replayed_and_trimmed_ones_are_an_error(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     topic = f"OHLC:{BTC}:60"
     for number in range(5):

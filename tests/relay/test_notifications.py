@@ -85,7 +85,7 @@ def test_a_duplicate_of_a_finished_request_announces_its_final_again(platform: P
     assert subscriber.next() == ("RESPONSE:again-client", final)
 
 
-def test_what_was_published_while_the_relay_was_down_reaches_a_subscriber_that_stayed(start_relay: Start) -> None:
+def test_finals_published_while_the_relay_was_down_reach_existing_subscribers(start_relay: Start) -> None:
     first = start_relay()
     first.client().ask(submit("down", client_id="stays"))
     subscriber = first.ready_subscriber("RESPONSE:stays")

@@ -85,7 +85,7 @@ def test_progress_that_cannot_have_been_made_is_put_aside(stage: Stage) -> None:
     assert stage.is_well()
 
 
-def test_a_relay_that_starts_passes_over_what_it_cannot_read(start_relay: Start) -> None:
+def test_a_starting_relay_skips_unreadable_records(start_relay: Start) -> None:
     first = start_relay()
     for topic in TOPICS:
         Stage(first).put(topic, [b"\xff\xff", b""])

@@ -45,7 +45,7 @@ def test_a_known_id_with_other_content_is_invalid(platform: Platform) -> None:
     assert client.ask(snapshot).status == Status.INVALID
 
 
-def test_of_two_clients_that_race_one_is_queued(platform: Platform) -> None:
+def test_one_of_two_racing_clients_is_queued(platform: Platform) -> None:
     clients = [platform.client() for _ in range(2)]
     for number in range(50):
         for client in clients:
@@ -247,7 +247,7 @@ def test_a_client_that_reads_nothing_harms_no_other(start_relay: Start) -> None:
     assert busy.ask(submit("r", start_time=START)).status == Status.QUEUED
 
 
-def test_the_status_says_what_is_bound(platform: Platform) -> None:
+def test_the_status_lists_the_bound_addresses(platform: Platform) -> None:
     status = platform.relay.status()
     assert status.part == "relay"
     assert status.details["requests"] == platform.relay.requests_address

@@ -129,7 +129,7 @@ def test_another_relay_takes_over_the_registry(group: Group) -> None:
         assert client.ask(trigger("other", tickers=[BTC])).status == Ack.REGISTERED
 
 
-def test_what_a_relay_writes_whose_term_is_over_changes_nothing_and_ends_it(group: Group) -> None:
+def test_a_write_after_the_end_of_the_term_changes_nothing_and_ends_the_relay(group: Group) -> None:
     first = group.start()
     with pipeline.running(group.bus):
         assert first.platform.client().ask(trigger(tickers=[BTC])).status == Ack.REGISTERED
@@ -164,7 +164,7 @@ def test_a_client_moves_on_to_the_next_relay_and_misses_nothing(group: Group) ->
         assert group.roles.all()[REGISTRY].holder == second.keeper.holder
 
 
-async def test_the_async_twin_passes_over_a_relay_that_is_not_there(group: Group) -> None:
+async def test_the_async_twin_skips_an_unreachable_relay(group: Group) -> None:
     list_markets(group.bus, "BTC/USDT")
     member = group.start()
     absent = f"tcp://127.0.0.1:{free_port()}", f"tcp://127.0.0.1:{free_port()}"

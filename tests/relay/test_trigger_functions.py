@@ -64,7 +64,7 @@ def test_function_that_takes_the_options_is_sound(functions: KnownFunctions, opt
         ({"udf": "sums", "cooldown_seconds": "1"}, Ack.INVALID_SQL, "do not go together"),
     ],
 )
-def test_what_cannot_run_is_refused_with_a_reason(
+def test_a_function_that_cannot_run_is_refused_with_the_reason(
     functions: KnownFunctions, parameters: dict[str, str], status: int, told: str
 ) -> None:
     outcome = _outcome(functions, **parameters)
@@ -74,7 +74,7 @@ def test_what_cannot_run_is_refused_with_a_reason(
 
 
 @pytest.mark.processes
-def test_function_is_asked_once_a_minute_and_one_that_fails_not_for_each_client(tmp_path: Path) -> None:
+def test_a_function_is_queried_once_a_minute_even_if_it_fails(tmp_path: Path) -> None:
     notes = tmp_path / "asked"
     script = f"echo x >> {notes}; exec {sys.executable} {FUNCTIONS['sums'].args[0]}"
     sums = FUNCTIONS["sums"].model_copy(update={"prog": "/bin/sh", "args": ("-c", script)})

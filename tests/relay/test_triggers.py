@@ -184,7 +184,7 @@ def test_too_many_triggers_are_refused(start_relay: Start) -> None:
         eventually(lambda: client.ask(trigger("c")).status == Ack.REGISTERED)
 
 
-def test_of_requests_for_one_id_that_come_together_each_is_answered_and_the_last_one_stays(start_relay: Start) -> None:
+def test_simultaneous_requests_for_one_id_are_all_answered_and_the_last_one_stays(start_relay: Start) -> None:
     platform = start_relay()
     clients = [platform.client() for _ in range(3)]
     with pipeline.running(platform.bus):
@@ -491,7 +491,7 @@ def test_a_relay_that_dies_at_any_step_is_put_right_by_its_next_start_and_a_retr
     assert pipeline.controls(bus)[-1].WhichOneof("body") == "remove"
 
 
-def test_a_start_publishes_again_what_has_no_offset(start_relay: Start) -> None:
+def test_a_start_republishes_entries_without_an_offset(start_relay: Start) -> None:
     bus = FreshBus()
     new = rec.TriggerRegistration(trigger_id="new", sql="price > 1", version=7)
     old = rec.TriggerRegistration(trigger_id="old", sql="price > 1", version=8)
@@ -518,7 +518,7 @@ def test_a_start_publishes_again_what_has_no_offset(start_relay: Start) -> None:
     assert [state_of(client, name) for name in ("new", "known")] == [[("active", "")]] * 2
 
 
-def test_what_the_pipeline_has_done_is_known_after_a_restart(start_relay: Start) -> None:
+def test_progress_of_the_pipeline_is_known_after_a_restart(start_relay: Start) -> None:
     first = start_relay()
     with pipeline.running(first.bus):
         first.client().ask(trigger())
@@ -542,7 +542,7 @@ def test_controls_are_held_until_every_partition_has_carried_them_out(start_rela
     eventually(lambda: platform.bus.holds(bus_topics.TRIGGER_CONTROLS, "relay") == {0: 1})
 
 
-def test_waiting_clients_are_answered_in_time_even_while_the_bus_is_away(start_relay: Start) -> None:
+def test_waiting_clients_are_answered_in_time_even_while_the_bus_is_down(start_relay: Start) -> None:
     bus = DyingBus()
     bus.dies_at = 3
     platform = start_relay(bus, triggers=TriggersSettings(activation_timeout_seconds=0.3))

@@ -133,7 +133,7 @@ NAMES = st.tuples(st.sampled_from("ab"), st.sampled_from("cd"), st.sampled_from(
 
 
 @given(st.lists(st.one_of(NAMES, st.integers(0, 30), st.floats(0, 10)), max_size=60))
-def test_every_request_asks_once_and_nothing_is_kept_of_what_has_ended(steps: list[object]) -> None:
+def test_every_request_queries_once_and_ended_requests_leave_no_state(steps: list[object]) -> None:
     """A step is a new request, the end of one, or a pause."""
     stage, names, asked, at = Stage(dispatches=False), list[str](), list[str](), 0.0
     with pytest.MonkeyPatch.context() as patch:

@@ -180,7 +180,7 @@ def test_the_journal_is_held_at_the_oldest_request_that_has_not_ended() -> None:
     ("limit", "expected"),
     [(None, 30), (25, 25), (4, 4)],
 )
-def test_a_cancelled_request_counts_what_it_never_got_as_expected(limit: int | None, expected: int) -> None:
+def test_a_cancelled_request_counts_missing_candles_as_expected(limit: int | None, expected: int) -> None:
     story = Story()
     story.tell(accepted(minutes=30, limit=limit, deadline_ns=NOW + 1_000 * SECOND))
     story.offer()

@@ -244,9 +244,7 @@ def test_requests_larger_than_the_topic_end_whole(platform: Platform) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_pages_that_weigh_more_than_was_reckoned_do_not_stop_history(
-    platform: Platform, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_larger_than_estimated_do_not_stop_history(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_room, "STUCK_SECONDS", 0.5)
     expected = {platform.client.submit(rows, ticker=f"T{i}/X.TEST"): rows for i, rows in enumerate((700, 300))}
     platform.ingestor(3, rows_per_page=5)

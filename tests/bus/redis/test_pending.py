@@ -88,7 +88,7 @@ def test_a_publish_that_was_not_taken_is_left_to_the_call_that_waits(redis_url: 
     bus.close()
 
 
-def test_it_is_not_done_before_the_server_has_answered(bus: RedisBus, server: redis.Redis) -> None:
+def test_a_call_is_not_done_before_the_server_has_answered(bus: RedisBus, server: redis.Redis) -> None:
     server.client_pause(60_000, all=False)
     pending = begun(bus, {"new": b"1"})
     assert not pending.is_done()

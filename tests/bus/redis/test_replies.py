@@ -168,7 +168,7 @@ def test_a_pack_of_keys_becomes_its_records_from_any_of_them_on() -> None:
     assert [dense([pack_of_three], first) for first in (10, 11, 12)] == [records, records[1:], records[2:]]
 
 
-def test_missing_entries_and_those_of_strangers_are_noticed() -> None:
+def test_missing_and_foreign_entries_are_detected() -> None:
     entry, pack_of_two = Entry(9, 1, None, b"x", None, None), Pack(12, 2, b"k", b"ab", [1, 1], 1, b"")
     assert dense([entry, pack_of_two], 9) is None
     assert dense([pack_of_two], 10) is None

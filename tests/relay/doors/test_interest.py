@@ -24,7 +24,7 @@ TEXTS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(st.booleans(), TEXTS), max_size=40))
-def test_it_knows_of_every_topic_whether_a_subscription_is_a_prefix_of_it(steps: list[tuple[bool, bytes]]) -> None:
+def test_a_topic_is_wanted_exactly_if_a_subscription_is_its_prefix(steps: list[tuple[bool, bytes]]) -> None:
     interest = Interest()
     held: set[bytes] = set()
     for is_added, subscription in steps:

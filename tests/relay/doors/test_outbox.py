@@ -134,7 +134,7 @@ def test_past_the_bytes_of_all_the_client_with_most_waiting_loses_them() -> None
     outbox.close()
 
 
-def test_what_the_socket_has_in_hand_counts_until_it_has_left() -> None:
+def test_an_answer_that_the_socket_holds_counts_until_it_is_sent() -> None:
     held: list[Held] = []
 
     def send(frames: list[bytes]) -> Held:

@@ -33,7 +33,7 @@ def admitted(wanted: list[str]) -> list[str]:
 @pytest.mark.parametrize(
     "subscription", ["RESPONSE:alice", "RESPONSE:alice-7", "HISTORY_READY:alice-1", "TRIGGER:alice", "TICKS:", "OHLC"]
 )
-def test_a_client_may_subscribe_to_what_is_its_own_or_public(subscription: str) -> None:
+def test_a_client_may_subscribe_to_its_own_and_public_topics(subscription: str) -> None:
     assert may_subscribe("alice", subscription.encode())
 
 
@@ -53,7 +53,7 @@ def test_a_client_may_subscribe_to_what_is_its_own_or_public(subscription: str) 
         "FOO:a",
     ],
 )
-def test_bare_prefixes_and_what_is_not_its_own_are_refused(subscription: str) -> None:
+def test_bare_prefixes_and_foreign_topics_are_refused(subscription: str) -> None:
     assert not may_subscribe("alice", subscription.encode())
 
 
@@ -92,7 +92,7 @@ def test_no_admitted_name_is_a_prefix_of_another(wanted: list[str]) -> None:
     assert not [(a, b) for a in names for b in names if a is not b and a.startswith(b)]
 
 
-def test_a_request_is_its_senders_whatever_its_id() -> None:
+def test_a_request_with_any_id_belongs_to_its_sender() -> None:
     sent = rec.Request(owner="bob")
     assert ownership.owns_request("bob", "alice-1", sent)
     assert not ownership.owns_request("alice", "alice-1", sent)

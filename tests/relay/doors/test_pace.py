@@ -30,7 +30,7 @@ def test_a_flood_rests_while_another_client_waits() -> None:
     assert rest == 0, "the other one has been silent for long"
 
 
-def test_after_a_pause_it_is_not_a_flood() -> None:
+def test_a_flood_ends_with_a_pause() -> None:
     pace = Pace()
     at = flood(pace)
     assert pace.rest([*ROUND, OTHER], 0.01, at + 5) == 0

@@ -26,7 +26,7 @@ def test_a_connection_and_a_sender_have_a_share_and_others_have_theirs() -> None
     assert state.take("w", OTHER) == ""
 
 
-def test_what_ends_is_given_back() -> None:
+def test_topics_of_an_ended_connection_are_given_back() -> None:
     state = shares()
     for topic in ("x", "y"):
         state.take(topic, ONE)
@@ -130,7 +130,7 @@ def test_a_refused_client_is_served_once_there_is_room(start_relay: Start) -> No
     eventually(lambda: set(table(platform.bus)) == {topic("D"), topic("E")})
 
 
-def test_one_that_may_have_no_more_still_gets_what_others_have(start_relay: Start) -> None:
+def test_a_connection_beyond_its_share_gets_topics_of_others(start_relay: Start) -> None:
     platform = start_relay(limits=SHARED)
     platform.subscriber(topic("X"))
     eventually(lambda: topic("X") in table(platform.bus))

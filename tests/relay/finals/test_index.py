@@ -44,7 +44,7 @@ def test_entries_dropped_by_a_full_index_are_counted() -> None:
     assert (len(index), counted() - before) == (1, 2)
 
 
-def test_what_was_trimmed_is_forgotten() -> None:
+def test_trimmed_finals_are_forgotten() -> None:
     index = FinalIndex(100)
     for offset in range(10):
         index.add("a" if offset % 2 else "b", 0, offset)

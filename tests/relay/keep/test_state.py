@@ -87,7 +87,7 @@ def minutes(submit: Submit) -> tuple[int, int]:
 BTC = rule("BTC/USDT.BINANCE")
 
 
-def test_history_is_fetched_range_by_range_up_to_what_has_closed() -> None:
+def test_history_is_fetched_range_by_range_up_to_the_last_closed_candle() -> None:
     keeping = Keeping(BTC)
     ranges = []
     while asked := keeping.ask():
@@ -106,7 +106,7 @@ def test_fresh_candles_are_requested_again_after_a_while() -> None:
     assert minutes(update) == (120_000, 120_015)
 
 
-def test_what_had_not_closed_is_requested_again() -> None:
+def test_unclosed_candles_are_requested_again() -> None:
     keeping = Keeping(rule("BTC/USDT.BINANCE", since="2024-03-24T07:00:00Z"))
     [asked] = keeping.ask()
     keeping.end(asked, closed_until=asked.asked.end - MINUTE)
@@ -163,7 +163,7 @@ def test_an_earlier_rule_starts_afresh() -> None:
     assert minutes(keeping.ask()[0])[0] == -1_440
 
 
-def test_a_failure_moves_nothing_and_is_tried_again_later() -> None:
+def test_a_failed_range_is_retried_later() -> None:
     keeping = Keeping(BTC)
     [asked] = keeping.ask()
     keeping.end(asked, error="UNAVAILABLE: the exchange is down")
@@ -229,7 +229,7 @@ def test_a_request_without_an_end_is_given_up() -> None:
     assert minutes(again) == minutes(asked) and again.asked.request_id != asked.asked.request_id
 
 
-def test_speed_says_when_it_is_done() -> None:
+def test_the_end_is_estimated_from_the_speed() -> None:
     keeping = Keeping(BTC)
     for _ in range(2):
         [asked] = keeping.ask()
@@ -241,7 +241,7 @@ def test_speed_says_when_it_is_done() -> None:
 
 
 @given(st.lists(st.sampled_from(("ok", "empty", "fails", "killed", "killed at its end")), max_size=30))
-def test_whatever_happens_no_candle_is_skipped(story: list[str]) -> None:
+def test_no_candle_is_skipped_in_any_order_of_events(story: list[str]) -> None:
     """Each range begins where the proven ones end, and a restart asks for the same one under the same id."""
     keeping = Keeping(rule("BTC/USDT.BINANCE", since="2021-01-01"))
     reached = keeping.series().since

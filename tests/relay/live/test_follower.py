@@ -38,7 +38,7 @@ class Reader(Follower):
                 self.next[place] = record.offset + 1
 
 
-def test_a_store_that_lost_what_was_read_is_followed_from_its_end() -> None:
+def test_a_store_that_lost_read_records_is_followed_from_its_end() -> None:
     bus = FreshBus()
     bus.create_topic(TOPIC, 1)
     bus.publish(TOPIC, [Record(b"kept")])

@@ -33,7 +33,7 @@ def start_all(state: Subscriptions, at: float) -> list[str]:
     return [start.request_id for start in starts]
 
 
-def test_the_request_asks_for_what_the_topic_carries() -> None:
+def test_the_request_asks_for_the_data_of_its_topic() -> None:
     state = new_state()
     for name in NAMES[:2]:
         state.subscribed(topic(name))
@@ -95,7 +95,7 @@ def test_an_id_whose_cancellation_was_begun_is_not_used_again() -> None:
     assert fresh.startswith(f"subscription:{NAMES[0]}:")
 
 
-def test_what_cannot_be_served_is_tried_again_later() -> None:
+def test_a_topic_that_cannot_be_served_is_retried_later() -> None:
     state = new_state()
     state.subscribed(topic(NAMES[0]))
     state.refused(topic(NAMES[0]), 1.0)

@@ -87,7 +87,7 @@ def test_a_replay_of_expired_records_is_an_error(bus: FreshBus) -> None:
         ("", 1, 0, "is not a numbered topic"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused(bus: FreshBus, topic: str, first: int, last: int, sentence: str) -> None:
+def test_an_impossible_replay_is_refused(bus: FreshBus, topic: str, first: int, last: int, sentence: str) -> None:
     with pytest.raises(InvalidRequest, match=sentence):
         ask(bus, topic, first, last=last)
 

@@ -126,7 +126,7 @@ def test_each_broken_rule_of_a_data_request_is_refused(message: ing.DataRequest,
     assert sentence in str(refusal.value)
 
 
-def test_a_client_cannot_set_what_only_the_broker_sets() -> None:
+def test_a_client_cannot_set_the_fields_of_the_broker() -> None:
     sent = data(job_id="mine", historical=ing.HistoricalParams(start_time=1))
     assert validation.data_request(sent, BOOK) == data()
 

@@ -33,7 +33,7 @@ def test_the_newest_form_replaces_the_one_before() -> None:
     assert len(book.suspensions) == 1
 
 
-def test_one_that_was_changed_since_is_not_dropped() -> None:
+def test_a_trigger_with_a_later_change_is_not_dropped() -> None:
     book = TriggerBook()
     before = put(book, entry("a", is_leaving=True))
     after = put(book, entry("a"))
@@ -54,7 +54,7 @@ def test_callbacks_outlive_the_book_until_it_is_read_again() -> None:
     assert book.callbacks == {"b": "c"}
 
 
-def test_pages_hold_what_fits_and_at_least_one() -> None:
+def test_a_page_holds_the_triggers_that_fit_and_at_least_one() -> None:
     book = TriggerBook()
     for name in "bca":
         put(book, entry(name))

@@ -32,7 +32,7 @@ def test_a_change_is_passed_once_every_partition_has_read_past_it() -> None:
     assert len(found) == found.waiting == 0
 
 
-def test_one_for_the_joint_partition_waits_for_that_one_too() -> None:
+def test_a_change_for_the_joint_partition_waits_for_it_too() -> None:
     found = changes()
     number = found.begin(needs_joint=True, offset=0)
     for partition in (0, 1):

@@ -67,7 +67,7 @@ def test_a_callback_changes_with_its_trigger_and_ends_with_it(start_relay: Start
     assert subscriber.drain() == []
 
 
-def test_what_fired_before_a_removal_still_reaches_its_callback(start_relay: Start) -> None:
+def test_events_from_before_a_removal_still_reach_the_callback(start_relay: Start) -> None:
     platform = start_relay()
     registered(platform, callback_id="c")
     subscriber = platform.ready_subscriber("RESPONSE:c")

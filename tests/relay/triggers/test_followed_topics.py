@@ -26,7 +26,7 @@ def test_a_topic_is_followed_exactly_while_some_trigger_reads_it(steps: list[tup
     assert not +is_followed
 
 
-def test_only_what_triggers_read_that_are_gone_is_dropped() -> None:
+def test_only_topics_of_removed_triggers_are_dropped() -> None:
     followed = FollowedTopics()
     followed.follow("stays", ("x", "y"))
     followed.follow("goes", ("y", "z"))

@@ -34,7 +34,7 @@ def client_of(platform: Platform) -> Iterator[Client]:
         yield client
 
 
-def test_a_view_is_registered_once_and_shows_what_it_is(start_relay: Start) -> None:
+def test_a_view_is_registered_once_and_described(start_relay: Start) -> None:
     with client_of(start_relay()) as c:
         first = c.views.add("large", LARGE)
         assert (first.is_new, first.restarted, first.warnings) == (True, (), ())

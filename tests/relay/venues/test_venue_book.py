@@ -40,7 +40,7 @@ def test_ingestors_may_know_more_exchanges_than_the_catalogue() -> None:
     book.check_venue("NEWEXCHANGE")
 
 
-def test_nothing_is_refused_for_what_could_not_be_read() -> None:
+def test_no_request_is_refused_because_of_an_unreadable_record() -> None:
     book = VenueBook()
     book.is_blind = True
     book.check_venue("HOUSE")
@@ -76,5 +76,5 @@ def test_one_venue_comes_with_its_markets() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["BINANC", "BTC/USDT.BINANCE", "BTC/USDT.BINANC"])
-def test_what_is_not_a_venue_is_refused_with_near_ones(wanted: str) -> None:
+def test_an_unknown_venue_is_refused_with_similar_names(wanted: str) -> None:
     assert "did you mean BINANCE" in VenueBook().unknown_venue(wanted)
