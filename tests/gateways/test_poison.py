@@ -103,7 +103,7 @@ def test_unrefused_records_are_not_held_back(plain: Bus, row: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", [b"", b"\xff", b"-1", b"9" * 5_000, "²".encode()])
-def test_minutes_of_other_tickers_end_whatever_the_table_holds(plain: Bus, end: bytes) -> None:
+def test_minutes_of_other_tickers_end_despite_invalid_rows(plain: Bus, end: bytes) -> None:
     now = NOON
     plain.put(MINUTES, {"X/Y.TEST": end, TICKER: b"%d" % NOON})
     plain.create_topic(topics.TICK_MARKS)
@@ -114,7 +114,7 @@ def test_minutes_of_other_tickers_end_whatever_the_table_holds(plain: Bus, end: 
     assert TICKER not in plain.items(MINUTES)
 
 
-def test_ticks_are_wanted_whatever_the_table_says_of_others(plain: Bus) -> None:
+def test_ticks_are_stored_despite_invalid_rows_of_other_tickers(plain: Bus) -> None:
     plain.create_topic(topics.TICK_MARKS)
     plain.put(topics.TABLE_WANTED, {TICKER: b"\xff"})
     TickStorage(plain).want([TICKER])
@@ -128,13 +128,13 @@ def test_a_trigger_that_cannot_be_read_is_refused(plain: Bus) -> None:
         registered_rule(plain, "t")
 
 
-def test_a_source_starts_whatever_its_table_holds(plain: Bus) -> None:
+def test_a_source_starts_despite_invalid_rows(plain: Bus) -> None:
     plain.put(SOURCES, {"s/0": b"\xff", "s/1": b"\x12\x01\xff"})
     assert Journal(plain, "s", "orders", dead_letters="s_dead").begin()[1] == []
     assert {letter.reason for _, letter in kept(plain)} == {"not a NumaflowChunk"}
 
 
-async def test_messages_for_later_and_clients_are_served_whatever_else_is_kept(start: Start, bus: Bus) -> None:  # noqa: F811
+async def test_timed_messages_and_clients_are_served_despite_invalid_rows(start: Start, bus: Bus) -> None:  # noqa: F811
     queue = messaging_of(bus)
     queue.add(sending.QUEUE, "bad", b"\xff", delay_seconds=0.0)
     queue.prepare(sending.QUEUE, "half", b"\xfe", ask_after_seconds=0.0)

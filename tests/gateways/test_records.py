@@ -64,7 +64,7 @@ def test_topics_that_clients_may_not_write_are_refused(topic: str) -> None:
 @pytest.mark.parametrize(
     ("topic", "message"), [("ticks", _tick()), ("ticks", _batch()), ("ohlc", _bar()), ("trigger_events", _event())]
 )
-def test_the_ticker_inside_decides_the_partition_whatever_was_asked(topic: str, message: cw.Tick) -> None:
+def test_the_ticker_inside_decides_the_partition(topic: str, message: cw.Tick) -> None:
     record = record_of(topic, message.SerializeToString(), key=b"other", partition=1, headers={"a": "b"})
     assert record.partition_key == _TICKER.encode()
     assert record.key == (b"t1" if topic == "trigger_events" else _TICKER.encode())
@@ -96,7 +96,7 @@ def test_batches_and_bars_are_read_back_with_their_numbers() -> None:
     assert dict(event.context) == {"event_id": "e1", "ticker": _TICKER, "sequence": "1"}
 
 
-def test_what_only_ingestors_say_of_a_batch_is_left_out() -> None:
+def test_fields_of_ingestors_are_removed_from_a_batch() -> None:
     record = record_of("ticks", _batch(clock_ahead=5).SerializeToString())
     assert cw.TickBatch.FromString(record.value) == _batch()
 
@@ -144,14 +144,14 @@ def test_records_that_readers_could_not_decode_are_refused_with_a_sentence(topic
         ("ohlc", _bar().SerializeToString()),
     ],
 )
-def test_what_is_dated_ahead_of_the_platforms_clock_is_refused_with_the_bound(topic: str, value: bytes) -> None:
+def test_records_dated_ahead_of_the_platforms_clock_are_refused_with_the_bound(topic: str, value: bytes) -> None:
     record_of(topic, value, now_ns=_TIME - 4_900_000_000)
     with pytest.raises(InvalidRequest, match=r"6\.0 s ahead of the platform's clock, .* ticks.max_ahead_seconds = 5$"):
         record_of(topic, value, now_ns=_TIME - 6_000_000_000)
     record_of(topic, value, now_ns=_TIME - 6_000_000_000, max_ahead_ns=6_100_000_000)
 
 
-def test_what_only_ingestors_know_of_a_clock_is_left_out() -> None:
+def test_clock_measurements_of_ingestors_are_removed_from_a_batch() -> None:
     record = record_of("ticks", _batch(exchange_ahead=2**60, clock_ahead=1).SerializeToString())
     found = cw.TickBatch.FromString(record.value)
     assert not found.HasField("exchange_ahead") and not found.HasField("clock_ahead") and len(found.price) == 2

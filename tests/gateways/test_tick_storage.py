@@ -24,14 +24,14 @@ def test_the_pipeline_is_notified_once_and_again_after_a_while() -> None:
     assert len(marks(bus)) == 2
 
 
-def test_what_requests_want_of_a_ticker_stays_wanted() -> None:
+def test_the_needs_of_requests_for_a_ticker_are_kept() -> None:
     bus = FreshBus(partitions=1)
     bus.put(topics.TABLE_WANTED, {_TICKER: records.Wanted(period_seconds=[300]).SerializeToString()})
     TickStorage(bus).want([_TICKER])
     assert marks(bus)[0].wanted == records.Wanted(ticks=True, period_seconds=[300])
 
 
-def test_what_the_broker_says_in_between_does_not_end_it() -> None:
+def test_a_declaration_of_the_broker_in_between_does_not_end_storage() -> None:
     bus, now = FreshBus(partitions=1), [0.0]
     storage = TickStorage(bus, lambda: now[0])
     storage.want([_TICKER])

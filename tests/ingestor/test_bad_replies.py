@@ -140,7 +140,7 @@ async def test_a_refusal_is_final(binance: tuple[Loopback, VenueClient], status:
     assert len(server.asked(KLINES)) == 1
 
 
-async def test_unknown_words_are_tried_a_few_times(binance: tuple[Loopback, VenueClient]) -> None:
+async def test_unknown_errors_are_retried_a_few_times(binance: tuple[Loopback, VenueClient]) -> None:
     server, client = binance
     server.fail(KLINES, status=400, body='{"code":-9999,"msg":"surprise"}', times=10)
     with pytest.raises(Unavailable) as raised:
@@ -205,7 +205,7 @@ async def test_a_ban_longer_than_the_patience_ends_the_job_with_its_time() -> No
     assert failure.code is FailureCode.RATE_LIMITED and "until 20" in failure.text
 
 
-async def test_bybit_says_403_and_means_ten_minutes() -> None:
+async def test_a_403_of_bybit_blocks_for_ten_minutes() -> None:
     async with loopback() as server, client_of("BYBIT", server.url) as client:
         serve_bybit(server, ROWS, now=NOW)
         await client.load_markets(HastyProgress())

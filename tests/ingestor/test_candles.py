@@ -56,7 +56,7 @@ def test_rows_that_are_not_candles_are_a_bad_reply(rows: list[object]) -> None:
 
 @pytest.mark.parametrize("has_more", [True, False])
 @pytest.mark.parametrize("count", [0, 1, 1_000])
-def test_a_record_is_what_protobuf_would_have_written(count: int, has_more: bool) -> None:
+def test_a_record_equals_the_encoding_of_protobuf(count: int, has_more: bool) -> None:
     times = np.arange(count, dtype=np.int64) * MINUTE
     numbers = np.linspace(0.1, 5, count)
     candles = Candles(

@@ -8,7 +8,7 @@ from ingestor import progress
 from ingestor.progress import Progress
 
 
-async def test_a_job_that_waits_for_its_turn_says_that_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_that_waits_for_its_turn_shows_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "TURN_SECONDS", 0.01)
     said: list[float] = []
     gate = asyncio.Lock()

@@ -59,7 +59,7 @@ class Pair:
 
 
 @pytest.mark.parametrize("snapshots", [1, 2, 10])
-def test_snapshots_leave_every_slot_to_what_it_was_offered_for(snapshots: int) -> None:
+def test_snapshots_leave_every_slot_to_its_offered_kind(snapshots: int) -> None:
     pair = Pair()
     assert pair.broker_slots() == pair.ingestor.offered() == {"BINANCE:historical": 2, "BINANCE:realtime": 3}
     for number in range(snapshots):

@@ -245,7 +245,7 @@ def test_no_slot_of_a_limited_exchange_is_offered_until_its_time_is_over(state: 
     assert offers(state.handle(Ticked(8.0))) == [(1, "BINANCE", ing.HISTORICAL)]
 
 
-def test_max_concurrent_bounds_what_is_offered() -> None:
+def test_max_concurrent_bounds_the_offered_slots() -> None:
     state = IngestorState(PLAN)
     state.handle(Started(0.0))
     state.handle(ConfigChanged(1, 0.0))

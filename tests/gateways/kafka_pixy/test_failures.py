@@ -67,7 +67,7 @@ def bus() -> Bus:
     return Away()
 
 
-def test_what_cannot_be_written_is_an_internal_error(serve: Serve, bus: Away) -> None:
+def test_a_failed_write_is_an_internal_error(serve: Serve, bus: Away) -> None:
     async def scenario(client: Client) -> None:
         bus.away = {"publish"}
         assert (await refused(client.produce("t", b"x"))).code is Code.INTERNAL
@@ -77,7 +77,7 @@ def test_what_cannot_be_written_is_an_internal_error(serve: Serve, bus: Away) ->
     serve(scenario)
 
 
-def test_an_asynchronous_message_is_answered_at_once_though_the_bus_is_away(serve: Serve, bus: Away) -> None:
+def test_an_asynchronous_message_is_answered_at_once_while_the_bus_is_down(serve: Serve, bus: Away) -> None:
     async def scenario(client: Client) -> None:
         bus.away = {"create_topic", "publish"}
         assert (await client.produce("t", b"x", async_mode=True)).offset == -1

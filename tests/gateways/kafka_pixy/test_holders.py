@@ -18,7 +18,7 @@ def offered(life: str, offset: int = 0) -> GroupRecord:
     )
 
 
-def test_what_was_given_once_or_again_is_acknowledged_as_itself() -> None:
+def test_a_record_delivered_once_or_again_is_acknowledged_as_itself() -> None:
     known = Holders(TIMEOUT)
     assert known.life_of(0, 0, 0.0) == ""
     known.given(offered("a"), 0.0)
@@ -37,7 +37,7 @@ def test_while_the_lost_record_may_be_acknowledged_no_answer_counts() -> None:
     assert known.life_of(0, 0, 10.0) == "b"
 
 
-def test_of_very_many_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_records_beyond_the_limit_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holders, "_MAX_KNOWN", 3)
     known = Holders(TIMEOUT)
     for offset in range(5):

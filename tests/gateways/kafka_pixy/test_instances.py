@@ -58,7 +58,7 @@ def test_only_gateways_are_looked_for() -> None:
     assert here.ended(["somebody", "nobody", here.name]) == set()
 
 
-def test_those_that_could_say_nothing_while_the_bus_was_away_are_not_mistaken_for_dead() -> None:
+def test_gateways_that_could_not_beat_while_the_bus_was_down_are_not_taken_for_dead() -> None:
     bus, now = FreshBus(), [0.0]
     here, other = Instances(bus, lambda: now[0]), PREFIX + "other"
     here.beat()

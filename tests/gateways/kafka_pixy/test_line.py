@@ -22,7 +22,7 @@ def given_to(own: Line[str], now: float = 0.0) -> list[tuple[str, int]]:
     return [(each.call, each.offered.record.offset) for each in own.hand_out(now)]
 
 
-def test_those_that_came_first_are_served_first_and_no_more_wait_than_there_is_room() -> None:
+def test_calls_are_served_in_order_of_arrival_and_only_as_many_wait_as_fit() -> None:
     own = line(capacity=2)
     assert [own.join(name, 3.0) for name in "abc"] == [True, True, False]
     own.offer([offered(0), offered(1), offered(2)], 0.0)
@@ -41,7 +41,7 @@ def test_a_call_whose_time_is_up_gets_nothing_though_there_is_something() -> Non
     assert not own.leave("late")
 
 
-def test_what_was_offered_before_goes_first_in_order() -> None:
+def test_redelivered_records_go_first_in_order() -> None:
     own = line()
     own.offer([offered(8), offered(9)], 0.0)
     assert own.offer_again([offered(5, 2), offered(3, 4)], 0.0) == []
@@ -50,7 +50,7 @@ def test_what_was_offered_before_goes_first_in_order() -> None:
     assert given_to(own) == [("a", 3), ("b", 5), ("c", 8)]
 
 
-def test_what_was_offered_often_enough_is_not_offered_again() -> None:
+def test_a_record_is_not_redelivered_beyond_its_limit() -> None:
     own = line(max_retries=1)
     spent = own.offer_again([offered(0, 3), offered(1, 2)], 0.0)
     assert [each.record.offset for each in spent] == [0]
@@ -61,7 +61,7 @@ def test_what_was_offered_often_enough_is_not_offered_again() -> None:
     assert len(line(max_retries=0).offer_again([offered(0, 2)], 0.0)) == 1
 
 
-def test_an_acknowledgement_takes_away_what_waits_to_be_offered_again() -> None:
+def test_an_acknowledgement_removes_a_record_that_waits_for_redelivery() -> None:
     own = line()
     own.offer_again([offered(0, 2), offered(1, 2)], 0.0)
     own.acknowledged([(0, 0), (1, 1)])

@@ -55,7 +55,7 @@ def record(number: int) -> Record:
     return Record(b"%d" % number)
 
 
-def test_what_comes_while_a_write_is_under_way_goes_together_with_the_next() -> None:
+def test_messages_that_arrive_during_a_write_go_together_in_the_next() -> None:
     async def scenario(producer: Producer, bus: Bus) -> None:
         bus.open_.clear()
         writes = [asyncio.ensure_future(producer.write("t", record(number))) for number in range(100)]
@@ -114,7 +114,7 @@ def test_asynchronous_messages_wait_for_a_full_topic_and_synchronous_ones_are_re
     assert (bus.values(), bus.errors) == ([0, 1], [])
 
 
-def test_a_flush_ends_in_time_and_says_what_was_not_written() -> None:
+def test_a_flush_ends_in_time_and_counts_unwritten_messages() -> None:
     async def scenario(producer: Producer, bus: Bus) -> None:
         bus.open_.clear()
         for number in range(3):
@@ -124,7 +124,7 @@ def test_a_flush_ends_in_time_and_says_what_was_not_written() -> None:
     run(scenario)
 
 
-def test_a_call_beyond_what_may_wait_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_beyond_the_limit_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MAX_WAITING", 2)
 
     async def scenario(producer: Producer, bus: Bus) -> None:

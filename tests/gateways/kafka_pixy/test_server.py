@@ -102,7 +102,7 @@ def test_a_group_begins_at_the_newest_offset_of_its_first_call_and_stays_there(s
     serve(after_a_restart)
 
 
-def test_a_topic_that_does_not_exist_is_an_empty_one_and_what_comes_after_is_seen(serve: Serve) -> None:
+def test_a_missing_topic_reads_as_empty_and_later_messages_are_seen(serve: Serve) -> None:
     async def scenario(client: Client) -> None:
         began = time.monotonic()
         assert (await refused(client.consume("new", "g"))).code is Code.NOT_FOUND
@@ -153,7 +153,7 @@ def test_a_call_acknowledges_the_previous_message_and_unacknowledged_ones_are_de
     serve(scenario, ack_timeout_seconds=0.5, long_polling_seconds=3)
 
 
-def test_what_expired_is_offered_before_what_is_newer(serve: Serve) -> None:
+def test_expired_records_are_offered_before_newer_ones(serve: Serve) -> None:
     async def scenario(client: Client) -> None:
         await refused(client.consume("t", "g", no_ack=True))
         for number in range(4):
@@ -266,7 +266,7 @@ def test_acknowledgements_below_zero_are_invalid_and_of_unknown_partitions_inter
     serve(scenario)
 
 
-def test_inner_topics_are_as_if_they_did_not_exist(serve: Serve, bus: Bus) -> None:
+def test_internal_topics_are_hidden(serve: Serve, bus: Bus) -> None:
     async def scenario(client: Client) -> None:
         assert (await refused(client.produce("requests", b"x"))).code is Code.INVALID_ARGUMENT
         assert (await refused(client.consume("requests", "g"))).code is Code.NOT_FOUND
@@ -300,7 +300,7 @@ def test_the_sender_of_a_tick_dated_ahead_is_sent_the_bound(serve: Serve, bus: B
     assert bus.topics() == []
 
 
-def test_how_many_partitions_a_topic_of_the_platform_has_is_not_for_clients_to_settle(serve: Serve, bus: Bus) -> None:
+def test_clients_cannot_set_the_number_of_partitions_of_platform_topics(serve: Serve, bus: Bus) -> None:
     async def scenario(client: Client) -> None:
         tick = Tick(ticker="GATE/USDT.NOWHERE", trade_id="1", timestamp=1_700_000_000_000_000_000, price=1.0, size=1.0)
         await client.produce("ticks", tick.SerializeToString())
@@ -325,7 +325,7 @@ def test_two_groups_that_ask_in_turn_are_given_messages_of_all_partitions(serve:
     serve(scenario)
 
 
-def test_what_is_too_large_is_refused_or_dropped(serve: Serve, bus: Bus) -> None:
+def test_a_message_that_is_too_large_is_refused_or_dropped(serve: Serve, bus: Bus) -> None:
     async def scenario(client: Client) -> None:
         assert (await refused(client.produce("t", bytes(1_000_000)))).code is Code.INTERNAL
         assert (await client.produce("t", bytes(1_000_000), async_mode=True)).offset == -1
@@ -409,7 +409,7 @@ def test_the_messages_of_one_group_go_through_any_of_several_gateways(serve: Ser
     serve(scenario, {"long_polling_seconds": 5}, {"long_polling_seconds": 5})
 
 
-def test_a_gateway_takes_over_at_once_what_one_that_stopped_had_handed_out(serve: Serve, bus: Bus) -> None:
+def test_a_gateway_takes_over_records_of_a_stopped_one_at_once(serve: Serve, bus: Bus) -> None:
     async def first(client: Client) -> None:
         await refused(client.consume("t", "g", no_ack=True))
         for number in range(5):

@@ -116,9 +116,7 @@ def test_points_that_came_meanwhile_are_taken_together() -> None:
         ((), None),
     ],
 )
-def test_of_a_field_in_several_maps_the_one_counts_that_the_daemon_takes(
-    maps: tuple[str, ...], expected: object
-) -> None:
+def test_a_field_in_several_maps_has_the_value_that_the_daemon_takes(maps: tuple[str, ...], expected: object) -> None:
     values = {"String": "x", "Int": 7, "Double": 0.5, "Bool": True}
     point = Point()
     for kind in maps:

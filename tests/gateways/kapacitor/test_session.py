@@ -85,7 +85,7 @@ def test_keepalive_gives_a_function_of_a_stream_the_time(is_batch: bool, told: i
     assert function.counts.get("time") == told
 
 
-def test_snapshot_holds_what_was_read_before_it_and_restores_it() -> None:
+def test_a_snapshot_holds_and_restores_the_points_before_it() -> None:
     session, _ = _session()
     before, after = (r.snapshot.snapshot for r in session.answer(
         [init([]), *_points(2), request("snapshot"), *_points(3), request("snapshot")]
@@ -124,7 +124,7 @@ def test_snapshot_that_cannot_be_read_gives_a_fresh_state_and_never_a_failure(st
     assert function.restored[-1] is None
 
 
-def test_refused_init_says_why_and_what_follows_changes_nothing() -> None:
+def test_a_refused_init_gives_the_reason_and_later_requests_change_nothing() -> None:
     session, function = _session()
     responses = session.answer([init([option("fail")]), *_points(2), request("snapshot")])
     assert not responses[0].init.success
@@ -134,7 +134,7 @@ def test_refused_init_says_why_and_what_follows_changes_nothing() -> None:
     assert session.finish() == []
 
 
-def test_end_closes_what_the_function_holds() -> None:
+def test_the_end_closes_the_function() -> None:
     session, function = _session()
     session.close()
     session.answer([init([])])
@@ -240,7 +240,7 @@ def _end() -> Response:
     ],
     ids=["empty", "end alone", "negative", "huge", "begin in begin", "two ends"],
 )
-def test_what_ends_the_whole_daemon_is_never_written(responses: list[Response]) -> None:
+def test_responses_that_end_the_daemon_are_never_written(responses: list[Response]) -> None:
     written: list[bytes] = []
     writer = ResponseWriter(written.append)
     with pytest.raises(UnsoundResponse):
@@ -250,7 +250,7 @@ def test_what_ends_the_whole_daemon_is_never_written(responses: list[Response]) 
     assert writer.send([_begin(0), _end()]) == 2
 
 
-def test_what_one_call_writes_stays_together() -> None:
+def test_the_responses_of_one_call_stay_together() -> None:
     written: list[bytes] = []
     assert ResponseWriter(written.append).send([_begin(1), Response(point=Point(time=3)), _end()]) == 3
     (data,) = written

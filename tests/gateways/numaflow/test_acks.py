@@ -22,9 +22,7 @@ async def test_unknown_offsets_are_acknowledged_without_an_error(bus: ShakyBus, 
     assert await peer.pending() == 0
 
 
-async def test_an_acknowledgement_of_what_was_not_given_yet_takes_nothing_away(
-    bus: ShakyBus, serve: Serve, connect: Connect
-) -> None:
+async def test_acknowledging_an_undelivered_record_has_no_effect(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
     publish(bus, b"a", b"b")
     peer = connect(await serve())
     (a,) = await peer.read(1)
@@ -115,7 +113,7 @@ async def test_a_request_of_any_length_is_acknowledged_in_calls_that_the_store_c
     assert counted("candlewright_numaflow_repeated_acks_total") == before + 24_999
 
 
-async def test_delays_and_counts_of_what_was_given_back_outlive_the_process(
+async def test_delays_and_counts_of_refused_records_outlive_the_process(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     publish(bus, b"a", b"b")

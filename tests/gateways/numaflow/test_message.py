@@ -11,7 +11,7 @@ TICKER = "BTC/USDT.BINANCE"
 START = 1_700_000_000_000_000_000
 
 
-async def test_what_the_platform_publishes_has_its_own_time_key_and_headers(
+async def test_records_of_the_platform_have_their_own_time_key_and_headers(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     key = TICKER.encode()

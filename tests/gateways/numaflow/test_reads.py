@@ -12,7 +12,7 @@ from protobuf import source_superset_pb2 as source
 from tests.gateways.numaflow.conftest import Connect, Serve, ShakyBus, counted, payloads, publish
 
 
-async def test_what_is_read_is_acknowledged_only_by_the_client(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
+async def test_read_records_are_acknowledged_only_by_the_client(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
     publish(bus, *(b"%d" % n for n in range(5)))
     peer = connect(await serve())
     assert await peer.is_ready()
@@ -46,7 +46,7 @@ async def test_a_read_without_records_waits_its_time_and_acknowledgements_do_not
     assert await peer.read(0, timeout_ms=5_000) == []
 
 
-async def test_a_new_connection_gets_what_the_last_one_did_not_acknowledge_first(
+async def test_a_new_connection_first_gets_unacknowledged_records_of_the_last_one(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     publish(bus, *(b"%d" % n for n in range(7)))
@@ -188,7 +188,7 @@ async def test_several_clients_share_the_records_and_no_wait_holds_up_another(
     assert sorted(payloads([each for batch in found for each in batch])) == sorted(b"%d" % n for n in range(120))
 
 
-async def test_of_large_records_fewer_are_in_memory_at_a_time(
+async def test_fewer_large_records_are_in_memory_at_a_time(
     bus: ShakyBus, serve: Serve, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reads, "_PIECE_BYTES", 10_000)
@@ -198,7 +198,7 @@ async def test_of_large_records_fewer_are_in_memory_at_a_time(
     assert bus.asked == [100, 10, 10, 10]
 
 
-async def test_pending_counts_what_is_there_when_another_program_has_trimmed(
+async def test_pending_counts_existing_records_after_another_program_has_trimmed(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
     publish(bus, *(b"%d" % n for n in range(10)))

@@ -65,7 +65,7 @@ def opened(at: float = 100.0) -> SourceState:
     return state
 
 
-def test_a_new_session_begins_with_what_the_replica_was_given_before_it() -> None:
+def test_a_new_session_begins_with_earlier_records_of_the_replica() -> None:
     state = SourceState(redeliver_seconds=60.0)
     state.handle(SessionOpened(100.0))
     own = first_fetch(state, 5, 103.0)
@@ -109,7 +109,7 @@ def test_expired_records_are_looked_for_now_and_then_and_at_once_while_there_are
     assert first_fetch(state, 1, 102.0) == FetchExpired(60.0, 1)
 
 
-def test_room_is_bounded_by_what_waits_for_acknowledgement() -> None:
+def test_room_is_bounded_by_unacknowledged_records() -> None:
     state = opened()
     for number in range(10):
         assert state.room(2) == min(2, max(0, 8 - number))
@@ -165,7 +165,7 @@ def test_a_record_that_is_found_before_its_delay_is_over_comes_when_it_is() -> N
     assert first_fetch(state, 5, 103.0) == FetchAgain((Found(ONE, 4),))
 
 
-def test_what_is_acknowledged_while_it_is_given_back_stays_so() -> None:
+def test_a_record_acknowledged_while_it_is_given_back_stays_acknowledged() -> None:
     state = opened()
     fetched(state, FetchNew(1), [Found(ONE, 1)], at=101.0)
     assert state.handle(RecordsRefused((ONE,), 0)) == [GiveBack((Found(ONE, 1),))]

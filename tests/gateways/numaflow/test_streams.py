@@ -52,7 +52,7 @@ async def test_a_stream_ends_for_a_message_out_of_place(
     assert await peer.read(1) == []
 
 
-async def test_what_came_before_a_bad_message_is_acknowledged(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
+async def test_offsets_before_a_bad_message_are_acknowledged(bus: ShakyBus, serve: Serve, connect: Connect) -> None:
     publish(bus, b"a")
     peer = connect(await serve())
     (a,) = await peer.read(1)

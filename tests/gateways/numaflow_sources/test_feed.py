@@ -136,7 +136,7 @@ async def test_a_source_of_the_published_dialect_gets_one_offset_a_request(
         await other.stop()
 
 
-async def test_one_of_the_old_calls_is_refused_with_a_sentence_until_it_is_replaced(
+async def test_a_source_with_the_old_calls_is_refused_with_a_sentence_until_it_is_replaced(
     bus: KillableBus, other: SourceServer, run: Run
 ) -> None:
     other.add(numbered(1))
@@ -150,7 +150,7 @@ async def test_one_of_the_old_calls_is_refused_with_a_sentence_until_it_is_repla
     await until(lambda: not gateway.problems())
 
 
-async def test_reading_waits_for_the_socket_the_yes_and_the_whole_file(
+async def test_reading_waits_for_the_socket_readiness_and_the_whole_info_file(
     bus: KillableBus, other: SourceServer, run: Run
 ) -> None:
     gateway = await run()

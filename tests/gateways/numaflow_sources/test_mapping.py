@@ -70,7 +70,7 @@ def test_a_field_that_does_not_fit_is_named(wrong: dict[str, object]) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_whatever_the_payload_it_is_a_record_or_a_sentence(payload: bytes) -> None:
+def test_any_payload_becomes_a_record_or_an_error_sentence(payload: bytes) -> None:
     for each in (mapping(), mapping(price="p"), mapping("ohlc")):
         try:
             each.record(result(b"1", payload))
@@ -88,7 +88,7 @@ def test_hostile_json_is_a_sentence(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "nanos"), [(-62_135_596_800, 0), (2**62, 0), (1, -1), (1, 2 * NS), (10**11, 0)])
-def test_an_event_time_that_is_none_stops_nothing(seconds: int, nanos: int) -> None:
+def test_an_invalid_event_time_stops_nothing(seconds: int, nanos: int) -> None:
     """The first one is what a source in Go sends that leaves the time out."""
     fields = {"ticker": TICKER, "price": 1, "size": 1}
     for topic, payload, paths in (

@@ -4,7 +4,7 @@ from gateways.numaflow_sources.pieces import BATCH_BYTES, PublishedPieces
 from tests.gateways.numaflow_sources.source_server import result
 
 
-def test_the_largest_record_seen_bounds_what_is_requested() -> None:
+def test_the_largest_record_seen_limits_the_size_of_requests() -> None:
     pieces = PublishedPieces(1, 500)
     assert pieces.batch_records == 500
     pieces.weighed(BATCH_BYTES // 10)

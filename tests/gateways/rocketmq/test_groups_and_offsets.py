@@ -257,7 +257,7 @@ async def test_a_tick_is_published_as_the_platform_does_gzip_or_not(client: Clie
     assert len({message.system_attribute.partition_id for message in found.messages}) == 1
 
 
-async def test_an_advertised_address_is_what_clients_are_sent_to(start: Start) -> None:
+async def test_clients_are_sent_to_the_advertised_address(start: Start) -> None:
     client = await start(advertise="broker.example:443")
     endpoints = (await client.route("t")).partitions[0].broker.endpoints
     assert endpoints.scheme == definition.DOMAIN_NAME

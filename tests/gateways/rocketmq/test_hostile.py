@@ -108,7 +108,7 @@ async def test_names_have_up_to_255_characters_and_dead_letters_of_the_longest_g
     assert bodies(await client.receive(f"%DLQ%{group}", "auditor", hold=5)) == [b"1"]
 
 
-async def test_a_body_of_the_largest_size_may_grow_by_what_gzip_adds(client: Client) -> None:
+async def test_a_body_of_the_largest_size_may_grow_by_the_overhead_of_gzip(client: Client) -> None:
     body = random.Random(1).randbytes(messages.MAX_BODY_BYTES)
     packed = gzip.compress(body, 1)
     assert len(packed) > len(body)
@@ -241,7 +241,7 @@ def test_a_record_with_any_headers_is_a_message(rest: object, kind: str) -> None
     assert messages.from_record(record, definition.Resource(name="t"), "h").body == b"body"
 
 
-async def test_times_that_are_none_are_refused_or_skipped(client: Client, bus: Bus) -> None:
+async def test_invalid_times_are_refused_or_skipped(client: Client, bus: Bus) -> None:
     for seconds in (-(10**18), 10**18):
         message = definition.Message(topic=definition.Resource(name="t"), body=b"1")
         system = message.system_attribute
@@ -275,7 +275,7 @@ async def test_a_large_batch_of_large_messages_costs_no_more_than_its_answer(cli
     assert {message.system_attribute.delivery_attempt for message in second.messages} == {1}
 
 
-async def test_messages_whose_senders_are_gone_for_good_are_looked_at_now_and_then(
+async def test_messages_of_permanently_gone_senders_are_checked_occasionally(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "_CLAIM", 1)
@@ -296,9 +296,7 @@ async def test_messages_whose_senders_are_gone_for_good_are_looked_at_now_and_th
     assert time.monotonic() - began > 0.14
 
 
-async def test_clients_that_wait_without_mail_are_not_asked_after(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_clients_that_wait_without_mail_cause_no_calls(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "_COLLECT_SECONDS", 0.01)
     client, other = await start(), await start()
     collect, asked = client.queue.collect, Counter[str]()

@@ -37,7 +37,7 @@ async def test_a_route_names_all_partitions_and_the_address_that_the_client_came
     assert {partition.permission for partition in (await client.route("notifications")).partitions} == {1}
 
 
-async def test_what_was_sent_is_received_whole(client: Client, bus: Bus) -> None:
+async def test_a_message_is_received_with_every_field(client: Client, bus: Bus) -> None:
     sent = await client.send(
         "orders", b"body", 2, message_id="m-1", tag="red", keys=["k1", "k2"], user={"size": "9"}, born_host="h"
     )
@@ -170,7 +170,7 @@ async def test_an_invalid_message_gets_the_code_of_its_fault(
     assert code(reply) == expected, reply.common.status.message
 
 
-async def test_a_bus_that_is_away_is_a_status_and_a_problem_and_passes(
+async def test_an_unreachable_bus_is_reported_as_a_status_and_a_problem(
     client: Client, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.send("orders", b"1", 0)

@@ -46,7 +46,7 @@ def budget_on(bus: FreshBus, blocked: list[float]) -> Budget:
     )
 
 
-async def test_a_call_pays_what_it_costs_in_the_bucket_of_its_venue_and_address() -> None:
+async def test_a_call_pays_its_cost_from_the_bucket_of_its_venue_and_address() -> None:
     bus = CountingBus()
     budget = budget_on(bus, [])
     await budget.take(Call.CANDLES, HastyProgress())
@@ -98,7 +98,7 @@ async def test_a_block_ends_on_time_though_the_clock_is_set_back(monkeypatch: py
     assert progress.slept and max(progress.slept) <= 2
 
 
-async def test_the_exchanges_own_count_lowers_what_is_left() -> None:
+async def test_the_exchanges_own_count_lowers_the_remaining_budget() -> None:
     bus = CountingBus()
     budget = budget_on(bus, [])
     await budget.learn(Reply(200, {"x-mbx-used-weight-1m": "100"}), HastyProgress())

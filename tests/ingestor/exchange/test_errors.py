@@ -47,7 +47,7 @@ from ingestor.venues import venue_of
         (OSError("network"), "binance", 0, Unavailable),
     ],
 )
-def test_what_ccxt_raises_becomes_ours_by_class_and_status(
+def test_errors_of_ccxt_are_translated_by_class_and_status(
     error: Exception, exchange_id: str, status: int, expected: type[Exception]
 ) -> None:
     found = translate(error, venue_of(exchange_id.upper()).limits, Reply(status) if status else None)

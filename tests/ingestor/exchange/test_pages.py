@@ -62,7 +62,7 @@ JOB = HistoryJob("BTC/USDT", 60, (T0 - 20) * SECOND, (T0 + 60 * 2_000) * SECOND)
 
 @pytest.mark.parametrize("page", [1000, 300, 70])
 @pytest.mark.parametrize("venue", SERVE)
-async def test_every_row_of_a_range_with_holes_comes_once_whatever_the_page_size(venue: str, page: int) -> None:
+async def test_every_row_of_a_range_with_holes_comes_once_for_any_page_size(venue: str, page: int) -> None:
     rows = [row for row in minute_rows(T0, 2_100) if not 300 <= (row[0] - T0) // 60 < 310 and row[0] != T0 + 60 * 599]
     async with loopback() as server, client_of(venue, server.url) as client:
         SERVE[venue](server, rows, page)

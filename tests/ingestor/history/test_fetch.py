@@ -218,7 +218,7 @@ async def test_an_open_candle_is_left_out_and_not_expected() -> None:
     assert (summary.expected, summary.holes) == (9, ())
 
 
-async def test_what_the_exchange_calls_unfinished_is_unfinished_whatever_its_clock_says() -> None:
+async def test_a_candle_that_the_exchange_marks_as_unfinished_is_left_out_whatever_its_clock() -> None:
     held = [BASE + n * MINUTE for n in range(10)]
 
     class Marked(FakeSource):
@@ -317,9 +317,7 @@ async def test_a_limit_that_is_reached_early_does_not_wait_for_the_newest_candle
     ("end", "closed_until"),
     [(100 * MINUTE, 9 * MINUTE), (9 * MINUTE + 1, 9 * MINUTE), (9 * MINUTE, 0), (8 * MINUTE + 1, 0)],
 )
-async def test_where_the_range_goes_beyond_what_has_closed_the_summary_names_the_border(
-    end: int, closed_until: int
-) -> None:
+async def test_the_summary_names_the_border_of_a_range_beyond_closed_candles(end: int, closed_until: int) -> None:
     held = [BASE + n * MINUTE for n in range(10)]
     summary, _, _ = await _run(
         FakeSource(opens=held), HistoryJob("BTC/USDT", 60, BASE, BASE + end), held[-1] + 30 * SECOND

@@ -86,7 +86,7 @@ async def run(
     period_seconds=st.sampled_from([60, 300, 3_600, 86_400]),
     shift=st.integers(0, 6),
 )
-def test_whatever_is_skipped_has_no_candle(
+def test_skipped_ranges_have_no_candle(
     days: list[tuple[int, int, int]],
     fill: Fill,
     is_wide: bool,
@@ -171,7 +171,7 @@ async def test_ranges_are_joined_bounded_and_kept_for_all(fresh_bus: Bus, thread
     assert (10, 40) in kept and (100, 101) not in kept
 
 
-async def test_a_bus_that_is_away_costs_no_candle(threads: BusThreads) -> None:
+async def test_an_unreachable_bus_costs_no_candle(threads: BusThreads) -> None:
     class Away:
         def get(self, table: str, keys: list[str]) -> list[bytes | None]:
             raise BusUnavailable("away")

@@ -137,7 +137,7 @@ async def test_every_trade_is_on_the_bus_once_despite_the_socket(kind: str) -> N
     assert not marks(bus, TICKER, "gap")
 
 
-async def test_a_frozen_socket_is_given_up_and_what_it_missed_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_frozen_socket_is_given_up_and_its_missed_trades_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingestor.realtime.feed.FROZEN_SECONDS", 2.5)
     bus = FreshBus()
     async with sandbox() as exchange, ingestor(bus, exchange.url) as own:

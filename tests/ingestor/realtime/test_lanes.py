@@ -149,7 +149,7 @@ async def test_a_revoked_lease_breaks_the_lane_and_no_other() -> None:
     assert ids(bus, TICKER) == [] and ids(bus, "ETH/USDT.BINANCE") == list(range(1, 11))
 
 
-async def test_a_job_ends_where_the_bus_has_lost_what_it_published_last() -> None:
+async def test_a_job_ends_if_the_bus_has_lost_its_last_publish() -> None:
     """The next one begins at what the bus has, and asks for what is missing."""
     bus = FreshBus()
     publisher, lane, broken = await lane_on(bus)

@@ -79,7 +79,7 @@ class OnePage(NewestPage):
         return self._page
 
 
-async def test_a_newest_page_proves_only_what_it_reaches() -> None:
+async def test_a_newest_page_proves_only_the_trades_it_reaches() -> None:
     page = [trade(order) for order in range(50, 60)]
     dense = OnePage(page, is_dense=True)
     found = await dense.after(Anchor(520, 52), QUIET)
@@ -174,7 +174,7 @@ async def test_kraken_s_recorded_trades_are_all_found_after_any_of_them(shared_d
         assert found.proven and [one[ORDER] for one in found.trades] == orders[501:]
 
 
-async def test_binance_gives_aggregates_for_what_its_raw_page_does_not_reach() -> None:
+async def test_binance_gives_aggregates_beyond_its_raw_page() -> None:
     async with (
         Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0, rate_limit=False) as exchange,
         ingestor(FreshBus(), exchange.url) as own,

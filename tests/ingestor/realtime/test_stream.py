@@ -186,7 +186,7 @@ def test_a_jump_after_a_reconnection_is_requested_at_once() -> None:
     assert only(stream.came([trade(150)], 2.1), Repair)
 
 
-def test_what_rest_does_not_keep_is_given_up_by_name() -> None:
+def test_trades_that_rest_no_longer_has_are_given_up_by_id() -> None:
     stream, exchange = opened(), Exchange(101, 200, kept_from=150)
     stream.closed(0.1)
     stream.connected(0.2)
@@ -279,7 +279,7 @@ def test_a_loose_stream_asks_rest_before_it_continues_after_a_close() -> None:
     assert stream.counts.duplicates >= 1 and stream.is_sound
 
 
-def test_a_loose_stream_names_the_time_of_what_it_cannot_have() -> None:
+def test_a_loose_stream_names_the_time_of_unavailable_trades() -> None:
     stream = LooseStream()
     stream.connected(0.0)
     stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
@@ -290,7 +290,7 @@ def test_a_loose_stream_names_the_time_of_what_it_cannot_have() -> None:
     assert isinstance(release, Release) and [one[TRADE_ID] for one in release.trades] == ["y", "z"]
 
 
-def test_a_loose_stream_that_was_quiet_after_a_close_asks_again_for_what_its_first_trade_follows() -> None:
+def test_a_loose_stream_that_was_quiet_after_a_close_requests_trades_before_its_first_one() -> None:
     """The page that was asked for in the silence may have been older than the silence."""
     stream = LooseStream()
     stream.connected(0.0)
@@ -445,7 +445,7 @@ def test_given_up_ids_that_rest_returns_later_are_released_and_close_the_gap() -
     assert stream.is_sound
 
 
-def test_a_loose_stream_releases_later_what_it_did_not_see_of_a_gap() -> None:
+def test_a_loose_stream_releases_missed_trades_of_a_gap_later() -> None:
     stream = LooseStream()
     stream.open(trade(100), [trade(100)])
     stream.connected(0.0)

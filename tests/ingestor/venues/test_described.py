@@ -97,7 +97,7 @@ def test_the_main_venues_have_files_and_their_names_are_those_of_the_files() -> 
 
 
 @pytest.mark.parametrize("venue", each_venue(), ids=lambda venue: venue.name)
-def test_a_venue_declares_what_stock_ccxt_has(venue: VenueDescription) -> None:
+def test_a_venue_declares_only_methods_of_stock_ccxt(venue: VenueDescription) -> None:
     made = getattr(ccxt.async_support, venue.ccxt_id)
     requests = list(requests_of(venue))
     assert len(requests) >= 3
@@ -111,7 +111,7 @@ def test_a_venue_declares_what_stock_ccxt_has(venue: VenueDescription) -> None:
 
 
 @pytest.mark.parametrize("venue", each_venue(), ids=lambda venue: venue.name)
-def test_what_is_said_to_be_verified_has_a_test_with_recorded_data(venue: VenueDescription) -> None:
+def test_verified_properties_have_a_test_with_recorded_data(venue: VenueDescription) -> None:
     assert venue.unverified
     for proof in venue.verified:
         assert "shared_data" in (ROOT / proof.test).read_text()

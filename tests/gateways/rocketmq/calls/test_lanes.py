@@ -32,7 +32,7 @@ async def begun(work: Work, lane: Lane[int, int], *items: int) -> list["asyncio.
     return tasks
 
 
-async def test_what_waits_while_a_batch_is_under_way_is_the_next_one() -> None:
+async def test_items_that_wait_during_a_batch_form_the_next_one() -> None:
     work, room = Work(), Room()
     lane = Lane(work, room)
     tasks = await begun(work, lane, 1, 2, 3)
@@ -68,7 +68,7 @@ async def test_a_call_that_is_given_up_before_its_turn_is_not_done() -> None:
     assert work.batches == [[1], [3]]
 
 
-async def test_a_batch_and_what_waits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batches_and_waiting_items_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "_BATCH_ITEMS", 2)
     monkeypatch.setattr(lanes, "_MAX_WAITING", 4)
     work = Work()

@@ -123,7 +123,7 @@ async def client(start: Start) -> Client:
     return await start()
 
 
-async def test_what_a_filter_drops_is_settled_for_that_group_and_reading_continues(client: Client) -> None:
+async def test_filtered_messages_are_settled_for_their_group_and_reading_continues(client: Client) -> None:
     for index in range(80):
         await client.send("t", b"%d" % index, 0, tag="hit" if index == 70 else "miss")
     assert bodies(await client.receive("t", batch=8, tag="hit", hold=5)) == [b"70"]
