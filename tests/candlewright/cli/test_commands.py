@@ -295,7 +295,7 @@ def test_a_warning_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_tables_name_what_they_show(run: Run, fake: FakeClient) -> None:
+def test_venues_and_markets_are_shown_as_tables(run: Run, fake: FakeClient) -> None:
     assert "1m 1h" in run("venues").stdout
     assert "BTCUSDT" in run("markets", "BINANCE").stdout
 
@@ -356,7 +356,7 @@ def test_status_of_an_unready_platform_is_exit_code_1(run: Run, page: dict[str, 
     assert "not ready" in result.stderr
 
 
-def test_status_shows_what_people_run_it_for_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_shows_live_data_and_open_work_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     ingestor = {
         "part": "ingestor",
         "last_frame_seconds_ago": {"BTC/USDT.BINANCE": 0.4, "ETH/USDT.BINANCE": 190.0},

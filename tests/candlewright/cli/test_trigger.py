@@ -33,7 +33,7 @@ def run(relay: TriggerRelay) -> Run:
     return lambda *arguments: CliRunner().invoke(app, ["trigger", *map(str, arguments)])
 
 
-def test_add_says_what_was_registered(run: Run, relay: TriggerRelay) -> None:
+def test_add_reports_the_registered_trigger(run: Run, relay: TriggerRelay) -> None:
     relay.warnings = "state is unbounded"
     given = ("--sql", SQL, "--ticker", TICKER, "--ticker", "ETH/USDT.BINANCE", "--param", "limit=7", "--callback", "me")
     result = run("add", *given, "--id", "mine")
@@ -63,7 +63,7 @@ def test_another_trigger_is_replaced_only_on_demand_and_parameters_are_shown(run
     assert dict(relay.triggers["mine"].parameters) == {"limit": "8"}
 
 
-def test_show_says_what_a_trigger_costs(run: Run, relay: TriggerRelay) -> None:
+def test_show_reports_the_cost_of_a_trigger(run: Run, relay: TriggerRelay) -> None:
     run("add", "--sql", SQL, "--id", "mine")
     assert "cost" not in run("show", "mine").stdout
     relay.costs = 2, 3_000, 45_678
@@ -189,7 +189,7 @@ def test_events_that_are_kept_are_shown_and_it_ends(run: Run, relay: TriggerRela
     }
 
 
-def test_the_way_of_an_event_is_shown_when_requested(run: Run, relay: TriggerRelay) -> None:
+def test_the_hops_of_an_event_are_shown_on_request(run: Run, relay: TriggerRelay) -> None:
     run("add", "--sql", SQL, "--id", "mine")
     relay.trades = 1
     relay.fire("mine", 2)

@@ -233,7 +233,7 @@ def test_a_revision_replaces_its_bar_on_the_screen() -> None:
     ]
 
 
-def test_the_chart_is_drawn_as_the_terminal_can_whatever_wraps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_chart_uses_the_terminals_encoding_whatever_wraps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
     screen = watch_command.Screen(TICKER, None)
     for number in range(5):

@@ -201,7 +201,7 @@ def test_bad_arguments_are_refused_before_anything_is_sent(relay: Relay) -> None
     assert relay.seen == []
 
 
-def test_a_notebook_shows_what_it_holds_in_a_line() -> None:
+def test_clients_streams_and_candles_have_a_repr_of_one_line() -> None:
     arguments = {"requests": "tcp://127.0.0.1:1", "notifications": "tcp://127.0.0.1:2", "client_id": "me"}
     with cw.connect(**arguments, settings=Settings()) as c:  # type: ignore[arg-type]
         assert repr(c) == "<Client me of tcp://127.0.0.1:1>"
@@ -213,7 +213,7 @@ def test_a_notebook_shows_what_it_holds_in_a_line() -> None:
     assert repr(cw.Candles(pa.table({"close": [1.0]}))) == "<Candles rows=1>"
 
 
-def test_candles_become_what_a_notebook_works_with() -> None:
+def test_candles_convert_to_pandas_and_polars() -> None:
     candles = cw.Candles(pa.table({"close": [1.0]}))
     assert candles.to_polars()["close"].to_list() == candles.to_pandas()["close"].to_list() == [1.0]
 
@@ -327,7 +327,7 @@ async def test_an_async_stream_ends_with_its_client(relay: Relay) -> None:
     assert await asyncio.wait_for(reading, 10) == []
 
 
-def test_realtime_names_what_is_wanted_and_is_cancelled(relay: Relay) -> None:
+def test_a_realtime_request_names_its_periods_and_is_cancelled(relay: Relay) -> None:
     with cw.connect(**_arguments(relay)) as c:  # type: ignore[arg-type]
         with c.realtime(TICKER, ticks=False, ohlc_periods=["1s", 60]) as request:
             (asked,) = relay.seen
@@ -340,7 +340,7 @@ def test_realtime_names_what_is_wanted_and_is_cancelled(relay: Relay) -> None:
     assert (control.action, control.request_id) == (ing.IngestorControl.CANCEL, request.request_id)
 
 
-async def test_the_async_twin_cancels_what_it_started(relay: Relay) -> None:
+async def test_the_async_twin_cancels_its_realtime_request(relay: Relay) -> None:
     async with cw.aconnect(**_arguments(relay)) as c, await c.realtime(TICKER) as request:  # type: ignore[arg-type]
         pass
     assert [getattr(message, "request_id", "") for message in relay.seen][:2] == [request.request_id] * 2

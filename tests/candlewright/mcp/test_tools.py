@@ -124,7 +124,7 @@ async def test_sql_over_the_tables(console: Server) -> None:
         assert (found["rows"], found["truncated"]) == ([{"n": BARS}], False)
 
 
-def test_without_the_sdk_the_command_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_sdk_the_command_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [
         name for name in sys.modules if name.partition(".")[0] == "mcp" or name.startswith("candlewright.mcp")
     ]:

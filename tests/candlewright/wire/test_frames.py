@@ -37,7 +37,7 @@ def test_type_ids_are_unique_and_each_class_but_the_dispatch_has_one() -> None:
         ([b"\x01", b"\x10\x0a\x02\xff\xfe"], "MALFORMED"),
     ],
 )
-def test_a_bad_frame_says_what_is_wrong(parts: list[bytes], code: str) -> None:
+def test_the_error_of_a_bad_frame_names_the_fault(parts: list[bytes], code: str) -> None:
     with pytest.raises(BadFrame) as caught:
         frames.decode(parts, frames.CLIENT_TO_RELAY)
     assert caught.value.code == code

@@ -34,7 +34,7 @@ def test_only_closed_candles_are_expected(exchange_time: str, expected: int) -> 
 
 
 @given(_TIMES, st.integers(-10, 500), _PERIODS, _TIMES)
-def test_expected_counts_what_an_enumeration_counts(start: int, periods: int, seconds: int, now: int) -> None:
+def test_the_expected_count_equals_an_enumeration(start: int, periods: int, seconds: int, now: int) -> None:
     end = start + periods * seconds * grid.SECOND + 1
     opens = range(grid.first_open_from(start, seconds), end, seconds * grid.SECOND)
     closed = [o for o in opens if o + seconds * grid.SECOND <= now]

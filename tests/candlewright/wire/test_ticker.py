@@ -33,7 +33,7 @@ def test_an_invalid_ticker_is_refused_with_a_sentence(text: str) -> None:
     ["btc/usdt.binance", "BTCUSDT.BINANCE", "btcusdt.BINANCE", "BTC-USDT.BINANCE", "BTC_USDT.BINANCE",
      "BINANCE:BTCUSDT", "BINANCE:BTC/USDT", " BTC/USDT.BINANCE"],
 )  # fmt: skip
-def test_what_was_probably_meant_is_proposed(text: str) -> None:
+def test_the_probable_ticker_is_proposed(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"is not a valid ticker .*; did you mean BTC/USDT\.BINANCE\?$"):
         Ticker.parse(text)
 

@@ -34,7 +34,7 @@ def labels(text: str, line: int, column: int) -> set[str]:
     return {each.label for each in completions(text, line, column, views={"large": ""})}
 
 
-def test_every_error_has_its_range_and_what_mends_it() -> None:
+def test_every_error_has_its_range_and_its_fix() -> None:
     found = findings(FALL, RULES, {})
     lines = FALL.split("\n")
     assert [lines[each.line][each.column : each.end] for each in found.found] == ["prise", "sise"]
@@ -52,7 +52,7 @@ def test_the_first_line_gives_parameters_and_tickers() -> None:
     assert "limit" in missing.message and (missing.column, missing.end) == (8, 14)
 
 
-def test_a_doubt_is_a_warning_on_the_first_line_of_the_text() -> None:
+def test_a_warning_is_shown_on_the_first_line_of_the_text() -> None:
     (found,) = findings("-- a comment\n price > 5 AND price < 3", RULES, {}).found
     assert (found.line, found.column, found.is_error) == (1, 1, False)
 
@@ -68,7 +68,7 @@ def test_texts_of_the_documents_have_neither_errors_nor_warnings(text: Text) -> 
     assert findings(text.sql, TriggerRules(idle_ns=1), {}).found == ()
 
 
-def test_completions_are_what_the_place_takes() -> None:
+def test_completions_fit_their_position() -> None:
     everywhere = labels("SELECT  FROM ticks", 0, 7)
     assert {"RSI", "GROUP BY", "price", "ticks", "large", "STDDEV"} <= everywhere and "close" not in everywhere
     assert "close" in labels("SELECT  FROM ohlc", 0, 7)
@@ -90,7 +90,7 @@ def test_completions_are_what_the_place_takes() -> None:
         (3, "low", None),
     ],
 )
-def test_help_is_of_the_word(line: int, word: str, wanted: str | None) -> None:
+def test_help_describes_the_word_under_the_cursor(line: int, word: str, wanted: str | None) -> None:
     found = help_at(FALL, line, FALL.split("\n")[line].index(word) + 1)
     assert (found is None) if wanted is None else (found is not None and wanted in found.text)
 
@@ -125,7 +125,7 @@ def test_hostile_texts_are_answered_soon(text: str) -> None:
     assert time.process_time() - began < 4
 
 
-def test_no_text_brings_it_down() -> None:
+def test_no_text_makes_the_assistance_fail() -> None:
     chance = random.Random(7)
     pieces = [
         "SELECT",

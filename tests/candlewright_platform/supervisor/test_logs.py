@@ -4,7 +4,7 @@ from pathlib import Path
 from candlewright_platform.supervisor import logs, metrics
 
 
-def test_lines_are_kept_whole_whatever_the_pieces(tmp_path: Path) -> None:
+def test_lines_are_kept_whole_for_any_cuts(tmp_path: Path) -> None:
     log = logs.PartLog(tmp_path, "broker", lambda line: None)
     for piece in (b"on", b"e\ntw", b"o\n", b"three"):
         log.feed(piece)

@@ -78,7 +78,7 @@ def test_venues_that_were_configured_stay(settings: Settings) -> None:
     assert "CANDLEWRIGHT_INGESTOR__VENUES" not in specs["ingestor-1"].environment
 
 
-def test_own_ingestors_get_a_key_where_keys_are_on(settings: Settings) -> None:
+def test_own_ingestors_get_a_key_if_keys_are_on(settings: Settings) -> None:
     guarded = settings.model_copy(update={"security": SecuritySettings(curve=True)})
     ingestor = {spec.name: spec for spec in specs_of(guarded, Choice())}["ingestor-1"]
     file = Path(ingestor.environment["CANDLEWRIGHT_INGESTOR__KEY"])
@@ -110,7 +110,7 @@ def test_free_and_random_ports_pass() -> None:
     check([Bind("http.bind", f"127.0.0.1:{free_port()}"), Bind("http.bind", "127.0.0.1:0")], 0.0)
 
 
-def test_only_ports_of_started_parts_are_looked_at(settings: Settings) -> None:
+def test_only_ports_of_started_parts_are_checked(settings: Settings) -> None:
     assert [bind.setting for bind in binds_of(settings, ["relay"])] == [
         "http.bind",
         "relay.requests_bind",
@@ -125,7 +125,7 @@ def test_a_bus_that_is_not_there_yet_is_noticed() -> None:
     assert answers("unix:///run/redis.sock")
 
 
-def test_a_free_port_is_none_that_the_kernel_gives_to_connections() -> None:
+def test_a_free_port_is_below_the_ephemeral_range() -> None:
     given = {free_port() for _ in range(20)}
     assert len(given) > 10
     for port in given:

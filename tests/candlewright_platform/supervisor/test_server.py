@@ -121,9 +121,7 @@ def test_a_part_that_refuses_its_settings_ends_the_platform_and_says_why(start: 
     assert "starting alerts\n" in up.told and up.mark() == []
 
 
-async def test_what_has_happened_comes_before_time_that_has_passed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_events_are_handled_before_passed_deadlines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor = Supervisor([], "run", tmp_path, http_bind="127.0.0.1:0", tell=print, announce=lambda _: None)
     monkeypatch.setattr(Supervision, "next_deadline", lambda state: 0.0)
     ended = Exited("broker", 0, time.monotonic())
@@ -172,7 +170,7 @@ def test_a_killed_supervisor_leaves_no_part_and_a_second_one_works(start: Callab
     again.wait_ready()
 
 
-def test_what_a_killed_supervisors_parts_left_is_removed_by_the_next(start: Callable[..., Up]) -> None:
+def test_a_new_supervisor_removes_processes_that_a_killed_one_left(start: Callable[..., Up]) -> None:
     up = start("broker:child")
     up.wait_ready()
     up.process.kill()

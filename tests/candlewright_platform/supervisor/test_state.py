@@ -127,7 +127,7 @@ def test_a_part_that_refuses_its_settings_is_not_started_again() -> None:
     assert supervision.handle(Exited("redis", 0, 3.0)) == [Finish()]
 
 
-def test_a_part_that_was_ready_starts_again_whatever_its_exit_code() -> None:
+def test_a_part_that_was_ready_is_restarted_after_any_exit_code() -> None:
     supervision = running()
     assert supervision.handle(Exited("broker", REFUSED, 5.0)) == [Restarting("broker", REFUSED, 0.2)]
     assert not supervision.is_refused
@@ -172,7 +172,7 @@ def test_a_part_that_stops_answering_is_killed() -> None:
     assert kill.part == "broker"
 
 
-def test_an_answer_in_between_saves_it() -> None:
+def test_an_answer_in_between_prevents_the_kill() -> None:
     supervision = running()
     supervision.handle(ready("broker", 20.0))
     assert supervision.handle(silent("broker", 2.0 + DEAD_SECONDS)) == []
@@ -203,7 +203,7 @@ def test_stopping_goes_from_the_last_stage_to_the_first() -> None:
     assert supervision.handle(Exited("redis", 0, 14.0)) == [Finish()]
 
 
-def test_what_does_not_stop_in_time_is_killed() -> None:
+def test_a_part_that_does_not_stop_in_time_is_killed() -> None:
     supervision = running()
     supervision.handle(StopAsked(10.0))
     assert supervision.handle(TimePassed(19.9)) == []

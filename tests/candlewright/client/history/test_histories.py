@@ -141,7 +141,7 @@ def test_progress_counts_requests_that_end_before_their_state_was_requested(near
     assert len(heard) == 101
 
 
-def test_what_a_failed_request_lacks_is_not_expected_any_more() -> None:
+def test_missing_candles_of_a_failed_request_are_no_longer_expected() -> None:
     heard: list[tuple[int, int]] = []
     several = Several([Range(ticker, 60, 0, 10 * MINUTE) for ticker in TICKERS[:2]], "keep", lambda *c: heard.append(c))
     failing, other = several.requests(lambda: "id", None)
@@ -185,7 +185,7 @@ def test_the_asyncio_twin_does_the_same(relay: ManyRelay, settings: Settings) ->
     assert list(found.errors) == [SHORT]
 
 
-def test_what_is_of_one_ticker_alone_is_refused(near: cw.Client) -> None:
+def test_options_for_a_single_ticker_are_refused(near: cw.Client) -> None:
     with pytest.raises(cw.InvalidRequest, match="one ticker"):
         near.history(TICKERS, "1m", **RANGE, as_of=5)  # type: ignore[call-overload]
     with pytest.raises(cw.InvalidRequest, match="at least one ticker"):

@@ -122,7 +122,7 @@ def test_tables_are_read_here_if_they_are_here(settings: Settings, tmp_path: Pat
 
 
 @pytest.mark.processes
-def test_a_command_loads_what_reads_tables_while_its_request_runs(settings: Settings) -> None:
+def test_a_command_loads_the_table_reader_while_its_request_runs(settings: Settings) -> None:
     code = (
         "import sys\nfrom candlewright.client.history.rows import near_rows\nfrom core.settings import Settings\n"
         f"settings = Settings(data_dir={str(settings.data_dir)!r})\nassert near_rows(settings, is_command=True)\n"

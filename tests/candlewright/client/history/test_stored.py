@@ -72,7 +72,7 @@ def test_the_async_twin_does_the_same(settings: Settings) -> None:
     ("at_ms", "closes", "unknown"),
     [(5, [], [(0, 10)]), (15, [1.0, 1.0], [(0, 1), (3, 10)]), (25, [1.0, 2.0], [(0, 1), (3, 10)])],
 )
-def test_history_as_of_a_time_calls_unknown_what_was_not_known_and_nothing_a_hole(
+def test_history_as_of_a_time_reports_unknown_ranges_and_no_holes(
     settings: Settings, at_ms: int, closes: list[float], unknown: list[tuple[int, int]]
 ) -> None:
     with cw.connect(settings=settings) as c:
@@ -109,7 +109,7 @@ def test_a_limit_that_was_reached_leaves_nothing_unknown_after_it(settings: Sett
         {"as_of": 2**62},
     ],
 )
-def test_what_can_have_no_rows_is_refused(settings: Settings, wrong: dict[str, object]) -> None:
+def test_ranges_that_can_have_no_rows_are_refused(settings: Settings, wrong: dict[str, object]) -> None:
     asked = {"ticker": TICKER, "start": 0, "end": END, "as_of": 1, **wrong}
     with cw.connect(settings=settings) as c, pytest.raises(InvalidRequest):
         c.history(**asked)  # type: ignore[call-overload]
@@ -150,7 +150,7 @@ def test_the_command_load_needs_no_platform(settings: Settings, tmp_path: Path) 
     assert file.stat().st_size
 
 
-def test_the_command_history_as_of_says_what_was_not_known(settings: Settings) -> None:
+def test_the_command_history_as_of_names_unknown_ranges(settings: Settings) -> None:
     code, out, err = run(settings, "history", "--as-of", "1970-01-01T00:00:00.025", "--output", "json")
     assert (code, [json.loads(line)["close"] for line in out.splitlines()]) == (0, [1.0, 2.0])
     assert "not known at 1970-01-01T00:00:00.025Z: from 1970-01-01T00:03:00Z" in err

@@ -75,7 +75,7 @@ def chart(client: cw.Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Chart]
     chart.close()
 
 
-def test_a_chart_answers_what_its_view_reads(chart: Chart, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chart_answers_the_reads_of_its_view(chart: Chart, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page(chart, monkeypatch)
     page.say(view="v", what="get", id=1, path="bars", query={"period": "1m"})
     page.say(view="v", what="get", id=2, path="bars", query={"period": "5m"})

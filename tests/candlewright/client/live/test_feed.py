@@ -147,7 +147,7 @@ def test_bars_come_in_order_from_the_first_that_arrives() -> None:
     assert platform.asked == []
 
 
-def test_a_bar_has_what_its_message_says() -> None:
+def test_a_bar_has_the_values_of_its_message() -> None:
     platform = Platform(bars_feed())
     message = bar(1, revision=2)
     message.MergeFrom(cw.OHLCV(open_time=5, open=1, high=4, low=0.5, close=2, volume=9, trade_count=3))
@@ -182,7 +182,7 @@ def test_a_gap_is_requested_and_comes_in_its_place() -> None:
     assert platform.feed.replayed >= 2
 
 
-def test_what_came_before_is_dropped_and_counted() -> None:
+def test_duplicates_are_dropped_and_counted() -> None:
     platform = Platform(bars_feed())
     publish_all(platform, 1, 2)
     platform.publish(bar(1))
@@ -214,7 +214,7 @@ def test_an_error_that_passes_is_not_a_gap(code: str) -> None:
     assert platform.take() == [2, 3]
 
 
-def test_a_failure_of_another_question_is_not_ours() -> None:
+def test_a_failure_of_another_query_is_ignored() -> None:
     platform = Platform(bars_feed())
     publish_all(platform, 1, 2, 3, unseen=(2,))
     platform.reply(cw.Error(code="NOT_KEPT", topic=BARS, from_sequence=1))
@@ -268,7 +268,7 @@ def test_only_first_revisions_where_that_is_requested() -> None:
     assert platform.asked == []
 
 
-def test_other_topics_and_other_messages_are_not_ours() -> None:
+def test_other_topics_and_messages_are_ignored() -> None:
     platform = Platform(bars_feed())
     platform.publish(bar(1), topic=BARS + "0")
     platform.publish(cw.Snapshot(sequence=1))
@@ -283,7 +283,7 @@ def test_trades_are_handed_out_one_by_one() -> None:
     assert platform.take() == [10, 11, 12, 13]
 
 
-def test_a_batch_that_was_had_in_part_gives_the_rest() -> None:
+def test_a_partly_received_batch_gives_the_rest() -> None:
     platform = Platform(ticks_feed())
     platform.publish(batch(1, 3))
     platform.publish(batch(2, 5))

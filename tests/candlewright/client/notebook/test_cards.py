@@ -82,7 +82,7 @@ def test_a_picture_of_many_candles_stays_small_and_keeps_the_extremes() -> None:
     assert (min(tops), max(feet)) == (4.0, 136.0)
 
 
-def test_of_many_holes_the_card_says_how_many_more() -> None:
+def test_a_card_with_many_holes_shows_how_many_are_left_out() -> None:
     holes = tuple((START + each * MINUTE, START + (each + 1) * MINUTE) for each in range(1, 2_001, 2))
     html = history(candles(*range(0, 2_001, 2)), holes)._repr_html_()
     assert html.count("hole: ") == 5
@@ -95,7 +95,7 @@ def test_an_empty_history_and_one_candle_have_a_card() -> None:
     assert len(shapes(history(candles(3))._repr_html_())) == 2
 
 
-def test_text_of_others_is_escaped() -> None:
+def test_external_text_is_escaped() -> None:
     html = history(candles(1), ticker="<script>alert(1)</script>")._repr_html_()
     assert "<script>" not in html
     info = TriggerInfo(
@@ -107,7 +107,7 @@ def test_text_of_others_is_escaped() -> None:
     assert "7 events" in info._repr_html_()
 
 
-def test_stored_candles_name_what_is_unknown() -> None:
+def test_stored_candles_show_their_unknown_ranges() -> None:
     wanted = Range("BTC/USDT.BINANCE", 60, START, START + 6 * MINUTE)
     html = Stored.of(candles(0, 1, 4, 5), wanted, [(START + 2 * MINUTE, START + 3 * MINUTE)])._repr_html_()
     assert "hole: 2024-01-01T00:02:00Z to 2024-01-01T00:03:00Z" in html

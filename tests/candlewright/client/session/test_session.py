@@ -125,14 +125,14 @@ def test_a_notification_before_the_answer_is_not_lost(talk: Conversation) -> Non
     assert ticket.is_done
 
 
-def test_a_longer_topic_is_not_ours(talk: Conversation) -> None:
+def test_a_longer_topic_is_ignored(talk: Conversation) -> None:
     ticket = talk.history()
     talk.queued()
     talk.final(topic="RESPONSE:me2")
     assert not ticket.is_done
 
 
-def test_the_final_of_another_request_is_not_ours(talk: Conversation) -> None:
+def test_the_final_of_another_request_is_ignored(talk: Conversation) -> None:
     ticket = talk.history()
     talk.queued()
     talk.final(request_id="r2")
@@ -272,7 +272,7 @@ def test_the_callers_own_timeout_leaves_no_notification(talk: Conversation) -> N
     assert caught.value.notification is None
 
 
-def test_a_timeout_says_what_the_request_waits_for(talk: Conversation) -> None:
+def test_the_error_of_a_timeout_gives_the_reason_for_waiting(talk: Conversation) -> None:
     ticket = talk.history(timeout=5)
     talk.queued()
     talk.reply(waiting("waiting for a slot of BINANCE (served now: none)"))
@@ -444,7 +444,7 @@ def test_a_snapshot_is_matched_by_request(talk: Conversation) -> None:
     assert ticket.result().bid is None
 
 
-def test_a_snapshot_that_cannot_be_had_says_why_before_the_timeout(talk: Conversation) -> None:
+def test_the_reason_for_a_missing_snapshot_comes_before_the_timeout(talk: Conversation) -> None:
     ticket = talk.session.begin(talk.ask.snapshot("NOPE/USDT.BINANCE"), 0.0)
     talk.look()
     request_id = talk.sent[-1].request_id  # type: ignore[attr-defined]
@@ -495,7 +495,7 @@ def waiting(reason: str) -> cw.RequestState:
     return cw.RequestState(request_id="r1", state="queued", expected_candles=600, reason=reason)
 
 
-def test_progress_takes_a_note_of_what_the_request_waits_for(talk: Conversation) -> None:
+def test_progress_gets_the_reason_for_waiting_as_a_note(talk: Conversation) -> None:
     heard: list[tuple[int, int, str]] = []
 
     def progress(done: int, expected: int, *, note: str) -> None:
@@ -509,7 +509,7 @@ def test_progress_takes_a_note_of_what_the_request_waits_for(talk: Conversation)
     assert heard == [(0, 600, "waiting for a slot of BINANCE (served now: none)"), (0, 600, "")]
 
 
-def test_progress_takes_a_note_of_where_a_range_ends_that_has_not_closed(talk: Conversation) -> None:
+def test_progress_gets_the_end_of_an_unclosed_range_as_a_note(talk: Conversation) -> None:
     heard: list[str] = []
 
     def progress(done: int, expected: int, *, note: str) -> None:

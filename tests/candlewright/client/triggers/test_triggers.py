@@ -51,7 +51,7 @@ def aclient(relay: TriggerRelay) -> cw.AsyncClient:
 
 
 # ---- registration
-def test_a_trigger_is_registered_with_all_that_was_said(
+def test_a_trigger_is_registered_with_every_given_option(
     relay: TriggerRelay, client: cw.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     relay.warnings = "state is unbounded\nanother one"
@@ -481,7 +481,7 @@ def test_parameters_are_the_texts_of_their_values() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, [1], b"x"])
-def test_what_cannot_be_a_parameter_is_refused(value: object) -> None:
+def test_an_invalid_parameter_is_refused(value: object) -> None:
     with pytest.raises(cw.InvalidRequest, match="the parameter a"):
         parameter_texts({"a": value})  # type: ignore[dict-item]
 

@@ -34,7 +34,7 @@ def console(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def test_opens_the_chart_and_prints_its_address(
+def test_the_chart_is_opened_and_its_address_printed(
     console: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     opened: list[str] = []
@@ -44,7 +44,7 @@ def test_opens_the_chart_and_prints_its_address(
     assert capsys.readouterr().out == f"{opened[0]}\n"
 
 
-def test_only_prints_where_asked(
+def test_with_the_option_the_address_is_only_printed(
     console: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda address: pytest.fail(address))
@@ -52,19 +52,21 @@ def test_only_prints_where_asked(
     assert capsys.readouterr().out == f"{console}\n"
 
 
-def test_says_how_to_start_a_platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_platform_the_command_to_start_one_is_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_CONSOLE__BIND", f"127.0.0.1:{free_port()}")
     with pytest.raises(CandlewrightError, match="candlewright up"):
         open_console(None, "1m", is_printed=True, data_dir=tmp_path, config=None)
 
 
-def test_says_where_the_console_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_disabled_console_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_CONSOLE__BIND", f"127.0.0.1:{free_port()}")
     monkeypatch.setenv("CANDLEWRIGHT_CONSOLE__ENABLED", "false")
     with pytest.raises(CandlewrightError, match=r"no console answers at http://127\.0\.0\.1:\d+/: .*enabled"):
         open_console(None, "1m", is_printed=True, data_dir=tmp_path, config=None)
 
 
-def test_refuses_what_is_not_a_ticker(console: str, tmp_path: Path) -> None:
+def test_an_invalid_ticker_is_refused(console: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest):
         open_console("BTCUSDT", "1m", is_printed=True, data_dir=tmp_path, config=None)

@@ -80,7 +80,7 @@ def test_keys_and_a_token_close_their_doors(tmp_path: Path) -> None:
         ("redis://:p@127.0.0.1:6379/0", ""),
     ],
 )
-def test_the_bus_says_what_its_address_lacks(tmp_path: Path, url: str, remedy: str) -> None:
+def test_the_bus_door_names_missing_password_and_tls(tmp_path: Path, url: str, remedy: str) -> None:
     door = doors(tmp_path, bus={"url": url})["bus"]
     assert door.remedy == remedy
     assert ":p@" not in door.address + door.who

@@ -97,7 +97,7 @@ def test_a_free_core_needs_the_memory_of_an_executor_beside_it(
     assert (in_use(master.settings(tmp_path), memory) is None) == has_room
 
 
-def test_what_is_not_the_page_of_this_master_says_nothing(tmp_path: Path, master: Master) -> None:
+def test_a_page_of_another_server_is_ignored(tmp_path: Path, master: Master) -> None:
     settings = master.settings(tmp_path)
     for page in ({}, [], {"status": "ALIVE", "url": "spark://master.example:1", "workers": []}):
         master.page = page  # type: ignore[assignment]

@@ -67,7 +67,7 @@ def test_rules_of_settings_and_commands_are_listed_together(bus: FreshBus, tmp_p
     assert refused.exit_code == 1 and "is in the settings" in said(refused)
 
 
-def test_what_is_behind_is_shown_by_rule_and_by_series(bus: FreshBus) -> None:
+def test_lagging_candles_are_shown_by_rule_and_by_series(bus: FreshBus) -> None:
     add("*/USDT.BINANCE")
     series = Series.begun(Key("BTC/USDT.BINANCE", 60), Wanted(START, MINUTE), START)
     store = KeepStore(bus, 1, 1.0)
@@ -102,7 +102,7 @@ def test_a_bad_rule_is_refused(bus: FreshBus, arguments: tuple[str, ...], code: 
     assert bus.items(topics.TABLE_KEEP_RULES) == {}
 
 
-def test_what_matches_nothing_gets_a_warning(bus: FreshBus) -> None:
+def test_a_rule_that_matches_nothing_gets_a_warning(bus: FreshBus) -> None:
     assert "did you mean BTC/USDT.BINANCE" in add("BTC/USDC.BINANCE").stderr
     assert "no ingestor serves KRAKEN" in add("*/USDT.KRAKEN").stderr
 

@@ -59,7 +59,7 @@ def test_trimmed_records_are_skipped() -> None:
     assert [row["request_id"] for row in unfinished(bus)] == ["new"]
 
 
-def test_a_request_whose_venue_has_no_slot_says_what_it_waits_for() -> None:
+def test_a_request_without_a_slot_gives_the_reason_for_waiting() -> None:
     bus = FreshBus()
     bus.create_topic(topics.REQUESTS, 1)
     bus.publish(topics.REQUESTS, [submitted("waits")])
@@ -79,7 +79,7 @@ def test_a_request_whose_venue_has_no_slot_says_what_it_waits_for() -> None:
     ]
 
 
-def test_what_cannot_be_read_hides_no_other_request() -> None:
+def test_an_unreadable_record_hides_no_other_request() -> None:
     bus = FreshBus()
     bus.create_topic(topics.REQUESTS, 1)
     bus.publish(topics.REQUESTS, [Record(b"\xff\x00", key=b"bad"), submitted("good")])

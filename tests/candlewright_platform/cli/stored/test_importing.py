@@ -93,7 +93,7 @@ def test_a_bad_file_orders_nothing(bus: FreshBus, tmp_path: Path) -> None:
     assert bus.items(topics.TABLE_IMPORTS) == {} and [*folder_of(tmp_path).iterdir()] == []
 
 
-def test_ctrl_c_withdraws_what_the_driver_has_not_begun(
+def test_ctrl_c_withdraws_an_import_that_has_not_begun(
     bus: FreshBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("one.csv").write_text(HEADER + ROWS)
@@ -109,7 +109,7 @@ def test_ctrl_c_withdraws_what_the_driver_has_not_begun(
 
 
 @pytest.mark.usefixtures("driver")
-def test_what_killed_imports_have_left_is_deleted_once_it_is_old(tmp_path: Path) -> None:
+def test_old_files_of_killed_imports_are_deleted(tmp_path: Path) -> None:
     left = [rows_of(tmp_path, letter * 32) for letter in "ab"] + [folder_of(tmp_path) / ".x.parquet.7"]
     folder_of(tmp_path).mkdir()
     for file in left:

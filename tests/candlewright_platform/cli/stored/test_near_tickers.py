@@ -74,14 +74,14 @@ def test_a_stored_ticker_without_gaps_is_not_a_mistake(run: Run) -> None:
         ("trigger", "try", "--sql", "price > 1", "--ticker", "btcusdt.binance"),
     ],
 )
-def test_a_malformed_ticker_is_refused_with_what_was_meant(run: Run, command: tuple[str, ...]) -> None:
+def test_a_malformed_ticker_is_refused_with_the_closest_one(run: Run, command: tuple[str, ...]) -> None:
     result = run(*command)
     assert result.exit_code == 2
     assert "did you mean BTC/USDT.BINANCE?" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("command", [("watch",), ("snapshot",), ("trigger", "add", "--sql", "price > 1", "--ticker")])
-def test_so_it_is_where_the_platform_would_be_asked(command: tuple[str, ...]) -> None:
+def test_a_malformed_ticker_is_refused_before_the_platform_is_asked(command: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*command, "btcusdt.binance"])
     assert result.exit_code == 2
     assert "did you mean BTC/USDT.BINANCE?" in " ".join(result.stderr.split())

@@ -47,7 +47,7 @@ def add(run: Run, name: str, sql: str, *further: str) -> None:
     assert run("add", "--id", name, "--sql", sql, *further).exit_code == 0
 
 
-def test_a_person_reads_what_died_and_why(run: Run) -> None:
+def test_the_table_shows_failed_attempts_with_the_reason(run: Run) -> None:
     bars = ("--ticker", TICKER, "--param", "period_seconds=60", "--param", "fall=0.991")
     add(run, "falls", FALLS, *bars)
     result = run("explain", "falls", "--at", "2024-01-01T03:00", "--attempts", "1")
@@ -61,7 +61,7 @@ def test_a_person_reads_what_died_and_why(run: Run) -> None:
     assert any("PREV(close) * 0.991 = " in line for line in lines[nearest:])
 
 
-def test_json_is_one_object_with_the_same(run: Run) -> None:
+def test_json_is_one_object_with_the_same_content(run: Run) -> None:
     add(run, "dear", "price > 19.9 AND size > 2")
     result = run("explain", "dear", "--at", "2024-02-01", "--ticker", TICKER, "--output", "json")
     (line,) = result.stdout.splitlines()
@@ -92,7 +92,7 @@ def test_triggers_that_cannot_be_explained_get_a_reason(run: Run, arguments: tup
     assert said in f"{result.exception or result.stderr}\n"
 
 
-def test_a_time_that_is_none_is_wrong_usage(run: Run) -> None:
+def test_an_invalid_time_is_wrong_usage(run: Run) -> None:
     assert run("explain", "one", "--at", "noon").exit_code == 2
 
 

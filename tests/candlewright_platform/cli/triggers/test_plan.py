@@ -32,7 +32,7 @@ def test_a_join_is_measured_over_the_last_hour_that_its_inputs_share(run: Run) -
     assert "trades and bars of 1m" in told and "ASOF JOIN" in told and "not measured" not in told
 
 
-def test_a_registered_trigger_is_planned_with_what_it_was_registered_with(run: Run) -> None:  # noqa: F811
+def test_a_registered_trigger_is_planned_with_its_own_parameters_and_tickers(run: Run) -> None:  # noqa: F811
     bars = ("--ticker", TICKER, "--param", "period_seconds=60", "--param", "fall=0.991")
     add(run, "falls", FALLS, *bars)
     shown = run("plan", "falls")
@@ -41,7 +41,7 @@ def test_a_registered_trigger_is_planned_with_what_it_was_registered_with(run: R
     assert f"measured over 60 bars of 1m of {TICKER}" in " ".join(shown.stdout.split())
 
 
-def test_what_cannot_be_measured_says_why(run: Run) -> None:  # noqa: F811
+def test_a_plan_without_measurements_gives_the_reason(run: Run) -> None:  # noqa: F811
     assert "--ticker names the tickers" in run("plan", "price > 3").stdout
     shown = run("plan", "price > 3", "--ticker", "ETH/USDT.KRAKEN").stdout
     assert "not measured: no trades of these tickers are stored" in shown
