@@ -73,7 +73,7 @@ def test_secrets_that_are_there_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "secrets" / "keys" / "platform.key").read_text() == key
 
 
-def test_the_user_of_the_store_may_do_what_the_platform_does_and_no_more(tmp_path: Path) -> None:
+def test_the_user_of_the_store_has_exactly_the_rights_that_the_platform_needs(tmp_path: Path) -> None:
     """Starts a real server with the arguments of compose.yaml."""
     words = [_filled(str(word)) for word in _SERVICES["redis"]["command"]]
     port = free_port()
@@ -175,7 +175,7 @@ def test_the_pipeline_starts_with_its_settings_and_keeps_its_checkpoints(monkeyp
     assert any(spark.checkpoint_of(load_settings(), "live").startswith(f"file://{path}/") for path in volumes)
 
 
-def test_the_gateways_serve_what_their_settings_enable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gateways_service_serves_the_enabled_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
     service = _PARTS["gateways"]
     for key, value in service["environment"].items():
         if key.startswith(PREFIX):
@@ -215,7 +215,7 @@ def test_the_image_has_the_wheels_and_runs_as_an_ordinary_user() -> None:
     assert all("user" not in service or name == "catalog" for name, service in _SERVICES.items())
 
 
-def test_what_git_ignores_stays_out_of_the_image() -> None:
+def test_files_that_git_ignores_are_not_in_the_image() -> None:
     """Above all Node packages of another system, since the build would not replace them."""
     ignored = (ROOT / ".gitignore").read_text().split()
     paths = {line.strip("/") if "/" in line.rstrip("/") else f"**/{line.rstrip('/')}" for line in ignored}

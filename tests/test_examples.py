@@ -15,7 +15,7 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def test_the_picture_in_the_readme_is_what_the_example_draws(tmp_path: Path) -> None:
+def test_the_picture_in_the_readme_equals_the_output_of_its_example(tmp_path: Path) -> None:
     drawn = tmp_path / "pattern.svg"
     example("pattern_chart").main(drawn)
     assert drawn.read_text() == (ROOT / "docs" / "images" / "pattern.svg").read_text()

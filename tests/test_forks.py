@@ -61,7 +61,7 @@ def run(folder: Path, files: dict[str, str], *options: str) -> "subprocess.Compl
 
 
 @pytest.mark.processes
-def test_forks_report_what_passed_failed_and_died(tmp_path: Path) -> None:
+def test_forks_report_passed_failed_and_killed_tests(tmp_path: Path) -> None:
     ended = run(tmp_path, {"conftest": _SET_UP, "test_first": _FIRST, "test_second": _SECOND}, "-rA")
     said = ended.stdout
     assert ended.returncode == 1, said + ended.stderr
@@ -115,7 +115,7 @@ def test_fails():
 
 
 @pytest.mark.processes
-def test_a_run_that_ends_early_lets_its_forks_stop_what_they_have_started(tmp_path: Path) -> None:
+def test_forks_of_an_interrupted_run_stop_the_processes_that_they_started(tmp_path: Path) -> None:
     ended = run(tmp_path, {"conftest": _SET_UP, "test_failing": _FAILING, "test_waiting": _WAITING}, "-x")
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert (tmp_path / "stopped").exists()

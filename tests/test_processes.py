@@ -61,7 +61,7 @@ def test_a_process_that_finishes_early_helps_and_each_test_runs_once() -> None:
     assert second.given == [15, 16, 17, 12, 13, 14, 9, 10, 11, 6, 7, 8, 3, 4, 5]
 
 
-def test_a_third_process_takes_what_starts_no_spark_and_ends_then() -> None:
+def test_a_third_process_takes_the_files_without_spark_and_then_ends() -> None:
     tests = [
         "tests/faults/test_kill.py::test",
         "tests/system/test_live.py::test",
@@ -83,7 +83,7 @@ def test_a_third_process_takes_what_starts_no_spark_and_ends_then() -> None:
 
 
 @pytest.mark.parametrize("name", [*FIRST, *LAST])
-def test_what_the_line_names_is_there(name: str) -> None:
+def test_every_file_named_in_the_line_exists(name: str) -> None:
     assert (ROOT / name).exists()
 
 

@@ -72,7 +72,7 @@ async def test_killed_at_any_moment_no_event_is_lost(tmp_path: Path, kills: int)
     assert len(receiver.taken) <= EVENTS + kills * MAX_IN_FLIGHT
 
 
-async def test_of_two_processes_one_delivers_and_the_other_takes_over(tmp_path: Path) -> None:
+async def test_one_of_two_processes_delivers_and_the_other_takes_over(tmp_path: Path) -> None:
     redis = EmbeddedRedis(tmp_path, fsync="no").start()
     bus, receiver = RedisBus(redis.url, 4), Receiver()
     try:

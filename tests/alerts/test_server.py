@@ -203,7 +203,7 @@ async def test_private_addresses_are_refused_by_name_and_by_number(monkeypatch: 
         assert all("private" in each["failures"] for each in found.values())
 
 
-async def test_a_restart_delivers_what_was_left_and_what_came_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restart_delivers_unfinished_and_new_alerts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
     bus, receiver = FreshBus(), Receiver(["500"] * 3)
     async with receiver.serve():
@@ -218,7 +218,7 @@ async def test_a_restart_delivers_what_was_left_and_what_came_meanwhile(monkeypa
     assert outcomes(bus)[0]["attempts"] == 4
 
 
-async def test_what_was_given_up_is_sent_again_when_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abandoned_delivery_is_sent_again_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "GIVE_UP_SECONDS", 0.0)
     bus, receiver, store = FreshBus(), Receiver(["500"]), None
     async with receiver.serve(), serving(bus, to(receiver)):

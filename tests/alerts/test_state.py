@@ -157,7 +157,7 @@ def test_a_slow_destination_does_not_delay_another() -> None:
 
 
 @pytest.mark.parametrize(("own", "limit"), [(HOOK, bounds.MAX_IN_FLIGHT), (PHONE, 1)])
-def test_what_has_ended_takes_a_place_until_that_is_durable(own: dict[str, str], limit: int) -> None:
+def test_an_ended_message_takes_a_place_until_its_outcome_is_durable(own: dict[str, str], limit: int) -> None:
     run, answered = Run(settings(one=own)), 0
     run.is_away = True
     run.read(*(alert(number, f"t{number}") for number in range(3 * limit)))
@@ -271,7 +271,7 @@ def test_at_the_bound_the_oldest_is_given_up(monkeypatch: pytest.MonkeyPatch) ->
     assert run.state.waiting == 3
 
 
-def test_what_was_kept_continues_in_its_order() -> None:
+def test_restored_deliveries_continue_in_order() -> None:
     first = Run(settings(hook=HOOK))
     first.read(alert(1), alert(2), alert(3))
     first.failed(5.0)

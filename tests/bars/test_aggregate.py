@@ -59,7 +59,7 @@ def _reference(trades: list[Trade], period_seconds: int) -> list[tuple[object, .
 
 
 @given(_TRADES, st.randoms(use_true_random=False), st.sampled_from([1, 60, 300]))
-def test_bars_are_those_of_a_plain_loop_whatever_the_order(trades: list[Trade], random: object, seconds: int) -> None:
+def test_trades_in_any_order_give_the_bars_of_a_plain_loop(trades: list[Trade], random: object, seconds: int) -> None:
     shuffled = trades[:]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert _rows(_bars(shuffled, seconds)) == _reference(trades, seconds)
@@ -78,7 +78,7 @@ def test_longer_bars_made_of_shorter_ones_equal_those_made_of_trades(trades: lis
     assert _rows(roll_up(_bars(trades, 1), seconds)) == _rows(_bars(trades, seconds))
 
 
-def test_what_does_not_divide_is_refused() -> None:
+def test_periods_that_do_not_divide_are_refused() -> None:
     bars = _bars([(0, 0, 1, 1.0, 1.0)], 60)
     with pytest.raises(ValueError, match="bars of 90 s cannot be made from bars of 60 s"):
         roll_up(bars, 90)

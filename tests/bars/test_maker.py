@@ -179,7 +179,7 @@ def test_an_aggregate_counts_as_its_trades_and_not_twice() -> None:
     assert maker.duplicates == 3
 
 
-def test_a_period_that_is_added_later_takes_over_what_shorter_ones_hold() -> None:
+def test_a_period_added_later_starts_from_the_bars_of_shorter_ones() -> None:
     maker = BarMaker(periods=[60])
     maker.start("A/B.C", T0)
     maker.add([_trades("A/B.C", [_at(0, 1, 4.0), _at(70, 2)])])
@@ -394,7 +394,7 @@ def test_a_trade_of_a_dropped_time_is_too_late_and_a_later_one_counts() -> None:
 
 @settings(max_examples=rounds(25), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 900), st.booleans()), min_size=1, max_size=15))
-def test_others_know_nothing_of_a_ticker_that_comes_and_goes(stream: list[tuple[int, int, bool]]) -> None:
+def test_a_ticker_that_comes_and_goes_does_not_affect_others(stream: list[tuple[int, int, bool]]) -> None:
     """Ticker 0 is retired at arbitrary points; the bars of the other tickers are those of a maker that never met it."""
     with_it, without = BarMaker(periods=[60, 300]), BarMaker(periods=[60, 300])
     got, expected = [], []

@@ -23,7 +23,7 @@ def test_each_id_is_new_once(batches: list[list[int]]) -> None:
 
 
 @given(_BATCHES)
-def test_beyond_the_limit_no_id_is_new_twice_and_what_is_not_judged_is_counted(batches: list[list[int]]) -> None:
+def test_beyond_the_limit_no_id_is_new_twice_and_undecidable_ids_are_counted(batches: list[list[int]]) -> None:
     seen, counted = SeenIds(limit=3), set[int]()
     for batch in batches:
         floor = seen.floor

@@ -58,7 +58,9 @@ def test_doctor_writes_and_deletes_an_object_and_a_table(tmp_path: Path, lake: L
         ({"warehouse": "s3://missing/"}, "has no bucket 'missing': create it, or correct iceberg.warehouse"),
     ],
 )
-def test_doctor_names_what_the_store_refuses(tmp_path: Path, lake: Lake, different: dict[str, str], text: str) -> None:
+def test_doctor_names_the_refusal_of_the_store(
+    tmp_path: Path, lake: Lake, different: dict[str, str], text: str
+) -> None:
     (found,) = try_services(settings_for(tmp_path, lake, **different))
     assert not found.is_good
     assert found.text.startswith(f"the object store {lake.store} {text}")

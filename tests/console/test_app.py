@@ -39,7 +39,7 @@ async def test_an_unknown_call_is_a_problem(tmp_path: Path, path: str) -> None:
         assert is_problem(await http.get(path), 404, "no_such_call")
 
 
-async def test_what_a_call_does_not_take_is_refused(tmp_path: Path) -> None:
+async def test_unknown_parameters_and_methods_are_refused(tmp_path: Path) -> None:
     async with calling(settings_in(tmp_path)) as http:
         assert is_problem(await http.get("/api/v1/status?x=1"), 400, "invalid_request")
         refused = await http.post("/api/v1/status")
@@ -156,7 +156,7 @@ async def test_too_many_calls_are_refused_with_the_time_to_wait(tmp_path: Path) 
         assert int(answers[-1].headers["retry-after"]) >= 1
 
 
-async def test_every_answer_says_what_a_browser_may_do_with_it(tmp_path: Path) -> None:
+async def test_every_answer_has_security_headers(tmp_path: Path) -> None:
     async with calling(settings_in(tmp_path)) as http:
         for path in ("/", "/chart", "/api/v1/status", "/api/v1/nothing"):
             headers = (await http.get(path)).headers

@@ -37,7 +37,7 @@ def test_a_bad_environment_does_not_blame_the_records() -> None:
         culprits([1, 2], digest)
 
 
-def test_a_failure_that_no_record_brings_about_names_none() -> None:
+def test_a_digest_that_always_fails_names_every_record() -> None:
     calls = []
 
     def digest(given: object) -> None:

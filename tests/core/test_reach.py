@@ -64,7 +64,7 @@ def test_a_catalog_that_answers_is_there_and_one_that_breaks_is_not(
     assert found(tmp_path, **settings) == [f"the catalog {catalog}: it answers 500"]
 
 
-def test_each_service_that_is_away_is_named_without_its_password(tmp_path: Path, closed: int) -> None:
+def test_each_unreachable_service_is_named_without_its_password(tmp_path: Path, closed: int) -> None:
     properties = {"s3.endpoint": f"http://127.0.0.1:{closed}"}
     names = found(
         tmp_path,
@@ -84,7 +84,7 @@ def test_each_service_that_is_away_is_named_without_its_password(tmp_path: Path,
     assert "secret" not in "".join(names) and all("refused" in name for name in names)
 
 
-def test_one_of_several_masters_suffices(tmp_path: Path, catalog: str, closed: int) -> None:
+def test_one_reachable_master_of_several_suffices(tmp_path: Path, catalog: str, closed: int) -> None:
     there = catalog.removeprefix("http://")
     assert found(tmp_path, spark={"master": f"spark://127.0.0.1:{closed},{there}"}) == []
 

@@ -20,7 +20,7 @@ def test_topics_of_the_environment_are_a_name_or_a_list(
 
 
 @pytest.mark.parametrize("text", ["[", "[]", '["a", "a"]', '[""]', ""])
-def test_topics_that_are_none_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_invalid_topics_are_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv(f"{PREFIX}TOPIC", text)
     with pytest.raises(ConfigurationError, match="topic"):
         load_settings()

@@ -135,7 +135,7 @@ def test_a_text_that_is_not_a_manifest_is_named(folder: Path, text: bytes, said:
     assert said in fault and len(fault) < 600
 
 
-def test_a_key_that_is_there_twice_is_a_change_of_the_text(folder: Path) -> None:
+def test_a_duplicate_key_is_a_change_of_the_text(folder: Path) -> None:
     signed(folder)
     text = (folder / "manifest.json").read_bytes()
     (folder / "manifest.json").write_bytes(text.replace(b'  "made_at"', b'  "made_at": 1,\n  "made_at"', 1))

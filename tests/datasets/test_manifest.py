@@ -124,7 +124,7 @@ def signed_again(settings: Settings, folder: Path, *files: File) -> None:
 CANDLES = "BINANCE/BTC_USDT-1m.parquet"
 
 
-def test_what_was_written_is_proven_and_described(settings: Settings, original: Path) -> None:
+def test_a_written_data_set_is_proven_and_described(settings: Settings, original: Path) -> None:
     found = check(original / "manifest.json", original, public_key(settings.data_dir))
     assert found.faults == []
     (file,) = found.manifest.body.files

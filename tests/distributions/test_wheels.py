@@ -123,7 +123,7 @@ def test_the_row_patterns_need_spark_as_an_extra_alone(dist: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wheel_says_what_it_is(dist: Path, name: str) -> None:
+def test_a_wheel_has_its_metadata(dist: Path, name: str) -> None:
     found = about(wheel(dist, name))
     assert (found["Version"], found["License-Expression"]) == (VERSION, "Apache-2.0")
     assert found.get_all("License-File") == ["LICENSE", "NOTICE"]
@@ -180,7 +180,7 @@ def test_the_clients_wheel_carries_the_chart_of_notebooks(dist: Path) -> None:
     assert set(re.findall(r"https?://[^/\"'`]+", script)) <= {"http://www.w3.org", "https://www.tradingview.com"}
 
 
-def test_the_notice_lists_what_is_locked() -> None:
+def test_the_notice_lists_the_locked_packages() -> None:
     made = subprocess.run(
         [sys.executable, "-c", "import inventory; print(inventory.notice(), end='')"],
         cwd=ROOT / "distributions",
@@ -192,7 +192,7 @@ def test_the_notice_lists_what_is_locked() -> None:
     assert (ROOT / "NOTICE").read_text() == made.stdout, "run: python distributions/inventory.py notice"
 
 
-def test_the_image_installs_what_is_locked_without_development_tools() -> None:
+def test_the_image_installs_the_locked_packages_without_development_tools() -> None:
     command = [sys.executable, "distributions/inventory.py", "lock"]
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
     lines = (ROOT / "requirements.lock").read_text().splitlines()

@@ -20,7 +20,7 @@ def test_every_function_has_an_example() -> None:
     assert functions.missing() == []
 
 
-def test_examples_show_what_the_engine_answers(made: dict[str, str]) -> None:
+def test_examples_show_the_results_of_the_engine(made: dict[str, str]) -> None:
     page = made["reference/functions.md"]
     assert "| `ROUND` | `ROUND(3.14159, 2)` | `3.14` |" in page
     assert "| `LAG` | `LAG(price) OVER (PARTITION BY ticker ORDER BY ts)` | `[NULL, 100, 99, 97.5, 99]` |" in page
@@ -32,7 +32,7 @@ def test_every_column_has_a_meaning() -> None:
     assert columns - set(tables.MEANINGS) == set()
 
 
-def test_every_error_says_what_to_do() -> None:
+def test_every_error_has_advice() -> None:
     classes = [*errors.classes(errors.client), *errors.classes(errors.wire)]
     assert all(errors.action(each) for each in classes)
     assert {"GapError", "BusFull", "RateLimited"} <= set(errors.ACTIONS)

@@ -139,7 +139,7 @@ class Reader(Follower):
                 self.next[0] = record.offset + 1
 
 
-def test_the_relay_continues_where_the_store_differs_from_what_was_read(store: Store) -> None:
+def test_the_relay_continues_at_the_first_replaced_record(store: Store) -> None:
     reader, stop, before = Reader(store.reading), threading.Event(), lost(TOPIC)
     thread = threading.Thread(target=reader.run, args=(stop,))
     thread.start()
@@ -273,7 +273,7 @@ def test_a_broker_ends_and_the_next_one_finds_every_request(store: Store) -> Non
     assert found == names("kept", KEPT) + names("new", NEW)
 
 
-def test_a_spark_source_goes_no_further_from_what_was_lost(store: Store) -> None:
+def test_a_spark_source_does_not_continue_from_lost_records(store: Store) -> None:
     options = {"url": store.server.url, "topic": TOPIC, "reader": "me", "max_records": "100"}
     reader = BusStreamReader(options)
     reader.initialOffset()

@@ -25,7 +25,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
         yield running
 
 
-def test_what_waits_for_room_ends_whole_though_broker_and_driver_are_killed(small: Platform) -> None:
+def test_waiting_pieces_are_completed_although_broker_and_driver_are_killed(small: Platform) -> None:
     def is_at_bound() -> bool:
         """Accepted pieces are not written, and the topic holds more than half of its limit."""
         sizes = small.part("broker")["status"]

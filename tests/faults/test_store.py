@@ -126,7 +126,7 @@ LONG = {frozen_long, loading}
     "fault",
     [pytest.param(fault, id=fault.__name__, marks=[pytest.mark.long] * (fault in LONG)) for fault in FAULTS],
 )
-def test_what_is_in_work_ends_exactly_when_the_store_is_back(
+def test_requests_under_way_end_exactly_once_the_store_is_back(
     platform: Platform, client: WireClient, store: redis.Redis, fault: Callable[[Platform, redis.Redis], Any]
 ) -> None:
     ticker, symbol, asked = "XRP/USDT.BINANCE", "XRPUSDT", {}

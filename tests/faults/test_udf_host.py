@@ -68,7 +68,7 @@ def test_state_goes_from_batch_to_batch_and_a_batch_can_be_done_again() -> None:
         assert _sums(hosted.run(2, [_point(5, "ETH")], first.state)) == [7]
 
 
-def test_outputs_keep_what_makes_their_group() -> None:
+def test_outputs_keep_the_name_and_tags_of_their_group() -> None:
     with _hosted(_settings()) as hosted:
         (output,) = hosted.run(1, [_point(1)], b"").outputs
         assert (output.points[0].group, list(output.points[0].dimensions)) == ("symbol=BTC", ["symbol"])
@@ -131,7 +131,7 @@ def test_a_flood_of_log_lines_leaves_room_for_others(capsys: pytest.CaptureFixtu
     assert "udf_log_cut" in told and "200000 bytes" in told
 
 
-def test_what_fails_each_time_is_given_up_with_its_reason() -> None:
+def test_a_batch_that_always_fails_is_given_up_with_the_reason() -> None:
     with _hosted(_settings("crash"), attempts=3) as hosted:
         state = hosted.run(1, [_point(1)], b"").state
         with pytest.raises(UdfFailed, match=r"closed its output|does not take its input|output broke"):
@@ -230,7 +230,7 @@ def test_program_that_is_not_there_fails_with_its_name() -> None:
         ask_info(settings, lambda _: None)
 
 
-def test_what_a_process_started_ends_with_it(tmp_path: Path) -> None:
+def test_child_processes_of_a_function_end_with_it(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     settings = KapacitorFunctionSettings(
         prog="/bin/sh", args=("-c", f"sleep 600 & echo $! > {pid_file}; exec cat > /dev/null"), timeout_seconds=TIMEOUT

@@ -166,7 +166,7 @@ def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_even_while_it_is_starting(stopped: Platform, number: signal.Signals) -> None:
+def test_a_starting_platform_ends_cleanly(stopped: Platform, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "candlewright", "up", "--data-dir", str(stopped.data_dir), "--ingestors", "1"]
     stopped.data_dir.mkdir()
     settings = stopped.up.settings

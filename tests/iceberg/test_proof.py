@@ -88,7 +88,7 @@ def test_a_range_that_a_request_covered_is_proven_whole() -> None:
     assert proven([covered(0, 10)], range(10), 2, end=8) == [(2, 8, 6, [])]
 
 
-def test_of_an_overlapping_range_the_rest_is_not_proven() -> None:
+def test_the_rest_of_an_overlapping_range_is_not_proven() -> None:
     assert proven([covered(0, 10), covered(20, 30)], range(30), 5, end=25) == [(5, 10, 5, []), (20, 25, 5, [])]
 
 
@@ -100,7 +100,7 @@ def test_a_hole_between_candles_is_proven_and_one_at_the_end_of_a_request_is_not
     assert proven([covered(0, 10, [(4, 6), (8, 10)])], [0, 1, 2, 3, 6, 7], 0, end=10) == [(0, 8, 6, [(4, 6)])]
 
 
-def test_what_had_not_closed_is_not_proven() -> None:
+def test_unclosed_candles_are_not_proven() -> None:
     open_ended = covered(0, 10, expected=6, got=6, closed_until=_time(6))
     assert proven([open_ended], range(10), 0, end=10) == [(0, 6, 6, [])]
 
@@ -175,7 +175,7 @@ def histories(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[int]]:
 
 @settings(max_examples=rounds(400), deadline=None)
 @given(histories(), st.integers(0, 20), st.integers(1, 8), st.none() | st.integers(1, 6))
-def test_parts_are_what_each_open_time_says(
+def test_proven_parts_agree_with_each_open_time(
     history: tuple[list[dict[str, Any]], list[int]], start: int, length: int, limit: int | None
 ) -> None:
     rows, stored = history
@@ -210,7 +210,7 @@ def _index(moment: datetime) -> int:
     return (moment - EPOCH) // timedelta(minutes=1)
 
 
-def test_what_the_tables_hold_is_read_by_series(catalog: Catalog) -> None:
+def test_the_tables_are_read_by_series(catalog: Catalog) -> None:
     load_table(catalog, COVERAGE).append(
         pa.Table.from_pylist(
             [covered(0, 5, [(1, 2)]), covered(0, 9, ticker="ETH/USDT.BINANCE"), covered(0, 9, status="ERROR")],

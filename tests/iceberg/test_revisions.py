@@ -73,7 +73,7 @@ def test_no_stored_number_is_the_last_one(stored: int) -> None:
     assert told(rows) == [(1, 5 if stored == 2**31 - 1 else stored + 1, 3.0, "ticks")]
 
 
-def test_what_was_stored_together_is_not_stored_again() -> None:
+def test_bars_stored_together_are_not_stored_again() -> None:
     rows = published([1, 2, 3], 5)
     assert new_revisions(rows, rows).num_rows == 0
 

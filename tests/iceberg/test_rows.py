@@ -74,7 +74,9 @@ def test_statistics_show_that_a_range_is_empty(catalog: Catalog) -> None:
 
 
 @given(hyp.sets(hyp.integers(0, 30)), hyp.sets(hyp.integers(0, 30)), hyp.sets(hyp.integers(0, 30)))
-def test_a_comparison_finds_exactly_what_is_new_or_changed(incoming: set[int], same: set[int], other: set[int]) -> None:
+def test_a_comparison_finds_exactly_the_new_and_changed_rows(
+    incoming: set[int], same: set[int], other: set[int]
+) -> None:
     other -= same
     known = pa.concat_tables([candles(sorted(same)), candles(sorted(other), close=5.0)])
     difference = compare_candles(candles(sorted(incoming)), known)

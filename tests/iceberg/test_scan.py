@@ -104,7 +104,7 @@ def test_each_manifest_is_read_once(catalog: Catalog, monkeypatch: pytest.Monkey
     assert set(manifests.values()) == {1}
 
 
-def test_what_is_remembered_is_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_manifests_is_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scans, "_entries", type(scans._entries)(3, getsizeof=len))
     monkeypatch.setattr(scans, "MAX_ENTRIES", 3)
     table = filled(catalog, 8)

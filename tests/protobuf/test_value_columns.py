@@ -18,7 +18,7 @@ def row(*values: FieldValue) -> bytes:
 
 
 @given(st.lists(INT64))
-def test_integers_and_times_are_what_the_library_writes(values: list[int]) -> None:
+def test_integers_and_times_equal_the_encoding_of_the_library(values: list[int]) -> None:
     column = np.array(values, np.int64)
     assert value_columns.integers(column) == [row(FieldValue(int_val=value)) for value in values]
     assert value_columns.times(column) == [
@@ -27,19 +27,19 @@ def test_integers_and_times_are_what_the_library_writes(values: list[int]) -> No
 
 
 @given(st.lists(st.floats()))
-def test_doubles_are_what_the_library_writes(values: list[float]) -> None:
+def test_doubles_equal_the_encoding_of_the_library(values: list[float]) -> None:
     assert value_columns.doubles(np.array(values, float)) == [row(FieldValue(double_val=value)) for value in values]
 
 
 @given(st.lists(st.text() | st.just("x" * 127) | st.just("y" * 40_000)), st.lists(st.binary(max_size=300)))
-def test_texts_and_bytes_are_what_the_library_writes(texts: list[str], octets: list[bytes]) -> None:
+def test_texts_and_bytes_equal_the_encoding_of_the_library(texts: list[str], octets: list[bytes]) -> None:
     cells = [*value_columns.texts(texts), *value_columns.octets(octets)]
     values = [FieldValue(string_val=text) for text in texts] + [FieldValue(bytes_val=value) for value in octets]
     assert cells == [row(value) for value in values]
     assert [value_columns.bare(cell) for cell in cells] == [value.SerializeToString() for value in values]
 
 
-def test_truth_and_null_are_what_the_library_writes() -> None:
+def test_booleans_and_nulls_equal_the_encoding_of_the_library() -> None:
     cells = value_columns.booleans(np.array([True, False]))
     assert cells == [row(FieldValue(bool_val=True)), row(FieldValue(bool_val=False))]
     assert row(FieldValue()) == value_columns.NULL

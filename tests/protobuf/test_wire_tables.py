@@ -116,7 +116,7 @@ def test_numaflow_superset_adds_to_the_published_source_and_takes_nothing_away(t
     assert methods.items() <= _services(source_superset_pb2.DESCRIPTOR)["source.v1.Source"].items()
 
 
-def test_kapacitor_superset_adds_what_later_daemons_send_and_changes_nothing(tmp_path: Path) -> None:
+def test_the_kapacitor_superset_adds_fields_of_later_daemons_and_changes_none(tmp_path: Path) -> None:
     (published,) = _published(["udf.proto"], tmp_path)
     before, after = _messages(published), _messages(udf_superset_pb2.DESCRIPTOR)
     added = {
@@ -129,7 +129,7 @@ def test_kapacitor_superset_adds_what_later_daemons_send_and_changes_nothing(tmp
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_committed_classes_are_what_the_files_generate(tmp_path: Path) -> None:
+def test_committed_classes_equal_the_generated_ones(tmp_path: Path) -> None:
     generate.generate(tmp_path)
     generated = sorted(tmp_path.rglob("*_pb2.py*"))
     assert generated

@@ -109,7 +109,7 @@ def test_a_process_whose_daemon_is_gone_ends_at_once_with_an_error(closes_input:
         assert daemon.process.wait(30) == 1
 
 
-def test_what_a_function_prints_goes_to_the_log_and_never_between_frames() -> None:
+def test_output_that_a_function_prints_goes_to_the_log() -> None:
     script = """
 import os, sys
 from gateways.kapacitor.functions import function_named

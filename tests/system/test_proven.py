@@ -48,9 +48,7 @@ def at(minute: int) -> int:
     return ns(START_MS + minute * MINUTE_MS)
 
 
-def test_what_is_stored_and_proven_is_not_fetched_again(
-    system: System, client: cw.Client, exchange_rows: ExchangeRows
-) -> None:
+def test_proven_candles_are_not_fetched_again(system: System, client: cw.Client, exchange_rows: ExchangeRows) -> None:
     hole = (START_MS + 100 * MINUTE_MS, START_MS + 110 * MINUTE_MS)
     system.exchange.call(lambda sandbox: sandbox.add_hole(SYMBOL, *hole))
     expected = exchange_rows(SYMBOL, START_MS, START_MS + 6_000 * MINUTE_MS)

@@ -51,7 +51,7 @@ def test_snippets_can_be_pasted_into_an_interactive_python() -> None:
 
 
 @pytest.mark.parametrize(("text", "shown"), list(zip(PYTHON, SHOWN, strict=True)))
-def test_each_python_snippet_shows_what_it_promises(
+def test_each_python_snippet_gives_its_documented_output(
     system: System, tmp_path: Path, text: str, shown: tuple[str, ...]
 ) -> None:
     answer = run(system, tmp_path, sys.executable, "-c", text)

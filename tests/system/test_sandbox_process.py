@@ -42,7 +42,7 @@ def test_two_processes_of_one_seed_have_the_same_market() -> None:
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_cleanly_on_request(number: signal.Signals) -> None:
+def test_the_sandbox_ends_cleanly_on_a_signal(number: signal.Signals) -> None:
     with sandbox("--clock", "2024-01-01", "--speed", "0", "--symbols", "FOO/USDT", "--no-rate-limit") as (process, url):
         assert get(url + "/api/v3/time") == b'{"serverTime":1704067200000}'
         assert b'"symbol":"FOOUSDT"' in get(url + "/api/v3/exchangeInfo")
@@ -60,7 +60,7 @@ def test_it_ends_cleanly_on_request(number: signal.Signals) -> None:
         (["--port", "0", "--candles", "BTC/USDT:1m=/does/not/exist.csv"], 1, "exist.csv"),
     ],
 )
-def test_it_says_why_it_cannot_start(arguments: list[str], code: int, text: str) -> None:
+def test_the_sandbox_reports_why_it_cannot_start(arguments: list[str], code: int, text: str) -> None:
     command = [sys.executable, "-m", "sandbox", *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == code

@@ -32,7 +32,7 @@ def run(system: System, folder: Path, *command: str | Path) -> str:
     return done.stdout
 
 
-def test_its_own_tests(system: System, tmp_path: Path) -> None:
+def test_the_clients_own_tests_pass(system: System, tmp_path: Path) -> None:
     run(system, tmp_path, NODE, "--test", CLIENT / "tests" / "platform.test.ts")
 
 

@@ -29,7 +29,7 @@ def entry(first: int, last: int | None = None, size: int = 1) -> Entry:
     return Entry(first, first if last is None else last, "bar", b"x" * size)
 
 
-def test_a_ring_keeps_the_newest_and_says_what_it_covers() -> None:
+def test_a_ring_keeps_the_newest_messages_and_reports_its_range() -> None:
     ring = Ring(5, max_entries=3)
     assert ring.covers(5) and not ring.covers(4) and not ring.covers(6)
     for number in range(5, 10):
@@ -84,7 +84,7 @@ _JSON = st.recursive(
 
 
 @given(st.just(0) | st.sampled_from([1e30, -1e30, "9" * 5_000, 2**64 - 1]) | _JSON, st.just([]) | _JSON)
-def test_whatever_a_cursor_holds_it_is_read_or_refused(newest: object, names: object) -> None:
+def test_a_cursor_of_any_content_is_read_or_refused(newest: object, names: object) -> None:
     digest = json.loads(base64.urlsafe_b64decode(Cursor({}, {FINALS: Delivered()}).text() + "=="))[1]
     text = base64.urlsafe_b64encode(json.dumps([1, digest, [], [[newest, names]]]).encode()).decode()
     try:
@@ -140,7 +140,7 @@ def test_a_final_is_new_once_and_an_old_one_never() -> None:
     "topic",
     ["", "TICKS", "TICKS:", "TICKS:BTCUSDT", "OHLC:BTC/USDT.BINANCE", "OHLC:BTC/USDT.BINANCE:1m", "OTHER:x", "ticks:x"],
 )
-def test_what_is_not_a_complete_topic_is_refused(topic: str) -> None:
+def test_an_incomplete_topic_is_refused(topic: str) -> None:
     with pytest.raises(InvalidRequest):
         is_numbered(topic)
 
@@ -150,7 +150,7 @@ def test_topics_have_numbers_or_finals() -> None:
     assert not is_numbered(FINALS) and not is_numbered("HISTORY_READY:1")
 
 
-def test_a_batch_of_ticks_is_one_event_without_what_its_reader_already_had() -> None:
+def test_a_batch_of_ticks_is_one_event_without_already_delivered_ticks() -> None:
     batch = cw.TickBatch(
         ticker="BTC/USDT.BINANCE", first_sequence=7, timestamp=[1, 2], price=[1.0, 2.0], size=[3.0, 4.0]
     )

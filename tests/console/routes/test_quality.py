@@ -16,7 +16,7 @@ MINUTE = 60 * SECOND
 LAST = START + (COUNT - 1) * MINUTE
 
 
-async def test_it_is_what_the_command_finds(settings: Settings) -> None:  # noqa: F811
+async def test_the_answer_agrees_with_the_command(settings: Settings) -> None:  # noqa: F811
     async with calling(settings) as http:
         found = (await http.get("/api/v1/quality", params={"ticker": TICKER})).json()
     expected = examine(settings, TICKER, 60, start=START, end=LAST + 1)
@@ -46,7 +46,7 @@ async def test_nothing_stored_is_an_answer_and_not_an_error(settings: Settings) 
     assert (found["rows"], found["first"], found["days"], found["problems"]) == (0, None, [], [])
 
 
-async def test_what_would_take_too_long_is_refused_or_shortened(
+async def test_ranges_that_would_take_too_long_are_refused_or_shortened(
     settings: Settings,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

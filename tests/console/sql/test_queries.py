@@ -181,7 +181,7 @@ def test_a_mistake_has_its_place() -> None:
     assert "clse" in refused.value.message and "close" in refused.value.hint
 
 
-def test_an_unknown_table_is_answered_with_the_tables_that_there_are() -> None:
+def test_an_unknown_table_is_answered_with_the_existing_tables() -> None:
     with pytest.raises(TriggerRejected) as refused:
         run("SELECT * FROM bars", tables, LIMITS)
     assert "ohlc" in refused.value.hint and "pg_" not in refused.value.hint

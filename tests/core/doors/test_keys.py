@@ -15,7 +15,7 @@ def folder(tmp_path: Path) -> KeyFolder:
     return KeyFolder(tmp_path / "data")
 
 
-def test_a_new_key_is_let_in_and_its_secret_is_in_one_private_file(folder: KeyFolder, tmp_path: Path) -> None:
+def test_a_new_key_is_accepted_and_its_secret_is_in_one_private_file(folder: KeyFolder, tmp_path: Path) -> None:
     key = folder.new("alice", tmp_path / "alice.key")
     assert ClientKey.read(tmp_path / "alice.key") == key
     assert folder.names() == {key.public: "alice"}

@@ -98,7 +98,7 @@ def test_krakens_own_names_and_minutes(tmp_path: Path) -> None:
         read(file, Wanted(Ticker.parse("ETH/USD.KRAKEN")), "kraken")
 
 
-def test_what_freqtrade_writes(tmp_path: Path) -> None:
+def test_files_of_freqtrade_are_read(tmp_path: Path) -> None:
     file = tmp_path / "BTC_USDT-1h.feather"
     date = pa.array([START * 1_000, (START + 3_600) * 1_000]).cast(pa.timestamp("ms", "UTC"))
     values = [pa.array([value, value]) for value in (1.0, 2.0, 0.5, 1.5, 10.0)]
@@ -229,7 +229,7 @@ def test_files_together_must_agree(tmp_path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(60))
 @given(st.binary(max_size=300) | st.text(alphabet='0123456789,.\n-eN"', max_size=300).map(str.encode), st.data())
-def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path: Path, content: bytes, data: Any) -> None:
+def test_a_file_of_any_content_is_read_or_refused(tmp_path: Path, content: bytes, data: Any) -> None:
     of = data.draw(st.sampled_from([*FORMATS]))
     name = {"binance-klines": "BTCUSDT-1m-2024-01.csv", "kraken": "XBTUSD_1.csv", "freqtrade": "BTC_USDT-1m.feather"}
     file = tmp_path / name.get(of, "mine.csv")

@@ -184,7 +184,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=rounds(150))
 @given(st.data())
-def test_whatever_a_file_holds_it_is_read_or_refused(tmp_path: Path, data: Any) -> None:
+def test_a_file_of_any_content_is_read_or_refused(tmp_path: Path, data: Any) -> None:
     of = data.draw(st.sampled_from([*TRADE_FORMATS]))
     wanted = XBT if of == "kraken-trades" else BTC
     width = len(TRADE_FORMATS[of].columns)

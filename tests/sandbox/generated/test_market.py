@@ -191,7 +191,7 @@ def test_minutes_without_trades_occur_and_are_flat_at_the_price_before() -> None
     assert (candles.high[quiet] == candles.low[quiet]).all()
 
 
-def test_a_candle_is_the_same_whatever_page_it_was_asked_in() -> None:
+def test_a_candle_is_the_same_on_every_page() -> None:
     start = utc_ms("2023-05-17T03:11")
     wanted = page(market_of(BTC), "1m", start, end=start + 49 * MINUTE)
     assert len(wanted) == 50

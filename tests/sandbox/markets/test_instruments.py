@@ -5,7 +5,7 @@ import pytest
 from sandbox.markets.instruments import DEFAULT_INSTRUMENTS, make_instrument, utc_ms
 
 
-def test_built_in_pairs_are_what_tests_and_the_demo_need() -> None:
+def test_built_in_pairs_are_unique_and_include_quiet_and_delisted_ones() -> None:
     symbols = [instrument.symbol for instrument in DEFAULT_INSTRUMENTS]
     assert len(set(symbols)) == len(symbols) >= 8
     assert {"BTCUSDT", "ETHUSDT"} <= set(symbols)
@@ -14,7 +14,7 @@ def test_built_in_pairs_are_what_tests_and_the_demo_need() -> None:
     assert min(instrument.orders_per_minute for instrument in DEFAULT_INSTRUMENTS) < 1
 
 
-def test_known_pair_stays_what_it_is_and_a_dollar_pair_has_its_price() -> None:
+def test_a_listed_pair_is_returned_and_a_dollar_pair_has_the_price_of_its_usdt_pair() -> None:
     assert make_instrument("btc/usdt") is DEFAULT_INSTRUMENTS[0]
     assert make_instrument("BTC/USD").typical_price == DEFAULT_INSTRUMENTS[0].typical_price
 

@@ -35,7 +35,7 @@ def candle(opened: int, price: str, volume: str = "1.5") -> list[Any]:
     return [opened, price, price, price, price, volume]
 
 
-def test_candles_keep_their_texts_and_what_lacks_is_zero() -> None:
+def test_candles_keep_their_texts_and_missing_columns_are_zero() -> None:
     market = RecordedCandles("ABC/USDT")
     market.add("1m", [[START, "1.10000000", 1.2, "1.1", Decimal("1.15"), 1e-9]])
     assert page(market, "1m") == [
@@ -43,7 +43,7 @@ def test_candles_keep_their_texts_and_what_lacks_is_zero() -> None:
     ]
 
 
-def test_candles_are_served_in_order_whatever_order_they_came_in() -> None:
+def test_candles_added_in_any_order_are_served_in_order() -> None:
     market = RecordedCandles("ABC/USDT")
     opens = [START + n * MINUTE for n in (3, 1, 2, 0)]
     market.add("1m", [candle(opened, "1") for opened in opens[:2]])

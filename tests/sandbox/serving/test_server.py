@@ -78,7 +78,7 @@ async def test_over_the_limit_is_429_then_418_with_retry_after() -> None:
         (Fault(kind="none"), 200, b"[]"),
     ],
 )
-async def test_struck_request_gets_what_the_rule_says(
+async def test_a_struck_request_gets_the_answer_of_its_rule(
     sandbox: Sandbox, client: aiohttp.ClientSession, fault: Fault, status: int, body: bytes
 ) -> None:
     sandbox.add_fault(fault)

@@ -179,7 +179,7 @@ async def test_refused_dial(sandbox: Sandbox, client: aiohttp.ClientSession) -> 
         assert (await ask(socket, "SUBSCRIBE", "btcusdt@trade"))["result"] is None
 
 
-async def test_stopping_server_says_that_it_goes_away(client: aiohttp.ClientSession) -> None:
+async def test_a_stopping_server_closes_with_going_away(client: aiohttp.ClientSession) -> None:
     sandbox = Sandbox(clock="2024-03-05", speed=0)
     await sandbox.start()
     socket = await connected(sandbox, client)

@@ -40,7 +40,7 @@ def texts(events: list[Outgoing]) -> list[dict[str, Any]]:
     return [orjson.loads(event.text) for event in events]
 
 
-def test_trades_after_the_subscription_come_once_each_in_order_whatever_the_steps() -> None:
+def test_trades_after_the_subscription_arrive_once_and_in_order_for_any_steps() -> None:
     at_once = texts(drain(session("btcusdt@trade"), START + 3 * MINUTE))
     stepping, step_by_step = session("btcusdt@trade"), []
     for now in range(START, START + 3 * MINUTE + 1, 777):
@@ -136,7 +136,7 @@ def test_restart_continues_from_now() -> None:
     assert orjson.loads(drain(stream, START + 2 * MINUTE)[0].text)["t"] == BTC.fill_at(START + MINUTE + 1)
 
 
-def test_of_many_streams_only_those_that_are_due_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_due_streams_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"T{number}/USDT" for number in range(100)]
     markets: dict[str, Market] = {
         made.symbol: made for made in (GeneratedMarket(make_instrument(name), 7, KEPT) for name in names)

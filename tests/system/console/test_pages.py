@@ -252,7 +252,7 @@ def test_history_is_requested_and_covers_its_days(show: Open, stored: str) -> No
     assert shown.errors == []
 
 
-def test_quality_names_what_is_missing(show: Open, stored: str, system: System) -> None:
+def test_the_page_quality_names_missing_candles(show: Open, stored: str, system: System) -> None:
     with system.connect() as client:
         for day in ("2024-03-01", "2024-03-03"):
             client.history(stored, period="4h", start=day, end=f"{day[:-1]}{int(day[-1]) + 1}")

@@ -36,7 +36,7 @@ def guarded(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("width", [390, 1440])
-def test_a_viewer_signs_in_sees_only_what_it_may_do_and_signs_out(
+def test_a_viewer_signs_in_sees_only_permitted_actions_and_signs_out(
     chromium: Browser, guarded: str, tmp_path: Path, width: int
 ) -> None:
     token = KeyFolder(tmp_path).new_token("ann", Role.viewer)
