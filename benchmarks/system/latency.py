@@ -1,6 +1,6 @@
 """Latencies of a running platform, each compared with its floor, and the cost of a nearly idle platform.
 
-    candlewright bench latency [--rows 60] [--hops] [--load-rate 2000] [--load-triggers 100] [--mode batch]
+    candlewright bench latency [--rows 60] [--hops] [--load-rate 20000] [--load-triggers 100] [--mode batch]
 
 Starts a whole platform without ingestors, publishes trades on its bus as an ingestor does, and listens to the relay's
 notifications. One line each:
@@ -243,8 +243,9 @@ def publishes(url: str, fsync: str, rows: int) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def load(bus: Bus, rate: int) -> Iterator[None]:
-    """`rate` further trades a second over LOAD_TICKERS tickers."""
-    feeds = [Trades(bus, _load_ticker(number), _SECOND_NS) for number in range(LOAD_TICKERS)]
+    """`rate` further trades a second over LOAD_TICKERS tickers, whose times advance as fast as they are published."""
+    step_ns = max(1, LOAD_TICKERS * _SECOND_NS // rate)
+    feeds = [Trades(bus, _load_ticker(number), step_ns) for number in range(LOAD_TICKERS)]
     over = threading.Event()
 
     def run() -> None:
@@ -350,7 +351,7 @@ def _warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades, quiet_seconds: flo
 def run(
     rows: int = 60,
     pause_seconds: float = 0.2,
-    load_rate: int = 2_000,
+    load_rate: int = 20_000,
     *,
     load_triggers: int = 100,
     idle_seconds: float = 30.0,
@@ -470,7 +471,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=60, help="timed trades of each kind")
     parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between a result and the next trade")
-    parser.add_argument("--load-rate", type=int, default=2_000, help="further trades a second under load")
+    parser.add_argument("--load-rate", type=int, default=20_000, help="further trades a second under load")
     parser.add_argument("--load-triggers", type=int, default=100, help="further triggers on the tickers of the load")
     parser.add_argument("--idle-seconds", type=float, default=30.0)
     parser.add_argument("--fsync", choices=["always", "everysec", "no"], default="always")
