@@ -1,0 +1,110 @@
+"""The latency of a row pattern in Apache Flink, to compare with `trigger` of `bench latency`.
+
+    uv run --no-project --python 3.11 --with apache-flink==2.3.0 benchmarks/live/flink_latency.py [--rows 60]
+
+It runs in a separate environment, which needs Java 17 and holds nothing of this project. Trades come from a socket one
+by one, with a pause after each; each has a higher price than the one before, and so decides a match, which goes to
+another socket. Everything runs in Flink's JVM, in one process, without checkpoints, and each record is sent on at once
+(a buffer timeout of 0). Nothing is stored: a kill loses what was in flight. One JSON line for each order of rows:
+
+- `arrival`: by processing time. A row is evaluated as it comes.
+- `event`: by the trades' times, with a watermark every millisecond that is the newest time.
+"""
+
+import argparse
+import json
+import random
+import socket
+import time
+from typing import Any
+
+from pyflink.datastream import DataStream, StreamExecutionEnvironment  # type: ignore[import-not-found]
+from pyflink.java_gateway import get_gateway  # type: ignore[import-not-found]
+from pyflink.table import Schema, StreamTableEnvironment  # type: ignore[import-not-found]
+
+MATCH = """
+SELECT CAST(number AS STRING) AS number FROM trades MATCH_RECOGNIZE (
+  PARTITION BY ticker ORDER BY {time}
+  MEASURES B.number AS number
+  ONE ROW PER MATCH AFTER MATCH SKIP TO LAST B
+  PATTERN (A B) DEFINE B AS B.price > A.price)"""
+TRADES = """
+SELECT SPLIT_INDEX(f0, ',', 0) AS ticker, CAST(SPLIT_INDEX(f0, ',', 1) AS BIGINT) AS number,
+  CAST(SPLIT_INDEX(f0, ',', 2) AS DOUBLE) AS price, arrived, happened
+FROM lines"""
+TIMES = {"arrival": "arrived", "event": "happened"}
+HOST = "127.0.0.1"
+WARM_ROWS = 200
+
+
+def listening() -> socket.socket:
+    found = socket.create_server((HOST, 0))
+    found.settimeout(60)
+    return found
+
+
+def submit(order: str, trades: socket.socket, matches: socket.socket) -> Any:
+    """Start the job, which connects to both sockets."""
+    environment = StreamExecutionEnvironment.get_execution_environment()
+    environment.set_parallelism(1)
+    environment.set_buffer_timeout(0)
+    environment.get_config().set_auto_watermark_interval(1)
+    tables = StreamTableEnvironment.create(environment)
+    tables.get_config().set("table.local-time-zone", "UTC")
+    lines = environment._j_stream_execution_environment.socketTextStream(HOST, trades.getsockname()[1], "\n")
+    schema = (
+        Schema.new_builder()
+        .column("f0", "STRING")
+        .column_by_expression("arrived", "PROCTIME()")
+        .column_by_expression("happened", "TO_TIMESTAMP_LTZ(CAST(SPLIT_INDEX(f0, ',', 3) AS BIGINT), 3)")
+        .watermark("happened", "happened")
+        .build()
+    )
+    tables.create_temporary_view("lines", DataStream(lines), schema)
+    tables.create_temporary_view("trades", tables.sql_query(TRADES))
+    found = tables.sql_query(MATCH.format(time=TIMES[order]))
+    jvm = get_gateway().jvm
+    texts = tables._j_tenv.toDataStream(found._j_table, jvm.java.lang.Class.forName("java.lang.String"))
+    text_schema = jvm.org.apache.flink.api.common.serialization.SimpleStringSchema()
+    texts.writeToSocket(HOST, matches.getsockname()[1], text_schema)
+    return environment.execute_async(order)
+
+
+def run(order: str, rows: int, pause: float) -> dict[str, Any]:
+    with listening() as trades, listening() as matches:
+        job = submit(order, trades, matches)
+        (source, _), (sink, _) = trades.accept(), matches.accept()
+        with source, sink:
+            for end in (source, sink):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sink.settimeout(30)
+            milliseconds = []
+            for number in range(1, WARM_ROWS + rows + 1):
+                sent = time.perf_counter()
+                source.sendall(f"PATTERN,{number},{number},{1_704_067_200_000 + 1_000 * number}\n".encode())
+                if number > 1:
+                    sink.recv(64)
+                    milliseconds.append((time.perf_counter() - sent) * 1_000)
+                if number > WARM_ROWS:
+                    time.sleep(random.expovariate(1 / pause))
+            job.cancel().result()
+    timed = sorted(milliseconds[-rows:])
+    return {
+        "name": order,
+        "p50_ms": round(timed[len(timed) // 2], 1),
+        "p99_ms": round(timed[min(len(timed) - 1, len(timed) * 99 // 100)], 1),
+        "rows": rows,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=60, help="timed trades of each order")
+    parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between a match and the next trade")
+    options = parser.parse_args()
+    for order in TIMES:
+        print(json.dumps(run(order, options.rows, options.pause)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
