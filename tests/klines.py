@@ -1,4 +1,4 @@
-"""What an exchange itself answers about candles."""
+"""The candles that an exchange itself returns."""
 
 import json
 import urllib.parse

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: Tests of the whole platform, and of what is not a package of it.
 WHOLE = {"cluster", "distributions", "documentation", "faults", "system"}
-#: Makers that tests share.
+#: Fixtures and helpers that tests share.
 MAKERS = {"clients"}
 
 PACKAGES = sorted(

@@ -39,7 +39,7 @@ MOST = 3
 MOST_FIELDS = 6
 #: Of Redis', ccxt's, jinja's and pyiceberg's classes; `evaluate` and the client's `load` are the contract's.
 NAMED_BY_OTHERS = {"read_response", "handle_errors", "call_binop", "fetch_manifest_entry", "evaluate", "load"}
-#: Methods whose only argument is the answer itself.
+#: Methods whose only argument is the value that they set.
 OF_AN_ANSWER = {"give_back", "yes_or_no"}
 #: Of the trigger language's aggregates: one call for every aggregate, which names only what they share.
 KERNELS = {"framed", "joined_whole", "most_frequent", "reduced", "whole_arrays"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Not the platform's own: a module here has the name of what it tests, measures or shows.
+#: Not part of the platform: a module in them is named for the subject that it tests, measures or shows.
 OTHER_ROOMS = {"tests", "benchmarks", "documentation"}
 #: What CONTRIBUTING.md promises of these files: each has a class whose name ends so, and every such class is in one.
 CLASSES = {"feed": "Feed", "writer": "Writer", "desk": "Desk", "store": "Store"}
@@ -19,7 +19,7 @@ CLASSES = {"feed": "Feed", "writer": "Writer", "desk": "Desk", "store": "Store"}
 JOINED = {"Sandbox"}
 #: Operations that run as generators: the steps that they yield are commands, and they are resumed with events.
 CLIENT = Path("candlewright/client/session/session.py")
-#: What a pure module has no use for: sockets, clocks, threads, logs, stores.
+#: Imports that a pure module does not need: sockets, clocks, threads, logs, stores.
 IMPURE = {
     "aiohttp",
     "asyncio",
@@ -128,7 +128,7 @@ def test_events_and_commands_are_those_of_a_state(name: str) -> None:
         assert defined[path] & {"Event", "Command"} == {kind}, path
         assert path.with_name("state.py") in defined, path
         assert kind not in defined[path.with_name("state.py")], path
-    # What a state gives out has this name too, wherever it is written.
+    # A value that a state returns has this name too, wherever it is defined.
     for path in called("state.py"):
         beside = defined.get(path.with_name("commands.py"), set())
         assert "Command" in defined[path] | beside, path

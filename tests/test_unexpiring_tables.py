@@ -1,4 +1,4 @@
-"""Tables of the bus whose rows never expire: what fills each of them for long leaves no more than a few rows.
+"""Tables of the bus whose rows never expire: each keeps no more than a few rows, however long it is filled.
 
 `OF_ONE_KEY` are written under fixed keys alone; `FILLED_BY` names the tests that fill a table through its own part.
 """
@@ -59,7 +59,7 @@ FILLED_BY = {
     "joint_triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
     "triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
 }
-#: Facts of a configured thing: a row for each rule, for each series of one, and for each view.
+#: Configured tables: a row for each rule, for each series of a rule, and for each view.
 CONFIGURED = {"keep_rules", "keep_series", "views"}
 
 
@@ -134,7 +134,7 @@ def platform(bus: FreshBus, rounds: int) -> str:
 
 
 def relay_trigger_progress(bus: FreshBus, rounds: int) -> str:
-    """Also of partitions that there are not, as from a hostile sender."""
+    """Also for partitions that do not exist, as a hostile sender would name them."""
     store = TriggerStore(bus, RelayStore(bus, config()))
     store.load()
     for number in range(rounds):

@@ -80,7 +80,7 @@ PHRASES = {
     r"whatever bec(?:ame|omes) of\b": "whatever happens to",
     r"not to be (?:had|reached)\b": "is not available, cannot be reached",
 }
-#: The same in the names of tests, which say what holds, in the field's words.
+#: The same in the names of tests, which state behaviour in the field's terms.
 NAME_PHRASES = {
     r"who(?:ever)?": "the client, part or process",
     r"told": "reported, notified",

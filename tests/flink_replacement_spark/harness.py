@@ -1,4 +1,4 @@
-"""What broker and ingestors leave on the bus, for tests of the history writer."""
+"""Publishes what broker and ingestors publish, for tests of the history writer."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class Feed:
         close: float = 1.0,
         source: str = "exchange",
     ) -> records.PieceDone:
-        """Publish the pages of one piece now; its outcome goes out with `send`."""
+        """Publish the pages of one piece now; `send` publishes its outcome."""
         job_id = f"{request_id}-{piece}-{time.monotonic_ns()}"
         own = pages if pages is not None else [page(job_id, minutes, self.ticker, close=close, source=source)]
         places = self.bus.publish(

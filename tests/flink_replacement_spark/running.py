@@ -1,4 +1,4 @@
-"""A running driver over real Redis, as the tests see it."""
+"""A running driver over a real Redis, for tests."""
 
 import pyarrow as pa
 

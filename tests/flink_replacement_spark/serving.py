@@ -14,7 +14,7 @@ from flink_replacement_spark.engine.serving import Owner, Steps, serve
 
 
 class OwnCache(threading.local):
-    """The memory of a process, when each thread plays the part of a process."""
+    """The memory of a process; here each thread represents a process."""
 
     def __init__(self) -> None:
         self.kept: dict[Any, Any] = {}
@@ -63,7 +63,7 @@ def served(bus: Bus, query_id: str, cache: OwnCache, *, owners: Sequence[Callabl
             try:
                 serve(make(), Steps(bus, query_id), stopping, on_done=lambda done: None)
             except BusError:
-                # Killed, or outdated by the other one.
+                # Killed, or outdated by the other task.
                 cache.kept.clear()
             except BaseException as error:
                 unexpected.append(error)
@@ -82,5 +82,5 @@ def served(bus: Bus, query_id: str, cache: OwnCache, *, owners: Sequence[Callabl
 
 
 def pause(chance: random.Random) -> None:
-    """Wait, so that batches are cut at random between what is published before and after."""
+    """Wait, so that batches are cut at random points between publishes."""
     time.sleep(chance.choice((0.0, 0.0, 0.001, 0.01)))

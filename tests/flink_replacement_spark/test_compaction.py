@@ -1,4 +1,5 @@
-"""Small files into few while writers go on: no row lost or doubled, no writer kept waiting, nothing needed deleted."""
+"""Merging small files beside active writers loses and duplicates no row, delays no writer, and deletes no needed
+file."""
 
 import threading
 import time

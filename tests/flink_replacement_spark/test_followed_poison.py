@@ -1,4 +1,4 @@
-"""No record of the topics that tables follow keeps the others from their table."""
+"""No record of a followed topic keeps the others from their table."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The real driver over topics that hold what any sender may put there: no stream stops, and sound work continues."""
+"""The real driver over topics with hostile records: no stream stops, and valid work continues."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ _QUESTION = records.ProofQuestion(
 _CONTROL = records.TriggerControl(
     register=records.TriggerRegistration(trigger_id="wild", sql="SELECT price FROM ticks", tickers=[WILD], version=1)
 )
-#: What is sent to each topic that a stream of the driver reads.
+#: The records sent to each topic that a stream of the driver reads.
 TOPICS: Mapping[str, st.SearchStrategy[bytes]] = {
     bus_topics.HISTORY: records_like(page("wild-0", range(3), WILD)),
     bus_topics.HISTORY_OUTCOMES: records_like(
@@ -75,7 +75,7 @@ def behind(bus: Bus) -> list[str]:
 
 
 def attack(platform: Platform, sent: Mapping[str, list[bytes]], round_number: int) -> None:
-    """Send it all, then a sound request and sound bars, which must come out whole."""
+    """Send all of them, then a valid request and valid bars, which must be processed completely."""
     bus = platform.bus
     for topic, values in sent.items():
         count = bus.create_topic(topic)
@@ -122,7 +122,7 @@ def has_bar(bus: Bus, partition: int, ticker: str, *, opened: int) -> bool | Non
 
 
 class Sent(dict[str, list[bytes]]):
-    """Hypothesis shows what failed: by number, since the records are hundreds of kilobytes."""
+    """Hypothesis prints a failing example; by number here, since the records have hundreds of kilobytes."""
 
     def __repr__(self) -> str:
         return f"Sent({ {topic: len(values) for topic, values in self.items()} })"

@@ -159,7 +159,7 @@ def test_live_bars_and_history_meet_while_files_are_merged(platform: Platform) -
             rounds += 1
 
     def minutes() -> list[tuple[int, str]]:
-        """(minute since the first one, source) as any reader sees them."""
+        """(minute since the first one, source), as readers see them."""
         found = read_ohlc(platform.settings, tape.ticker, 60, start_ns=T0 - DAY, end_ns=T0 + DAY)
         opened = [int(moment.timestamp()) // 60 - first for moment in found["open_time"].to_pylist()]
         assert len(opened) == len(set(opened))
@@ -172,7 +172,7 @@ def test_live_bars_and_history_meet_while_files_are_merged(platform: Platform) -
         for step in range(6):
             tape.trades(1 + 5 * step, [60 * (5 * step + number) for number in range(5)])
             if step % 2:
-                # Some of these bars were live a moment ago, and some of them will be in a moment.
+                # Some of these bars were live a moment ago, and others soon will be.
                 span = range(5 * step, 5 * step + 8)
                 feed.request(f"busy-{step}", range(first + span.start, first + span.stop), close=77.0)
                 assert platform.final(f"busy-{step}").row_count == 8

@@ -107,7 +107,7 @@ class Stage:
                 pass
 
     def good_minute(self) -> bool:
-        """Whether the next minute of a sound ticker is published complete."""
+        """Whether the next minute of a valid ticker is published as complete."""
         opened = START + self._minute * MINUTE
         if not self._minute:
             covered = records.TickMark(ticker=GOOD, covered=records.Covered(from_time=opened))

@@ -1,4 +1,4 @@
-"""What comes before Spark: Java, jars, configuration, the lock, the worker's import path."""
+"""The preparation of Spark: Java, jars, configuration, the lock, the workers' import path."""
 
 import json
 import os
@@ -170,7 +170,7 @@ def test_workers_without_the_product_load_everything_from_the_shipped_archive(tm
 def test_tasks_that_do_not_end_leave_a_core_of_a_cluster(
     tmp_path: Path, master: str, mode: str, *, cores: list[int], has_room: bool
 ) -> None:
-    """Executors may come one after the other."""
+    """Executors may join one after the other."""
     settings = Settings.model_validate({"data_dir": tmp_path, "spark": {"master": master, "mode": mode}})
     given = iter(cores)
     waited: list[float] = []
@@ -194,7 +194,7 @@ def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
 
 
 def test_an_archive_of_classes_is_read_in_place(tmp_path: Path) -> None:
-    """Else each JVM patches all of it, and keeps the copy in memory."""
+    """Otherwise each JVM patches the whole archive and keeps the copy in memory."""
     java = java_home(os.environ) / "bin" / "java"
     [jar] = (Path(pyspark.__file__).parent / "jars").glob("spark-launcher_*.jar")
     archive = tmp_path / "classes.jsa"
@@ -314,7 +314,7 @@ def test_driver_and_executors_of_a_cluster_each_start_their_own_python(tmp_path:
     with zipfile.ZipFile(archive) as packed:
         for entry in packed.infolist():
             file = Path(packed.extract(entry, executor / folder))
-            # As Spark does, and Python does not.
+            # As Spark does, unlike Python.
             file.chmod(entry.external_attr >> 16)
     command = worker_python(tmp_path / "run", settings.spark.master)
     found = {}

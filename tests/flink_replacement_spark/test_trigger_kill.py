@@ -1,4 +1,4 @@
-"""kill -9 of the driver between and in the micro-batches of triggers."""
+"""kill -9 of the driver between and during micro-batches of triggers."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def driver(folder: Path, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
         "CANDLEWRIGHT_SPARK__CONNECT_BIND": f"127.0.0.1:{port}",
         "CANDLEWRIGHT_SPARK__MASTER": "local[2]",
         "CANDLEWRIGHT_SPARK__INTERVAL_SECONDS": "1",
-        # Started again only after its end, as by a supervisor: no lease is waited for.
+        # Restarted only after its end, as by a supervisor, so that it need not wait for the lease.
         "CANDLEWRIGHT_SUPERVISED": "test/driver",
     }
     command = [sys.executable, "-m", "flink_replacement_spark"]
@@ -57,7 +57,7 @@ def driver(folder: Path, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def alive(process: subprocess.Popen[bytes], find: Callable[[], T | None]) -> T:
-    """The first that `find` gives while the driver lives."""
+    """The first result of `find` while the driver is alive."""
 
     def found() -> T | None:
         assert process.poll() is None, f"the driver ended with {process.returncode}"
@@ -73,7 +73,7 @@ def test_a_killed_driver_continues_with_the_same_events_each_once(tmp_path: Path
         settings = Settings.model_validate({"data_dir": tmp_path, "bus": {"url": redis.url}})
         bus = connect(settings.bus)
         with driver(tmp_path, redis.url) as first:
-            # The last of the topics that a driver makes.
+            # The last topic that a driver creates.
             alive(first, lambda: bus.partitions("trigger_progress") or None)
             feed.register(bus, "killed", V_SHAPE, TICKER)
             feed.register(bus, "any", "price > 101", OTHER)
@@ -81,7 +81,7 @@ def test_a_killed_driver_continues_with_the_same_events_each_once(tmp_path: Path
                 feed.trades(bus, TICKER, 1 + start, prices=prices[start : start + 50])
                 feed.trades(bus, OTHER, 1 + start, prices=prices[start : start + 50])
             before = alive(first, lambda: feed.first_events(bus, 10, "killed"))
-            # It dies on the way through these, and registers what follows only after its end.
+            # The driver dies while it processes these; further registrations follow only after its end.
             feed.trades(bus, TICKER, 301, prices=prices[300:600])
             first.send_signal(signal.SIGKILL)
             first.wait()

@@ -1,4 +1,4 @@
-"""Micro-batches of triggers over a real Redis, without Spark: what Spark does with them is done here by hand."""
+"""Micro-batches of triggers over a real Redis, without Spark, whose calls are made by hand."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from tests.triggers.trigger_records import rows
 from triggers.texts.check import TriggerRules
 
 PARTITIONS = 5
-ONE, OTHER = "BTC/USDT.BINANCE", "ETH/USDT.BINANCE"  # in different ones of the five
+ONE, OTHER = "BTC/USDT.BINANCE", "ETH/USDT.BINANCE"  # in different ones of the five partitions
 
 
 @contextmanager
 def bus_for_triggers(url: str) -> Iterator[Bus]:
-    """An empty one, with the topics that triggers read and write."""
+    """An empty bus with the topics that triggers read and write."""
     bus = RedisBus(url)
     bus._store.call("FLUSHALL")
     for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS):
@@ -65,7 +65,7 @@ class Query:
 
 
 def register(bus: Bus, trigger_id: str, sql: str, *tickers: str, **parameters: str) -> int:
-    """Its control's offset; as the relay does it, without waiting for anybody."""
+    """Register as the relay does, without waiting; returns the control's offset."""
     registration = records.TriggerRegistration(
         trigger_id=trigger_id, sql=sql, tickers=tickers, parameters=parameters, version=1, registered_at=1
     )

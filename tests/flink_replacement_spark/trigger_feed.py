@@ -1,4 +1,4 @@
-"""What relay and ingestors leave on the bus for triggers, and what comes of it."""
+"""Publishes what relay and ingestors publish for triggers, and reads the results."""
 
 import itertools
 import threading
@@ -23,7 +23,7 @@ _VERSIONS = itertools.count(1)
 
 
 def register(bus: Bus, trigger_id: str, sql: str, *tickers: str, **parameters: str) -> int:
-    """The version. Returns once all partitions run it."""
+    """Register a trigger; returns its version once all partitions run it."""
     version = next(_VERSIONS)
     registration = records.TriggerRegistration(
         trigger_id=trigger_id,
@@ -101,7 +101,7 @@ def events(bus: Bus, *trigger_ids: str) -> list[CEPTriggerEvent]:
 
 
 def first_events(bus: Bus, count: int, *trigger_ids: str) -> list[CEPTriggerEvent] | None:
-    """All that there are, once they are so many."""
+    """All events, once there are this many."""
     return found if len(found := events(bus, *trigger_ids)) >= count else None
 
 
@@ -111,7 +111,7 @@ def wait_for_events(bus: Bus, count: int, *trigger_ids: str, timeout: float = 12
 
 @contextmanager
 def repeated(work: Callable[[], object], pause_seconds: float) -> Iterator[None]:
-    """`work` is done on a thread after each pause, until the end of the block."""
+    """Do `work` on a thread after each pause, until the end of the block."""
     stopping, failures = threading.Event(), list[BaseException]()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Prices that go up and down, and the table that a trigger must take them for."""
+"""Random walks of prices, as trades and as the table that a trigger reads."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""A minute of a ticker that fell silent ends."""
+"""The minute of a ticker that falls silent ends."""
 
 from collections.abc import Mapping
 

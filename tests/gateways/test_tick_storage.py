@@ -1,4 +1,4 @@
-"""Who publishes ticks through a gateway has them stored."""
+"""Ticks that are published through a gateway are stored."""
 
 from bus import topics
 from gateways.tick_storage import TickStorage
@@ -39,6 +39,6 @@ def test_a_declaration_of_the_broker_in_between_does_not_end_storage() -> None:
     for seconds in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 61.0):
         now[0] = seconds
         storage.want([_TICKER])
-    # Twice: the first time it may have been said before the broker's own word.
+    # Twice: the first declaration may have been published before the broker's own.
     both = records.Wanted(ticks=True, period_seconds=[300])
     assert [mark.wanted for mark in marks(bus)] == [records.Wanted(ticks=True), both, both]

@@ -1,4 +1,4 @@
-"""What the operations guide says about reading the tables from other programs."""
+"""The operations guide's instructions for reading the tables from other programs."""
 
 from pathlib import Path
 from textwrap import dedent

@@ -1,4 +1,4 @@
-"""Which candles need not be fetched again, against a slow account of each open time."""
+"""Which candles need not be fetched again, compared with a slow check of each open time."""
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta

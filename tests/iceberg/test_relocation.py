@@ -20,7 +20,7 @@ def fill(folder: Path) -> None:
     catalog = open_catalog(Settings(data_dir=folder))
     create_tables(catalog, [COVERAGE])
     for number in range(COMMITS):
-        # Loaded each time, as other processes do; merged manifests would hide old ones.
+        # Loaded each time, as in other processes; merged manifests would hide old ones.
         catalog.load_table(COVERAGE.identifier).append(row(number))
 
 
@@ -69,7 +69,7 @@ def test_rows_and_old_snapshots_of_a_moved_directory(filled: Path, tmp_path: Pat
 
 
 def test_a_directory_moved_into_itself_and_back(filled: Path, tmp_path: Path) -> None:
-    """Old and new paths begin alike, each way."""
+    """One of the two paths is a prefix of the other, in both directions."""
     inner = filled / "warehouse" / "warehouse"
     filled.rename(tmp_path / "aside")
     inner.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Every bar as it was first known, and every correction: numbers, times, and what counts at a moment."""
+"""Every bar as it was first known, and every correction: numbers, times, and the revision in effect at a time."""
 
 import pyarrow as pa
 import pytest
@@ -35,7 +35,7 @@ def published(
     source: str = "ticks",
     ticker: str = TICKER,
 ) -> pa.Table:
-    """Bars of one moment, as the topic has them."""
+    """Bars of one moment, as on the topic."""
     rows = candles(minutes, ticker, close, source=source)
     count = rows.num_rows
     columns = {name: rows[name] for name in SCHEMA.names if name in rows.column_names} | {
@@ -163,7 +163,7 @@ def test_published_bars_are_read_in_the_order_of_their_publication(catalog: Cata
 def test_rows_published_before_a_time_distinguish_first_revisions_from_later_ones(
     catalog: Catalog, settings: Settings
 ) -> None:
-    """Also where history stored the candle first, and so has the number 0."""
+    """Also if history stored the candle first, so that the candle has the number 0."""
     store(catalog, corrections(candles([1, 2, 3], close=3.0), NONE, 5))
     for known_ms, minutes in ((10, [1, 2]), (20, [2, 3]), (30, [3])):
         known = scan_revisions(load_table(catalog, OHLC_REVISIONS), candles(minutes))

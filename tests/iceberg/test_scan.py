@@ -1,4 +1,4 @@
-"""Scans by remembered manifests find what pyiceberg's own find, and commits do not grow with the snapshots kept."""
+"""Scans with cached manifests agree with pyiceberg's own, and a commit's cost does not grow with the kept snapshots."""
 
 import copy
 from collections import Counter
@@ -39,7 +39,7 @@ def in_order(rows: pa.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("times", [1, 2], ids=["first", "again"])
 def test_the_rows_are_those_that_pyiceberg_finds(catalog: Catalog, times: int) -> None:
-    # More commits than manifests are kept apart: some have been merged.
+    # There are more commits than separate manifests, so some were merged.
     table = filled(catalog, 25)
     table.delete(And(equal("ticker", TICKERS[0]), at_least("open_time", iso(90 * 60_000_000))))
     table = load_table(catalog, OHLC)

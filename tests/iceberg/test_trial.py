@@ -1,4 +1,4 @@
-"""What `doctor` says of a catalog and of an object store, whatever they answer."""
+"""What `doctor` reports about a catalog and an object store, whatever they answer."""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +17,7 @@ from iceberg.trial import try_objects, try_table
 
 
 class Answer(BaseHTTPRequestHandler):
-    """A catalog by its configuration alone, and for all else the same answer."""
+    """A catalog that serves its configuration, and the same answer to every other call."""
 
     code: ClassVar[int] = 500
     body: ClassVar[str] = ""
@@ -70,7 +70,7 @@ def settings_for(folder: Path, url: str, path: str = "") -> Settings:
 def test_old_metadata_is_deleted_once_by_the_server_of_a_catalog_where_there_is_one(
     tmp_path: Path, server: str
 ) -> None:
-    """With both deleting, a session logged a thousand lines "Failed to delete metadata file"."""
+    """When both deleted, a session logged a thousand lines "Failed to delete metadata file"."""
     own = open_catalog(Settings.model_validate({"data_dir": tmp_path}))
     create_tables(own)
     table = load_table(own, OHLC)

@@ -1,4 +1,4 @@
-"""What exchanges send instead of data: it is requested again, told apart from emptiness, and never data."""
+"""Invalid replies of exchanges are requested again, and never taken for data or for an empty range."""
 
 import time
 from collections.abc import AsyncIterator
@@ -290,7 +290,7 @@ async def test_a_known_exchange_time_is_not_guessed(binance: tuple[Loopback, Ven
     server.fail("/api/v3/time", body=HTML, times=2)
     client._clock_read_at -= 60
     assert await client.clock(HastyProgress()) == NOW * SECOND
-    # Twice at first, since it is far from our clock.
+    # Twice at first, because that clock is far from ours.
     assert len(server.asked("/api/v3/time")) == 5
 
 

@@ -1,4 +1,4 @@
-"""Columns, their records on the bus, and what they leave out."""
+"""Columns of candles, their records on the bus, and the ranges that they leave out."""
 
 import numpy as np
 import pytest

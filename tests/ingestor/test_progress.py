@@ -1,4 +1,4 @@
-"""Waiting for one's turn is a sign of life, and costs no turn when it is given up."""
+"""Waiting for a turn counts as a sign of life, and a wait that is given up uses no turn."""
 
 import asyncio
 
@@ -40,7 +40,7 @@ async def test_a_job_that_is_stopped_while_it_waits_keeps_no_turn(is_free: bool)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     if is_free:
-        # Its turn has come in the same instant.
+        # Its turn came at the same moment.
         gate.release()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -37,7 +37,7 @@ Found = TypeVar("Found", bound=Message)
 
 
 class FakeBroker:
-    """A ROUTER that keeps what it was sent."""
+    """A ROUTER that keeps the received messages."""
 
     def __init__(self, port: int | None = None) -> None:
         self._context = zmq.asyncio.Context()
@@ -250,7 +250,7 @@ async def test_a_job_that_cannot_be_done_says_why_and_costs_no_slot(changes: dic
 async def test_a_job_that_is_stopped_before_it_could_begin_is_given_back() -> None:
     async with staged() as stage:
         connection = await stage.broker.slots(3)
-        # In one turn of the loop, as after a pause of the broker's bus: the job's task has not run then.
+        # In one turn of the loop, as after a pause of the broker's bus, so that the job's task has not run yet.
         dispatch = ing.DataRequest(request_id="r1#0", ticker="BTC/USDT.BINANCE", job_id="j1")
         end = (T0 + 60 * 2_500) * SECOND
         dispatch.historical.CopyFrom(ing.HistoricalParams(start_time=T0 * SECOND, end_time=end, period_seconds=60))
@@ -260,7 +260,7 @@ async def test_a_job_that_is_stopped_before_it_could_begin_is_given_back() -> No
         complete = await stage.broker.completed("j1", seconds=5)
         assert not complete.success
         assert not stage.ingestor.status().details["running_jobs"]
-        # The broker gives the piece to another connection only.
+        # The broker gives the piece only to another connection.
         assert await stage.broker.slots(3, after=3, seconds=5) != connection
 
 

@@ -1,4 +1,4 @@
-"""The broker's and the ingestor's books of slots, side by side: they must agree after every job."""
+"""The slot counts of broker and ingestor, side by side: they must agree after every job."""
 
 from itertools import count
 
@@ -23,7 +23,7 @@ PLAN = SlotPlan(venues=("BINANCE",), historical=2, realtime=3)
 
 
 class Pair:
-    """One broker and one ingestor, whose frames go through the doors of both."""
+    """One broker and one ingestor that exchange encoded frames."""
 
     def __init__(self, settings: BrokerSettings | None = None) -> None:
         numbers = count()

@@ -28,7 +28,7 @@ Answer = Callable[[Query], Any]
 
 
 class HastyProgress(Progress):
-    """Sleeps are noted and skipped, so that a test of retries takes no time."""
+    """Sleeps are recorded and skipped, so that a test of retries takes no time."""
 
     def __init__(self, *, is_background: bool = False) -> None:
         super().__init__(is_background=is_background)
@@ -41,7 +41,7 @@ class HastyProgress(Progress):
 
 @dataclass
 class Loopback:
-    """`answers` by path; `faults` are served first, one a request of their path (`""`: any path)."""
+    """`answers` by path; `faults` are served first, one per request of their path (`""`: any path)."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
     faults: deque[tuple[str, Callable[[], web.StreamResponse]]] = field(default_factory=deque)
@@ -132,7 +132,7 @@ async def client_of(
 async def fetch(
     client: VenueClient, job: HistoryJob, progress: Progress | None = None, *, source: PageSource | None = None
 ) -> tuple[HistorySummary, Candles | None, list[str]]:
-    """Run one history job; its candles, and where each batch came from."""
+    """Run one history job; returns its candles, and the source of each batch."""
     parts: list[Candles] = []
     sources: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Cells of result rows against the protobuf library."""
+"""Cells of result rows, compared with the protobuf library."""
 
 import numpy as np
 import pytest

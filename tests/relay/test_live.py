@@ -23,7 +23,7 @@ from tests.relay.harness import Platform, Subscriber, finish
 
 BTC = "BTC/USDT.BINANCE"
 ETH = "ETH/USDT.BINANCE"
-#: Those who leave are believed at once; those who come back after a restart have a second.
+#: A client that leaves is removed at once; after a restart a client has a second to come back.
 LIMITS = RelayLimits(linger_seconds=0.0, grace_seconds=1.0, unserved_retry_seconds=0.1)
 
 

@@ -99,13 +99,13 @@ def test_triggers_are_registered_and_listed_at_any_relay(group: Group) -> None:
 
 
 def test_a_second_relay_leaves_the_live_requests_of_the_first_one_alone(group: Group) -> None:
-    """It took them for those of a run before it, and cancelled them."""
+    """It took them for requests of an earlier run, and cancelled them."""
     list_markets(group.bus, "BTC/USDT")
     first = group.start()
     one = first.platform.ready_subscriber(f"TICKS:{BTC}")
     eventually(lambda: len(requests(group.bus)) == 1)
     second = group.start()
-    # Longer than the grace after which a relay cancels what no client has asked it for.
+    # Longer than the grace period after which a relay cancels what none of its clients has requested.
     threading.Event().wait(LIMITS.grace_seconds + 1.0)
     assert cancels(group.bus) == []
     two = second.platform.ready_subscriber(f"TICKS:{BTC}")
@@ -154,7 +154,7 @@ def test_a_client_moves_on_to_the_next_relay_and_misses_nothing(group: Group) ->
         put_ticks(group.bus, BTC, "1", "2")
         assert [ticks.next().trade_id for _ in range(2)] == ["1", "2"]
         first.stop()
-        # While the client is nowhere.
+        # While the client is connected to no relay.
         put_ticks(group.bus, BTC, "3", "4")
         client.triggers.add("price > 1", trigger_id="t", tickers=[BTC])
         assert list(group.bus.items(bus_topics.TABLE_TRIGGERS)) == ["t"]

@@ -1,4 +1,4 @@
-"""What a client hears at once of a trigger that names a function of the operator's."""
+"""The immediate answer to a trigger that names one of the operator's functions."""
 
 import sys
 from pathlib import Path

@@ -45,7 +45,7 @@ def has_no_answer(client: Client) -> bool:
 
 
 def stored(bus: Bus, trigger_id: str = "t") -> rec.TriggerEntry:
-    """Its entry once its control has an offset."""
+    """The trigger's entry, once its control record has an offset."""
     eventually(lambda: pipeline.entries(bus).get(trigger_id, rec.TriggerEntry()).HasField("control_offset"))
     return pipeline.entries(bus)[trigger_id]
 
@@ -425,8 +425,8 @@ def test_more_than_can_wait_is_refused(start_relay: Start) -> None:
 
 
 class DyingBus(FreshBus):
-    """From call number `dies_at` on (of those that write for triggers) nothing succeeds any more, as for a process that
-    is killed there; `carries_out` says whether that very call still had its effect.
+    """From call number `dies_at` on (of those that write for triggers) every call fails, as in a process that is killed
+    there; `carries_out`: whether that call itself still takes effect.
     """
 
     dies_at = 10**9

@@ -19,7 +19,7 @@ MAX_MIB = 120
 #: From the first answer with rows on, for which the libraries that read tables are loaded.
 MAX_MIB_IN_USE = 160
 TICKER = "BTC/USDT.BINANCE"
-#: What a chart's page reads.
+#: The requests of a chart's page.
 PATHS = (
     "stored",
     f"bars?ticker={TICKER}&period=1m&limit=1000",

@@ -118,7 +118,7 @@ def test_ticks_of_a_gateway_become_bars_rows_and_events(
 
     def ids() -> list[str]:
         table = read_ticks(system.platform.settings, ticker, start_ns=start, end_ns=start + 4 * MINUTE)
-        # It is not known when they were received.
+        # The times at which they were received are unknown.
         assert table.column("received_at").null_count == table.num_rows
         found: list[str] = table.column("trade_id").to_pylist()
         return sorted(found, key=int)

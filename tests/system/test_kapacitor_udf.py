@@ -55,7 +55,7 @@ def test_task_over_pipes_from_init_to_the_end(tmp_path: Path) -> None:
         state = daemon.ask(request("snapshot")).snapshot.snapshot
         *alive, last = daemon.close_input()
         assert last.point.fieldsInt["partial"] == 1
-        # A stopped task's daemon reads on by chance, and a point then ends it: what tells is not in the first answers.
+        # The daemon of a stopped task may read on by chance until a point ends it: the first answers prove nothing.
         assert len(alive) >= 16
         assert {one.keepalive.time for one in alive} == {5}
         code, log = daemon.wait()
@@ -186,11 +186,11 @@ def test_socket_serves_many_uses_with_states_of_their_own(tmp_path: Path) -> Non
             assert one.close_input()[-1].point.time == 60 * SECOND
             with urllib.request.urlopen(f"{pages[0]}/metrics", timeout=10) as page:
                 told = page.read().decode()
-            # Of what has ended and of what continues.
+            # Of the connection that has ended and of the one that continues.
             assert 'candlewright_kapacitor_udf_total{function="ohlc",what="points"} 4\n' in told
             assert 'candlewright_kapacitor_udf_total{function="ohlc",what="failed"} 1\n' in told
             process.send_signal(signal.SIGTERM)
-            # What is served ends politely.
+            # The open connections are closed in order.
             assert list(iter(other.frames.next, None))[-1].point.time == 60 * SECOND
         assert process.wait(30) == 0
         assert not path.exists()

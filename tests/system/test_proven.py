@@ -1,4 +1,4 @@
-"""What the table proves is not fetched again: calls are counted at the exchange itself."""
+"""Rows that the table proves are not fetched again: calls are counted at the exchange itself."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,11 +70,11 @@ def test_proven_candles_are_not_fetched_again(system: System, client: cw.Client,
     assert fetch(0, 4_000) == 0
     assert fetch(50, 3_000) == 0
     assert fetch(0, 4_000, limit=1_500) == 0
-    # Of an overlapping range only the rest.
+    # Of an overlapping range only the missing part is fetched.
     assert 2 <= fetch(0, 6_000) <= 3
     assert fetch(0, 6_000) == 0
     assert fetch(0, 6_000, refresh=True) >= 6_000 / PAGE
-    # What a user deletes from the table is not there any more, whatever requests have proven before.
+    # Rows that a user deletes from the table are gone, even if an earlier request has proven them.
     with session_of(system.platform.settings.spark) as session:
         deleted = " AND ".join(
             f"open_time {sign} TIMESTAMP_MILLIS({START_MS + minute * MINUTE_MS})"

@@ -1,4 +1,4 @@
-"""Recorded market data through the whole platform: what a client reads is, to the bit, what the exchange said."""
+"""Recorded market data through the whole platform: a client reads exactly, to the bit, what the exchange sent."""
 
 import asyncio
 import csv

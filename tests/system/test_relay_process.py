@@ -177,7 +177,7 @@ def test_a_client_that_waits_for_pages_gets_them_over_a_kill_of_the_relay(instal
         relay.kill()
         relay.wait()
     with installation.relay():
-        # All that it hears of the client is what the client sends again.
+        # It learns of the client only from what the client sends again.
         finish(installation.bus, requests[0].historical.request_id, row_count=2_500)
         asking.join(60)
         assert found == [2_500]
@@ -200,13 +200,13 @@ def test_a_suspension_is_heard_once_over_kills_of_the_relay(installation: Instal
                 events.next(timeout=30)
             relay.kill()
             relay.wait()
-        # A driver that was killed as well says it again.
+        # A driver that was killed as well reports it again.
         pipeline.report(bus, 0, 1, note)
         with installation.relay():
             late = cw_client.connect(*addresses, settings=Settings())
             with late, pytest.raises(cw_client.TriggerSuspended, match="too slow"):
                 late.triggers.events("t").next(timeout=30)
-            # By an event it is known that the owner listens again.
+            # An event shows that the owner is connected again.
             pipeline.fire(bus, "t", 1)
             assert events.next(timeout=30).event_id == "e1"
             events.timeout = 1.0

@@ -86,13 +86,13 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         assert gateway.process.wait(30) == 0
 
 
-#: What happens to a message, by the last digit of its number.
+#: The outcome of a message, by the last digit of its number.
 PLANS = {0: "dead", 1: "timed", 2: "COMMIT", 3: "ROLLBACK", 4: "asked"}
 FAILED = (grpc.aio.AioRpcError, AssertionError)
 
 
 class Users:
-    """They send each message once, whatever comes of it, and repeat everything else until it is answered."""
+    """They send each message once, whether or not it succeeds, and repeat all other calls until they are answered."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -125,7 +125,7 @@ class Users:
                 continue
             self.stored.add(id)
             if plan in ("COMMIT", "ROLLBACK"):
-                # Its sender may have been asked already, and have thought that it was not stored.
+                # Its sender may have been asked before, and have answered that it was not stored.
                 decision = self._decisions.setdefault(reply.transaction_id, plan)
                 await self._until_answered(self._client.end, reply.transaction_id, decision)
                 if decision == "ROLLBACK":
@@ -171,7 +171,8 @@ class Users:
                 found = code(await call(*arguments))
             except grpc.aio.AioRpcError:
                 continue
-            # Anything else says that the bus is down; 3, that it was given to another consumer meanwhile.
+            # Any other code means that the bus is down; 3, that the message was given to another consumer in the
+            # meantime.
             if found in (0, 3):
                 return found
 

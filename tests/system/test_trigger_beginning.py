@@ -11,7 +11,7 @@ from tests.system.test_live import PATIENCE_SECONDS, streams_of, until
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.alone]
 
-#: No other test watches this one.
+#: No other test subscribes this ticker.
 TICKER, SYMBOL = "DOGE/USDT.BINANCE", "DOGEUSDT"
 EACH = "SELECT trade_id, ts_ns FROM ticks"
 COUNTED = """

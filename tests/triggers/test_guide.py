@@ -16,7 +16,7 @@ from triggers.texts.check import check_trigger
 pytestmark = pytest.mark.timeout(60)
 
 EXAMPLES = guide.examples()
-#: No row can show a silence.
+#: No row can show that a ticker is silent.
 BY_ROWS = {name: example for name, example in EXAMPLES.items() if name != "Dead-man"}
 _TICKERS = ("BTC/USDT.BINANCE", "BTC/USDT.KRAKEN", "ETH/USDT.BINANCE")
 

@@ -22,7 +22,7 @@ def test_each_executor_that_joins_is_warmed_once() -> None:
     looks(warm, "a:1", until=lambda: len(calls) == 1)
     warm.look(["a:1"])
     assert len(calls) == 1
-    # It replaces a lost one.
+    # The new executor replaces a lost one.
     looks(warm, "b:1", until=lambda: len(calls) == 2)
 
 

@@ -1,4 +1,4 @@
-"""What users get, judged by what came and what was done about it."""
+"""Whether users get their data, judged by the records that arrived and the progress of the queries."""
 
 from bus.api import partition_of
 from flink_replacement_spark.driver.vitals import BARLESS_SECONDS, LOST_SECONDS, STUCK_SECONDS, Reading, Vitals
@@ -21,7 +21,7 @@ def test_a_query_with_nothing_to_read_is_well_without_a_step() -> None:
     for at in range(0, 1_000, 5):
         seen(vitals, at, steps=7, end=100, held=60, is_idle=True)
     assert vitals.is_well(1_000) and not list(vitals.warnings(1_000))
-    # The hold is a step behind, and nothing waits.
+    # The hold lags by a step, and no record waits.
     assert vitals.to_json(1_000)["queries"]["live"]["lag"] == 0
 
 

@@ -1,4 +1,4 @@
-"""What a standby runs while it waits leaves nothing behind."""
+"""The warm-up of a standby leaves nothing behind."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ def names(platform: Platform) -> list[str]:
 
 
 def test_a_warm_query_ends_by_itself_and_leaves_no_file(platform: Platform, tmp_path: Path) -> None:
-    # Asked before each wait: it ended because its batches were made, not on request.
+    # Called before each wait: the warm-up ended because its batches were complete, not on request.
     asked: list[list[str]] = []
 
     def is_over() -> bool:

@@ -61,7 +61,7 @@ def test_a_continued_query_never_plans_before_its_last_batch(bus: FreshBus) -> N
     start = reader.initialOffset()
     planned = reader.latestOffset()
     reader.partitions(start, planned)
-    fill(bus, 1, 30)  # takes its share of what a batch may hold
+    fill(bus, 1, 30)  # takes its share of the batch
     assert positions_of(planned) == {"0": 10, "1": 0}
     assert positions_of(BusStreamReader(OPTIONS).latestOffset()) == {"0": 15, "1": 5}
 
@@ -136,7 +136,7 @@ def test_a_source_does_not_skip_records_that_replaced_read_ones(bus: FreshBus) -
     replaced(bus, 3, 6)
     with pytest.raises(RecordsLost, match="t/0 was read to 5 and is the same to 3 only"):
         reader.latestOffset()
-    # A new process, which is not told what the checkpoint says: the plan on the bus is as old as the bus.
+    # A new process, which does not get the position of the checkpoint: the plan on the bus is as old as the bus.
     after = BusStreamReader(OPTIONS)
     end = after.latestOffset()
     assert positions_of(end) == {"0": 9, "1": 0}

@@ -1,4 +1,4 @@
-"""One trade whose time is far ahead changes nothing but the count of what was put aside."""
+"""A trade whose time is far ahead changes only the count of records put aside."""
 
 import pytest
 
@@ -20,7 +20,7 @@ MINUTES = 5
 
 
 def stored(topic: str, offset: int, second: float, *, value: bytes) -> StoredRecord:
-    """A record that came when the exchange's clock was at `second`."""
+    """A record that arrived when the exchange's clock was at `second`."""
     return StoredRecord(
         topic=topic,
         partition=0,
@@ -54,7 +54,7 @@ def bars_of(output: LiveOutput) -> list[tuple[object, ...]]:
 
 
 def lived(trades: list[StoredRecord], checked: CheckedRecords) -> tuple[list[tuple[object, ...]], LivePartition]:
-    """The bars that come out when each trade is a separate micro-batch."""
+    """The bars that result if each trade is a separate micro-batch."""
     live = LivePartition(0, 3_600 * SECOND)
     covered = records.TickMark(ticker=TICKER, covered=records.Covered(job_id="j", from_time=T0))
     live.process([], [covered.SerializeToString()])
@@ -105,7 +105,7 @@ def test_a_trigger_fires_as_if_the_trade_far_ahead_had_not_been_there(prefix: st
 
 
 def a_bar_a_minute(far: int | None) -> list[StoredRecord]:
-    """A client's bars, one a minute; that of minute `far` opens an hour ahead."""
+    """A client's bars, one per minute; the bar of minute `far` opens an hour ahead."""
     found = []
     for n in range(10):
         value = bar(n + 60 if n == far else n, float(n % 3))
@@ -116,7 +116,7 @@ def a_bar_a_minute(far: int | None) -> list[StoredRecord]:
 
 @pytest.mark.parametrize("revisions", ["true", "false"])
 def test_triggers_over_bars_fire_as_if_the_bar_far_ahead_had_not_been_there(revisions: str) -> None:
-    """It is put on the bus directly: the doors refuse it."""
+    """It is put on the bus directly, because the gateways refuse it."""
     sql = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
              MEASURES A.open_time AS t PATTERN (A B) WITHIN INTERVAL '3' MINUTE DEFINE B AS close > PREV(close))"""
     window = "SELECT COUNT(*) AS n FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"
@@ -149,7 +149,7 @@ def test_a_clock_far_ahead_passes_no_deadline_over_bars() -> None:
 
 
 def test_a_bar_of_the_platform_is_not_measured_by_its_own_clock() -> None:
-    """It is made of trades that were checked; the exchange's clock may be far ahead of ours."""
+    """The bar is made of checked trades; the exchange's clock may be far ahead of ours."""
     checked = CheckedRecords(BOUND)
     assert len(checked.values([stored(bus_topics.OHLC, 0, 0, value=bar(60, 1.0))])) == 1
 
@@ -166,7 +166,7 @@ def test_a_record_put_aside_is_kept_once_with_its_place_even_if_its_batch_is_rep
 
 
 def test_text_ids_that_leave_the_window_raise_the_floor_by_the_oldest_time_alone() -> None:
-    """Also where no record tells when it came: of ten trades a second, 24,000 in all, one is dated 3,500 s ahead."""
+    """Also if no record has its time of arrival: one of 24,000 trades, ten a second, is dated 3,500 s ahead."""
     live = LivePartition(0, 10 * 86_400 * SECOND)
     for first in range(0, 24_000, 1_000):
         trades = [(n / 10 + (3_500 if n == 100 else 0), f"x-{n}", 1.0) for n in range(first, first + 1_000)]

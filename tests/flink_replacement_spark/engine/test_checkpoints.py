@@ -42,7 +42,7 @@ def test_a_checkpoint_is_kept_only_if_the_bus_has_the_records_it_read(
     reader = f"reader-{tmp_path.name}"
     if is_planned:
         remember_plan(platform.bus, reader, {})
-    # Batch 10 is behind batch 9, by number and not by name.
+    # Batch 10 follows batch 9: they are ordered by number, not by name.
     folder = checkpoint_with(tmp_path / "query", *[json.dumps({"0": 9})] * 10, last)
     topic = "" if TOPIC in last else TOPIC
     assert forget_lost(platform.driver.session, platform.bus, f"file://{folder}", reader=reader, topic=topic) is is_lost

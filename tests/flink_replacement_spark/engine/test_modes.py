@@ -1,4 +1,4 @@
-"""From micro-batches to tasks that serve, and back, in the middle of everything."""
+"""From micro-batches to serving tasks and back, at any moment."""
 
 import json
 import threading
@@ -76,7 +76,7 @@ def test_triggers_continue_in_the_other_mode_and_back(
         trades(0, 60)
         batches.run()
         trades(60, 100)
-        # This one was planned, and its driver killed.
+        # This step was planned, and then its driver was killed.
         batches.plan()
         write_checkpoint(folder, "q", {batches.number - 1: batches.start, batches.number: batches.end})
         batches.reader.stop()
@@ -103,7 +103,7 @@ def test_triggers_continue_in_the_other_mode_and_back(
         for each in tasks:
             each.join()
         trades(180, 240)
-        # Planned by its task, which was killed then.
+        # The task planned the step, and was then killed.
         one = owners[partition_of(ONE.encode(), PARTITIONS)]
         newest = steps.newest(one.name)
         planned = one.next(newest)

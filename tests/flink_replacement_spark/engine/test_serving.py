@@ -27,7 +27,7 @@ def test_one_of_two_tasks_plans_a_step_and_both_carry_it_out() -> None:
     assert steps.advance("0", NO_STEP, step(0, 9)) == step(0, 1)
     assert steps.advance("0", step(0, 1), step(1, 2)) == step(1, 2)
     assert steps.newest("0") == step(1, 2)
-    # One that is far behind continues with the newest.
+    # A task that lags far behind continues with the newest step.
     steps.advance("0", step(1, 2), step(2, 3))
     assert steps.advance("0", step(0, 1), step(1, 8)) == step(2, 3)
     assert steps.newest("1") is NO_STEP

@@ -1,4 +1,4 @@
-"""What the status page says of a query that stopped."""
+"""What the status page reports about a query that has stopped."""
 
 import pytest
 from pyspark.errors import PySparkException

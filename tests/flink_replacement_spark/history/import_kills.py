@@ -1,4 +1,4 @@
-"""Imports by processes that are killed at random calls of their own code; run as a script, it prints what is wrong.
+"""Imports by processes that are killed at random calls of their own code. As a script, this prints every fault found.
 
 One process with everything imported forks each of them: `order` lays a file into the data directory as `candlewright
 import` does, `carry_out` writes it as the driver does.
@@ -30,7 +30,7 @@ from iceberg import OHLC, OHLC_REVISIONS, TICKS, create_tables, load_table, open
 ROWS = 40
 FORMATS = {"binance-klines": (OHLC, OHLC_REVISIONS), "binance-trades": (TICKS,)}
 START = 1_704_067_200_000
-#: Files whose calls are places to be killed at.
+#: Files in whose calls the process may be killed.
 COUNTED = ("/datasets/", "/iceberg/", "/history/", "/importing.py", "/pyiceberg/", "/bus/")
 
 
@@ -66,7 +66,7 @@ def rows_of(of: str, number: int) -> list[str]:
 
 
 def stored(of: str, number: int) -> list[int]:
-    """How many rows of the file each table has."""
+    """The number of the file's rows in each table."""
     settings = load_settings()
     found = []
     for table in FORMATS[of]:
@@ -80,7 +80,8 @@ def stored(of: str, number: int) -> list[int]:
 
 
 def killed_at(call: int, act: Callable[[], object]) -> int:
-    """Runs `act` in a process that is killed at this call; 0: not at all. How many calls it had, 0 if it was killed."""
+    """Run `act` in a process that is killed at this call (0: never); returns its number of calls, 0 if it was
+    killed."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -115,7 +116,7 @@ def alone(act: Callable[[], object]) -> None:
 
 
 def end(_: float) -> None:
-    """Exit when the given order is done, because no call is left at which to kill."""
+    """Exit when the given order is done, because no call remains at which to kill the process."""
     raise SystemExit
 
 

@@ -1,4 +1,4 @@
-"""Imports whose command and driver are killed at random places, as real processes."""
+"""Imports whose command and driver, as real processes, are killed at random points."""
 
 import os
 import subprocess

@@ -43,7 +43,7 @@ def test_pieces_that_are_near_each_other_are_one_run_up_to_its_size() -> None:
     assert [len(run) for run in runs(pieces, max_gap=5)] == [10]
     assert [len(run) for run in runs(pieces, max_gap=4)] == [1] * 10
     assert [len(run) for run in runs(pieces, max_gap=5, max_candles=35)] == [4, 4, 2]
-    # One that is larger by itself is not cut.
+    # A single piece that is larger is not cut.
     assert [len(run) for run in runs(pieces, max_gap=5, max_candles=1)] == [1] * 10
 
 

@@ -1,4 +1,4 @@
-"""Many pieces read together give what each gives when it is read alone."""
+"""Many pieces read together give the same rows as each piece read alone."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from tests.flink_replacement_spark.harness import MINUTE, page
 from tests.fresh_bus import FreshBus
 
 TICKERS = ("AAA/USDT.BINANCE", "BBB/USDT.BINANCE")
-#: What may be wrong with a piece.
+#: Possible faults of a piece.
 FAULTS = ("", "", "", "", "rows", "ticker", "nan", "bytes", "trimmed", "other job")
 PLANS = hyp.lists(
     hyp.tuples(hyp.sampled_from(TICKERS), hyp.integers(1, 5), hyp.integers(0, 3), hyp.sampled_from(FAULTS)), max_size=12
@@ -86,7 +86,7 @@ def test_a_job_named_by_two_pieces_gives_each_its_own_candles() -> None:
 
 
 def test_small_pieces_are_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crowd's small requests must not hold up another one: their pages are next to each other."""
+    """Many small requests of one client must not delay another client's: their pages are adjacent."""
     bus = FreshBus()
     pieces = published(bus, [(TICKERS[0], 2, 1, "")] * 300)
     reads: list[Any] = []

@@ -104,7 +104,7 @@ def test_an_aggregate_and_its_trades_are_stored_once(bench: Trades) -> None:
     bench.store(*(trade(each, shift_ns=(1 - each) * SECOND) for each in (1, 2, 3)), trade(10, 12))
     assert bench.counts(trade(1, 3)) == (0, 1, 0)
     assert bench.counts(*(trade(each, shift_ns=(10 - each) * SECOND) for each in (10, 11, 12, 13))) == (1, 3, 0)
-    # Of the trades of this one, the first is not stored; that one has another size.
+    # The first trade of this aggregate is not stored; the other one has a different size.
     assert bench.counts(trade(0, 3, shift_ns=SECOND), trade(10, 12, size=7)) == (0, 0, 2)
 
 
@@ -141,7 +141,7 @@ def _killed(*_: object) -> None:
 def test_trades_that_another_writer_stores_meanwhile_are_compared_too(
     bench: Trades, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """Also where it never stops: the last attempt lets none in between."""
+    """Also if the other writer never stops: the last attempt excludes other writers."""
     left = [*range(1, times + 1)]
     real = trade_importer._judge
 

@@ -33,7 +33,7 @@ from tests.hostile import records_like
 
 
 class NoSpark:
-    """Stands for what needs Spark; keeps what it was asked to merge."""
+    """Replaces the part that needs Spark, and keeps the rows that it was given to merge."""
 
     def __init__(self) -> None:
         self.merged: list[pa.Table] = []
@@ -67,7 +67,7 @@ class Bench:
         return self.writer
 
     def batch(self, batch_id: int | None = None) -> list[OutcomeRecord]:
-        """Send what the feed holds and carry it out as one micro-batch."""
+        """Publish the outcomes of the feed, and carry them out as one micro-batch."""
         outcomes = [
             OutcomeRecord(0, number, outcome.SerializeToString()) for number, outcome in enumerate(self.feed.outcomes)
         ]
@@ -122,7 +122,7 @@ def test_a_request_ends_with_its_rows_its_coverage_and_one_final(bench: Bench) -
 def test_many_small_requests_cost_few_calls_of_the_bus_and_few_reads_of_the_table(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a crowd are in one micro-batch with another client's one, which waits for all of them."""
+    """The requests of a crowd are in one micro-batch with another client's request, which waits for all of them."""
     calls: dict[str, int] = {}
 
     def count(owner: object, name: str) -> None:

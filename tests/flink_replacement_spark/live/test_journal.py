@@ -73,7 +73,7 @@ class _Query:
             self.bus.trim(topic, keep_seconds=0)
 
     def state(self) -> bytes:
-        """The state that a task in a new worker finds."""
+        """The state that a task in a new worker loads."""
         self._connect()
         journal = live_journal.Journal(self.bus, self.name, 0)
         partitions = self.bus.partitions(bus_topics.TICKS)
@@ -155,7 +155,7 @@ def _run_all(patch: pytest.MonkeyPatch, steps: list[tuple[int, str]], *, is_dist
 
 
 def _die(patch: pytest.MonkeyPatch, query: _Query, ranges: list[live_source.Range], *, before: bool) -> None:
-    """Die in the middle of a batch: before its state is written, or after that and before Spark knows."""
+    """Die in the middle of a batch: before its state is written, or after that but before Spark's commit."""
     keep = live_journal.Journal.keep
 
     def killed(journal: live_journal.Journal, *arguments: object) -> int:
@@ -170,7 +170,7 @@ def _die(patch: pytest.MonkeyPatch, query: _Query, ranges: list[live_source.Rang
 
 
 def _without_arrivals(state: bytes) -> bytes:
-    """Runs differ in when their records came."""
+    """Runs differ in the arrival times of their records."""
     live = LivePartition.load(state)
     live._touched = {}
     return live.save()
@@ -192,7 +192,7 @@ def test_a_batch_writes_a_note_and_the_bus_keeps_the_records_of_the_state(monkey
     assert [batch for batch, size in enumerate(written) if size > 1_000] == [0, 11, 22, 33, 44, 55]
     assert max(size for size in written if size < 1_000) < 150
     assert max(kept) <= 12
-    # All of it is dropped but for the last whole state and what follows it.
+    # Everything except the last whole state and what follows it is dropped.
     assert len(query.bus.items("live_state:q")) <= 13
 
 

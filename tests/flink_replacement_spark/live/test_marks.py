@@ -1,4 +1,4 @@
-"""Marks and trades come in two topics: whatever is read first, a mark applies at its own place between the trades."""
+"""Marks and trades are in two topics: in any order of reading, a mark applies at its own position between trades."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ def batch_of(ticker: str, first_sequence: int, trades: Sequence[tuple[int, str, 
 
 @dataclass
 class Script:
-    """Records that ingestors published for a few tickers, in order: (is it a mark, record)."""
+    """Records that ingestors published for a few tickers, in order: (whether it is a mark, record)."""
 
     random: Random
     entries: list[tuple[bool, bytes]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Script:
         self.entries.append((True, mark.SerializeToString()))
 
     def trades(self, ticker: str, start: int, count: int) -> int:
-        """`count` trades from `start` on, now and then one resent; returns the time of the newest."""
+        """`count` trades from `start` on, some of them sent again; returns the time of the newest."""
         found, time = [], start
         for _ in range(count):
             number = self.next_id[ticker] = self.next_id.get(ticker, 995) + 1
@@ -79,7 +79,7 @@ class Script:
         return max(trade[0] for trade in found)
 
     def run(self, ticker: str, start: int) -> int:
-        """One run of a job; returns when it ended."""
+        """One run of a job; returns the time of its end."""
         opened = start - start % MINUTE
         self.mark(ticker, covered=records.Covered(job_id="j", from_time=opened))
         time = self.trades(ticker, opened + self.random.randint(0, 30) * SECOND, self.random.randint(1, 20))
@@ -192,7 +192,7 @@ def test_any_slicing_of_the_two_topics_gives_the_same(content: int, cuts: int) -
         (batch, [value] if is_mark else []) for batch, (is_mark, value) in zip(one_by_one, entries, strict=True)
     )
     assert results(slices(entries, slicing), slicing) == expected
-    # Everything that was published at once, as for a pipeline that was away for long.
+    # Everything at once, as for a pipeline that was down for a long time.
     everything = [value for is_mark, value in entries if not is_mark], [value for is_mark, value in entries if is_mark]
     assert results(iter([everything])) == expected
 
@@ -202,7 +202,7 @@ def test_the_needs_at_the_time_of_trades_apply_however_late_they_are_counted() -
     partition = LivePartition(0, 3_600 * SECOND)
     partition.process([], [mark_of(0, covered=records.Covered(from_time=T0)).SerializeToString()])
     partition.process([], [mark_of(0, wanted=wanted).SerializeToString()])
-    # No request needs more after trade 2, and another one needs trades again after trade 3; all is read in one go.
+    # After trade 2 no request needs trades, after trade 3 another one does; everything is read at once.
     marks = [mark_of(2, wanted=records.Wanted()), mark_of(3, wanted=records.Wanted(ticks=True))]
     batch = batch_of(TICKERS[0], 1, [(T0 + n * 6 * SECOND, str(n + 1), 1.0) for n in range(4)])
     output = partition.process([batch], [mark.SerializeToString() for mark in marks])
@@ -320,6 +320,6 @@ def test_a_restarted_source_plans_nothing_before_the_last_plan(bus: FreshBus) ->
     start = reader.initialOffset()
     planned = reader.latestOffset()
     reader.partitions(start, planned)
-    # What is held comes before that, and marks now make the trades wait.
+    # The hold is before the plan, and now the trades wait for marks.
     bus.publish(bus_topics.TICK_MARKS, [Record(b"m", partition=0) for _ in range(30)])
     assert LiveStreamReader(options).latestOffset()[bus_topics.TICKS] == planned[bus_topics.TICKS] == {"0": 8, "1": 0}

@@ -116,7 +116,7 @@ def test_ids_that_grow_past_the_largest_number_count_once_each(partition: LivePa
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_ids_of_which_some_are_numbers_count_once_each(is_restarted: bool) -> None:
-    """Hexadecimal ids, for example: `9` is a number and `a` is not, so neither can be taken for the other."""
+    """Hexadecimal ids, for example: `9` is a number and `a` is not, so the two cannot be confused."""
     partition = LivePartition(0, 3_600 * SECOND)
     partition.process([], [_covered(), _mark(wanted=records.Wanted(ticks=True))])
     stored: list[bytes] = []
@@ -158,7 +158,7 @@ def test_a_gap_whose_trades_were_counted_as_aggregates_leaves_bars_complete(part
     trades = [_batch(1, (1, "9", 2.0), (61, "13", 1.0))]
     output = partition.process(trades, [_covered(), _mark(seed=seed), _mark(gap=gap)])
     assert [row[-2:] for row in _bars(output)] == [(0, False)]
-    # The ticks stay missing: the gap was said as it is.
+    # The ticks stay missing, because the gap is reported as it is.
     assert [mark.gap.is_repaired for mark in output.gaps] == [False]
     partition = LivePartition.load(partition.save())
     seed.ClearField("last_trade_id")
@@ -215,7 +215,7 @@ def test_ids_of_growing_length_keep_their_numeric_order(partition: LivePartition
 
 
 def test_ids_of_nineteen_digits_are_numbers_up_to_the_largest(partition: LivePartition) -> None:
-    """Bybit's spot trades have such ids; one that is published late still has its place in its millisecond."""
+    """Bybit's spot trades have such ids; a trade published late keeps its position within its millisecond."""
     first = 2290000000000000000
     output = partition.process(
         [_batch(1, *((1, str(first + n), float(n)) for n in (2, 4))), _batch(3, (1, str(first + 1), 1.0))],
@@ -251,7 +251,7 @@ def test_a_client_that_leaves_takes_its_periods_with_it(partition: LivePartition
         [_batch(131, (131, "131", 1.0))], [_mark(after_sequence=130, wanted=records.Wanted(period_seconds=[5, 120]))]
     )
     assert [sorted(set(maker.levels) - {1, *PERIODS}) for maker in partition.makers] == [[120], [5]]
-    # What was published can be revised for an hour.
+    # Published bars can be revised for an hour.
     partition.process([_batch(132, (5_000, "132", 1.0))], [])
     assert not any(maker.left for maker in partition.makers)
     assert len(partition.save()) < 2 * before

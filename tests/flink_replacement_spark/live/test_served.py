@@ -1,4 +1,4 @@
-"""Live trades that tasks serve: the bars of the trades, however these come and whichever process dies."""
+"""Serving tasks make the correct bars, however trades arrive and whichever process dies."""
 
 import random
 from collections import defaultdict
@@ -68,7 +68,7 @@ def test_bars_are_those_of_all_trades_and_their_numbers_have_no_holes(monkeypatc
         second = 0
         for number in range(1, 400):
             second += chance.randint(0, 6)
-            # Now and then one comes after those of the next bar.
+            # Occasionally a trade arrives after those of the next bar.
             trades.append(trade(second - 10 * (number % 50 == 0), number))
             stamp = SequenceStamp(f"TICKS:{TICKER}")
             bus.publish(bus_topics.TICKS, [Record(trades[-1], TICKER.encode(), sequence=stamp)])

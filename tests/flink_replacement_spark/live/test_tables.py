@@ -1,4 +1,4 @@
-"""Published bars and stored trades in their tables, each once, whatever fails in between; no Spark but for the last."""
+"""Published bars and stored trades reach their tables once each, whatever fails; only the last test uses Spark."""
 
 import threading
 import time
@@ -51,7 +51,7 @@ TICKER = "A/B.C"
 
 
 class Rewriting:
-    """MERGE without Spark: the table is written again."""
+    """MERGE without Spark: rewrites the whole table."""
 
     def __init__(self, case: "Case") -> None:
         self._case = case
@@ -311,7 +311,7 @@ HELD = (OHLC, TICKS, TRIGGER_EVENTS)
 
 @pytest.mark.parametrize("seconds", [4.0, pytest.param(30.0, marks=pytest.mark.long)])
 def test_bars_and_events_do_not_wait_for_tables_that_are_held(platform: Platform, seconds: float) -> None:
-    """A bar and an event each step, while a writer holds all their tables; then each row, once."""
+    """Each step has a bar and an event while a writer holds all tables; afterwards each row is there once."""
     name = f"HELD{seconds:.0f}"
     tape = Tape(platform, f"{name}/USDT.BINANCE")
     tape.start(ticks=True)

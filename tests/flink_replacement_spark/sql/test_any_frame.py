@@ -1,4 +1,4 @@
-"""`match_recognize` and `install` over frames that have nothing to do with the platform's tables."""
+"""`match_recognize` and `install` over frames that are unrelated to the platform's tables."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ def session(platform: Platform) -> Iterator[SparkSession]:
     found.conf.set("spark.sql.shuffle.partitions", "2")
     found.conf.set("spark.sql.session.timeZone", "Europe/Paris")
     yield found
-    # What `install` put there.
+    # The method that `install` has replaced.
     found.__dict__.pop("sql", None)
 
 

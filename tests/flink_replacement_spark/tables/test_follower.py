@@ -1,4 +1,4 @@
-"""Records into a table, each once, whatever fails in between."""
+"""Each record reaches its table once, whatever fails in between."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ def digest(records: Sequence[StoredRecord]) -> None:
 
 
 class Table:
-    """Stands for a table: rows by the commit that wrote them."""
+    """A table in memory: rows by the commit that wrote them."""
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []
@@ -212,7 +212,7 @@ def test_records_that_trickle_in_share_ever_fewer_commits(case: Case, monkeypatc
     now, commits = 100.0, [100.0]
 
     class Trickle(threading.Event):
-        """A record comes while the follower waits."""
+        """A record arrives while the follower waits."""
 
         def wait(self, timeout: float | None = None) -> bool:
             nonlocal now

@@ -1,4 +1,4 @@
-"""Turns at a table: writers one after the other, maintenance only when no writer holds or waits for it."""
+"""Writers take turns at a table; maintenance gets it only when no writer holds or waits for it."""
 
 import threading
 from collections.abc import Callable

@@ -70,7 +70,7 @@ def test_whole_days_past_the_retention_go_and_no_younger_trade_does(
     assert kept() == sorted(young * 2)
     snapshot = load_table(catalog, TICKS).current_snapshot()
     assert snapshot is not None and snapshot.summary is not None
-    # Files were dropped, none was written again.
+    # Files were dropped, and none was rewritten.
     assert snapshot.summary["deleted-data-files"] is not None
     assert snapshot.summary["added-data-files"] is None
     maintenance.drop_old_ticks()
@@ -98,7 +98,7 @@ def test_the_heap_that_maintenance_took_is_given_back(platform: Platform, monkey
 
 
 class _Session:
-    """Remembers statements; those with a word of `broken` fail."""
+    """Records statements; those that contain a word of `broken` fail."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -173,7 +173,7 @@ def test_a_catalog_that_is_locked_for_long_is_seen_and_ends_no_maintenance(
 
 
 def _with_files(data_dir: Path, days: int, files: int) -> Catalog:
-    """A lake whose ticks have so many small files a day."""
+    """A lake whose ticks have this many small files per day."""
     catalog = open_catalog(Settings(data_dir=data_dir))
     create_tables(catalog)
     for day in range(days):
@@ -197,7 +197,7 @@ def test_a_table_that_cannot_be_read_keeps_no_other_from_being_trimmed(
 
 
 class _Commits:
-    """Stands for Iceberg's own library: records what would be committed."""
+    """Replaces Iceberg's own library, and records what would be committed."""
 
     merged: ClassVar[list[int]] = []
 
@@ -229,7 +229,7 @@ def test_a_piece_that_cannot_be_read_keeps_no_other_from_being_merged(
 
 
 def test_a_piece_that_may_not_be_committed_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each round writes it again: a driver that lost its role would fill the disk until its orphans are found."""
+    """Each round would write it again: a driver that lost its role would fill the disk until orphans are removed."""
     monkeypatch.setattr("flink_replacement_spark.tables.maintenance.Replacement", _Commits)
     catalog = _with_files(tmp_path, days=1, files=5)
     before = _data_files(tmp_path)

@@ -1,4 +1,4 @@
-"""Published bars in `ohlc_revisions`, each once, whatever fails in between; and the real driver's share of it."""
+"""Published bars reach `ohlc_revisions` once each, whatever fails in between; also with the real driver."""
 
 import threading
 import time

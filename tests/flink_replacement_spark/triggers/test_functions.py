@@ -71,7 +71,7 @@ class _Driver:
         )
 
     def restart(self) -> None:
-        """Another process after a kill: nothing is known but what is stored."""
+        """Another process after a kill: only the stored state is known."""
         for hosted in self.functions._hosted.values():
             hosted._drop()
         self.functions = TriggerFunctions(self.settings, attempts=2)

@@ -79,7 +79,7 @@ def test_trades_of_table_and_bus_meet_without_a_hole_or_a_double(bus: Bus, query
     register(bus, "none", SUM, ONE)
     query.plan()
     feed.trades(bus, ONE, 5, prices=[16])
-    # The table knows the third already, and the first one that is live.
+    # The table already has the third trade and the first live one.
     store(query, TICKS, trade(1, 1), trade(2, 2), trade(3, 4), trade(5, 16))
     query.again()
     feed.trades(bus, ONE, 6, prices=[32, 64])

@@ -111,9 +111,9 @@ def test_a_lost_checkpoint_loses_neither_registrations_nor_rows(bus: Bus, query:
     query.run()
     feed.trades(bus, ONE, 1, prices=[1, 2])
     query.run()
-    query.run()  # the clock: the batch before it is committed now
+    query.run()  # only the clock advances: the previous batch is committed now
     bus.delete(bus_topics.TABLE_TRIGGERS, ["gone"])
-    feed.trades(bus, ONE, 1, prices=[1, 2])  # says again what was there
+    feed.trades(bus, ONE, 1, prices=[1, 2])  # returns the existing state again
     feed.trades(bus, ONE, 3, prices=[3, 4])
     feed.trades(bus, OTHER, 3, prices=[1, 1])
     query.reader.stop()

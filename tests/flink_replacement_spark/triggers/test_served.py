@@ -1,4 +1,4 @@
-"""Triggers that tasks serve: the same events as over the whole table, however the rows come and whatever dies."""
+"""Serving tasks give the events of the whole table, however the rows arrive and whichever process dies."""
 
 import random
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def test_a_chain_of_triggers_sees_each_event_once_whichever_task_dies(
             feed.trades(bus, ONE, 1 + 2 * turn, prices=[10, 60 + turn])
             pause(chance)
             feed.trades(bus, OTHER, 1 + turn, prices=[100 + turn])
-            # Each pair of events has come before the next one does.
+            # Each pair of events arrives before the next pair.
             feed.wait_for_events(bus, turn + 1, "pair", timeout=30)
         for trigger_id, count in (("high", 60), ("echo", 60), ("again", 90)):
             feed.wait_for_events(bus, count, trigger_id, timeout=30)

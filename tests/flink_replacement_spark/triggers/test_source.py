@@ -1,4 +1,4 @@
-"""What a micro-batch of triggers takes, over a real Redis and without Spark."""
+"""The records that a micro-batch of triggers takes, over a real Redis and without Spark."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_nothing_is_planned_before_the_first_registration_and_nothing_is_held(
 def test_a_first_batch_starts_also_where_trades_came_between_its_planning_and_its_start(
     redis: EmbeddedRedis, bus: Bus, reader: TriggerStreamReader
 ) -> None:
-    """Spark logs where the batch ends, and then asks where the stream began, in each new run again."""
+    """Spark logs the end of the batch, and then, in each new run, asks for the start of the stream."""
     reader.initialOffset()
     publish(bus, TICKS, 5)
     end = reader.latestOffset()

@@ -236,7 +236,7 @@ def test_an_end_without_name_and_tags_takes_those_of_its_begin_and_keeps_its_own
 @pytest.mark.parametrize(
     ("window", "first", "partial"),
     [
-        (None, 61, [1, 0, 1]),  # It may have begun at 61 s, and the bar lacks what came before.
+        (None, 61, [1, 0, 1]),  # The batch may have begun at 61 s, so the bar may lack earlier trades.
         (None, 60, [0, 0, 1]),  # Nothing of the bar can be before its first trade.
         (150, 61, [0, 0, 1]),
         (149, 61, [1, 0, 1]),

@@ -86,7 +86,7 @@ async def test_each_request_has_its_answer_however_many_come_at_once(
     peer = connect(await serve())
     found = await peer.read(50)
     await peer.ack()
-    # The published dialect: one offset per request; the last ones first, and all of them twice.
+    # The published dialect has one offset per request; the last ones come first, and all of them twice.
     for each in [*reversed(found), *found]:
         await peer.acks.write(source.AckRequest(request=source.AckRequest.Request(offsets=[each.offset])))
     await peer.acks.done_writing()

@@ -1,4 +1,4 @@
-"""Whose a socket's file is."""
+"""Which process owns a socket's file."""
 
 import socket
 from collections.abc import Iterator

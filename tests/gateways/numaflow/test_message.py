@@ -1,4 +1,4 @@
-"""What Numaflow gets of a record."""
+"""A record as Numaflow receives it."""
 
 import time
 

@@ -75,7 +75,7 @@ async def test_a_stop_ends_the_read_under_way_and_waits_for_acknowledgements(
 async def test_a_client_that_takes_nothing_holds_up_neither_the_others_nor_a_stop(
     bus: ShakyBus, serve: Serve, connect: Connect
 ) -> None:
-    # More than streams keep on their way.
+    # More than the streams buffer.
     publish(bus, *(b"%03d" % n + bytes(100_000) for n in range(200)))
     gateway = await serve(grace_seconds=0.3)
     stuck = connect(gateway)

@@ -115,7 +115,7 @@ async def test_records_are_published_once_and_acknowledged_after_that(
     await until(lambda: len(other.acknowledged) == 7)
     assert values(bus) == [b"payload %03d" % n for n in range(7)]
     assert all(record.key == b"k" and record.headers["h"] == "v" for record in all_of(bus, "t"))
-    # Lists, for the source is made with a released SDK.
+    # In lists, because the source is made with a released SDK.
     assert other.ack_requests[:3] == [3, 3, 1]
     assert not gateway.problems()
 
@@ -297,7 +297,7 @@ async def test_a_source_that_does_not_acknowledge_is_reconnected(
 async def test_a_batch_of_any_size_is_recognised_when_it_is_sent_again(
     bus: KillableBus, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As of records that are as large as a piece.
+    # As for records as large as a piece.
     monkeypatch.setattr(feed_module, "PIECE_RECORDS", 1)
     other = SourceServer(tmp_path, breaks_acks=1)
     other.add(numbered(100))
@@ -368,7 +368,7 @@ async def test_a_source_that_does_not_speak_as_it_must_is_refused_with_a_sentenc
 
 
 async def test_records_of_many_megabytes_are_read(bus: KillableBus, other: SourceServer, run: Run) -> None:
-    # More than gRPC takes unless told.
+    # More than gRPC accepts by default.
     other.add([result(b"%d" % n, bytes(5 << 20)) for n in range(2)])
     await other.start()
     await run()

@@ -1,4 +1,4 @@
-"""What payloads become."""
+"""How payloads become records."""
 
 import json
 
@@ -89,7 +89,7 @@ def test_hostile_json_is_a_sentence(payload: bytes) -> None:
 
 @pytest.mark.parametrize(("seconds", "nanos"), [(-62_135_596_800, 0), (2**62, 0), (1, -1), (1, 2 * NS), (10**11, 0)])
 def test_an_invalid_event_time_stops_nothing(seconds: int, nanos: int) -> None:
-    """The first one is what a source in Go sends that leaves the time out."""
+    """The first one is sent by a source in Go that sets no time."""
     fields = {"ticker": TICKER, "price": 1, "size": 1}
     for topic, payload, paths in (
         ("mine", b"any", {}),

@@ -1,4 +1,4 @@
-"""What a reader remembers of what it has published."""
+"""What a reader remembers about its publishes."""
 
 from gateways.numaflow_sources.pieces import BATCH_BYTES, PublishedPieces
 from tests.gateways.numaflow_sources.source_server import result

@@ -1,4 +1,4 @@
-"""What a reader concludes of a source."""
+"""How a reader judges a source."""
 
 import pytest
 

@@ -23,10 +23,10 @@ class Client:
         self, address: str, certificate: bytes | None = None, metadata: tuple[tuple[str, str], ...] = ()
     ) -> None:
         self.address = address
-        #: What a gateway of this process keeps beside the bus, where there is one.
+        #: The state that a gateway in this process keeps besides the bus, if there is one.
         self.queue: Messaging
         self.metadata = metadata
-        # Pauses between attempts to reach a gateway that was killed would else grow.
+        # Otherwise the pauses between attempts to reach a killed gateway would grow.
         options = [("grpc.max_reconnect_backoff_ms", 300), ("grpc.max_receive_message_length", -1)]
         if certificate is None:
             self.channel = grpc.aio.insecure_channel(address, options)

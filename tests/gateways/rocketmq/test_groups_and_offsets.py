@@ -59,7 +59,7 @@ async def test_in_order_a_slow_reader_continues_with_the_handle_it_has(client: C
     for index in range(2):
         await client.send("t", b"%d" % index, None, message_group="A")
     first, _ = [(await client.receive("t", batch=1, hide=0.01, hold=5, fifo=True)).messages[0] for _ in range(2)]
-    # Stock clients repeat it every 100 ms until it is OK, and take nothing else of the partition meanwhile.
+    # Stock clients repeat the call every 100 ms until it is OK, and read nothing else of the partition meanwhile.
     assert code(await client.ack(first, "t")) == 0
     assert code(await client.ack(first, "t")) == 0
     assert bodies(await client.receive("t", fifo=True, hold=5)) == [b"1"]

@@ -1,4 +1,4 @@
-"""Clients that send what no stock client would, too much of it, or never answer."""
+"""Clients that send what no stock client sends, send too much, or never answer."""
 
 import asyncio
 import base64
@@ -270,7 +270,7 @@ async def test_a_large_batch_of_large_messages_costs_no_more_than_its_answer(cli
     bus.publish("t", [Record(bytes(1 << 20), partition=0) for _ in range(24)])
     first = await client.receive("t", batch=256, partition=0)
     assert 1 <= len(first.messages) <= 5
-    # What was read beyond the answer is given back, and does not count as an attempt.
+    # Messages read beyond the answer are given back, and do not count as an attempt.
     second = await client.receive("t", batch=256, partition=0)
     assert {message.system_attribute.delivery_attempt for message in second.messages} == {1}
 
@@ -308,7 +308,7 @@ async def test_clients_that_wait_without_mail_cause_no_calls(start: Start, monke
     monkeypatch.setattr(client.queue, "collect", counted)
     waiting = asyncio.create_task(client.poll("c"))
     await asyncio.sleep(0.3)
-    # The loop went round twenty times.
+    # The loop has run twenty times.
     assert asked[clients.mailbox("c")] == 1
     command = service.PollCommandResponse()
     command.print_thread_stack_trace_command.command_id = "1"

@@ -1,4 +1,4 @@
-"""News of what was published."""
+"""Notification of published records."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Messages that become visible later: by time, or by their sender's word."""
+"""Messages that become visible later: at a time, or by their sender's decision."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Each venue's wire, through stock ccxt: the rows that it sends are the rows that come out."""
+"""The rows that each venue sends are read unchanged through stock ccxt."""
 
 from collections.abc import Callable
 
@@ -84,7 +84,7 @@ async def test_every_row_of_a_range_with_holes_comes_once_for_any_page_size(venu
 @pytest.mark.parametrize("beyond", [1, 999_999, 1_000_001, 30 * SECOND])
 @pytest.mark.parametrize("venue", SERVE)
 async def test_an_end_between_two_candles_takes_the_one_before_it(venue: str, beyond: int) -> None:
-    """A candle opens before the end by a nanosecond: no exchange can be asked for that, so it is asked for the grid."""
+    """A candle opens a nanosecond before the end. No exchange supports such an end, so it is moved to the grid."""
     last = T0 + 60 * 4
     async with loopback() as server, client_of(venue, server.url) as client:
         SERVE[venue](server, minute_rows(T0, 10), 1000)

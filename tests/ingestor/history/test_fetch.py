@@ -129,7 +129,7 @@ def test_any_paging_of_any_candles_with_holes_gives_exactly_those(
 ) -> None:
     period = period_seconds * SECOND
     base = first_open_from(BASE, period_seconds)
-    # Only exchanges that answer from the oldest end of a window are asked for wide ones.
+    # Wide windows are requested only from exchanges that answer with the oldest candles of a window.
     is_wide = is_wide and fill is Fill.OLDEST_FIRST
     spill = spill and fill is Fill.OLDEST_FIRST
     held = [base + offset * period for offset in opens]
@@ -247,7 +247,7 @@ async def test_the_newest_candle_is_requested_after_the_time_for_late_trades() -
 
 @dataclass
 class Replicas(FakeSource):
-    """The n-th request is answered by a replica that is `lags[n]` seconds behind; later ones are up to date."""
+    """The n-th request is answered by a replica that lags by `lags[n]` seconds; later replicas are up to date."""
 
     now: int = 0
     lags: list[int] = field(default_factory=list)
@@ -259,7 +259,7 @@ class Replicas(FakeSource):
         inside = [time for time in self.opens if query.start <= time < query.end and time <= seen]
         rows = inside[: self.max_candles] if self.fill is Fill.OLDEST_FIRST else inside[-self.max_candles :]
         candles = candles_at(rows)
-        # What its newest candle traded later it does not know.
+        # The replica lacks later trades of its newest candle.
         known = np.minimum(seen - candles.open_time, MINUTE) / MINUTE
         return Page(replace(candles, volume=candles.volume * known)) if rows else Page(EMPTY)
 

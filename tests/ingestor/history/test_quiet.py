@@ -1,4 +1,4 @@
-"""Stretches without a candle cost a few requests, once per market."""
+"""Ranges without a candle cost a few requests, once per market."""
 
 import asyncio
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ T0 = 1_704_326_400 * SECOND
 
 
 class Known(QuietBook):
-    """Keeps what is remembered, and has no bus."""
+    """Stores quiet ranges without a bus."""
 
     def __init__(self) -> None:
         self._turns: dict[str, asyncio.Lock] = {}
@@ -113,7 +113,7 @@ def test_skipped_ranges_have_no_candle(
 
 @pytest.mark.parametrize("fill", [Fill.OLDEST_FIRST, Fill.NEWEST_FIRST])
 async def test_a_long_halt_costs_few_questions(fill: Fill) -> None:
-    """Two and a half years without a trade, as has happened in some market."""
+    """Two and a half years without a trade, as has happened in real markets."""
     opens = [T0 + n * MINUTE for n in range(500)] + [T0 + 900 * DAY + n * MINUTE for n in range(500)]
     source = Traded(opens=opens, fill=fill, max_candles=300, is_wide=fill is Fill.OLDEST_FIRST)
     job = HistoryJob("A/B", 60, T0, opens[-1] + MINUTE)
@@ -187,7 +187,7 @@ async def test_an_unreachable_bus_costs_no_candle(threads: BusThreads) -> None:
 
 
 async def test_a_year_before_the_listing_is_requested_once(fresh_bus: Bus, threads: BusThreads) -> None:
-    """Before, there were 1,040 requests: 52 pieces, each of which asked twice for each of its ten pages."""
+    """Before, this took 1,040 requests: each of 52 pieces requested each of its ten pages twice."""
     listed = open_containing(utc_ms("2020-08-11T06:00:00") * 1_000_000, 60)
     start = listed - 365 * DAY
     async with (

@@ -54,7 +54,8 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_not_a_gap(
         # Silences cause no requests here: any request means that a set-aside trade was missed.
         async with ingestor(bus, exchange.url, config=replace(CONFIG, silence_floor=3_600.0)) as own:
             task = own.start(TICKER, "j1")
-            # What came before the subscription is requested, and a connection whose first trade is long in coming.
+            # Trades from before the subscription are requested, and so are those of a connection whose first trade is
+            # late.
             await until(lambda: put_aside(bus), 100)
             # Repairs are counted with each clock.
             clocks = len(marks(bus, TICKER, "clock"))
@@ -70,7 +71,7 @@ async def test_trades_far_ahead_are_put_aside_and_their_ids_are_not_a_gap(
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert max(trade[TIME] for trade in found) <= newest_ns
     assert not marks(bus, TICKER, "gap")
-    # What a connection's end cost is requested; a machine that stalls for seconds may lose one.
+    # Trades lost with a connection are requested; a machine that stalls for seconds may lose a connection.
     assert counted("repairs") == before or counted("disconnects") > connections
     assert all(clock.exchange_time <= newest_ns for clock in marks(bus, TICKER, "clock"))
 

@@ -1,4 +1,4 @@
-"""Where an ingestor continues that takes tickers over."""
+"""Where an ingestor that takes over tickers continues."""
 
 import time
 from dataclasses import replace
@@ -35,14 +35,14 @@ def test_a_tail_has_the_newest_trades_by_id_and_the_last_number() -> None:
     assert Tails(bus, 5 * 10**9).read("A/B.C").sequence == 0
     publish(bus, "A/B.C", 7, 9)
     publish(bus, "X/Y.C", 1)
-    # Given up, and published late.
+    # Trades that were given up and published late.
     publish(bus, "A/B.C", 8)
     tails = Tails(bus, 5 * 10**9)
     with tails.reading():
         tail = tails.read("A/B.C")
         assert [trade[ORDER] for trade in tail.trades] == [7, 8, 9]
         assert (tail.sequence, tail.last[ORDER]) == (3, 9)
-        # What comes between two reads belongs to the second.
+        # Records that arrive between two reads belong to the second.
         publish(bus, "A/B.C", 10)
         assert tails.read("A/B.C").last[ORDER] == 10
         assert tails.read("X/Y.C").last[ORDER] == 1
@@ -59,7 +59,7 @@ def test_hundreds_of_tickers_are_taken_over_in_one_pass() -> None:
         for ticker in tickers:
             tail = tails.read(ticker)
             assert [trade[ORDER] for trade in tail.trades] == list(range(1, 31))
-    # Once each, but for the search for the first that is not too old.
+    # Once each, except in the search for the first record that is not too old.
     assert bus.read_records < len(tickers) * 30 * 1.1
     assert not tails._windows
 

@@ -1,4 +1,4 @@
-"""Generated live trades of the sandbox through stock ccxt.pro to the bus, with everything that sockets do wrong."""
+"""Generated live trades of the sandbox through stock ccxt.pro to the bus, with every fault of sockets."""
 
 import asyncio
 import time
@@ -339,7 +339,7 @@ async def test_a_subscription_that_the_exchange_forgot_is_seen_and_its_job_given
     monkeypatch.setattr("ingestor.realtime.stream.RECHECK_SECONDS", 1.0)
     monkeypatch.setattr("ingestor.realtime.job.DEAF_NS", 10**8)
     bus = FreshBus()
-    # The exchange's clock moves only here: what REST has to show does not grow with the machine's load.
+    # The exchange's clock advances only here, so the trades in REST do not grow with the machine's load.
     async with sandbox(0.0) as exchange, ingestor(bus, exchange.url) as own:
         task = own.start(TICKER, "j1")
         await until(lambda: marks(bus, TICKER, "clock"))
@@ -348,7 +348,7 @@ async def test_a_subscription_that_the_exchange_forgot_is_seen_and_its_job_given
         await until(lambda: ids(bus, TICKER)[-1:] == [newest(exchange.clock.now() + 1) - 1])
         for connection in exchange.connections:
             connection.session.unsubscribe(connection.session.names)
-        # The connection lives, and tells of nothing.
+        # The connection is alive but sends nothing.
         await until(lambda: own.service.ages()[TICKER] > 1.1)
         exchange.clock.advance(60_000)
         await until(task.done)
@@ -363,7 +363,7 @@ async def test_a_subscription_that_the_exchange_forgot_is_seen_and_its_job_given
 
 
 async def test_trades_that_a_stalled_feed_missed_are_published_before_the_minute_ends() -> None:
-    """The exchange's clock moves only here, and not before the silence is unusual, however slow the machine is."""
+    """The exchange's clock advances only here, and not before the silence is unusual, however slow the machine is."""
     bus = FreshBus()
     async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=0.0, rate_limit=False) as exchange:
         market = exchange.markets["BTCUSDT"]
@@ -374,12 +374,12 @@ async def test_trades_that_a_stalled_feed_missed_are_published_before_the_minute
             exchange.clock.advance(10_000)
             silent_from = market.fill_at(exchange.clock.now() + 1) - 1
             await until(lambda: ids(bus, TICKER)[-1:] == [silent_from])
-            # The connection answers pings, and tells of no trade.
+            # The connection answers pings but sends no trade.
             exchange.add_fault(Fault(kind="drop"))
             await until_unusually_silent(bus, own)
             assert marks(bus, TICKER, "clock")[-1].exchange_time < minute * 1_000_000
             exchange.clock.advance(31_000)
-            # The subscription is of no use: another is made.
+            # The subscription no longer works, so another one is made.
             await until(task.done)
             assert isinstance(task.exception(), Unavailable)
             assert own.service.ages() == {}
@@ -396,7 +396,7 @@ async def test_trades_that_a_stalled_feed_missed_are_published_before_the_minute
 
 
 async def test_a_silence_about_which_the_exchange_cannot_be_asked_is_a_gap_until_the_next_trade() -> None:
-    """The exchange's clock moves nearly only here, and not before the silence is unusual."""
+    """The exchange's clock advances almost only here, and not before the silence is unusual."""
     bus = FreshBus()
     config = replace(CONFIG, patience=0.5)
     async with sandbox(0.02) as exchange:
@@ -451,7 +451,7 @@ async def test_many_tickers_share_one_ingestor() -> None:
     bus = FreshBus()
     pairs = [f"T{number}/USDT" for number in range(rounds(100))]
     async with (
-        # Making up the past of a hundred markets takes the sandbox half a minute where other work is done beside it.
+        # Generating the past of a hundred markets takes the sandbox half a minute on a busy machine.
         Sandbox(seed=3, clock=CLOCK, speed=5, rate_limit=False, symbols=pairs) as exchange,
         ingestor(bus, exchange.url) as own,
     ):
@@ -472,7 +472,7 @@ async def test_no_clock_passes_trades_that_are_not_read_while_the_bus_is_slow(mo
         with monkeypatch.context() as slow:
             slow.setattr(TickJob, "is_full", True)
             await until(lambda: counted("pauses") > paused)
-            # The connection still hands on the message that it is waiting for.
+            # The connection still delivers the message that it is waiting for.
             read = len(ids(bus, TICKER)) + 1
             await asyncio.sleep(1.5)
             assert len(ids(bus, TICKER)) <= read

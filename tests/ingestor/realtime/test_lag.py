@@ -1,4 +1,4 @@
-"""The exchange's clock stays behind the trades that are still on their way."""
+"""The published clock of the exchange stays behind trades that are still in transit."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def test_trades_from_before_the_connection_do_not_count_as_delays() -> None:
 def test_no_recorded_trade_of_binance_is_older_than_the_clock_that_was_published(shared_data: Path, day: str) -> None:
     """Without a lag, 2,129 and 278 trades would be late for triggers, up to 214 ms."""
     messages = recorded(shared_data / "binance" / f"btcusdt_spot_ws_202408{day}.gz")
-    # How far the exchange's clock was ahead of ours at least, as the fastest message shows.
+    # The least that the exchange's clock was ahead of ours, by the fastest message.
     ahead = max(event - received for received, event, _ in messages)
     assert VENUE.stream is not None
     late = {lag: late_trades(messages, ahead, lag) for lag in (0, VENUE.stream.lag_ms)}
@@ -56,7 +56,7 @@ def recorded(file: Path) -> list[tuple[int, int, int]]:
 
 
 def late_trades(messages: list[tuple[int, int, int]], ahead_ms: int, lag_ms: int) -> int:
-    """If the exchange's clock is published ten times a second."""
+    """Whether a published clock, ten times a second, passes a trade."""
     lag, late, clock, heard = Lag(lag_ms * MILLISECOND), 0, 0, 0
     due = messages[0][0] + 100
     for received, _, made in messages:

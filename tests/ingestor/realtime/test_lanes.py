@@ -21,7 +21,7 @@ def trades(first: int, count: int) -> list[Trade]:
 
 
 class StubbornBus(FreshBus):
-    """Refuses `refusals` publishes; `is_deceitful`: carries them out, and says that it did not answer."""
+    """Refuses `refusals` publishes; `is_deceitful`: carries them out, but reports a lost answer."""
 
     refusals = 0
     is_deceitful = False
@@ -150,7 +150,7 @@ async def test_a_revoked_lease_breaks_the_lane_and_no_other() -> None:
 
 
 async def test_a_job_ends_if_the_bus_has_lost_its_last_publish() -> None:
-    """The next one begins at what the bus has, and asks for what is missing."""
+    """The next job starts from the records on the bus, and requests the missing trades."""
     bus = FreshBus()
     publisher, lane, broken = await lane_on(bus)
     publisher.publish(lane, trades(1, 10))

@@ -1,4 +1,4 @@
-"""Trades a second."""
+"""Trades per second."""
 
 from ingestor.realtime.rate import Rate
 

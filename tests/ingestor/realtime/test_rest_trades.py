@@ -1,4 +1,4 @@
-"""Repairs by REST: raw pages, cursors, aggregates cut to what is missing, and what a venue does not keep."""
+"""Repairs by REST: raw pages, cursors, aggregates cut to the missing ids, and trades that a venue no longer has."""
 
 from decimal import Decimal
 from pathlib import Path

@@ -62,8 +62,8 @@ async def test_a_realtime_job_publishes_and_beats_and_ends_with_a_stop() -> None
         complete = await stage.broker.completed("j1")
         assert time.monotonic() - began < 1.0
         assert not complete.success and complete.error_message.startswith("CANCELLED")
-        # No cancellation came before: a lost lease. The slot is on offer again, on a connection that may have the piece
-        # again, and takes the ticker up where it stopped.
+        # A stop without a cancellation means a lost lease. The slot is offered again on a connection that may get the
+        # same piece, and the job continues the ticker where it stopped.
         lost, stage.connection = stage.connection, await stage.broker.slots(1, after=2)
         assert stage.connection != lost
         count = len(ids(stage.bus, TICKER))

@@ -1,4 +1,4 @@
-"""The dense stream: whatever order trades come in, each leaves once, ascending, and what is missing is named."""
+"""The dense stream releases trades that arrive in any order once each, ascending, and names the missing ones."""
 
 import random
 
@@ -46,7 +46,7 @@ def opened(last: int = 100) -> DenseStream:
 
 
 class Exchange:
-    """Answers repairs from all trades, as REST would; `deaf` ranges are not kept by it."""
+    """Answers repairs from all trades, as REST would, except those of `deaf` ranges."""
 
     def __init__(self, first: int, last: int, kept_from: int = 0) -> None:
         self.trades = [trade(order) for order in range(first, last + 1)]
@@ -86,7 +86,7 @@ def test_any_order_repeats_and_drops_give_all_ids_once_ascending(data: st.DataOb
     shuffled = data.draw(st.permutations(orders))
     repeats = data.draw(st.lists(st.sampled_from(orders), max_size=10))
     dropped = data.draw(st.sets(st.sampled_from(orders), max_size=count // 2))
-    # Nothing tells of a dropped trade before a newer one comes.
+    # A dropped trade is noticed only when a newer one arrives.
     came = [order for order in [*shuffled, *repeats] if order not in dropped or order == orders[-1]]
     random.Random(count).shuffle(came)
     size = data.draw(st.integers(1, 7))
@@ -291,7 +291,7 @@ def test_a_loose_stream_names_the_time_of_unavailable_trades() -> None:
 
 
 def test_a_loose_stream_that_was_quiet_after_a_close_requests_trades_before_its_first_one() -> None:
-    """The page that was asked for in the silence may have been older than the silence."""
+    """The page requested during the silence may have been older than the silence."""
     stream = LooseStream()
     stream.connected(0.0)
     stream.open(loose_trade("a", 1), [loose_trade("a", 1)])
@@ -340,7 +340,7 @@ def test_a_silent_ticker_is_requested_at_growing_intervals_until_something_arriv
             for outcome in stream.check(float(second)):
                 assert isinstance(outcome, Repair) and outcome.is_recheck
                 asked.append(second)
-                # What the exchange has to tell comes before its clock.
+                # The exchange's trades come before its clock.
                 assert not stream.is_sound
                 assert stream.repaired(Repaired([], False, "no answer"), second + 0.5) == []
         assert asked == [60, 120, 180, 240, 300, 420, 600, 900, 1_440, 2_520]
@@ -436,7 +436,7 @@ def test_given_up_ids_that_rest_returns_later_are_released_and_close_the_gap() -
     out = stream.found_later(lost, Repaired([trade(103), trade(104)], False, "its newest trades only"))
     assert released(out) == [103, 104]
     assert not only(out, Lost)
-    # What was found is known; the rest is proven not to exist.
+    # The found trades are known; the others are proven not to exist.
     out = stream.found_later(lost, Repaired([trade(order) for order in range(103, 107)], True, ""))
     assert released(out) == []
     (mended,) = only(out, Lost)

@@ -1,4 +1,4 @@
-"""OKX and Bybit over their sockets: fills joined by one and not by REST, long ids, pages that lag behind the socket."""
+"""OKX and Bybit over their sockets: fills that the socket joins and REST does not, long ids, pages that lag."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ class Venue:
         return made
 
     async def send(self, fills: list[Fill]) -> None:
-        """One order's fills at one price: OKX tells their sum under the last id."""
+        """One order's fills at one price: OKX sends their sum under the last id."""
         if self.name == "OKX":
             total = sum((fill.size for fill in fills), Decimal())
             row = {"instId": "BTC-USDT", "tradeId": str(fills[-1].number), "px": "100.5", "sz": str(total),
@@ -136,7 +136,7 @@ async def served(venue: Venue) -> AsyncIterator[str]:
 @pytest.fixture(params=["OKX", "BYBIT"])
 def venue(request: pytest.FixtureRequest) -> Venue:
     made = Venue(request.param)
-    # There was trading before, so that pages reach back.
+    # Earlier trades, so that pages reach back far enough.
     for second in range(120, 60, -1):
         made.order(1, time_ms=int(time.time() * 1_000) - second * 1_000)
     return made
@@ -169,7 +169,7 @@ async def streaming(venue: Venue, *orders: tuple[int, ...]) -> AsyncIterator[tup
 
 async def test_trades_missed_by_a_closed_socket_count_once_although_rest_lists_single_fills(venue: Venue) -> None:
     async with streaming(venue, (1, 2, 3), (5,), (7, 8)) as (bus, ticker):
-        # The socket joined fills of one millisecond, and more come in the same one while it is closed.
+        # The socket joined fills of one millisecond, and more arrive in the same millisecond while it is closed.
         last = venue.order(10, 11, 12)
         await venue.send(last)
         await until(lambda: total(bus, ticker) == expected(bus, ticker, venue))
@@ -191,7 +191,7 @@ async def test_a_page_that_lags_behind_the_socket_is_requested_again(venue: Venu
         await venue.cut()
         venue.order(20)
         await until(lambda: venue.sockets)
-        # REST does not show yet what was missed, nor what the socket sends now.
+        # REST shows neither the missed trades nor the current ones of the socket yet.
         venue.lag, pages = 2, venue.pages
         await venue.send(venue.order(40))
         await until(lambda: venue.pages > pages)

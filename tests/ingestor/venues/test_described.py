@@ -1,4 +1,4 @@
-"""One file a venue: it is found, it is enough, and nothing else in the ingestor names a venue."""
+"""One file per venue: it is found, it suffices, and nothing else in the ingestor names a venue."""
 
 import asyncio
 import re
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HOUSE = Path(ingestor.__file__).parent
 MARKET = Market("BTC/USDT", "BTCUSDT", True, "BTC", "USDT")
 NOW = 1_700_000_040
-#: A whole venue: another name for an exchange that speaks as a class of ccxt does.
+#: A complete venue: another name for an exchange that a class of ccxt supports.
 MOONBASE = '''
 """Moonbase, spot. Speaks as Binance does, under its own limits."""
 

@@ -1,4 +1,4 @@
-"""Recorded replies of real exchanges, served as they were."""
+"""Recorded replies of real exchanges, served unchanged."""
 
 import csv
 import json
@@ -71,7 +71,7 @@ def _kraken_reply(shared_data: Path) -> list[list[Any]]:
 async def test_the_kraken_reply_has_720_candles_and_its_unfinished_one_is_absent(shared_data: Path) -> None:
     rows = _kraken_reply(shared_data)
     first, last = rows[0][0], rows[-1][0]
-    # The clock of this exchange is far ahead: what it says of the newest row must do.
+    # The clock of this exchange is far ahead, so only its own mark shows that the newest row is unfinished.
     for clock in (last + 20, last + 86_400):
         async with loopback() as server, client_of("KRAKEN", server.url) as client:
             serve_kraken(server, rows, now=last + 20)
@@ -209,7 +209,7 @@ async def test_a_month_of_real_minutes_is_bit_equal(shared_data: Path) -> None:
 
 
 def _captured(path: Path, wanted: str = "") -> Any:
-    """The first reply of a capture file: `URL -> time: JSON` a line."""
+    """The first reply of a capture file, with lines `URL -> time: JSON`."""
     for line in path.read_text().splitlines():
         head, _, body = line.partition(": ")
         if " -> " in head and wanted in head:
@@ -273,7 +273,7 @@ async def test_recorded_market_lists_load_and_tickers_map_both_ways(
     assert client.markets[symbol].market_id == market_id
     by_id = {market.market_id: market.symbol for market in record.markets}
     assert by_id[market_id] == symbol
-    # A market id names one symbol; ccxt keeps one market of those that would share a symbol.
+    # A market id names one symbol; of markets that would share a symbol, ccxt keeps one.
     assert len(by_id) == len(record.markets) == record.market_count
     assert frozenset(record.period_seconds) == native_periods(venue)
 

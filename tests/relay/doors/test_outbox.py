@@ -14,7 +14,7 @@ ONE, TWO = Peer(b"one", False), Peer(b"two", False)
 
 
 class Wire:
-    """Takes what is sent to it as long as a client has room."""
+    """A socket that accepts messages as long as its client has room for them."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []
@@ -99,7 +99,7 @@ def test_a_full_inbox_slows_its_writer_and_loses_nothing() -> None:
 
 
 class Held:
-    """A tracker of what the socket has in hand."""
+    """A tracker of the messages that the socket holds."""
 
     done = False
 
@@ -187,18 +187,18 @@ def test_large_answers_to_a_client_that_reads_nothing_stay_bounded_and_whole() -
         for number in range(200):
             outbox.post(peer, [peer.identity, bytes((number,)) * size])
             outbox.flush()
-        # What the kernel and the client's socket took has left; the rest is what is held here.
+        # What the kernel and the client's socket have accepted no longer counts; the rest is held here.
         held = REGISTRY.get_sample_value("candlewright_relay_waiting_answer_bytes") or 0.0
         assert 0 < held <= 13 * size
         answers = [dealer.recv()]
         until = time.monotonic() + 10.0
         while outbox.flush() and time.monotonic() < until:
-            # What has left the socket is known a moment after the client has it.
+            # The socket reports a message as sent a moment after the client has received it.
             while dealer.poll(10):
                 answers.append(dealer.recv())
         while dealer.poll(200):
             answers.append(dealer.recv())
         assert {len(answer) for answer in answers} == {size}
-        # Those in between were dropped, and no two changed places.
+        # The messages in between were dropped; the order of the others is unchanged.
         assert all(first[0] < second[0] for first, second in pairwise(answers))
         outbox.close()

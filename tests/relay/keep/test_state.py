@@ -29,7 +29,7 @@ SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 START = 1_704_067_200 * SECOND
-#: Three requests of minutes later.
+#: Three requests, some minutes later.
 NOW = START + 120_000 * MINUTE + SETTLE_NS
 BINANCE = {"BINANCE": Listed(frozenset({"BTC/USDT", "ETH/USDT", "ETH/BTC"}))}
 

@@ -1,4 +1,4 @@
-"""Reading the bus on and on, also one that has lost what was read."""
+"""Continuous reading of the bus, even of one that has lost records that were already read."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ def test_a_store_that_lost_read_records_is_followed_from_its_end() -> None:
     thread.start()
     try:
         eventually(lambda: not reader.problem)
-        # The store was ten records further on before it came back with what it has now.
+        # The store held ten more records before it came back with these.
         reader.next = {(TOPIC, 0): 11}
         eventually(lambda: reader.next == {(TOPIC, 0): 1})
         bus.publish(TOPIC, [Record(b"new")])

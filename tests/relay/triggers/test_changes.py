@@ -1,4 +1,4 @@
-"""Changes of triggers on their way, and who waits for them."""
+"""Changes of triggers that are in progress, and the clients that wait for them."""
 
 from relay.asked import Peer
 from relay.triggers.changes import Changes, Waiter

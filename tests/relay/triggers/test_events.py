@@ -1,4 +1,4 @@
-"""What fired, on its topic and on its callback's: live, after a restart, and again on demand."""
+"""Events on the topics of their trigger and of its callback: live, after a restart, and again on demand."""
 
 import threading
 from dataclasses import replace

@@ -69,12 +69,12 @@ class World:
         self.checks: list[RegisterAsked] = []
         self.awaited: set[int] = set()
         self.followed: set[str] = set()
-        #: Of each suspension the topics that heard of it, since the last start.
+        #: For each suspension the topics on which it was published, since the last start.
         self.told: Counter[tuple[str, str]] = Counter()
         self.start()
 
     def start(self) -> None:
-        """A relay that died leaves unanswered those whom it owed an answer."""
+        """A relay that dies does not answer the clients that wait for it."""
         self.state = TriggerState(RelayLimits(), 100, TIMEOUT)
         self.asked = {peer for peer in self.asked if self.answers[peer]}
         self.checks, self.awaited, self.followed, self.told = [], set(), set(), Counter()
@@ -83,7 +83,7 @@ class World:
         self.take(ev.Loaded(entries, joint, dict(self.saved), PARTITIONS, len(self.controls)))
 
     def take(self, event: ev.Event, dies_after: int = 99) -> None:
-        """Carry out what the state says; after `dies_after` writes the relay is killed and started again."""
+        """Carry out the state's commands; after `dies_after` writes the relay is killed and started again."""
         todo = self.state.handle(event)
         writes = 0
         while todo:
@@ -110,7 +110,7 @@ class World:
             self.acks[command.peer.identity] = command.ack
             if command.ack.status == Ack.REGISTERED and command.peer.identity in self.versions:
                 name, version = self.versions[command.peer.identity]
-                # An id that was replaced or removed meanwhile has passed this version on the way there.
+                # An id that was replaced or removed in the meantime has had this version before.
                 assert all(part.known.get(name, 0) >= version for part in self.partitions[:PARTITIONS])
         elif isinstance(command, do.Check):
             self.checks.append(command.asked)

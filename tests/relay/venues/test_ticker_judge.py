@@ -1,4 +1,4 @@
-"""Which topics of ticks and bars can never carry anything, and the answer that says so."""
+"""Topics of ticks and bars that can never carry data, and the answer to a subscription of one."""
 
 import pytest
 

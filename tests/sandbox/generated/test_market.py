@@ -242,7 +242,7 @@ GOLDEN: list[list[Any]] = [
 
 
 def test_the_market_of_a_seed_is_this_one_forever() -> None:
-    """Written down, so that a change of the generator, which would break users' recorded results, is noticed."""
+    """Literal values, so that a change of the generator, which would break users' recorded results, fails."""
     rows = page(market_of(BTC, 1), "1m", utc_ms("2024-01-01"), end=None, limit=2)
     assert rows == GOLDEN
 

@@ -52,7 +52,7 @@ async def test_market_list_loads(make: Make, name: str) -> None:
     markets = await make(name).load_markets()
     assert len(markets) == LISTED[name]
     market = markets["BTC/USD" if name.startswith("coinbase") else "BTC/USDT"]
-    # Kraken's list was recorded before it told a status; ccxt takes such a market for inactive.
+    # Kraken's list was recorded before it had a status; ccxt treats such a market as inactive.
     assert market["active"] is (name != "kraken")
     assert 0 < market["precision"]["price"] <= 0.1
 

@@ -1,4 +1,4 @@
-"""What a websocket client is due, without a socket."""
+"""The messages that a websocket client receives, without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The venues' files of the sandbox: found, told apart by their paths, and named as the ingestor's."""
+"""The venues' files of the sandbox: found, distinguished by their paths, and named as the ingestor's."""
 
 from collections import Counter
 

@@ -15,7 +15,7 @@ TICKER = "BTC/USDT.BINANCE"
 STORED_MINUTES = 240
 #: Where the pictures go; git ignores it.
 PICTURES = ROOT / "artifacts" / "console"
-#: Without these Chromium calls its maker's hosts.
+#: Without these options Chromium contacts its vendor's hosts.
 _ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -29,7 +29,7 @@ Open = Callable[..., "Shown"]
 
 
 class Shown:
-    """A page, with what it asked for and what went wrong in it."""
+    """A page, with its requests and its errors."""
 
     def __init__(self, page: Page, address: str) -> None:
         self.page = page
@@ -77,7 +77,7 @@ def stored(system: System) -> str:
 
 @pytest.fixture
 def show(chromium: Browser, system: System) -> Iterator[Open]:
-    """Opens a page of this width and these colours."""
+    """Opens a page of this width and colour scheme."""
     contexts = []
 
     def open_page(width: int = 1440, height: int = 900, *, dark: bool = False) -> Shown:

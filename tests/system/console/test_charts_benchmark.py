@@ -1,4 +1,4 @@
-"""What charts cost the page, by the benchmark: many candles as much as few."""
+"""The cost of charts in the page, as the benchmark measures it: it does not depend on the number of candles."""
 
 import pytest
 from playwright.sync_api import Browser

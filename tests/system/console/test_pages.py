@@ -18,7 +18,8 @@ PAGES = ("markets", "chart", "triggers", "events", "sql", "requests", "quality",
 WIDTHS = (390, 1440, 2560)
 COLOURS: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 FIRST_VIEW_BYTES = 400_000
-#: What has the focus, whether it looks like it, and the number that it got when it first had the focus: the given one.
+#: The element that has the focus, whether it shows that, and the number that it got when it first had the focus: the
+#: given one.
 #: A date field marks the part of it that has the focus.
 FOCUS = """(number) => {
   const host = document.activeElement;
@@ -386,7 +387,7 @@ def test_page_fits_every_width_and_passes_axe(show: Open, stored: str, axe: Path
     shown = show()
     page = shown.go(path_of(name, stored))
     wait_for_page(shown, name)
-    # Evaluated, since the page's policy refuses a script of another place.
+    # Evaluated, since the page's policy refuses a script from another origin.
     page.evaluate(axe.read_text())
     for colours in COLOURS:
         page.emulate_media(color_scheme=colours)

@@ -1,4 +1,4 @@
-"""Patterns that wait share the look at new rows: each fires as if it were fed every one."""
+"""Waiting patterns share one check of new rows: each fires as if it received every row."""
 
 import random
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def texts(chance: random.Random, count: int) -> Iterator[tuple[str, str]]:
 
 
 class Both:
-    """A partition in which streams may miss rows, and one that feeds all; what they say must be the same."""
+    """A partition in which streams may skip rows, and one in which they receive all; their events must be equal."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rules: TriggerRules) -> None:
         self._monkeypatch, self._rules = monkeypatch, rules

@@ -25,7 +25,7 @@ class Work:
 
 
 async def begun(work: Work, lane: Lane[int, int], *items: int) -> list["asyncio.Task[int]"]:
-    """Calls of which the first one's batch is under way."""
+    """Calls, of which the first one's batch is under way."""
     tasks = [asyncio.create_task(lane.do(item, 1)) for item in items]
     while not work.batches:
         await asyncio.sleep(0)
