@@ -1,4 +1,4 @@
-"""Rows straight from the Iceberg tables, without Spark: what the client reads where the platform is installed."""
+"""Rows read directly from the Iceberg tables, without Spark, as the client reads them if the platform is installed."""
 
 from collections.abc import Sequence
 
@@ -99,11 +99,11 @@ def are_near(config: ClientConfig) -> bool:
 
 
 def near_rows(config: ClientConfig, *, is_command: bool = False) -> LakeRows | None:
-    """None if the tables cannot be reached from here. `is_command`: begin to load what reads them."""
+    """None if the tables cannot be reached from here. `is_command`: begin to load the libraries that read them."""
     if not isinstance(config, Settings) or not are_near(config):
         return None
     if is_command:
-        # A read that begins before it is done waits for it, and meets the same error.
+        # A read that begins earlier waits for the import, and raises the same error.
         start_thread("load-tables", _load, on_failure=only_noted)
     return LakeRows(config)
 

@@ -10,7 +10,7 @@ from candlewright.wire.errors import CandlewrightError
 from core.failures import FailureCode
 from documentation.markdown import code, page, table
 
-#: What the one who catches it does.
+#: What a caller does about it.
 ACTIONS = {
     "CandlewrightError": "The root of the tree: catch it to catch everything below.",
     "BadFrame": "Send a valid message: see [frames](messages.md#frames).",

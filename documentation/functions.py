@@ -101,7 +101,7 @@ WINDOW_EXAMPLES = {
     "CUMULATE": "CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '3' SECOND)",
     "SESSION": "SESSION(TABLE ticks PARTITION BY ticker, DESCRIPTOR(ts), INTERVAL '1' MINUTE)",
 }
-#: What indicators are shown over: the trades as bars of one trade each.
+#: The input of the indicators' examples: the trades as bars of one trade each.
 INDICATOR_INPUTS = {
     "x": "price",
     "open": "price - 0.5",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Tests and tools count nothing of a running platform.
+#: Tests and tools have no metrics of a running platform.
 OUTSIDE = {"benchmarks", "documentation", "examples", "tests"}
 
 

@@ -228,7 +228,7 @@ def quality(
 
 @config_app.command("show")
 def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """All settings in force, secrets hidden."""
+    """Print all settings in force, with secrets hidden."""
     from candlewright_platform.cli.machine import platform
 
     platform.config_show(output, data_dir, config)
@@ -274,7 +274,7 @@ def keys_new(
 
 @keys_app.command("list")
 def keys_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """Which keys are accepted."""
+    """List the keys that are accepted."""
     from candlewright_platform.cli.machine import keys
 
     keys.list_keys(output, data_dir, config)
@@ -295,7 +295,7 @@ def secrets_command(
     folder: Annotated[Path, typer.Option("--folder", help="Where compose.yaml is.")] = Path(),
     output: OutputOption = Output.table,
 ) -> None:
-    """Make the passwords and keys that compose.yaml asks for. What is there already is kept."""
+    """Make the passwords and keys that compose.yaml needs. Existing ones are kept."""
     from candlewright_platform.cli.machine import secrets
 
     secrets.make(folder.absolute(), output)
@@ -303,7 +303,7 @@ def secrets_command(
 
 @letters_app.callback()
 def dead_letters_help() -> None:
-    """Records that a part could not digest. Each was moved out of its stream's way, and is kept for a week."""
+    """Records that a part could not process. Each was put aside, and is kept for a week."""
 
 
 LetterPart = Annotated[str | None, typer.Option("--part", help="Only those that this part put aside.")]
@@ -319,7 +319,7 @@ def dead_letters_list(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """What was put aside, by whom and why, oldest first."""
+    """List the records that were put aside, with the part and the reason, oldest first."""
     from candlewright_platform.cli.records import dead_letters
 
     dead_letters.list_letters(part, topic, limit, output=output, data_dir=data_dir, config=config)
@@ -348,9 +348,9 @@ def dead_letters_replay(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Publish records to their topics again, each once. For when the cause is mended.
+    """Publish records to their topics again, each once. Use it once the cause is fixed.
 
-    All readers of the topic get them, also those that took them the first time. What clients read is checked and gets
+    All readers of the topic get them, even those that accepted them before. What clients read is checked and gets
     a new number; a record that is still bad is put aside again.
     """
     from candlewright_platform.cli.records import dead_letters
@@ -420,7 +420,7 @@ def alerts_help() -> None:
 
 @alerts_app.command("list")
 def alerts_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """The destinations, what they get, and what waits for them."""
+    """List the destinations, the events that they get, and their pending deliveries."""
     from candlewright_platform.cli.records import alerts
 
     alerts.list_destinations(output, data_dir, config)

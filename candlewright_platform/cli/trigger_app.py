@@ -39,7 +39,7 @@ def trigger_check(
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
-    """Check a trigger's text without registering it. All errors at once, warnings, and obvious slips mended.
+    """Check a trigger's text without registering it. Reports all errors at once, warnings, and fixes for obvious slips.
 
     Example: candlewright trigger check "SELECT prise FROM ticks WHERE prise > :limit" --param limit=70000
     """

@@ -35,7 +35,7 @@ _MOST_CHARACTERS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What stands for the rest of a registration: the text's first line, `-- parameters: a=1; tickers: …`."""
+    """The rest of a registration, from the text's first line: `-- parameters: a=1; tickers: …`."""
 
     parameters: Mapping[str, str]
     tickers: tuple[str, ...]
@@ -43,7 +43,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """From `column` to `end` of `line`. `edit`: what mends it alone."""
+    """From `column` to `end` of `line`. `edit`: the change that fixes this problem alone."""
 
     line: int
     column: int
@@ -55,7 +55,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """`mended`: the text without all of its obvious slips."""
+    """`mended`: the text with all obvious slips fixed."""
 
     found: tuple[Finding, ...]
     mended: str | None = None
@@ -92,7 +92,7 @@ def given_beside(text: str) -> Given:
 
 
 def findings(text: str, rules: TriggerRules, views: Mapping[str, str]) -> Findings:
-    """Everything that is wrong with it, or else what is doubtful."""
+    """All errors of the text, or, if it has none, its warnings."""
     if not text.strip():
         return Findings(())
     given = given_beside(text)
@@ -164,7 +164,7 @@ def completions(text: str, line: int, column: int, *, views: Mapping[str, str]) 
 
 @cache
 def _words() -> tuple[Completion, ...]:
-    """What the language has, wherever it fits."""
+    """Words of the language, wherever they are valid."""
     known = _language()
     called = (
         Completion(each["name"], "function", each["signature"], _function_text(each)) for each in known["functions"]

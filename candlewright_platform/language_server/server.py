@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class _Texts:
-    """What was found in each open text, of the version that it was found in."""
+    """The findings in each open text, with the version that was checked."""
 
     def __init__(self, server: LanguageServer, rules: TriggerRules, views: Mapping[str, str]) -> None:
         self._server = server

@@ -10,10 +10,10 @@ from candlewright.wire.errors import ConfigurationError
 
 
 class DataDirectoryLock:
-    """Held until `release()` or the end of the process, however that comes.
+    """Held until `release()` or the end of the process, even by a kill.
 
-    `previous_run` is the run id of the supervisor before, whose processes may still be there after it was killed; empty
-    in a copy of a directory, whose processes are the original's.
+    `previous_run` is the run id of the previous supervisor, whose processes may still run if it was killed; empty in a
+    copy of a directory, since those processes belong to the original.
     """
 
     def __init__(self, descriptor: int, previous_run: str) -> None:

@@ -1,4 +1,4 @@
-"""What the parts write: bounded files, and the problems among it for the operator."""
+"""The parts' output: in bounded files, with errors reported to the operator."""
 
 import json
 from collections import deque
@@ -7,7 +7,7 @@ from pathlib import Path
 
 MAX_BYTES = 8 << 20
 KEPT_FILES = 2
-#: A line longer than this is cut: no part may fill memory by never ending its line.
+#: A line longer than this is cut: a part that never ends its line must not fill memory.
 MAX_LINE_BYTES = 64 << 10
 
 

@@ -34,7 +34,7 @@ def fetch(ports: Mapping[str, int]) -> dict[str, str]:
 
 
 def merge(pages: Mapping[str, str]) -> bytes:
-    """One Prometheus page of several; a page that is none is left out."""
+    """One Prometheus page from several; an invalid page is left out."""
     families: dict[str, Metric] = {}
     for part, page in pages.items():
         try:

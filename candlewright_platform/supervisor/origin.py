@@ -42,7 +42,7 @@ def check(data_dir: Path, origin: Origin) -> None:
 
 
 def known_origin(data_dir: Path) -> str | None:
-    """What the directory says; None where it says nothing. Raises ConfigurationError where it cannot be read."""
+    """The directory's origin; None if it has none. Raises ConfigurationError if it cannot be read."""
     file = data_dir / FILE
     try:
         return str(json.loads(file.read_bytes())["origin"])

@@ -42,7 +42,7 @@ STAGES: Mapping[str, int] = {
     ALERTS: 3,
     CONSOLE: 3,
 }
-#: What `--parts` may also say.
+#: Other values that `--parts` accepts.
 ALIASES = {"bus": REDIS, "spark": SPARK, "ingestors": INGESTOR}
 #: A first start may fetch Spark's jars, and a large log takes Redis a while to load.
 START_SECONDS = {SPARK: 1_800.0, REDIS: 600.0}
@@ -58,7 +58,7 @@ _FOREIGN = frozenset({"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of the platform to start; `parts` None means every one that is needed."""
+    """The parts of the platform to start; `parts` None means all that are needed."""
 
     parts: tuple[str, ...] | None = None
     sandbox: bool = False
@@ -174,7 +174,7 @@ def _plan(folder: str, name: str) -> PartPlan:
 
 
 def bus_url_of(settings: Settings) -> str:
-    """Where the bus of a platform on this data directory is: as set, or where the embedded one was started last."""
+    """The address of the bus of a platform on this data directory: as set, or that of the last embedded one."""
     if settings.bus.url:
         return settings.bus.url
     try:

@@ -14,7 +14,7 @@ from candlewright.wire.errors import ConfigurationError
 from core.settings import Settings
 
 REDIS_PORT = 6379
-#: How long one connection may take to be made.
+#: How long one connection attempt may take.
 PATIENCE_SECONDS = 2.0
 _BELOW_EPHEMERAL = (15_000, 32_768)
 _TRIES = 1_000
@@ -35,7 +35,7 @@ class Bind:
 
 
 def binds_of(settings: Settings, parts: Iterable[str]) -> list[Bind]:
-    """What the named parts, and the supervisor itself, listen on."""
+    """The ports of the named parts and of the supervisor itself."""
     of_part = {
         "broker": [Bind("broker.bind", settings.broker.bind)],
         "relay": [

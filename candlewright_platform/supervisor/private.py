@@ -1,4 +1,4 @@
-"""A whole platform for one's own use, on free ports, beside any other: for the demo, benchmarks and tests."""
+"""A separate platform on free ports, which does not disturb another one: for the demo, benchmarks and tests."""
 
 import os
 import subprocess
@@ -57,7 +57,7 @@ class PrivatePlatform:
 
     @property
     def settings(self) -> Settings:
-        """What a client of this platform needs to know."""
+        """The settings of this platform's clients."""
         groups: dict[str, Any] = {"data_dir": self.data_dir, "client": {"key": ""}}
         for name in ("relay", "broker", "spark", "http", "console"):
             prefix = f"{name.upper()}__"
@@ -85,7 +85,7 @@ class PrivatePlatform:
         self.stop()
 
     def start(self, timeout_seconds: float = READY_SECONDS) -> Self:
-        """Returns when every part is ready; raises CandlewrightError when that does not come."""
+        """Returns when every part is ready; raises CandlewrightError if one does not become ready."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         inherited = {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
         command = [sys.executable, "-m", "candlewright", "up", "--data-dir", str(self.data_dir), *self._arguments]

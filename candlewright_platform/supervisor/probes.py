@@ -1,4 +1,4 @@
-"""How the supervisor asks a part how it is. A probe never raises and never waits longer than its timeout."""
+"""The supervisor's health probes of parts. A probe never raises and never waits longer than its timeout."""
 
 import asyncio
 import json
@@ -20,9 +20,9 @@ class Answer:
     is_ready: bool = False
     problems: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-    #: Well, and waiting to take over from another process that has its role.
+    #: Healthy, and waiting to take over from another process that has its role.
     is_standby: bool = False
-    #: A service outside that it cannot do without, and that does not answer.
+    #: An external service that the part needs, and that does not answer.
     waits_for: str = ""
 
 
@@ -37,7 +37,7 @@ class _Line:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, port: int, path: str) -> bytes:
-        """The page; empty when there is none in time."""
+        """The page; empty if the part does not answer in time."""
         is_kept = self._streams is not None and port == self._port
         try:
             async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -65,7 +65,7 @@ class _Line:
             is_whole = True
             return body
         finally:
-            # What is left of an answer must not be taken for the next one.
+            # The rest of an answer must not be read as the next one.
             if not is_whole:
                 self._close()
 

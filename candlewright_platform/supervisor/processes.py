@@ -12,7 +12,8 @@ GUARD = Path(__file__).with_name("guard.py")
 #: `<run id>/<part>`: every process that a part starts inherits it, whatever process group it moves to.
 MARK = "CANDLEWRIGHT_SUPERVISED"
 _PROC = Path("/proc")
-#: glibc gives each thread its own heap, up to eight a core. What one frees is of no use to the others, so that the
+#: glibc gives each thread its own heap, up to eight a core. Memory that one thread frees is not available to the
+#: others, so that the
 #: parts, above all Spark with its many threads, grow for hours before they are as large as they get. Arrow's own
 #: allocator has a heap for each thread as well, and gives back that of the thread that asks; what it takes from glibc
 #: goes back with the rest.
@@ -36,7 +37,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, *, 
 
 
 def terminate(process: "subprocess.Popen[bytes]") -> None:
-    """Ask the part itself to stop; what it started is its own to stop."""
+    """Ask the part itself to stop; it stops the processes that it started."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
 

@@ -154,7 +154,7 @@ class Supervisor:
             return TimePassed(time.monotonic())
 
     async def _follow_roles(self) -> None:
-        """Who has which role, on any machine; the last answer stays while the bus is down."""
+        """The holder of each role, on any machine; the last answer stays while the bus is down."""
         while True:
             problem = ""
             try:
@@ -193,7 +193,7 @@ class Supervisor:
                 self._start(self._specs[part])
             case Terminate(part):
                 self._tell(f"stopping {part}")
-                if part in self._running:  # else it has just ended, and that is the next event
+                if part in self._running:  # otherwise it has just ended, and that is the next event
                     processes.terminate(self._running[part].process)
             case Kill(part, reason):
                 self._tell(f"killing {part}: {reason}")

@@ -8,15 +8,15 @@ FIRST_BACKOFF_SECONDS = 0.2
 MAX_BACKOFF_SECONDS = 10.0
 #: A part that ran this long without trouble starts with the shortest pause again.
 QUIET_SECONDS = 60.0
-#: No answer from the status page for this long: the process hangs and is replaced.
+#: After this long without an answer from the status page, the process is considered hung, and is replaced.
 DEAD_SECONDS = 30.0
-#: A status page that reports a problem for this long: a fresh process may do better. If it did not, the next one gets
-#: twice as long, up to the second bound.
+#: After this long of reported problems the part is restarted. If that did not help, the next process gets twice as
+#: long, up to the second bound.
 SICK_SECONDS = 180.0
 MAX_SICK_SECONDS = 3_600.0
-#: How long a part may take to stop that has never been ready.
+#: How long a part that has never been ready may take to stop.
 UNREADY_STOP_SECONDS = 3.0
-#: The exit code of a part that cannot do with its settings: another start would end the same way.
+#: The exit code of a part that refuses its settings: another start would end the same way.
 REFUSED = 2
 #: By stage of a part: parts of a stage below this one must be ready before it starts. So only ingestors and doors wait
 #: for the sandbox; Spark, which takes longest to start, does not.
@@ -62,7 +62,7 @@ class Probed:
     problems: tuple[str, ...]
     at: float
     is_standby: bool = False
-    #: A service that the part cannot do without, and that does not answer.
+    #: A service that the part needs, and that does not answer.
     waits_for: str = ""
 
 
@@ -132,7 +132,7 @@ class BecameStandby:
 
 @dataclass(frozen=True, slots=True)
 class BeganToWait:
-    """The part is well, and waits for a service: a new start would not help."""
+    """The part is healthy, and waits for a service: a restart would not help."""
 
     part: str
     what: str
@@ -231,7 +231,7 @@ class Supervision:
 
     @property
     def is_standing_by(self) -> bool:
-        """Every part does what it can, and some wait for their role."""
+        """Every part is ready or a standby, and at least one is a standby."""
         parts = self.parts.values()
         return (
             not self.is_stopping
@@ -298,7 +298,7 @@ class Supervision:
             if part.is_ready and event.is_ready and event.at - part.started_at >= SICK_SECONDS:
                 part.sick_kills = 0
             if event.waits_for:
-                # The time that it waits is not the time that it is sick.
+                # The time that it waits does not count as time with a problem.
                 part.well_at = event.at
                 if not part.waits_for:
                     commands.append(BeganToWait(part.plan.name, event.waits_for))
@@ -387,7 +387,7 @@ class Supervision:
         commands: list[Command] = []
         for part in alive:
             if part.plan.stage == stage:
-                # What is still starting holds nothing yet, and Spark hears of nothing until its JVM is there.
+                # A part that is still starting has no state to save, and Spark receives no signal until its JVM runs.
                 patience = (
                     part.plan.stop_seconds if part.was_ready else min(UNREADY_STOP_SECONDS, part.plan.stop_seconds)
                 )

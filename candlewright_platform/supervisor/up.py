@@ -41,7 +41,7 @@ def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] =
 
     Returns the exit code: 2 where a part refused its settings, and 0 else.
 
-    Raises ConfigurationError when the data directory is in use, a port is taken, or the choice makes no sense.
+    Raises ConfigurationError when the data directory is in use, a port is taken, or the chosen parts are invalid.
     """
     from bus.roles import Roles
 

@@ -1,4 +1,4 @@
-"""Where a recipe fires on its recording, and what the price did afterwards."""
+"""Where a recipe fires on its recording, and how the price changed afterwards."""
 
 import json
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """Relative changes of the price after so many bars or seconds: of matches, and of every row."""
+    """Relative changes of the price after a number of bars or seconds: of matches, and of every row."""
 
     steps: int
     matches: Numbers

@@ -142,7 +142,7 @@ def _merged(rows: pa.Table, start: int, end: int, length: int) -> dict[str, Any]
 
 
 def _lines(run: Run, shape: Shape, start: int, end: int) -> Iterator[str]:
-    """The match's ticker; if the recipe names one to show beside it, both as changes since the beginning."""
+    """The match's ticker; if the recipe names a second one, both as changes since the beginning."""
     lines: dict[str, tuple[Times, Numbers]] = {}
     for ticker in filter(None, (shape.ticker, run.recipe.beside)):
         own = prices(run.recording, run.rows, ticker)

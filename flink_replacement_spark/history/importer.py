@@ -75,7 +75,7 @@ class Importer:
                 pause = _LOOK_SECONDS
             except RoleLost:
                 raise
-            except Exception as error:  # The last resort of this thread: said, and retried.
+            except Exception as error:  # Any other error of this thread is logged and retried.
                 log.warning("import_retried", error=str(error), kind=type(error).__name__)
                 pause = _RETRY_SECONDS
 

@@ -92,7 +92,7 @@ class Prover:
                 # writers, which share the interpreter, get as much time.
                 pause = min(time.monotonic() - started, MAX_REST_SECONDS) if has_answered else 0.0
                 self.problem = ""
-            except Exception as error:  # The last resort of this thread: said, counted, retried.
+            except Exception as error:  # Any other error of this thread is logged, counted and retried.
                 _QUESTIONS.labels("failed").inc()
                 self.problem = f"questions what is stored cannot be answered: {error}"
                 log.warning("proof_failed", error=str(error), kind=type(error).__name__)

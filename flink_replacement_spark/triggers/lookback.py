@@ -34,7 +34,8 @@ log = get_logger()
 _ROWS = 1_000_000
 _RECORDS = 200_000
 _ATTEMPTS = 3
-#: Trades are not stored unless a request wants that: so far back they are looked for on the bus, in so large steps.
+#: Trades are not stored unless a request wants that: they are searched on the bus, this far back and in steps of this
+#: size.
 _KEPT_RECORDS, _KEPT_BYTES, _KEPT_STEP = 20_000, 32 << 20, 500
 #: How long a trade may take to reach the bus.
 _WAY_MS = 10_000

@@ -1,14 +1,15 @@
 """Spark data source `triggers`: plans the records and the time of a micro-batch of the trigger query.
 
-One row for each owner: a partition of the bus, or the joint one after them (numbered by their count), which learns
-the records of all. `plan` says the rest as JSON (`TriggerPlan`). The task reads the records itself, and only where
+One row for each owner: a partition of the bus, or the joint one after them (numbered by their count), which reads the
+records of all. `plan` says the rest as JSON (`TriggerPlan`). The task reads the records itself, and only where
 triggers run. Options: `url`, `reader` (holds what is not committed), `tasks` (input partitions that share the owners),
 `max_records` and `max_bytes` (of each topic, a micro-batch).
 
-Registrations come behind the rows that were there before them: their end is read first, and they are held back until
-the rows that were there then are planned. So are marks, so that the trades which a clock speaks of have come; and bars
-wait for the trades of their partition that were there, those that they are made of among them. Events of triggers are
-read where a trigger is over them, and skipped elsewhere.
+A registration is processed after the rows that were on the bus before it: the end of the registrations is read first,
+and they are held back until all rows that were on the bus at that time are planned. The same holds for marks, since a
+clock says that trades up to its time have arrived. Bars wait for the trades of their partition that were on the bus,
+which include those that the bars are made of. Events of triggers are read if a trigger reads them, and skipped
+otherwise.
 """
 
 import json

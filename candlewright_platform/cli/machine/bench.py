@@ -38,5 +38,5 @@ def run(name: str | None, arguments: Sequence[str]) -> None:
     if name not in known:
         raise typer.BadParameter(f"no benchmark {name}; there are: {', '.join(known) or 'none here'}")
     command = [sys.executable, "-m", f"benchmarks.{found[name]}", *arguments]
-    # What it measures in its own process is what a part does, and allocates as a part.
+    # Code that it measures in its own process is that of a part, and allocates memory as a part does.
     raise typer.Exit(subprocess.call(command, env={**MEMORY, **os.environ}))

@@ -43,7 +43,7 @@ SELECT * FROM ticks MATCH_RECOGNIZE (
 
 @dataclass(slots=True)
 class Stage:
-    """What the steps hand on."""
+    """The results that later steps need."""
 
     client: Client
     settings: Settings
@@ -157,7 +157,7 @@ def next_bar(stream: Stream[Bar]) -> Bar:
 
 
 def catch(stage: Stage) -> None:
-    """Its first event, and then it is taken away again."""
+    """Print the trigger's first event, then remove the trigger."""
     print(V_SHAPE, flush=True)
     began = time.monotonic()
     with stage.client.triggers.add(V_SHAPE, tickers=[TICKER]) as trigger:

@@ -1,4 +1,4 @@
-"""`candlewright doctor`: what this machine has and lacks."""
+"""`candlewright doctor`: checks of this machine and its settings."""
 
 import contextlib
 import os
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
     MISSING = "missing"
 
 
-#: By how a trial went.
+#: By the result of a trial.
 _VERDICTS = {True: Verdict.OK, False: Verdict.MISSING, None: Verdict.NOTE}
 
 
@@ -162,14 +162,14 @@ def _doors(settings: Settings) -> Iterator[Finding]:
 
 
 def _venues(settings: Settings) -> Iterator[Finding]:
-    """What `up` would start ingestors for that never become ready."""
+    """Venues for which `up` would start ingestors that never become ready."""
     for venue in settings.ingestor.venues:
         if not is_known(venue) and venue not in described():
             yield Finding("venues", Verdict.MISSING, f"ccxt has no exchange {venue}: see ingestor.venues")
 
 
 def _platform(settings: Settings) -> Iterator[Finding]:
-    """A platform that runs is asked how it is; where none runs, its ports must be free."""
+    """A running platform is asked for its health; if none runs, its ports must be free."""
     try:
         page = fetch_status(settings)
     except CandlewrightError:

@@ -1,4 +1,4 @@
-"""The doors of a platform: what listens, who may pass, and what is open to others than this machine."""
+"""The doors of a platform: what listens, who is allowed in, and what other machines can reach."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _PRIVATE = "keep it in a private network"
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """`who` may pass, a sentence. `remedy`: what to do about a door that is open; empty if nothing needs doing."""
+    """`who`: a sentence about who is allowed in. `remedy`: how to close an open door; empty if nothing needs doing."""
 
     name: str
     address: str

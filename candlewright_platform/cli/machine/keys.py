@@ -1,4 +1,4 @@
-"""`candlewright keys`: who may pass the platform's doors."""
+"""`candlewright keys`: who is allowed through the platform's doors."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`candlewright secrets`: what compose.yaml asks for, made once."""
+"""`candlewright secrets`: the secrets that compose.yaml needs, made once."""
 
 import secrets
 from pathlib import Path
@@ -15,7 +15,7 @@ _BYTES = 32
 
 
 def make(folder: Path, output: Output) -> None:
-    """Write what is missing to `.env` and `secrets/` below `folder`; what is there stays as it is."""
+    """Write missing secrets to `.env` and `secrets/` below `folder`; existing ones stay as they are."""
     environment, keys = folder / ".env", folder / FOLDER
     made = _complete(environment)
     try:

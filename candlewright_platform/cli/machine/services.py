@@ -1,4 +1,4 @@
-"""What `doctor` tries of the services outside: an object, a table made and dropped, a task on each executor."""
+"""The trials that `doctor` runs on external services: an object, a table made and dropped, a task on each executor."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from candlewright_platform.cli.machine.spark_page import in_use
 from core.reach import away
 from core.settings import Settings
 
-#: A cluster that has no free core gives no executor: then this is the end of it.
+#: A cluster without a free core provides no executor: the trial ends after this time.
 _CLUSTER_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`is_good` is None for what could not be tried, through no fault of its own."""
+    """`is_good` is None if the service could not be tried because of another fault."""
 
     what: str
     is_good: bool | None
@@ -41,7 +41,7 @@ def try_services(settings: Settings, config: Path | None = None) -> Iterator[Tri
 
 
 def _try_lake(settings: Settings) -> Iterator[Trial]:
-    """The store first: without it the catalog fails too, and says less of the reason."""
+    """The store comes first: without it the catalog fails too, with a less precise reason."""
     from core.catalog_conf import is_object_store
     from iceberg.trial import try_objects, try_table
 

@@ -1,4 +1,4 @@
-"""What the page of the Spark master says of its workers, so that `doctor` waits for no task that cannot start."""
+"""Reads the workers from the Spark master's page, so that `doctor` does not wait for a task that cannot start."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ __all__ = ["DRIVER_NAME", "in_use"]
 DRIVER_NAME = "candlewright"
 #: Spark's name for the port of the page, and its default.
 _PORT, _DEFAULT_PORT = "spark.master.ui.port", "8080"
-#: A page of ten thousand workers and applications has as many.
+#: The size of a page with ten thousand workers and applications.
 _MOST_BYTES = 8 << 20
 _MEMORY = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _MEBIBYTES = {"k": 1 / 1024, "": 1, "m": 1, "g": 1 << 10, "t": 1 << 20}
@@ -26,7 +26,7 @@ _MEBIBYTES = {"k": 1 / 1024, "": 1, "m": 1, "g": 1 << 10, "t": 1 << 20}
 
 def in_use(settings: Settings, memory: str) -> tuple[str, bool] | None:
     """Why an executor with one core and this memory (as Spark writes it) would not start, and whether the driver is
-    among those that have what it needs. None where it would start, and where the page does not answer.
+    among those that have what it needs. None if it would start, or if the page does not answer.
     """
     page = next(filter(None, map(_page, _pages(settings))), None)
     if page is None:
@@ -50,7 +50,7 @@ def _by(apps: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _mebibytes(memory: str) -> float:
-    """0 for what Spark does not take either."""
+    """0 for text that Spark does not accept either."""
     found = _MEMORY.fullmatch(memory.strip())
     return int(found[1]) * _MEBIBYTES[found[2].lower()] if found else 0
 
@@ -65,7 +65,7 @@ def _pages(settings: Settings) -> Iterable[tuple[str, int]]:
 
 
 def _page(place: tuple[str, int]) -> dict[str, Any] | None:
-    """None where something else answers, or a master that stands by."""
+    """None if something else answers, or a standby master."""
     url, port = place
     try:
         with urllib.request.urlopen(url, timeout=SECONDS) as reply:

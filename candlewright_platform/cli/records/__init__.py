@@ -1,1 +1,1 @@
-"""Commands about what is on the bus: requests, deliveries, standing orders, letters put aside."""
+"""Commands about what is on the bus: requests, deliveries, keep rules, dead letters."""

@@ -1,4 +1,4 @@
-"""`candlewright alerts`: where events are delivered, and what was not."""
+"""`candlewright alerts`: where events are delivered, and which ones were not."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""`candlewright dead-letters`: records that a part could not digest, and their way back to their topics."""
+"""`candlewright dead-letters`: records that a part could not process, and their replay to their topics."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,7 +79,7 @@ def replay(
     data_dir: Path | None,
     config: Path | None,
 ) -> None:
-    """Exit code 1 where a letter could not be replayed; the others were."""
+    """Exit code 1 if a letter could not be replayed; the others were."""
     if bool(numbers) == is_all:
         raise typer.BadParameter("name the letters by their numbers, or all of them by --all")
     if (part or topic) and not is_all:
@@ -161,7 +161,7 @@ def _row(number: int, letter: rec.DeadLetter) -> dict[str, Any]:
 
 
 def _message(letter: rec.DeadLetter) -> str | None:
-    """The record as text, where it can be read at all."""
+    """The record as text, if it can be decoded."""
     read = _KINDS.get(letter.topic)
     if read is None:
         return None

@@ -1,4 +1,4 @@
-"""`candlewright keep`: rules of which candles are fetched by themselves, and how far they are."""
+"""`candlewright keep`: rules for candles that are fetched automatically, and their progress."""
 
 import re
 import time
@@ -101,7 +101,7 @@ def list_rules(*, is_by_series: bool, output: Output, data_dir: Path | None, con
 
 
 def venue_line(venue: Mapping[str, Any]) -> str:
-    """How fast it goes, and what fails; empty where there is nothing to say."""
+    """The rate of progress and the failures; empty if there is nothing to report."""
     found = []
     if venue["candles_behind"] and venue["candles_per_second"] is not None:
         found.append(f"{venue['candles_per_second']:,.0f} candles a second in the last hour")
@@ -117,7 +117,7 @@ def _rules(settings: Settings, bus: Bus) -> list[Rule]:
 
 
 def _checked(bus: Bus, rule: Rule) -> list[str]:
-    """What a person should know of it. Raises CandlewrightError for a venue that nothing serves."""
+    """Notes for the operator. Raises CandlewrightError for a venue that nothing serves."""
     listed = listed_venues(bus, sorted(rule.venues))
     warnings = []
     for venue in sorted(rule.venues - listed.keys()):

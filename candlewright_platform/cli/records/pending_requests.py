@@ -43,7 +43,7 @@ def _submitted(bus: Log) -> Iterator[ing.SubmitHistoricalRequest]:
 
 
 def _served(bus: KeyedTables) -> rec.ServedVenues | None:
-    """None while no broker says it."""
+    """None while no broker reports it."""
     (value,) = bus.get(topics.TABLE_SERVED, [topics.SERVED_KEY])
     return None if value is None else _parsed(rec.ServedVenues, value)
 
@@ -54,7 +54,7 @@ def _table(bus: KeyedTables, table: str, kind: type[Kind]) -> dict[str, Kind]:
 
 
 def _parsed(kind: type[Kind], value: bytes) -> Kind | None:
-    """None for what any other writer of the bus left there: the broker puts it aside."""
+    """None for a record by another writer of the bus: the broker puts it aside."""
     try:
         return kind.FromString(value)
     except DecodeError:
@@ -77,7 +77,7 @@ def _historical(
     reason = _waiting(request.ticker, served.historical) if served is not None else ""
     if state is not None:
         return _progress(state) | named | {"reason": reason}
-    # That a request waits, the broker does not say: it has no state until its first piece is at work.
+    # The broker does not report that a request waits: a request has no state until its first piece is being fetched.
     queued = {"request_id": request.request_id, "state": "queued", "done_candles": 0, "expected_candles": None}
     return queued | named | {"reason": reason}
 

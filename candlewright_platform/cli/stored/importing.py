@@ -88,8 +88,9 @@ def import_files(
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """What was read, laid into the data directory. `period_seconds`: None for trades; `first` and `last`: of its times,
-    in µs.
+    """The rows that were read, in the data directory. `first` and `last`: their times, in µs.
+
+    `period_seconds`: None for trades.
     """
 
     rows: int
@@ -171,7 +172,7 @@ def _check_origin(settings: Settings, of: str) -> None:
 
 
 def _carried_out(bus: Bus, ordered: Import, target: Path) -> Import:
-    """Its outcome. Ctrl-C withdraws what the driver has not begun; what it has begun, it finishes."""
+    """Its outcome. Ctrl-C withdraws the part that the driver has not begun; the driver finishes the rest."""
     bus.put(topics.TABLE_IMPORTS, {ordered.import_id: ordered.to_bytes()}, keep_seconds=KEEP_SECONDS)
     said, asked_at, has_warned = "", time.monotonic(), False
     try:
@@ -239,7 +240,7 @@ def _report(settings: Settings, done: Import, file: Path, output: Output) -> Non
 
 
 def _tidy(settings: Settings, bus: Bus) -> None:
-    """Delete what imports that were cut short have left."""
+    """Delete the files of interrupted imports."""
     ordered = bus.items(topics.TABLE_IMPORTS)
     folder = folder_of(settings.data_dir)
     for file in folder.iterdir() if folder.is_dir() else ():

@@ -1,4 +1,4 @@
-"""`candlewright export --manifest` and `candlewright verify --manifest`: data sets that prove what they are."""
+"""`candlewright export --manifest` and `candlewright verify --manifest`: data sets signed and verified."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def export(
 
 
 def verify(manifest: Path, data: Path | None, key: str | None, *, output: Output) -> bool:
-    """Whether everything is as signed; each fault is a line on stderr."""
+    """Whether all data equal what was signed; each fault is a line on stderr."""
     wanted = None if key is None else _key(key)
     try:
         found = check(manifest, data if data is not None else manifest.absolute().parent, wanted)

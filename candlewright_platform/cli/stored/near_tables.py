@@ -17,7 +17,7 @@ def check_tables(settings: Settings) -> None:
 
 @contextmanager
 def naming_the_folder(settings: Settings) -> Iterator[None]:
-    """What fails far from the platform's folder is mostly run in another one."""
+    """A command that fails here was usually run in the wrong folder."""
     try:
         yield
     except RowsUnavailable as error:

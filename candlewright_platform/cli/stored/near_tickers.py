@@ -14,7 +14,7 @@ _PARTS, _PART_CUTOFF = re.compile(r"[/.]"), 0.6
 
 
 def near_stored(settings: ClientConfig, ticker: str) -> str:
-    """The end of a sentence; empty where the tables cannot be read from here, have something of it, or none like it."""
+    """The end of a sentence; empty if the tables cannot be read from here, or have the ticker or no similar one."""
     if not isinstance(settings, Settings) or not are_near(settings):
         return ""
     try:
@@ -27,6 +27,6 @@ def near_stored(settings: ClientConfig, ticker: str) -> str:
 
 
 def _are_alike(ticker: str, other: str) -> bool:
-    """Part by part: a venue that is the same makes no two markets alike."""
+    """Compared part by part: two markets are not similar merely because their venue is the same."""
     parts = zip(_PARTS.split(ticker), _PARTS.split(other), strict=False)
     return all(SequenceMatcher(None, one, two).ratio() >= _PART_CUTOFF for one, two in parts)

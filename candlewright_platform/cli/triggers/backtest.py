@@ -33,7 +33,7 @@ from triggers.texts.check import INPUTS, TriggerOptions, TriggerRules, compile_t
 
 Progress = Callable[[int, int], None]
 
-#: Bars that a text reads whose parameters name no period.
+#: The bars that a text reads if its parameters name no period.
 DEFAULT_PERIOD_SECONDS = 60
 #: Rows that go through the engine at a time, and the stretch of trades that is read at a time.
 CHUNK_ROWS = 50_000
@@ -45,7 +45,7 @@ _FAR_NS = (1 << 63) - 1
 
 @dataclass(kw_only=True, slots=True)
 class Backtest:
-    """`table`: the rows that the trigger gives; `fired`: event time (ns) of each event; `candles`: what it ran over.
+    """`table`: the trigger's rows; `fired`: event time (ns) of each event; `candles`: the input.
 
     `rows`: how many there were, from `first` to `last` (event times, ns).
     """
@@ -374,7 +374,7 @@ def _nanoseconds(column: pa.ChunkedArray) -> "np.ndarray[tuple[int], np.dtype[np
 
 
 class _Chart:
-    """Bars as they are, trades as candles of a length that grows with what is shown."""
+    """Bars unchanged, trades as candles whose length grows with the range shown."""
 
     def __init__(self) -> None:
         self._candles: dict[int, Candle] = {}

@@ -23,7 +23,7 @@ __all__ = ["Planned", "run"]
 _MEASURED_NS = 3_600 * SECOND
 #: The event time of trades, and of bars.
 _TIMES = ("ts_ns", "open_time")
-#: How many hours back (or bars, of longer ones) it is looked for bars.
+#: How far back to search for bars, in hours, or in periods of longer bars.
 _REACHES = (2, 200, 1_000_000)
 #: Tickers whose rows are measured.
 _MOST_TICKERS = 20
@@ -107,7 +107,7 @@ def _last_hour(rows: Mapping[int, pa.Table]) -> dict[int, pa.Table]:
 
 
 def _newest_bars(settings: Settings, ticker: str, period: int) -> pa.Table:
-    """Those of about the last hour; from further back where it takes that."""
+    """Those of about the last hour; if it has none, from further back."""
     from iceberg.read import read_ohlc
 
     now = time.time_ns()

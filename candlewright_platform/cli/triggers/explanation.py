@@ -1,4 +1,4 @@
-"""Why a trigger fired or did not: its text over what is stored of its tickers."""
+"""Why a trigger fired or did not: its text over the stored rows of its tickers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def run(
 
 
 def _tickers(compiled: CompiledTrigger, tickers: Sequence[str], ticker: str | None) -> list[str]:
-    """Whose rows are read; none for those of all, of which only events can be read."""
+    """The tickers whose rows are read; empty for all tickers, of which only events can be read."""
     needs_all = compiled.query.needs_merge
     if ticker is not None and tickers and ticker not in tickers:
         raise CandlewrightError(f"the trigger does not see {ticker}: its tickers are {_listed(tickers)}")
@@ -152,7 +152,7 @@ def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Ta
 
 
 def newest_trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
-    """The newest ones, from as far back as it takes."""
+    """The newest ones, however far back they are."""
     from iceberg.read import read_ticks, tick_bounds
 
     found = LIVE_INPUTS["ticks"].schema.empty_table()

@@ -1,4 +1,4 @@
-"""`candlewright trigger check|format|language`: a text, looked at without running it, and what it may contain."""
+"""`candlewright trigger check|format|language`: checks of a text without running it, and the language."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from core.settings import Settings
 from triggers.texts.check import TriggerRules, diagnose_trigger
 from triggers.texts.language import language, language_json
 
-#: Until the platform must have answered.
+#: How long to wait for the platform's answer.
 _SECONDS = 10.0
 
 
@@ -95,7 +95,7 @@ def check(
 
 
 def show_language(name: str | None, output: Output) -> None:
-    """All of it, or what has this name. Exit code 1 for a name that nothing has."""
+    """The whole language, or the entry of this name. Exit code 1 for an unknown name."""
     if name is None and output is Output.json:
         print(language_json())
         return

@@ -103,7 +103,7 @@ def _named_files(inputs: list[str], table: str | None) -> dict[str, Path]:
 
 
 def _default_table(files: Mapping[str, Path], table: str | None, parameters: Mapping[str, str]) -> str:
-    """What a bare condition is about, as in a running trigger."""
+    """The table that a bare condition reads, as in a running trigger."""
     return table or ("ohlc" if PERIOD in parameters and "ohlc" in files else "ticks")
 
 
