@@ -230,7 +230,8 @@ class _Chain:
                 "GROUP BY ..., TUMBLE(ts, INTERVAL '1' MINUTE)",
             )
         stage = GroupStage(node, self._waiting, window, slots=self._slots, is_in_order=self._query.is_in_order)
-        stage.set_ticker_column(_ticker_index(self._query, window))
+        if not self._query.needs_merge:
+            stage.set_ticker_column(_ticker_index(self._query, window))
         self._found.append(stage)
         self._waiting, self._window, self._groups = [], None, stage
 

@@ -84,7 +84,9 @@ class GroupStage:
         return self._log.most_of_a_ticker(most)
 
     def set_ticker_column(self, index: int | None) -> None:
-        """Groups with a ticker among their keys need not wait for other tickers."""
+        """Groups with a ticker among their keys need not wait for other tickers. Not called if later operators read
+        the groups of all tickers in one order: those of one time then come in the order of their first rows.
+        """
         self._by_ticker = index is not None and any(
             isinstance(key, Column) and key.index == index for key in self.group.common_keys
         )
@@ -256,6 +258,9 @@ class GroupStage:
     ) -> None:
         self._seen = dict(state["seen"])
         self._least = state["least"]
+        if not self._by_ticker and self._least is None and self._seen:
+            # Older versions kept tickers apart even where one clock is all of theirs.
+            self._least, self._seen = min(self._seen.values()), {}
         self._log.restore(state.get("log", {}), rows, chunks)
         self._ends, self._begun, self._names = {}, {}, self._log.tickers
         if (whole := self._log.whole()) is not None and whole.length:

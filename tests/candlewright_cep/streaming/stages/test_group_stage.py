@@ -1,5 +1,6 @@
 """Time windows on a stream: their state grows by what comes, and its chunks survive restarts."""
 
+import json
 import random
 from unittest.mock import patch
 
@@ -8,6 +9,7 @@ import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
 from candlewright_cep.streaming.rows import row_log
+from candlewright_cep.streaming.stages.group_stage import GroupStage
 from tests.rounds import seeds
 
 _SECOND = 10**9
@@ -151,3 +153,40 @@ def test_the_limit_counts_the_rows_of_open_windows() -> None:
     for at in range(0, table.num_rows, 50):
         running.feed(running.buffer.push(table.slice(at, 50)).rows)
     assert running.stream.retained_rows < 60
+
+
+#: Each step reads the windows of all tickers in one order, in which many have the same time.
+_JOINT = (
+    f"SELECT * FROM ({_windows(_TUMBLE)}) MATCH_RECOGNIZE (ORDER BY window_end MEASURES A.ticker AS a, B.s AS s "
+    "PATTERN (A B) DEFINE B AS B.ticker <> A.ticker) AS m",
+    f"SELECT ticker, window_end, LAG(s) OVER (ORDER BY window_end) AS other FROM ({_windows(_HOP)})",
+)
+
+
+@pytest.mark.parametrize("sql", _JOINT)
+@pytest.mark.parametrize("seed", seeds(6))
+def test_windows_that_end_together_are_read_in_the_order_in_which_they_began(sql: str, seed: int) -> None:
+    chance = random.Random(seed)
+    table = _ticks(chance, 90)
+    running = Running(sql, table)
+    cuts = sorted(chance.sample(range(90), 20))
+    for start, end in zip([0, *cuts], [*cuts, 90], strict=True):
+        running.feed(running.buffer.push(table.slice(start, end - start)).rows)
+        running.restart()
+    running.close()
+    assert sorted(map(repr, running.rows)) == sorted(map(repr, evaluate(sql, table).to_pylist()))
+
+
+def test_a_state_that_kept_tickers_apart_repeats_no_window() -> None:
+    table = _ticks(random.Random(5), 90)
+    running = Running(_JOINT[0], table)
+    running.feed(running.buffer.push(table.slice(0, 60)).rows)
+    windows = running.stream.stages[0]
+    assert isinstance(windows, GroupStage)
+    state, rows = windows.snapshot()
+    least = json.loads(state)["least"]
+    assert least > 20 * _SECOND
+    windows.restore({"seen": dict.fromkeys("ABC", least), "least": None}, rows)
+    running.feed(running.buffer.push(table.slice(60)).rows)
+    running.close()
+    assert sorted(map(repr, running.rows)) == sorted(map(repr, evaluate(_JOINT[0], table).to_pylist()))
