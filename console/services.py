@@ -8,8 +8,8 @@ from typing import Any
 
 from candlewright.client import AsyncClient, Market, aconnect
 from console.live.hub import Hub
-from console.sql.pool import QueryPool
 from console.stored import Tables
+from console.work.pool import Workers
 from core.doors import KeyFolder, KnownTokens, Role
 from core.http import supervisor_page
 from core.settings import Settings
@@ -27,7 +27,7 @@ class Services:
         self.settings = settings
         self.tokens = KnownTokens(KeyFolder(settings.data_dir))
         self.tables = Tables(settings)
-        self.queries = QueryPool(settings)
+        self.workers = Workers(settings)
         self.hub = Hub(self.client, settings.console.max_streams)
         self._client: AsyncClient | None = None
         self._markets: dict[str, tuple[float, Sequence[Market]]] = {}
@@ -53,6 +53,6 @@ class Services:
         return await asyncio.to_thread(supervisor_page, self.settings.data_dir)
 
     async def close(self) -> None:
-        await self.queries.close()
+        await self.workers.close()
         if self._client is not None:
             await self._client.close()

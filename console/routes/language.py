@@ -5,6 +5,7 @@ from starlette.responses import Response
 
 from console.operation import Answer, Call, Operation
 from console.routes.shapes import Shape
+from console.routes.worked import worked
 
 __all__ = ["OPERATIONS"]
 
@@ -44,17 +45,10 @@ class Language(Shape):
     tables: dict[str, list[ColumnEntry]] = Field(description="Columns by table.")
 
 
-async def get_language(_: Call) -> Response:
-    from iceberg import TABLES
-    from triggers.texts.language import language
-
-    found = language()
-    stored = {
-        table.name: [{"name": field.name, "type": str(field.type).upper(), "text": ""} for field in table.arrow_schema]
-        for table in TABLES
-    }
-    body = Language.model_validate(found | {"tables": stored | found["tables"]})
-    return Response(body.model_dump_json(), media_type="application/json", headers={"Cache-Control": "max-age=3600"})
+async def get_language(call: Call) -> Response:
+    answer = await worked(call, "language", {})
+    answer.headers["Cache-Control"] = "max-age=3600"
+    return answer
 
 
 OPERATIONS = (

@@ -1,21 +1,15 @@
 """How good the stored candles of a series are; what `candlewright quality` prints."""
 
-import asyncio
-from dataclasses import asdict
-from typing import Any
-
-import numpy as np
 from pydantic import Field
 from starlette.responses import Response
 
 from candlewright.wire.errors import InvalidRequest
-from candlewright.wire.grid import SECOND, count_opens
 from candlewright.wire.periods import parse_period
 from candlewright.wire.ticker import Ticker
 from console.operation import Answer, Call, Operation, Query
-from console.routes.shapes import PeriodText, Shape, Span, TickerText, json_response
-from console.times import Instant, Moment, iso
-from core.settings import Settings
+from console.routes.shapes import PeriodText, Shape, Span, TickerText
+from console.routes.worked import worked
+from console.times import Instant, Moment
 
 __all__ = ["OPERATIONS"]
 
@@ -23,7 +17,6 @@ __all__ = ["OPERATIONS"]
 _MAX_CANDLES = 1_000_000
 _MAX_DAYS_OF_TRADES = 31
 _SHOWN_RANGES = 1_000
-_EXAMINATIONS = asyncio.Semaphore(1)
 
 
 class QualityQuery(Query):
@@ -106,48 +99,17 @@ async def get_quality(call: Call) -> Response:
     start, end = (None if each is None else int(each) for each in (query.start, query.end))
     if start is not None and end is not None and start >= end:
         raise InvalidRequest("the start of the range is not before its end")
-    async with _EXAMINATIONS:
-        body = await call.services.tables.read(
-            lambda _: _examined(call.services.settings, ticker, period, start=start, end=end, with_trades=query.trades)
-        )
-    return json_response(body)
-
-
-def _examined(
-    settings: Settings, ticker: str, period: int, *, start: int | None, end: int | None, with_trades: bool
-) -> dict[str, Any]:
-    from datasets.quality import Quality, examine
-    from datasets.stored import stored_series
-
-    series = next((each for each in stored_series(settings, periods=[period]) if each.ticker == ticker), None)
-    if series is None:
-        return _body(Quality(ticker=ticker, period_seconds=period, rows=0), with_trades=with_trades)
-    until = series.last + 1 if end is None else min(end, series.last + 1)
-    newest = until - _MAX_CANDLES * period * SECOND
-    since = max(series.first, newest if start is None else start)
-    candles = count_opens(since, until, period)
-    if candles > _MAX_CANDLES:
-        raise InvalidRequest(f"the range has {candles:,} candles; at most {_MAX_CANDLES:,} are examined at once")
-    if with_trades and until - since > _MAX_DAYS_OF_TRADES * 86_400 * SECOND:
-        raise InvalidRequest(f"a comparison with trades takes a range of at most {_MAX_DAYS_OF_TRADES} days")
-    return _body(
-        examine(settings, ticker, period, start=since, end=until, with_trades=with_trades), with_trades=with_trades
-    )
-
-
-def _body(found: Any, *, with_trades: bool) -> dict[str, Any]:
-    """`found`: a `datasets.quality.Quality`."""
-    body: dict[str, Any] = asdict(found)
-    for name in ("first", "last"):
-        body[name] = None if body[name] is None else iso(body[name])
-    body["problems"] = found.problems
-    body["outliers"] = [{"time": iso(each.time), "move": each.move} for each in found.outliers]
-    body["trades"] = body["trades"] if with_trades else None
-    body["delay_ms"] = found.delay_ms and dict(zip(("median", "p99"), found.delay_ms, strict=True))
-    ranges = found.unknown_ranges[:_SHOWN_RANGES]
-    body["unknown_ranges"] = [{"start": iso(first), "end": iso(last)} for first, last in ranges]
-    body["days"] = [{**each._asdict(), "day": str(np.datetime64(each.day, "D"))} for each in found.days]
-    return body
+    given = {
+        "ticker": ticker,
+        "period": period,
+        "start": start,
+        "end": end,
+        "with_trades": query.trades,
+        "max_candles": _MAX_CANDLES,
+        "max_days_of_trades": _MAX_DAYS_OF_TRADES,
+        "shown_ranges": _SHOWN_RANGES,
+    }
+    return await worked(call, "quality", given)
 
 
 OPERATIONS = (

@@ -1,27 +1,24 @@
 """Triggers: list, check, try over stored rows, register, remove, and read their events."""
 
-import asyncio
-from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from pydantic import Field
 from starlette.responses import Response
 
 from candlewright.client import PlatformRefused, TriggerEvent, TriggerInfo
-from candlewright.extensions import extension
 from candlewright.wire import streams
-from candlewright.wire.errors import TriggerRejected
-from candlewright.wire.ingestor_pb2 import CEPTriggerEvent, CEPTriggerRequest
+from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright.wire.ticker import Ticker
 from console.messages import event_json
 from console.openapi import PREFIX
 from console.operation import Answer, Body, Call, Operation, Query
 from console.problems import Problem
 from console.routes.shapes import Shape, TickerText, json_response
-from console.rows import plain
+from console.routes.worked import done_by_worker, worked
 from console.times import Instant, Moment, iso
-from console.trying import after
 from core.doors import Role
 
 __all__ = ["OPERATIONS"]
@@ -31,9 +28,6 @@ Parameters = Annotated[
     dict[str, str | int | float | bool], Field(description="Values for `:name`, and options as `period_seconds`.")
 ]
 TriggerId = Annotated[str, Field(min_length=1, max_length=200)]
-T = TypeVar("T")
-#: The most texts that run over stored data at a time: each uses one core.
-_TRIES = asyncio.Semaphore(2)
 _SHOWN_ROWS = 10_000
 _PAGE_EVENTS = 1_000
 
@@ -279,7 +273,15 @@ async def remove_trigger(call: Call) -> Response:
 async def check_trigger(call: Call) -> Response:
     body: TriggerText = call.body
     tickers = [str(Ticker.parse(ticker)) for ticker in body.tickers]
-    return json_response(await _checked(call, body, tickers))
+    settings = call.services.settings
+    given = {
+        "sql": body.sql,
+        "parameters": _texts(body),
+        "tickers": tickers,
+        "partitions": settings.bus.partitions,
+        "destinations": [*settings.alerts.destinations],
+    }
+    return await _of_text(call, "check", given)
 
 
 async def try_trigger(call: Call) -> Response:
@@ -287,52 +289,28 @@ async def try_trigger(call: Call) -> Response:
     named = [body.ticker] if body.ticker is not None else body.tickers
     if len(named) != 1:
         raise Problem(400, "invalid_request", f"ticker: a text is tried over one ticker, not {len(named)}")
-    ticker = str(Ticker.parse(named[0]))
-    settings = call.services.settings
-    since = None if body.since is None else int(body.since)
-
-    def work(views: dict[str, str]) -> Any:
-        return extension("try")(
-            settings,
-            body.sql,
-            _texts(body),
-            ticker=ticker,
-            since=since,
-            table=None,
-            progress=_no_progress,
-            views=views,
-            as_seen=body.as_seen,
-        )
-
-    async with _TRIES:
-        found = await _with_views(call, body.sql, work)
-    is_over_bars = found.what.startswith("bars")
-    return json_response(
-        {
-            "columns": [{"name": each.name, "type": str(each.type)} for each in found.table.schema],
-            "rows": plain(found.table.slice(0, body.limit)),
-            "total_rows": found.table.num_rows,
-            "fired_at": [iso(time) for time in found.fired],
-            "suppressed": found.suppressed,
-            "over": found.what,
-            "input_rows": found.rows,
-            "first": iso(found.first) if found.rows else None,
-            "last": iso(found.last) if found.rows else None,
-            "after": after(found.candles, found.fired) if is_over_bars and found.candles else [],
-        }
-    )
+    given = {
+        "sql": body.sql,
+        "parameters": _texts(body),
+        "ticker": str(Ticker.parse(named[0])),
+        "since": None if body.since is None else int(body.since),
+        "as_seen": body.as_seen,
+        "limit": body.limit,
+    }
+    return await _of_text(call, "try", given)
 
 
 async def plan_trigger_text(call: Call) -> Response:
     body: TriggerText = call.body
     tickers = [str(Ticker.parse(ticker)) for ticker in body.tickers]
-    return await _planned(call, body.sql, _texts(body), tickers)
+    return await _of_text(call, "plan", {"sql": body.sql, "parameters": _texts(body), "tickers": tickers})
 
 
 async def plan_trigger(call: Call) -> Response:
     client = await call.services.client()
     info = await client.triggers.get(call.path["trigger_id"])
-    return await _planned(call, info.sql, dict(info.parameters), list(info.tickers))
+    given = {"sql": info.sql, "parameters": dict(info.parameters), "tickers": list(info.tickers)}
+    return await _of_text(call, "plan", given)
 
 
 async def explain_trigger(call: Call) -> Response:
@@ -341,16 +319,14 @@ async def explain_trigger(call: Call) -> Response:
     at = None if query.at is None else int(query.at)
     client = await call.services.client()
     info = await client.triggers.get(call.path["trigger_id"])
-    views = {name: (await client.views.show(name)).sql for name in info.views}
-    settings = call.services.settings
-
-    def work(_: object) -> Any:
-        return extension("explain")(settings, info, views, ticker=ticker, at=at, attempts=query.attempts)
-
-    async with _TRIES:
-        found = await call.services.tables.read(_translated(work))
-    about = {"trigger_id": info.trigger_id, "tickers": list(found.tickers), "over": found.what}
-    return json_response(about | found.explanation.to_dict())
+    given = {
+        "trigger": {**asdict(info), "parameters": dict(info.parameters)},
+        "views": {name: (await client.views.show(name)).sql for name in info.views},
+        "ticker": ticker,
+        "at": at,
+        "attempts": query.attempts,
+    }
+    return await worked(call, "explain", given)
 
 
 async def list_trigger_events(call: Call) -> Response:
@@ -375,80 +351,19 @@ async def list_trigger_events(call: Call) -> Response:
 
 
 # ---- inside
-async def _with_views(call: Call, sql: str, work: Callable[[dict[str, str]], T]) -> T:
-    """The result of `work`, which gets the registered views if the text is refused without them."""
-    from triggers.texts.views import may_read_views
-
-    read = call.services.tables.read
-    try:
-        return await read(_translated(lambda _: work({})))
-    except TriggerRejected:
-        if not may_read_views(sql):
-            raise
+async def _of_text(call: Call, task: str, given: Mapping[str, Any]) -> Response:
+    """The JSON of a task, which gets the registered views if the text is refused without them."""
+    told, body = await done_by_worker(call, task, {**given, "views": None})
+    if told.get("needs_views"):
         views = {view.name: view.sql for view in await (await call.services.client()).views.list()}
-        if not views:
-            raise
-    return await read(_translated(lambda _: work(views)))
-
-
-async def _planned(call: Call, sql: str, parameters: dict[str, str], tickers: list[str]) -> Response:
-    settings = call.services.settings
-
-    def work(views: dict[str, str]) -> Any:
-        return extension("plan")(settings, sql, parameters, tickers=tickers, views=views)
-
-    async with _TRIES:
-        found = await _with_views(call, sql, work)
-    return json_response(found.to_dict())
-
-
-async def _checked(call: Call, body: TriggerText, tickers: list[str]) -> dict[str, Any]:
-    from candlewright_cep.types import flink_name
-    from triggers.texts.check import TriggerRules, compile_trigger, diagnose_trigger
-
-    settings = call.services.settings
-    rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))
-    parameters = _texts(body)
-    request = CEPTriggerRequest(trigger_id="check", sql_pattern=body.sql, tickers=tickers, parameters=parameters)
-
-    def work(views: dict[str, str]) -> dict[str, Any]:
-        found = diagnose_trigger(request, rules, views)
-        if found.problems:
-            first = found.problems[0]
-            refused = TriggerRejected(first.message, first.line, first.column, hint=first.hint)
-            refused.details = {"errors": [each.to_dict() for each in found.problems], "mended": found.mended}
-            raise refused
-        query = compile_trigger(body.sql, parameters, rules, views=views).query
-        columns = [{"name": name, "type": flink_name(kind)} for name, kind in query.columns]
-        return {"columns": columns, "warnings": list(found.warnings)}
-
-    return await _with_views(call, body.sql, work)
-
-
-def _translated(work: Callable[[object], T]) -> Callable[[object], T]:
-    """`work` with errors of the trigger language turned into the client's own."""
-    from candlewright_cep import SkipFailed
-    from candlewright_cep import TriggerRejected as Rejected
-
-    def run(tables: object) -> T:
-        try:
-            return work(tables)
-        except Rejected as error:
-            raise TriggerRejected(error.message, error.line, error.column, hint=error.hint) from error
-        except SkipFailed as error:
-            raise TriggerRejected(str(error)) from error
-
-    return run
+        _, body = await done_by_worker(call, task, {**given, "views": views})
+    return Response(body, media_type="application/json")
 
 
 def _texts(body: TriggerText) -> dict[str, str]:
     from candlewright.client.triggers.parameters import parameter_texts
 
     return parameter_texts(body.parameters)
-
-
-def _no_progress(done: int, of: int) -> None:
-    """Reports no progress, because the answer comes when it is done."""
 
 
 def _trigger(info: TriggerInfo) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Clients' queries over the tables, in a separate process."""
+"""Clients' queries over the tables."""

@@ -1,13 +1,16 @@
 """The completions of an editor."""
 
-import json
+from pathlib import Path
 
-from console.routes.language import OPERATIONS
+import pytest
+
+from tests.console.calls import calling, settings_in
 
 
-async def test_words_and_columns_come_from_their_declarations() -> None:
-    (operation,) = OPERATIONS
-    found = json.loads((await operation.handler(None)).body)  # type: ignore[arg-type]
+@pytest.mark.processes
+async def test_words_and_columns_come_from_their_declarations(tmp_path: Path) -> None:
+    async with calling(settings_in(tmp_path)) as http:
+        found = (await http.get("/api/v1/language", timeout=60)).json()
     assert {"SELECT", "MATCH_RECOGNIZE", "DEFINE", "PATTERN", "QUALIFY"} <= set(found["keywords"])
     functions = {each["name"]: each for each in found["functions"]}
     assert {"EMA", "VWAP", "LAG", "CLASSIFIER", "DATE_TRUNC", "ROW_NUMBER", "STDDEV"} <= functions.keys()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from console.trying import after
+from console.work.trying import after
 
 
 @dataclass

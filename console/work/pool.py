@@ -1,26 +1,28 @@
-"""The worker processes for queries: started on demand, ended when they are stuck, cancelled or idle for long."""
+"""The worker processes: started on demand, ended when they are stuck, cancelled or idle for long."""
 
 import asyncio
 import os
 import sys
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from candlewright.client import RowsUnavailable
-from candlewright.wire.errors import InvalidRequest, TriggerRejected
 from console.problems import Problem
 from core.settings import Settings
 
-__all__ = ["QueryPool"]
+__all__ = ["Workers"]
 
-#: How many queries run at a time, and how many more may wait.
-_WORKERS = 2
+#: How many tasks of each kind run at a time. What an editor asks for while its user types waits for no long task.
+_RUNNING = {"query": 2, "quick": 1, "long": 2}
+_KIND = {"query": "query", "check": "quick", "language": "quick"}
+#: How many more of each kind may wait.
 _WAITING = 16
-_IDLE_SECONDS = 300.0
-#: How much longer than the query its answer may take: the start of the process, reading the tables.
+#: A worker takes 100 MB, and about a second to start.
+_IDLE_SECONDS = 60.0
+#: How much longer than the work its answer may take: the start of the process, reading the tables.
 _GRACE_SECONDS = 15.0
 _MAX_LINE_BYTES = 1 << 20
 
@@ -31,63 +33,63 @@ class _Worker:
     ending: asyncio.TimerHandle | None = None
 
 
-class QueryPool:
+class Workers:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._slots = asyncio.Semaphore(_WORKERS)
-        self._waiting = 0
+        self._slots = {kind: asyncio.Semaphore(count) for kind, count in _RUNNING.items()}
+        self._waiting: Counter[str] = Counter()
         self._idle: deque[_Worker] = deque()
 
-    async def run(self, sql: str, limit: int, *, is_for_text: bool) -> tuple[bytes, bool]:
-        """The rows as an Arrow stream, and whether there are more. Cancelling the caller ends the query. `is_for_text`:
-        whether they will be written as JSON or CSV.
-
-        Raises TriggerRejected, InvalidRequest, RowsUnavailable, Problem.
+    async def run(
+        self, task: str, given: Mapping[str, Any], seconds: float | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """What one of `TASKS` says about its body, and the body. Cancelling the caller ends the work. `seconds`: how
+        long it may take. Raises Problem.
         """
-        if self._waiting >= _WAITING:
+        kind = _KIND.get(task, "long")
+        slots = self._slots[kind]
+        if self._waiting[kind] >= _WAITING:
             raise Problem(
                 503,
                 "busy",
-                f"{self._waiting} queries are already waiting; try again later",
+                f"{self._waiting[kind]} calls like this are already waiting; try again later",
                 headers={"Retry-After": "5"},
             )
-        self._waiting += 1
+        self._waiting[kind] += 1
         try:
-            await self._slots.acquire()
+            await slots.acquire()
         finally:
-            self._waiting -= 1
+            self._waiting[kind] -= 1
         try:
-            return await self._run({"sql": sql, "limit": limit, "is_for_text": is_for_text})
+            return await self._run({"task": task, "given": given}, seconds)
         finally:
-            self._slots.release()
+            slots.release()
 
     async def close(self) -> None:
         while self._idle:
             await _end(self._idle.popleft())
 
-    async def _run(self, asked: dict[str, Any]) -> tuple[bytes, bool]:
+    async def _run(self, asked: dict[str, Any], seconds: float | None) -> tuple[dict[str, Any], bytes]:
         worker = self._idle.pop() if self._idle else await _start(self._settings)
         if worker.ending is not None:
             worker.ending.cancel()
         try:
-            async with asyncio.timeout(self._settings.console.sql_seconds + _GRACE_SECONDS):
+            async with asyncio.timeout(None if seconds is None else seconds + _GRACE_SECONDS):
                 answer, body = await _ask(worker.process, asked)
         except BaseException as error:
-            # Stuck, dead, or cancelled: the next query starts a new one.
+            # Stuck, dead, or cancelled: the next call starts a new one.
             await _end(worker)
             if isinstance(error, TimeoutError):
-                raise InvalidRequest("the query took longer than console.sql_seconds") from error
-            if isinstance(error, asyncio.IncompleteReadError | ConnectionError | ValueError):
-                raise InvalidRequest("the query ended its process: it needs more memory than it may have") from error
-            raise
+                text = "the query took longer than console.sql_seconds"
+            elif isinstance(error, asyncio.IncompleteReadError | ConnectionError | ValueError):
+                text = "the work ended its process: it needs more memory than it may have"
+            else:
+                raise
+            raise Problem(400, "invalid_request", text) from error
         self._keep(worker)
-        if told := answer.get("rejected"):
-            raise TriggerRejected(told["message"], told["line"], told["column"], hint=told["hint"])
-        if told := answer.get("refused"):
-            raise InvalidRequest(told)
-        if told := answer.get("unavailable"):
-            raise RowsUnavailable(told)
-        return body, bool(answer["truncated"])
+        if told := answer.get("problem"):
+            raise Problem(told["status"], told["kind"], told["detail"], more=told["more"], headers=told["headers"])
+        return answer, body
 
     def _keep(self, worker: _Worker) -> None:
         def end() -> None:
@@ -104,14 +106,14 @@ async def _start(settings: Settings) -> _Worker:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "console.sql",
+        "console.work",
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_MAX_LINE_BYTES,
         env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
     )
     assert process.stdin is not None
-    own = settings.model_dump(mode="json", include={"data_dir", "iceberg", "console"})
+    own = settings.model_dump(mode="json", include={"data_dir", "iceberg", "console", "triggers"})
     process.stdin.write(orjson.dumps(own) + b"\n")
     return _Worker(process)
 

@@ -1,8 +1,8 @@
-"""`python -m console.sql`: reads the settings from the first line of stdin, then queries until stdin ends."""
+"""`python -m console.work`: reads the settings from the first line of stdin, then tasks until stdin ends."""
 
 import sys
 
-from console.sql.worker import serve
+from console.work.worker import serve
 from core.absent import leave_out
 from core.settings import Settings
 

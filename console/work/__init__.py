@@ -1,0 +1,1 @@
+"""Calls that load much or run long, in separate processes."""
