@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from console.problems import Problem, response_of
 
-__all__ = ["DIRECT", "Connection"]
+__all__ = ["DIRECT", "Connection", "chunk"]
 
 #: The extension of a call's scope that holds its connection.
 DIRECT = "candlewright.connection"
@@ -17,6 +17,11 @@ DIRECT = "candlewright.connection"
 _MAX_HEAD_BYTES = 64 << 10
 #: From the start of a connection, or of a further call on it, to the end of the call's head.
 _HEAD_SECONDS = 20.0
+
+
+def chunk(data: bytes) -> bytes:
+    """A part of a body of unknown length."""
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class Connection(HttpToolsProtocol):
@@ -62,8 +67,8 @@ class Connection(HttpToolsProtocol):
         return not self.flow.write_paused and not self.transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Send more of a body of unknown length, past the layers of the application: the answer must have begun."""
-        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        """Send chunks of a body that has begun, past the layers of the application."""
+        self.transport.write(data)
 
     def _expect_head(self) -> None:
         self._end_head()

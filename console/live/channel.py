@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import orjson
 
@@ -18,6 +19,30 @@ from console.times import iso
 __all__ = ["Channel", "entry_of", "text_of"]
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`id` is the cursor after it."""
+
+    id: str
+    kind: str
+    data: bytes
+
+
+class Batch:
+    """Events for all readers that are at one position of a topic, and the position after them."""
+
+    __slots__ = ("encoded", "events", "has_more", "number", "place")
+
+    def __init__(self, events: list[Event]) -> None:
+        self.events = events
+        #: As the connections send them, made for the first one.
+        self.encoded: bytes | None = None
+        self.place = 0
+        self.number = 0
+        #: Whether there are more messages after it.
+        self.has_more = False
+
+
 class Channel:
     """Made when a topic gets its first reader; `close` ends the subscription."""
 
@@ -26,6 +51,8 @@ class Channel:
         self.is_numbered = is_numbered(topic)
         self.readers: set[Callable[[], None]] = set()
         self.ring = Ring(1)
+        #: By position, of the messages that are being delivered.
+        self.batches: dict[tuple[int, int], Batch] = {}
         self._client = client
         self._feed = numbered_feed(topic, None) if self.is_numbered else finals_feed(topic)
         self._ticket: Ticket[None] | None = None
@@ -66,8 +93,10 @@ class Channel:
                 self.ring.add(entry)
                 has_news = True
         if has_news:
+            self.batches.clear()
             for hear in self.readers:
                 hear()
+            self.batches.clear()
 
 
 def entry_of(topic: str, found: Whole | Interruption) -> Entry | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from candlewright.client import AsyncClient, GapError
 from candlewright.client.live.feed import Feed
 from candlewright.client.session.session import Ticket
-from console.live.channel import Channel, entry_of, final_name, text_of
+from console.live.channel import Batch, Channel, Event, entry_of, final_name, text_of
 from console.live.cursor import Cursor, Delivered
 from console.live.feeds import Whole, numbered_feed
 from console.live.ring import Entry
@@ -25,15 +25,6 @@ class TooSlow(Exception):
     def __init__(self, topic: str) -> None:
         super().__init__(f"too slow for {topic}; connect again with the last id to continue without a gap")
         self.topic = topic
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """`id` is the cursor after it."""
-
-    id: str
-    kind: str
-    data: bytes
 
 
 @dataclass(slots=True)
@@ -55,11 +46,14 @@ class Reader:
         #: A timer that keeps running when a wait ends early, as most waits do, and is set again only once it is over.
         self._alarm: asyncio.TimerHandle | None = None
         self._patience = 0.0
+        self._now = asyncio.get_running_loop().time
         self._patient_until = 0.0
         self._places: dict[str, int] = {}
         self._past: dict[str, _Past] = {}
         self._at = Cursor()
-        #: Sends what `take` returns, from inside a wait, which then continues; False if that is impossible now.
+        #: The topic, if it is the only one and has numbers: many readers are then at the same position.
+        self._only = channels[0] if len(channels) == 1 and channels[0].is_numbered else None
+        #: Sends what `take_shared` returns, from inside a wait, which then continues; False if that is impossible now.
         self.push: Callable[[], bool] | None = None
         #: Whether the server is stopping.
         self.is_closing = False
@@ -94,7 +88,7 @@ class Reader:
         self._has_news = True
         is_waiting = self._waiter is not None and not self._waiter.done()
         if is_waiting and self.push is not None and not self._past and self.push():
-            self._patient_until = asyncio.get_running_loop().time() + self._patience
+            self._patient_until = self._now() + self._patience
         else:
             self._end_wait(is_news=True)
 
@@ -105,6 +99,25 @@ class Reader:
         for channel in self._channels.values():
             found += self._of_past(channel) if channel.topic in self._past else self._of_channel(channel)
         return found
+
+    def take_shared(self) -> Batch:
+        """As `take`, but readers at the same position get the same batch. Raises TooSlow."""
+        only = self._only
+        if only is None or self._past:
+            return Batch(self.take())
+        topic = only.topic
+        position = self._places[topic], self._at.numbers[topic]
+        batch = only.batches.get(position)
+        if batch is None:
+            batch = only.batches[position] = Batch(self.take())
+            batch.place, batch.number = self._places[topic], self._at.numbers[topic]
+            batch.has_more = self._has_news
+            return batch
+        self._has_news = False
+        self._places[topic], self._at.numbers[topic] = batch.place, batch.number
+        if batch.has_more:
+            self.wake()
+        return batch
 
     def close(self) -> None:
         for channel in self._channels.values():

@@ -11,9 +11,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from candlewright.wire.errors import CandlewrightError
 from console import metrics
-from console.connection import DIRECT, Connection
+from console.connection import DIRECT, Connection, chunk
+from console.live.channel import Event
 from console.live.hub import Hub
-from console.live.reader import Event, Reader, TooSlow
+from console.live.reader import Reader, TooSlow
 from console.problems import Problem, problem_of
 from core.background import awaited_task
 
@@ -57,11 +58,13 @@ class EventStream(Response):
             if not connection.is_writable:
                 return False
             try:
-                events = self._reader.take()
+                batch = self._reader.take_shared()
             except TooSlow:
                 return False
-            if events:
-                connection.write(b"".join(map(_block, events)))
+            if batch.encoded is None:
+                batch.encoded = chunk(b"".join(map(_block, batch.events))) if batch.events else b""
+            if batch.encoded:
+                connection.write(batch.encoded)
             return True
 
         try:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import InvalidRequest
 from console.live import sending
-from console.live.channel import entry_of
+from console.live.channel import Channel, entry_of
 from console.live.cursor import Cursor, Delivered
 from console.live.feeds import Whole, is_numbered
 from console.live.reader import Reader
@@ -118,6 +118,47 @@ def test_any_command_of_a_socket_is_taken_or_refused(text: str) -> None:
         return
     assert all(isinstance(each, str) for each in topics) and isinstance(cursor, str)
     assert number is None or 0 < number < 1 << 62
+
+
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=8),
+    st.lists(st.integers(5, 12), min_size=1, max_size=5),
+    st.integers(1, 5),
+)
+async def test_readers_that_share_messages_get_what_each_would_alone(
+    sizes: list[int], starts: list[int], turn: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("console.live.reader._TURN", turn)
+        channel = Channel(cast("AsyncClient", None), TICKS)
+        channel.ring = Ring(5)
+        number = 5
+        for size in sizes:
+            zeros, ids = [0.0] * size, [str(number + each) for each in range(size)]
+            batch = cw.TickBatch(
+                ticker="BTC/USDT.BINANCE",
+                first_sequence=number,
+                timestamp=[1] * size,
+                price=zeros,
+                size=zeros,
+                side=[0] * size,
+                trade_id=ids,
+                received_at=[1] * size,
+            )
+            made = entry_of(TICKS, Whole(number, number + size - 1, batch, 0))
+            assert made is not None
+            channel.ring.add(made)
+            number += size
+        starts = [min(start, number) for start in starts]
+        together, alone = (
+            [Reader(cast("AsyncClient", None), [channel], Cursor({TICKS: start})) for start in starts] for _ in range(2)
+        )
+        for _ in range(len(sizes) + 1):
+            for shared, own in zip(together, alone, strict=True):
+                assert shared.take_shared().events == own.take()
+                assert shared.cursor == own.cursor
+                assert shared._has_news == own._has_news
+        assert all(reader._at.numbers[TICKS] == number for reader in together)
 
 
 def test_a_cursor_of_other_topics_is_refused() -> None:
