@@ -115,7 +115,7 @@ class RowsQuery(Query):
 
 
 class ListQuery(Query):
-    limit: int = Field(1_000, ge=1, le=10_000, description="The newest N finished requests.")
+    limit: int = Field(1_000, ge=1, le=10_000, description="The N finished requests that ended last.")
 
 
 async def add_history(call: Call) -> Response:
@@ -273,7 +273,7 @@ OPERATIONS = (
         method="GET",
         path="/history",
         handler=list_history,
-        summary="Requests, unfinished ones first",
+        summary="Requests: unfinished ones, then those that ended, the last one last",
         answers={200: Answer("The requests.", Requests)},
         query=ListQuery,
         problems=(503,),

@@ -1,4 +1,4 @@
-"""What the console and the alerts cost together: idle, and after every page has been used and its workers have ended."""
+"""What the console and the alerts cost together: idle, and after use, once the workers have ended."""
 
 import json
 import time

@@ -777,7 +777,7 @@ export interface Calls {
   sign_out: { given: Record<never, never>; answer: void };
   /** Fetch candles into the table. */
   add_history: { given: NewRequest; answer: RequestBody };
-  /** Requests, unfinished ones first. */
+  /** Requests: unfinished ones, then those that ended, the last one last. */
   list_history: { given: { limit?: number }; answer: Requests };
   /** The state of a request. */
   get_history: { given: { request_id: string }; answer: RequestBody };

@@ -106,7 +106,7 @@ const isOfTopic = (request: Request): boolean => request.request_id.startsWith("
 
 const chartPeriod = (request: Request): string => (/^\d/.test(request.period ?? "") ? request.period! : "1m");
 
-/** Those under way first, live ones last; of the finished ones the newest range first. */
+/** Those under way first, live ones last; of the finished ones the last to end first. */
 function ordered(requests: Request[]): Request[] {
   const open = requests.filter((each) => each.state !== "done" && !isLive(each));
   const done = requests.filter((each) => each.state === "done").reverse();
