@@ -48,7 +48,8 @@ async def query_sql(call: Call) -> Response:
     body: QueryText = call.body
     form: Form = call.query.format
     given = {"sql": body.sql, "limit": body.limit, "form": form}
-    told, rows = await done_by_worker(call, "query", given, call.services.settings.console.sql_seconds)
+    seconds = call.services.settings.console.sql_seconds
+    told, rows = await done_by_worker(call, "query", given, seconds=seconds)
     headers = {"X-Truncated": "true" if told["truncated"] else "false"}
     return Response(rows, headers=headers, media_type=MEDIA[form])
 

@@ -24,10 +24,10 @@ async def worked(call: Call, task: str, given: Mapping[str, Any]) -> Response:
 
 
 async def done_by_worker(
-    call: Call, task: str, given: Mapping[str, Any], seconds: float | None = None
+    call: Call, task: str, given: Mapping[str, Any], *, seconds: float | None = None
 ) -> tuple[dict[str, Any], bytes]:
     """If the caller hangs up, the task is cancelled. Raises Problem."""
-    work = awaited_task(call.services.workers.run(task, given, seconds), "work")
+    work = awaited_task(call.services.workers.run(task, given, seconds=seconds), "work")
     gone = awaited_task(_disconnected(call.request), "work-caller")
     try:
         await asyncio.wait([work, gone], return_when=asyncio.FIRST_COMPLETED)

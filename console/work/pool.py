@@ -41,7 +41,7 @@ class Workers:
         self._idle: deque[_Worker] = deque()
 
     async def run(
-        self, task: str, given: Mapping[str, Any], seconds: float | None = None
+        self, task: str, given: Mapping[str, Any], *, seconds: float | None = None
     ) -> tuple[dict[str, Any], bytes]:
         """What one of `TASKS` says about its body, and the body. Cancelling the caller ends the work. `seconds`: how
         long it may take. Raises Problem.

@@ -41,7 +41,7 @@ def covered(request_id: str, day: int) -> dict[str, Any]:
     }
 
 
-def settings_with(folder: Path, redis_url: str, ended: dict[str, int], days: dict[str, int]) -> Settings:
+def settings_with(folder: Path, redis_url: str, *, ended: dict[str, int], days: dict[str, int]) -> Settings:
     settings = Settings.model_validate({"data_dir": folder, "bus": {"url": redis_url}})
     create_tables(open_catalog(settings))
     rows = [covered(request_id, day) for request_id, day in days.items()]
@@ -68,7 +68,7 @@ def settings_with(folder: Path, redis_url: str, ended: dict[str, int], days: dic
 def test_finished_requests_are_in_the_order_in_which_they_ended(tmp_path: Path, redis_url: str) -> None:
     ended = {"list-second": 2_000, "list-third": 3_000, "list-first": 1_000}
     days = {"list-second": 9, "list-third": 1, "list-first": 5, "list-forgotten": 7, "list-longer-ago": 6}
-    found = all_requests(settings_with(tmp_path, redis_url, ended, days))
+    found = all_requests(settings_with(tmp_path, redis_url, ended=ended, days=days))
     assert [row["request_id"] for row in found if row["state"] == "done"] == [
         "list-longer-ago",
         "list-forgotten",
@@ -83,7 +83,7 @@ async def test_the_limit_of_the_api_keeps_the_newest_requests_whatever_their_ran
 ) -> None:
     ended = {f"limit-{number}": 1_000 + number for number in range(30)}
     days = {f"limit-{number}": 100 - number for number in range(30)}
-    settings = settings_with(tmp_path, redis_url, ended, days)
+    settings = settings_with(tmp_path, redis_url, ended=ended, days=days)
     async with calling(settings) as http:
         found = (await http.get("/api/v1/history", params={"limit": 2})).json()["requests"]
     assert [row["request_id"] for row in found] == ["limit-28", "limit-29"]
