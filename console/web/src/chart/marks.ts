@@ -12,6 +12,13 @@ export interface Mark {
 const LETTER_PIXELS = 6.5;
 const GAP_PIXELS = 8;
 
+/** Longer names, as generated ones, are labelled with their ends. */
+const MOST_LETTERS = 14;
+const [FIRST_LETTERS, LAST_LETTERS] = [7, 4];
+
+export const labelOf = (name: string): string =>
+  name.length > MOST_LETTERS ? `${name.slice(0, FIRST_LETTERS)}…${name.slice(-LAST_LETTERS)}` : name;
+
 /** Each mark once. One whose label would cover that of a newer mark stays without it: `pixelOf` is where a time is drawn. */
 export function withoutOverlaps(marks: Mark[], pixelOf: (time: number) => number): Mark[] {
   const begin = { above: Infinity, below: Infinity };

@@ -18,7 +18,7 @@ import type { Bar, Trade } from "./candles";
 import { ChartFeed } from "./feed";
 import { chartKeys } from "./keys";
 import { Legend, spokenOf } from "./legend";
-import type { Mark } from "./marks";
+import { type Mark, labelOf } from "./marks";
 import { ChartView } from "./view";
 
 interface Props {
@@ -305,7 +305,7 @@ class Parts {
     if (view === undefined || first === undefined) return;
     const marks: Mark[] = this.#known.map((event) => ({
       time: openTime(event.time, this.period),
-      text: event.trigger,
+      text: labelOf(event.trigger),
       color: view.color("accent"),
     }));
     const revised = new Map(this.#revised);
