@@ -314,7 +314,7 @@ class BrokerServer:
 
     def _read_frames(self) -> None:
         """Read all waiting frames before handling them, because each read releases the interpreter lock for a moment
-        that is mostly too short for a waiting writer, and wakes it in vain.
+        that is usually too short for a waiting writer, which wakes up without being able to continue.
         """
         wall_ns = time.time_ns()
         at = time.monotonic()

@@ -58,7 +58,7 @@ WIRE = {
     "UNKNOWN_TYPE": ("no message has this type", "Use a type of the table of frames."),
     "UNEXPECTED_TYPE": ("this type is not accepted on this socket", "Send it where the table of frames says."),
     "TOO_LARGE": ("the message exceeds its limit", "Send less in one message."),
-    "INVALID": ("a field has a value that makes no sense; the text names it", "Correct the message."),
+    "INVALID": ("a field has an invalid value; the text names it", "Correct the message."),
     "BAD_RECORD": ("a record of the bus cannot be read", "See `candlewright dead-letters list`."),
     "FAILED": ("an unexpected failure inside the platform", "See the part's log; report it."),
     "USE_DEALER": ("a REQ socket asked for more than one frame", "Use a DEALER socket."),

@@ -33,7 +33,7 @@ print(f"{len(matches)} matches in {len(bars)} bars")
 matches.tail(3)
 
 # %% [markdown]
-# The returns after 1, 3 and 12 bars, beside those after any bar. A pattern is of use only where the two differ.
+# The returns after 1, 3 and 12 bars, beside those after any bar. A pattern is useful only where the two differ.
 
 # %%
 closes = bars.to_pandas().set_index("open_time").close

@@ -79,6 +79,17 @@ PHRASES = {
     r"(?:bring|brings|brought) about\b": "cause, lead to",
     r"whatever bec(?:ame|omes) of\b": "whatever happens to",
     r"not to be (?:had|reached)\b": "is not available, cannot be reached",
+    r"told apart\b": "distinguished",
+    r"in vain\b": "without effect, wasted",
+    r"makes? no sense\b": "is invalid",
+    r"cannot do with(?:out)?\b": "refuses, needs",
+    r"what mends\b": "the fix",
+    r"(?:the )?last resort\b": "any other error is logged and retried",
+    r"on and on\b": "continuously",
+    r"that there (?:is|are) not\b": "that does not exist",
+    r"(?:is|are) of (?:no )?use\b": "is useful, is not available",
+    r"hears? nothing\b": "gets no answer",
+    r"(?:it|they) (?:is|are) looked for\b": "it is searched, they are searched",
 }
 #: The same in the names of tests, which state behaviour in the field's terms.
 NAME_PHRASES = {
@@ -93,6 +104,13 @@ NAME_PHRASES = {
     r"passed_over": "skipped",
     r"asked_for": "requested",
     r"(?:all_the_same|in_vain|for_ever)": "anyway; without an answer; forever",
+    r"^(?:what|it|of)": "a subject: the client, the record, the bars of …",
+    r"whatever_(?:becomes|became|comes)": "whether or not it succeeds",
+    r"(?:is|are|was|were)_(?:had|looked_at|put_out|said|tried_again|warned_of)": "fetched, examined, emitted, reported",
+    r"(?:bus|broker|server|store|that)_(?:is|are|stays)_away": "down, unreachable",
+    r"that_(?:is|are)_none": "that is not a …, an invalid …",
+    r"that_there_(?:is|are)_not": "unknown, that does not exist",
+    r"inner_topics": "internal topics",
 }
 TEST_NAME = re.compile(r"^ *(?:async )?def test_(\w+)\(", re.MULTILINE)
 CHECKS = [(re.compile(rf"\b{pattern}", re.IGNORECASE), better) for pattern, better in PHRASES.items()]
@@ -148,6 +166,8 @@ def test_names_of_tests_are_plain_statements() -> None:
 def test_a_name_that_readers_must_decode_is_found() -> None:
     assert name_faults("def test_who_waits_is_served() -> None:")
     assert name_faults("    async def test_a_request_goes_on() -> None:")
+    assert name_faults("def test_what_was_lost_is_sent_again() -> None:")
+    assert not name_faults("def test_the_plan_states_what_its_rows_wait_for() -> None:")
     assert not name_faults("def test_a_key_is_no_longer_accepted() -> None:")
 
 

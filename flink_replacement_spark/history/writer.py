@@ -1,7 +1,7 @@
 """The history writer: outcomes on the bus in, exact candles, coverage rows and final notifications out.
 
 Exactly once: rows are compared with the table, and only new or changed ones are written. Each snapshot carries its
-query, batch and jobs, and is looked for before a commit and after one with an unknown outcome. The bus's registry
+query, batch and jobs, and is searched for before a commit and after one with an unknown outcome. The bus's registry
 decides the final notification. So any micro-batch may run again, entirely or from any point.
 """
 

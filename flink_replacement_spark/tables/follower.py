@@ -180,7 +180,7 @@ class Follower:
             try:
                 self._round()
                 self.problem, pause = "", 0.0
-            except Exception as error:  # The last resort of this thread: said, counted, retried.
+            except Exception as error:  # Any other error is logged, counted and retried.
                 _FAILURES.labels(self._label).inc()
                 self.problem = f"rows of {self.topic} cannot be written: {error}"
                 log.warning(

@@ -2,7 +2,7 @@
 
 It has two threads. The caller's thread reads, and answers keepalives and Info immediately; the other runs the function,
 on as many points at a time as have arrived meanwhile. The queue between them holds `QUEUED` reads; when it is full
-nothing is read, so that a faster daemon waits, and a daemon whose function hangs hears nothing and ends it.
+nothing is read, so that a faster daemon waits, and a daemon whose function hangs gets no answer and ends it.
 """
 
 import queue

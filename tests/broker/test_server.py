@@ -81,7 +81,7 @@ def test_a_native_ingestors_history_end_is_the_result_of_its_piece(stage: Stage)
     assert (piece.job_id, piece.reason) == (job.job_id, "listed late")
 
 
-def test_a_result_in_a_partition_that_there_is_not_is_refused_and_ends_the_request_as_an_error(stage: Stage) -> None:
+def test_a_result_in_an_unknown_partition_is_refused_and_ends_the_request_as_an_error(stage: Stage) -> None:
     peer = stage.peer(stage.broker(max_attempts=1))
     peer.offer()
     request_id = stage.client.submit(rows=3)

@@ -211,7 +211,7 @@ def _is_rewritten(client: redis.Redis) -> bool:
     return not information["aof_rewrite_scheduled"] and information["aof_last_rewrite_time_sec"] != -1
 
 
-def test_a_server_that_stays_away_is_reported_in_time(server: EmbeddedRedis) -> None:
+def test_a_server_that_stays_down_is_reported_in_time(server: EmbeddedRedis) -> None:
     bus = RedisBus(server.url, retry_seconds=0.3)
     bus.publish("t", [Record(b"x", partition=0)])
     server.kill()

@@ -74,7 +74,7 @@ def test_outputs_keep_the_name_and_tags_of_their_group() -> None:
         assert (output.points[0].group, list(output.points[0].dimensions)) == ("symbol=BTC", ["symbol"])
 
 
-def test_batches_go_in_and_come_out_whole() -> None:
+def test_batches_are_written_and_read_whole() -> None:
     requests = _batch(1, 2)
     with _hosted(_settings("batch")) as hosted:
         assert hosted.check().wants == EdgeType.BATCH
@@ -171,7 +171,7 @@ def test_refused_state_starts_afresh_and_is_counted() -> None:
         assert hosted.counts.states_refused == 1
 
 
-def test_refused_options_are_not_tried_again() -> None:
+def test_refused_options_are_not_retried() -> None:
     with _hosted(_settings("refuse")) as hosted:
         with pytest.raises(UdfRefused, match="not today"):
             hosted.run(1, [_point(1)], b"")

@@ -51,7 +51,7 @@ async def test_a_job_that_is_stopped_while_it_waits_keeps_no_turn(is_free: bool)
         await gate.acquire()
 
 
-async def test_when_everything_is_stopped_at_once_nothing_is_given_back_that_was_not_had() -> None:
+async def test_a_waiter_that_is_stopped_with_all_tasks_does_not_give_back_a_turn() -> None:
     gate = asyncio.Lock()
     await gate.acquire()
 

@@ -193,7 +193,7 @@ def test_an_unknown_request_cannot_be_cancelled(state: RelayState) -> None:
     assert (message.code, message.request_id) == ("UNKNOWN_REQUEST", "r")
 
 
-def test_cancelling_what_is_over_announces_its_final_again(state: RelayState) -> None:
+def test_cancelling_a_finished_request_announces_its_final_again(state: RelayState) -> None:
     lookup = only(send(state, cancel()), do.LookUp)
     final = ing.HistoryReadyNotification(request_id="r")
     request = rec.Request(historical=submit("r", client_id="c"))

@@ -94,7 +94,7 @@ local function append(argv, now)
     state.mark_partition, state.mark_offset = partition, offset
     local key = 'cw:marks:' .. state.id .. ':' .. topic
     call('ZADD', key, string.format('%.0f', number), partition .. ':' .. string.format('%.0f', offset))
-    -- All marks of trimmed records but the last one are of no use.
+    -- All marks of trimmed records but the last one are not needed.
     while true do
       local second = call('ZRANGE', key, 1, 1)[1]
       if not second then

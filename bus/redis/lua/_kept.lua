@@ -1,4 +1,4 @@
--- Messages that are kept beside the log, until they are published or rolled back; their bytes are counted by queue.
+-- Messages kept outside the log until they are published or rolled back; their bytes are counted by queue.
 local function keep(queue, items, id, payload)
   local is_new = redis.call('HSETNX', items, id, payload) == 1
   if is_new then

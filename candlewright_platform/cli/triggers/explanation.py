@@ -26,7 +26,7 @@ __all__ = ["ATTEMPTS", "Explained", "newest_trades", "run"]
 ATTEMPTS = 3
 #: The newest rows of a ticker that are examined: bars of each period, trades, events.
 BARS, TRADES, EVENTS = 2_000, 20_000, 2_000
-#: Trades are read from so far back, and from further until there are enough.
+#: How far back trades are read; the span grows until there are enough of them.
 _FIRST_REACH, _FARTHEST_REACH, _ENOUGH_TRADES = 600 * SECOND, 86_400 * SECOND, 2_000
 #: A text that joins tickers reads the rows of each one that it names, up to so many.
 _MOST_TICKERS = 20

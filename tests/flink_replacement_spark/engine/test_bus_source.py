@@ -91,7 +91,7 @@ def test_a_partition_of_the_bus_is_one_input_partition(bus: FreshBus) -> None:
     assert found == [RangesPartition((("t", 0, 1, 2, -1),))]
 
 
-def test_while_the_bus_is_away_nothing_is_reported(bus: FreshBus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_the_bus_is_down_nothing_is_reported(bus: FreshBus, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = BusStreamReader(OPTIONS)
     start = reader.initialOffset()
 

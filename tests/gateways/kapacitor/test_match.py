@@ -79,7 +79,7 @@ def test_late_points_are_counted_and_not_seen() -> None:
     assert function.counts["late"] == 1
 
 
-def test_lateness_orders_points_before_they_are_looked_at() -> None:
+def test_lateness_orders_points_before_they_are_examined() -> None:
     function = _matcher(VALLEY, option("lateness", seconds(10)))
     assert function.take([_tick(1, 5.0), _tick(3, 4.0), _tick(2, 3.0)]) == []
     (event,) = _events(function.take([_tick(60, 9.0)]) + function.finish())

@@ -104,7 +104,7 @@ async def test_a_stopping_replica_removes_its_name_without_waiting_for_the_bus(
 
 
 @pytest.mark.parametrize("topic", ["requests", "tick_marks", LOG])
-def test_inner_topics_are_not_served(bus: ShakyBus, topic: str) -> None:
+def test_internal_topics_are_not_served(bus: ShakyBus, topic: str) -> None:
     with pytest.raises(ConfigurationError, match=topic):
         NumaflowSource(NumaflowSettings.model_validate({"topic": topic}), bus)
 

@@ -74,7 +74,7 @@ async def test_a_forged_handle_settles_nothing(client: Client, handle: str) -> N
     assert code(await client.ack(message, "t")) == 0
 
 
-async def test_inner_topics_are_unknown_to_every_call(client: Client) -> None:
+async def test_internal_topics_are_unknown_to_every_call(client: Client) -> None:
     topic = definition.Resource(name="requests")
     group, place = definition.Resource(name="g"), definition.Partition(topic=topic)
     asked = {

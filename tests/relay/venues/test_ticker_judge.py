@@ -122,7 +122,7 @@ def test_judging_stops_when_its_time_is_over_and_continues_later(judge: TickerJu
     assert len(judge.judge(wrong, seconds=60.0)) == 3
 
 
-def test_a_trigger_is_warned_of_wrong_tickers_and_of_venues_without_slots(judge: TickerJudge) -> None:
+def test_a_trigger_gets_warnings_of_wrong_tickers_and_of_venues_without_slots(judge: TickerJudge) -> None:
     topics = named("TICKS:BTC/USDT.BINANCE", "TICKS:BTC/USDX.BINANCE", "TICKS:BTC/USD.KRAKEN")
     assert judge.warnings(topics) == [
         "BINANCE does not list BTC/USDX; did you mean BTC/USDT.BINANCE or BTC/USDC.BINANCE?",
@@ -139,6 +139,6 @@ class Unreachable(FreshBus):
         raise BusUnavailable("away")
 
 
-def test_without_the_bus_nothing_is_said_of_a_triggers_tickers() -> None:
+def test_without_the_bus_a_triggers_tickers_are_not_judged() -> None:
     judge = TickerJudge(RelayStore(Unreachable(), config()), refresh_seconds=0.0)
     assert judge.warnings(named("TICKS:BTC/USDX.BINANCE")) == []

@@ -207,7 +207,7 @@ def test_a_relay_that_is_cut_off_is_left_and_the_next_one_is_asked(refusal: Mess
     assert ticket.result().request_id == "r1"
 
 
-def test_where_no_relay_reaches_the_bus_the_caller_learns_that() -> None:
+def test_a_caller_learns_that_no_relay_reaches_the_bus() -> None:
     talk = Conversation(has_other_relays=True)
     ticket = talk.session.begin(talk.ask.state("r1"), 0.0)
     for _ in range(30):
