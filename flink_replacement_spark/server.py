@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -134,11 +135,12 @@ class Driver:
         settings, started = self._settings, time.monotonic()
         spark = self._spark = self._spark or Starting.of(settings)
         session = self._session = spark.session()
-        # Python's workers load what their tasks need while this process opens tables and waits for the role.
-        start_thread("first-worker", lambda: _start_worker(session), on_failure=only_noted)
         queries = self._queries = Queries(session, settings, self._stopping)
         for source in (BusSource, LiveSource, TriggerSource):
             session.dataSource.register(source)
+        # The workers load what they need while this process opens tables and waits for the role.
+        for name, run in (("first-task", _run_task), ("first-source", _load_source)):
+            start_thread(name, partial(run, session), on_failure=only_noted)
         if (catalog := self._awaited.run(self._open_tables)) is None:
             return
         if (
@@ -384,8 +386,12 @@ class Driver:
         )
 
 
-def _start_worker(session: SparkSession) -> None:
+def _run_task(session: SparkSession) -> None:
     session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
+
+
+def _load_source(session: SparkSession) -> None:
+    session.read.format(BusSource.name()).options(url="", ranges="[]").load()
 
 
 def warm_up(catalog: Catalog) -> None:

@@ -17,13 +17,13 @@ from flink_replacement_spark.engine.class_archive import java_options
 from flink_replacement_spark.jars import fetch_jars, packages_of
 
 _FOLDER = Path(__file__).parent
-#: A small heap that is returned when idle; no jstat counters, which wake a thread 20 times a second; and large stacks,
-#: because Spark searches errors from Python with a regular expression that recurses several calls deep per character.
-#: Compilers work on code that runs five and ten times as often as by default: they took half the processor time of a
-#: start, for code that hardly runs again.
+#: A heap that begins small, whatever the memory of the machine, and is returned when idle; no jstat counters, which
+#: wake a thread 20 times a second; and large stacks, because Spark searches errors from Python with a regular
+#: expression that recurses several calls deep per character. Compilers work on code that runs five and ten times as
+#: often as by default: they took half the processor time of a start, for code that hardly runs again.
 JAVA_OPTIONS = (
-    "-XX:+UseSerialGC -XX:-UsePerfData -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -XX:-ShrinkHeapInSteps -Xss32m "
-    "-Duser.timezone=UTC "
+    "-Xms128m -XX:+UseSerialGC -XX:-UsePerfData -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30 -XX:-ShrinkHeapInSteps "
+    "-Xss32m -Duser.timezone=UTC "
     "-XX:Tier3InvocationThreshold=1000 -XX:Tier3MinInvocationThreshold=500 -XX:Tier3CompileThreshold=5000 "
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 "
     "-XX:Tier4BackEdgeThreshold=400000 "

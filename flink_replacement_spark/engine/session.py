@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from candlewright.wire.errors import ConfigurationError
 from core.background import start_thread
@@ -16,6 +16,7 @@ from flink_replacement_spark.engine.jvm import Jvm, environment
 from flink_replacement_spark.engine.worker_python import worker_python
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 __all__ = ["Starting", "start_session"]
@@ -100,4 +101,15 @@ def _open_session(settings: Settings, conf: Mapping[str, str], jvm: Jvm | None) 
     with environment(_variables(settings)):
         context = SparkContext.getOrCreate(SparkConf(loadDefaults=False).setAll(list(conf.items())))
     context.setLogLevel("ERROR")
+    _register_no_sources(context)
     return SparkSession.builder.getOrCreate()
+
+
+def _register_no_sources(context: "SparkContext") -> None:
+    """Spark would start a Python process that searches the environment for packages named `pyspark_...`, and keep it.
+    The platform registers its own sources.
+    """
+    jvm: Any = context._jvm
+    sources = getattr(jvm, "org.apache.spark.sql.execution.datasources.DataSourceManager$")
+    none = getattr(getattr(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+    getattr(getattr(sources, "MODULE$"), "dataSourceBuilders_$eq")(jvm.scala.Some(none))

@@ -9,10 +9,13 @@ what the daemon has loaded, so the first batch after a quiet time is as fast as 
 """
 
 import gc
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import PathFinder
+from pathlib import Path
 
 _ARCHIVES = (".zip", ".jar")
 _SOURCES = tuple(
@@ -24,6 +27,26 @@ _NEEDED = {
     "pyspark.sql.worker.create_data_source": _SOURCES,
     "pyspark.sql.worker.plan_data_source_read": _SOURCES,
 }
+
+
+#: How long (s) a daemon of planning workers stays without any. Spark starts another one when it needs it.
+IDLE_SECONDS = 60.0
+
+
+def end_when_idle(daemon_arguments: Sequence[str], seconds: float = IDLE_SECONDS) -> None:
+    """Let a daemon end that only plans, and has no workers: a source is planned when its query starts, and rarely
+    later, but the daemon keeps 45 MB.
+    """
+    if daemon_arguments[:1] in ([], ["pyspark.worker"]):
+        return
+
+    def look(*_: object) -> None:
+        if not Path(f"/proc/self/task/{os.getpid()}/children").read_text():
+            sys.exit(0)
+
+    signal.signal(signal.SIGALRM, look)
+    # Workers do not inherit the timer.
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
 
 
 def leave_archives() -> None:
@@ -52,4 +75,5 @@ if __name__ == "__main__":
     from pyspark.daemon import manager
 
     load_ahead(sys.argv[1:])
+    end_when_idle(sys.argv[1:])
     manager()  # type: ignore[no-untyped-call]

@@ -13,7 +13,6 @@ from google.protobuf.message import DecodeError
 from bus import Record, StoredRecord
 from candlewright.wire.errors import BadFrame
 from candlewright.wire.tick_columns import TickColumns
-from iceberg import GAPS, TICKS
 from protobuf import records_pb2 as records
 from venues import sound
 
@@ -54,6 +53,9 @@ def are_perhaps_stored(found: Sequence[StoredRecord]) -> bool:
 
 def rows_of_trades(found: Sequence[StoredRecord]) -> pa.Table:
     """Rows of `market.ticks`; raises BadFrame for a record that cannot be read."""
+    # Not for the tasks, which only write these records: pyiceberg is a third of all that a worker would load.
+    from iceberg import TICKS
+
     ticks = pa.concat_tables([TRADES.empty_table(), *(_read(record) for record in found if not _is_gap(record))])
     time_ns = ticks["time_ns"]
     columns = {
@@ -72,6 +74,8 @@ def rows_of_trades(found: Sequence[StoredRecord]) -> pa.Table:
 
 def rows_of_gaps(found: Sequence[StoredRecord]) -> pa.Table:
     """Rows of `market.gaps`, of each gap the newest; raises BadFrame for a record that cannot be read."""
+    from iceberg import GAPS
+
     marks = [_gap(record) for record in found if _is_gap(record)]
     rows = {
         (mark.ticker, mark.gap.from_trade_id, mark.gap.to_trade_id, mark.gap.from_time // 1_000): {

@@ -259,6 +259,34 @@ def test_the_jvm_starts_before_pyspark_and_tables_are_loaded() -> None:
     assert told.stdout.strip() == "[]"
 
 
+def test_tasks_of_live_data_load_no_library_of_the_tables() -> None:
+    code = (
+        "import sys; from flink_replacement_spark.engine.worker_daemon import load_ahead; load_ahead([]); "
+        "print([name for name in ('pyiceberg', 'sqlalchemy') if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("worker", "children", "ends"),
+    [
+        ("pyspark.sql.worker.create_data_source", 0, True),
+        ("pyspark.sql.worker.create_data_source", 1, False),
+        ("pyspark.worker", 0, False),
+    ],
+)
+def test_a_daemon_that_only_plans_ends_once_it_has_no_workers(worker: str, children: int, *, ends: bool) -> None:
+    code = (
+        "import subprocess, sys, time; from flink_replacement_spark.engine.worker_daemon import end_when_idle; "
+        "own = [subprocess.Popen(['sleep', '60']) for _ in range(int(sys.argv[2]))]; "
+        "end_when_idle([sys.argv[1]], 0.1); time.sleep(1.5); "
+        "[each.kill() for each in own]; sys.exit(3)"
+    )
+    command = [sys.executable, "-c", code, worker, str(children)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == (0 if ends else 3)
+
+
 def test_the_lock_lasts_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> None:
     first = DriverLock(tmp_path)
     first.acquire()

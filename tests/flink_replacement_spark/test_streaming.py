@@ -6,6 +6,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from candlewright.wire.errors import InvalidRequest
 from core.http import StatusServer
 from flink_replacement_spark.engine.class_archive import archive_of
 from flink_replacement_spark.engine.fence import DriverLock
+from flink_replacement_spark.engine.worker_daemon import IDLE_SECONDS
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.query import HISTORY_QUERY
 from flink_replacement_spark.jars import fetch_jars, packages_of
@@ -255,6 +257,37 @@ def test_the_driver_starts_from_the_archive_of_classes_where_there_is_one(platfo
     assert gateway is not None
     mapped = Path(f"/proc/{gateway.proc.pid}/maps").read_text()
     assert (str(archive) in mapped) is archive.exists()
+
+
+@pytest.mark.long
+def test_spark_starts_the_daemon_of_sources_again_after_it_has_ended(platform: Platform) -> None:
+    ranges = json.dumps([(bus_topics.HISTORY_OUTCOMES, 0, 0, -1, 0)])
+    source = platform.driver.session.read.format("bus").options(url=platform.settings.bus.url, ranges=ranges)
+    assert source.load().count() == 0
+    # Spark ends workers that were idle for a minute, and then the daemon has none.
+    wait_for(
+        lambda: None if _daemons("create_data_source") + _daemons("plan_data_source_read") else 1, 4 * IDLE_SECONDS
+    )
+    assert source.load().count() == 0
+    assert _daemons("create_data_source") and _daemons("plan_data_source_read")
+
+
+def test_spark_searches_for_no_sources_but_those_of_the_platform(platform: Platform) -> None:
+    assert platform.driver.session.version
+    assert not _daemons("lookup_data_sources")
+
+
+def _daemons(worker: str) -> list[int]:
+    """The processes of the JVM's own whose command names this worker."""
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    found = []
+    for children in Path(f"/proc/{gateway.proc.pid}/task").glob("*/children"):
+        # One that ends meanwhile is gone.
+        with suppress(FileNotFoundError):
+            pids = map(int, children.read_text().split())
+            found += [pid for pid in pids if f".{worker}\0" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return found
 
 
 def test_a_driver_leaves_the_environment_as_it_was(platform: Platform) -> None:
