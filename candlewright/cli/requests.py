@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,9 +25,11 @@ from candlewright.client import (
     connect,
 )
 from candlewright.client.history.rows import near_rows
-from candlewright.client.records import Range
+from candlewright.client.records import Notification, Range
 from candlewright.extensions import PlatformMissing, extension
+from candlewright.settings import ClientConfig
 from candlewright.wire.errors import CandlewrightError, InvalidRequest
+from candlewright.wire.grid import SECOND
 from candlewright.wire.periods import format_period, parse_period
 from candlewright.wire.ticker import Ticker
 from candlewright.wire.times import format_nanoseconds, to_nanoseconds
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHART_COLUMNS, CHART_ROWS = 120, 16
+#: The most candles that `history` reads from the relay: a week of minutes.
+_SMALL_CANDLES = 10_080
 #: Ranges without rows that are named one by one.
 SHOWN_RANGES = 10
 COLUMNS = ["open_time", "open", "high", "low", "close", "volume", "quote_volume", "trade_count", "source"]
@@ -60,7 +65,10 @@ def history(
     if refresh and as_of is not None:
         raise typer.BadParameter("--as-of fetches nothing: leave out --refresh")
     settings = settings_for(config, data_dir)
-    with connect(settings=settings, rows=near_rows(settings, is_command=True), timeout=timeout) as c:
+    relayed = Relayed(settings) if as_of is None and _is_small(wanted) else None
+    with connect(settings=settings, rows=relayed or near_rows(settings, is_command=True), timeout=timeout) as c:
+        if relayed is not None:
+            relayed.client = c
         if as_of is not None:
             _put_out(_stored(c, wanted, as_of), output, file)
             return
@@ -94,6 +102,37 @@ def load(
     if not got.row_count:
         near = extension("near_stored")
         say(f"nothing of {ticker} is stored in this range{near(settings, ticker) if near is not None else ''}")
+
+
+class Relayed:
+    """Rows of a small answer, from the relay. It keeps open what reads the tables; loading that here takes longer than
+    the request. From the tables if the relay cannot give them.
+    """
+
+    def __init__(self, settings: ClientConfig) -> None:
+        self._settings = settings
+        self.client: Client | None = None
+
+    def history(self, wanted: Range, final: Notification) -> History:
+        assert self.client is not None
+        try:
+            return self.client.run(lambda ask: ask.rows.of(wanted, final))
+        except RowsUnavailable:
+            if (near := near_rows(self._settings)) is None:
+                raise
+            return near.history(wanted, final)
+
+    def histories(self, wanted: Sequence[Range], finals: Sequence[Notification]) -> list[History | RowsUnavailable]:
+        return [self.history(each, final) for each, final in zip(wanted, finals, strict=True)]
+
+    def stored(self, wanted: Range, as_of: int | None) -> Stored:
+        assert self.client is not None
+        return self.client.run(lambda ask: ask.rows.stored(wanted, as_of))
+
+
+def _is_small(wanted: Range) -> bool:
+    candles = (wanted.end - wanted.start) // (wanted.period_seconds * SECOND)
+    return min(candles, wanted.limit or candles) <= _SMALL_CANDLES
 
 
 def _range(

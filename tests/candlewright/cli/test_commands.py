@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,8 +20,10 @@ from candlewright.cli import requests as request_commands
 from candlewright.cli import status as platform_status
 from candlewright.cli.app import app
 from candlewright.cli.output import FileOutput, Output, fitting, print_arrow, print_table
+from candlewright.client import Client, RowsUnavailable
 from candlewright.client.history.history import History
-from candlewright.client.records import Market, Notification, Outcome, RequestState, Snapshot, Venue
+from candlewright.client.records import Market, Notification, Outcome, Range, RequestState, Snapshot, Venue
+from candlewright.settings import ClientConfig
 from candlewright.version import VERSION
 from candlewright.wire.errors import BusRefusing
 from candlewright_platform.cli.machine import bench as bench_command
@@ -234,6 +236,41 @@ def test_history_csv_and_parquet_hold_the_rows(run: Run, fake: FakeClient, tmp_p
     assert len(result.stdout.splitlines()) == 4
     assert run("history", "BTC/USDT.BINANCE", *RANGE, "--output", "parquet", "--file", "x.parquet").exit_code == 0
     assert pq.read_table(tmp_path / "x.parquet") == candles()
+
+
+@pytest.mark.parametrize(("limit", "is_relayed"), [(None, False), ("10080", True), ("10081", False)])
+def test_a_small_history_comes_from_the_relay_and_does_not_load_what_reads_tables(
+    run: Run, fake: FakeClient, monkeypatch: pytest.MonkeyPatch, limit: str | None, *, is_relayed: bool
+) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(request_commands, "near_rows", lambda *_, **__: "near")
+    monkeypatch.setattr(request_commands, "connect", lambda **options: (given.append(options["rows"]), fake)[1])
+    limited = () if limit is None else ("--limit", limit)
+    assert run("history", "BTC/USDT.BINANCE", "--start", "2024-01-01", "--end", "2024-02-01", *limited).exit_code == 0
+    assert (given != ["near"]) == is_relayed
+
+
+@pytest.mark.parametrize("has_tables", [True, False])
+def test_a_history_that_the_relay_cannot_give_comes_from_the_tables(
+    monkeypatch: pytest.MonkeyPatch, *, has_tables: bool
+) -> None:
+    class Tables:
+        def history(self, wanted: Range, final: Notification) -> History:
+            return History(table=candles(), notification=final, holes=())
+
+    class Relayless:
+        def run(self, start: object) -> None:
+            raise RowsUnavailable("the platform cannot give the rows")
+
+    monkeypatch.setattr(request_commands, "near_rows", lambda _: Tables() if has_tables else None)
+    rows = request_commands.Relayed(ClientConfig())
+    rows.client = cast(Client, Relayless())
+    wanted = Range("BTC/USDT.BINANCE", 60, START * 10**9, (START + 180) * 10**9, None)
+    if has_tables:
+        assert rows.history(wanted, FINAL).row_count == 3
+        return
+    with pytest.raises(RowsUnavailable):
+        rows.history(wanted, FINAL)
 
 
 def test_venues_markets_snapshot_and_a_request_as_json(run: Run, fake: FakeClient) -> None:
