@@ -62,12 +62,14 @@ class LiveOutput:
 
 
 @dataclass(slots=True)
-class _Wishes:
+class _Demand:
+    """The combined needs of all requests for a ticker."""
+
     ticks: bool = False
     periods: frozenset[int] = frozenset()
 
 
-_NOTHING = _Wishes()
+_NOTHING = _Demand()
 #: A ticker is forgotten after this long without trades, plus the time of revisions: all its bars have then ended.
 _IDLE_NS = PERIODS[-1] * SECOND
 
@@ -81,7 +83,7 @@ class LivePartition:
 
     def __init__(self, lateness_ns: int, horizon_ns: int) -> None:
         self.makers = [BarMaker(periods=periods, lateness_ns=lateness_ns, horizon_ns=horizon_ns) for periods in _MADE]
-        self._wishes: dict[str, _Wishes] = {}
+        self._demands: dict[str, _Demand] = {}
         self._sequence: dict[str, int] = {}
         self._marks = WaitingMarks()
         self._gaps: dict[str, list[tuple[int, int, int, int]]] = {}
@@ -159,8 +161,8 @@ class LivePartition:
         for ticker in tickers:
             del self._touched[ticker]
             self._gaps.pop(ticker, None)
-            if self._wishes.get(ticker, _NOTHING) == _NOTHING:
-                self._wishes.pop(ticker, None)
+            if self._demands.get(ticker, _NOTHING) == _NOTHING:
+                self._demands.pop(ticker, None)
             if ticker in self._texts:
                 self._texts[ticker].forget()
             stored = self._stored.get(ticker)
@@ -216,7 +218,7 @@ class LivePartition:
     def _apply(self, mark: records.TickMark, output: LiveOutput) -> None:
         match mark.WhichOneof("body"):
             case "wanted":
-                if self._wishes.get(mark.ticker, _NOTHING).periods - set(mark.wanted.period_seconds):
+                if self._demands.get(mark.ticker, _NOTHING).periods - set(mark.wanted.period_seconds):
                     # Bars that were already final are still wanted.
                     self._take(output)
                 self.want(mark.ticker, mark.wanted)
@@ -268,7 +270,7 @@ class LivePartition:
     def want(self, ticker: str, wanted: records.Wanted) -> None:
         """Set what is requested of `ticker`, for trades counted from now on."""
         had_seconds = self._wants_seconds(ticker)
-        self._wishes[ticker] = _Wishes(wanted.ticks, frozenset(wanted.period_seconds))
+        self._demands[ticker] = _Demand(wanted.ticks, frozenset(wanted.period_seconds))
         minutes = self.makers[0]
         if self._wants_seconds(ticker) and not had_seconds and ticker in minutes.tickers:
             # This maker has not received the earlier trades.
@@ -277,7 +279,7 @@ class LivePartition:
         self._want_periods(ticker)
 
     def _want_periods(self, ticker: str) -> None:
-        periods = self._wishes.get(ticker, _NOTHING).periods
+        periods = self._demands.get(ticker, _NOTHING).periods
         self.makers[0].want(ticker, [period for period in periods if period % 60 == 0])
         self.makers[1].want(ticker, [period for period in periods if period % 60])
 
@@ -298,7 +300,7 @@ class LivePartition:
             if order is None or (texts is not None and texts.is_begun):
                 batch, order = self._by_text(batch)
             trades.append(Trades(ticker, batch.timestamp, order, batch.price, batch.size))
-            if self._wishes.get(ticker, _NOTHING).ticks:
+            if self._demands.get(ticker, _NOTHING).ticks:
                 is_new, _ = self._stored.setdefault(ticker, SeenIds()).add(order)
                 output.ticks.append(batch if is_new.all() else _take(batch, np.flatnonzero(is_new)))
         self.makers[0].add(trades)
@@ -338,14 +340,14 @@ class LivePartition:
         return self.makers if self._wants_seconds(ticker) else self.makers[:1]
 
     def _wants_seconds(self, ticker: str) -> bool:
-        wishes = self._wishes.get(ticker)
-        return wishes is not None and any(period % 60 for period in wishes.periods)
+        demand = self._demands.get(ticker)
+        return demand is not None and any(period % 60 for period in demand.periods)
 
     def _chosen(self, maker: BarMaker, made: MadeBars, *, is_on_demand: bool) -> MadeBars | None:
         period = made.bars.period_seconds
         if period == ALWAYS and not is_on_demand:
             return made
-        wanted = np.array([period in self._wishes.get(ticker, _Wishes()).periods for ticker in maker.tickers])
+        wanted = np.array([period in self._demands.get(ticker, _Demand()).periods for ticker in maker.tickers])
         mask = wanted[made.bars.group]
         if not mask.any():
             return None
@@ -354,7 +356,8 @@ class LivePartition:
     # ---- state
     def save(self) -> bytes:
         meta = {
-            "wishes": {t: [w.ticks, sorted(w.periods)] for t, w in self._wishes.items()},
+            # The key of earlier states.
+            "wishes": {t: [w.ticks, sorted(w.periods)] for t, w in self._demands.items()},
             "sequence": self._sequence,
             "marks": self._marks.save(),
             "stored": {t: [s.limit, s.floor, s.first.tolist(), s.last.tolist()] for t, s in self._stored.items()},
@@ -387,7 +390,7 @@ class LivePartition:
         makers = [saved.load(arrays[f"maker{number}"].tobytes()) for number in range(2)]
         partition = cls(makers[0].lateness_ns, makers[0].horizon_ns)
         partition.makers = makers
-        partition._wishes = {t: _Wishes(ticks, frozenset(periods)) for t, (ticks, periods) in meta["wishes"].items()}
+        partition._demands = {t: _Demand(ticks, frozenset(periods)) for t, (ticks, periods) in meta["wishes"].items()}
         partition._sequence = meta["sequence"]
         partition._marks = WaitingMarks.load(meta["marks"])
         partition._stored = {
@@ -403,7 +406,7 @@ class LivePartition:
         for number, maker in enumerate(makers):
             if maker.periods != sorted(_MADE[number]):
                 wanted = {
-                    t: [p for p in w.periods if bool(p % 60) == bool(number)] for t, w in partition._wishes.items()
+                    t: [p for p in w.periods if bool(p % 60) == bool(number)] for t, w in partition._demands.items()
                 }
                 maker.keep_only(_MADE[number], wanted)
         return partition

@@ -149,12 +149,12 @@ def _begin(bus: Bus, partition: int, ranges: Sequence[Range], lateness_ns: int, 
     if not any(tag == 1 and first == 0 for tag, first, _ in ranges):
         partitions = bus.partitions(bus_topics.TICKS)
         for ticker, wanted in bus.items(bus_topics.TABLE_WANTED).items():
-            if partition_of(ticker.encode(), partitions) == partition and (wishes := _wishes(wanted)) is not None:
-                live.want(ticker, wishes)
+            if partition_of(ticker.encode(), partitions) == partition and (demand := _demand(wanted)) is not None:
+                live.want(ticker, demand)
     return live
 
 
-def _wishes(value: bytes) -> records.Wanted | None:
+def _demand(value: bytes) -> records.Wanted | None:
     """The needs of a ticker; None if unreadable, since the broker writes them again whenever they change."""
     try:
         wanted = records.Wanted.FromString(value)

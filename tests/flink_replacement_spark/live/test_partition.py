@@ -7,7 +7,7 @@ from bars import exact
 from bars.maker import BarMaker
 from candlewright.wire.candlewright_pb2 import Tick, TickBatch
 from candlewright.wire.grid import SECOND
-from flink_replacement_spark.live.partition import PERIODS, LiveOutput, LivePartition, _Wishes
+from flink_replacement_spark.live.partition import PERIODS, LiveOutput, LivePartition, _Demand
 from protobuf import records_pb2 as records
 
 T0 = 1_700_000_100 * SECOND
@@ -266,7 +266,7 @@ def test_periods_of_a_state_that_made_them_of_all_tickers_are_made_where_they_ar
         BarMaker(periods=[1, 5], lateness_ns=0, horizon_ns=3_600 * SECOND),
     ]
     old.process([_batch(1, (1, "1", 2.0), (61, "2", 3.0))], [_covered()])
-    old._wishes[TICKER] = _Wishes(False, frozenset({120, 5}))
+    old._demands[TICKER] = _Demand(False, frozenset({120, 5}))
     partition = LivePartition.load(old.save())
     assert [sorted(set(maker.levels) - {1, *PERIODS}) for maker in partition.makers] == [[120], [5]]
     output = partition.process([_batch(3, (121, "3", 4.0), (181, "4", 5.0))], [])

@@ -108,7 +108,7 @@ def test_a_query_whose_checkpoint_was_lost_knows_earlier_needs(first_mark: int |
     live = live_rows._begin(bus, partition, ranges, 0, 3_600 * SECOND)
     own = [name for name in names if partition_of(name.encode(), 4) == partition]
     assert 0 < len(own) < len(names)
-    assert sorted(live._wishes) == (own if is_told else [])
+    assert sorted(live._demands) == (own if is_told else [])
     batch = TickBatch(ticker=names[0], first_sequence=1, side=[0, 0], received_at=[1, 1], trade_id=["1", "2"])
     batch.timestamp.extend([SECOND * 10**9 + 1, SECOND * (10**9 + 7)])
     batch.price.extend([1.0, 2.0])

@@ -161,7 +161,7 @@ def test_a_past_that_is_too_long_suspends_with_a_reason(
     assert seen(bus, "t", "total") == []
 
 
-def test_unreachable_tables_suspend_only_the_triggers_that_read_them(bus: Bus, query: Query) -> None:
+def test_unreachable_tables_suspend_a_trigger_that_looks_back(bus: Bus, query: Query) -> None:
     assert query.settings is not None
     open_catalog(query.settings).drop_table(TICKS.identifier)
     register(bus, "t", SUM, ONE, lookback_seconds=PAST)
