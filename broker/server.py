@@ -28,7 +28,7 @@ from broker.events import (
 )
 from broker.guard import Guard
 from broker.journal.batch import Gatherer, Leases, Outgoing, Results
-from broker.journal.feed import HELD_SECONDS, RECHECK_SECONDS, Feed, LetGo
+from broker.journal.feed import HELD_SECONDS, RECHECK_SECONDS, Feed, Release
 from broker.journal.journal import Mark, replay
 from broker.journal.lane import SOON_SECONDS, Lane
 from broker.journal.records import progress_value
@@ -490,9 +490,9 @@ class BrokerServer:
         if self._held_first != (first, self._held_at // HELD_SECONDS):
             self._held_first = first, self._held_at // HELD_SECONDS
             self._gathered.hold({topics.REQUESTS: {0: first}})
-        self._let_go(mark)
+        self._release(mark)
 
-    def _let_go(self, mark: Mark) -> None:
+    def _release(self, mark: Mark) -> None:
         """Move the holds to `mark`. Once there are many, this also releases outcomes that an unfinished request would
         need after a restart, after its pieces are saved. Outcomes that the history writer has not written yet are
         always kept.
@@ -510,7 +510,7 @@ class BrokerServer:
         written = state.room.written
         outcomes = {p: min(offset, written.get(p, 0)) for p, offset in mark.outcomes.items()}
         holds = {topics.HISTORY_OUTCOMES: outcomes, topics.HISTORY: state.room.needed()}
-        self._feed.let_go(LetGo(holds, progress, ended, state.room.is_short))
+        self._feed.release(Release(holds, progress, ended, state.room.is_short))
 
     # ---- status
 

@@ -48,8 +48,8 @@ class Portion:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """What need not be held any more. `progress` and `ended`: rows that are added to and removed from the broker's
+class Release:
+    """Holds that are no longer needed. `progress` and `ended`: rows that are added to and removed from the broker's
     progress table first. `trims`: whether the room is needed now.
     """
 
@@ -72,7 +72,7 @@ class Feed:
         self._portions: queue.Queue[Portion] = queue.Queue(_MAX_WAITING)
         self._lives = replayed.lives
         self._refusal_at = self._letters_at = self._measure_at = 0.0
-        self._let_go: deque[LetGo] = deque()
+        self._releases: deque[Release] = deque()
         #: By topic, the broker's hold on the bus, and when it was last written.
         self._held: dict[str, tuple[dict[int, int], float]] = {}
         self._to_check: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
@@ -96,9 +96,9 @@ class Feed:
         except queue.Empty:
             return None
 
-    def let_go(self, what: LetGo) -> None:
+    def release(self, what: Release) -> None:
         """Release holds in this thread, because the lane of results may be waiting for the room that this makes."""
-        self._let_go.append(what)
+        self._releases.append(what)
 
     def check_finals(self, request_ids: list[str]) -> None:
         self._to_check.put(request_ids)
@@ -173,13 +173,13 @@ class Feed:
         Raises RecordsLost if the store has lost records that were already read, because the records that replace them
         would be skipped. A new process begins with what is there.
         """
-        has_let_go = self._carry_out_let_go()
+        has_released = self._carry_out_releases()
         after = {(topics.NOTIFICATIONS, partition): offset for partition, offset in self._notifications.items()}
         after[topics.PROOFS, 0] = self._proofs
         if not self.is_full:
             after[topics.REQUESTS, 0] = self._next_offset
         ready = self._bus.wait(after, _QUIET_SECONDS if self.is_idle else _IDLE_SECONDS, lives=self._lives)
-        is_quiet = self.is_idle and not (has_let_go or ready) and self._to_check.empty()
+        is_quiet = self.is_idle and not (has_released or ready) and self._to_check.empty()
         if is_quiet and time.monotonic() < self._measure_at:
             return None
         events: list[Event] = []
@@ -215,11 +215,11 @@ class Feed:
             self._has_prover = journal.has_prover(self._bus)
         return HistoryMeasured(sum(state.size_bytes for state in states), ends, written, at, self._has_prover)
 
-    def _carry_out_let_go(self) -> bool:
+    def _carry_out_releases(self) -> bool:
         """Carry out queued releases; returns whether there were any. Every step may be repeated."""
-        had_any = bool(self._let_go)
-        while self._let_go:
-            what = self._let_go[0]
+        had_any = bool(self._releases)
+        while self._releases:
+            what = self._releases[0]
             if what.progress:
                 self._bus.put(topics.TABLE_BROKER_PROGRESS, what.progress, keep_seconds=_PROGRESS_SECONDS)
             self._bus.delete(topics.TABLE_BROKER_PROGRESS, what.ended)
@@ -231,7 +231,7 @@ class Feed:
             if what.trims:
                 for topic in what.holds:
                     self._bus.trim(topic, keep_seconds=0)
-            self._let_go.popleft()
+            self._releases.popleft()
         return had_any
 
     def _read_proofs(self) -> tuple[list[ProofFound], int]:

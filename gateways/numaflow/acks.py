@@ -68,7 +68,7 @@ class Acks:
         await self._calls.acknowledge(records)
         metrics.GIVEN_UP.labels(why).inc(len(records))
         log.error("records_given_up", why=why, reason=reason, records=[list(record) for record in records[:20]])
-        self._let_go(records)
+        self._release(records)
 
     async def _acknowledge_all(self, messages: Iterable[source.AckRequest]) -> None:
         records = _records_of("AckFn", (offset for each in messages for offset in each.request.offsets))
@@ -77,7 +77,7 @@ class Acks:
         count = await self._calls.acknowledge(records)
         metrics.ACKNOWLEDGED.inc(count)
         metrics.REPEATED_ACKS.inc(len(records) - count)
-        self._let_go(records)
+        self._release(records)
 
     async def _refuse_all(self, records: Sequence[RecordId], options: source.NackOptions) -> None:
         delay_seconds = options.delay / 1_000
@@ -93,7 +93,7 @@ class Acks:
                 metrics.REFUSED.inc(len(command.records))
                 await self.give_up(command.records, "refused", options.reason or "refused too often")
 
-    def _let_go(self, records: Iterable[RecordId]) -> None:
+    def _release(self, records: Iterable[RecordId]) -> None:
         self._state.handle(RecordsAcknowledged(tuple(records)))
         self._changed.set()
         metrics.OUTSTANDING.set(self._state.outstanding)

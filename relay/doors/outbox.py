@@ -108,7 +108,7 @@ class Outbox:
         with self._moved:
             for identity in list(self._clients):
                 client = self._clients[identity]
-                self._let_go(client)
+                self._forget_sent(client)
                 self._flush(client)
                 if not client.queue and not client.in_hand:
                     del self._clients[identity]
@@ -138,7 +138,7 @@ class Outbox:
                 client.in_hand_size += size
                 self._in_hand_size += size
 
-    def _let_go(self, client: _Backlog) -> None:
+    def _forget_sent(self, client: _Backlog) -> None:
         """Forget the answers that the socket has sent."""
         while client.in_hand and client.in_hand[0][0].done:
             _, size = client.in_hand.popleft()
