@@ -13,7 +13,7 @@ from candlewright.client.errors import (
     RequestTimedOut,
 )
 from candlewright.client.history.legacy_pages import LegacyPages
-from candlewright.client.history.progress import Progress, Told
+from candlewright.client.history.progress import Progress, Reporter
 from candlewright.client.history.relayed_rows import RelayedRows
 from candlewright.client.records import (
     Market,
@@ -234,11 +234,11 @@ class Operations(Questions):
         timeout_seconds: float | None,
     ) -> Operation[Notification]:
         """Until the final: by notification, or by the state of the request where a notification was missed."""
-        told = Told(f"request {request_id}", progress)
+        report = Reporter(f"request {request_id}", progress)
         expected = 0
         for event in heard:
             if (final := _final_in(event.message, request_id)) is not None:
-                _tell_end(told, final, expected)
+                _report_end(report, final, expected)
                 return final
         started = last_heard = self._session.now
         give_up = started + timeout_seconds if timeout_seconds is not None else float("inf")
@@ -248,7 +248,7 @@ class Operations(Questions):
             event_or_time = yield Wait(min(give_up, self._session.now + pause))
             if isinstance(event_or_time, TimedOut):
                 if self._session.now >= give_up:
-                    why = f": {told.note}" if told.note else ""
+                    why = f": {report.note}" if report.note else ""
                     raise RequestTimedOut(
                         request_id, f"request {request_id} has not ended within {timeout_seconds:g} s{why}"
                     )
@@ -268,7 +268,7 @@ class Operations(Questions):
                 continue
             complaint, last_heard = None, self._session.now
             if (final := _final_in(message, request_id)) is not None:
-                _tell_end(told, final, expected)
+                _report_end(report, final, expected)
                 return final
             if isinstance(message, cw.RequestState):
                 if message.state == "unknown":
@@ -278,7 +278,7 @@ class Operations(Questions):
                     yield Send(submitted)
                 else:
                     expected = message.expected_candles
-                    told(message.done_candles, expected, message.reason or _closed(message))
+                    report(message.done_candles, expected, message.reason or _closed(message))
 
     def _submit_message(self, wanted: Range, request_id: str) -> Message:
         request = ing.SubmitHistoricalRequest(
@@ -301,11 +301,11 @@ def _final_in(message: Message, request_id: str) -> Notification | None:
     return None
 
 
-def _tell_end(told: Told, final: Notification, expected: int) -> None:
+def _report_end(report: Reporter, final: Notification, expected: int) -> None:
     """A request may end before its state was polled, and a failed one has no more candles to come."""
     if final.status is Outcome.OK:
         all_of_it = max(expected, final.row_count)
-        told(all_of_it, all_of_it, "")
+        report(all_of_it, all_of_it, "")
 
 
 def _closed(message: cw.RequestState) -> str:

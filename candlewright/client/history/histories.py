@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from candlewright.client.errors import PlatformUnreachable, RowsUnavailable
 from candlewright.client.history.history import Candles, History
-from candlewright.client.history.progress import NotedProgress, Progress, Told
+from candlewright.client.history.progress import NotedProgress, Progress, Reporter
 from candlewright.client.history.relayed_rows import RelayedRows
 from candlewright.client.history.rows import Rows
 from candlewright.client.notebook.cards import card, rows
@@ -89,7 +89,7 @@ class Several:
         self._ranges = {each.ticker: each for each in ranges}
         self._keeps_errors = errors == "keep"
         period = format_period(ranges[0].period_seconds)
-        self._told = Told(f"history of {len(self._ranges)} tickers by {period}", progress)
+        self._report = Reporter(f"history of {len(self._ranges)} tickers by {period}", progress)
         self._counts: dict[str, tuple[int, int]] = {}
         self._errors: dict[str, CandlewrightError] = {}
         self._finals: dict[str, Notification] = {}
@@ -101,13 +101,13 @@ class Several:
         return [start(each, new_id()) for each in self._ranges.values()]
 
     def _request(self, ask: Asked, wanted: Range, identity: str, timeout: float | None) -> Operation[Notification]:
-        told = self.progress_of(wanted.ticker)
+        report = self.progress_of(wanted.ticker)
         try:
-            return (yield from ask.history(wanted, identity, told, timeout_seconds=timeout))
+            return (yield from ask.history(wanted, identity, report, timeout_seconds=timeout))
         except CandlewrightError:
             # Its missing candles will not arrive.
             done, _ = self._counts.get(wanted.ticker, (0, 0))
-            told(done, done, note="")
+            report(done, done, note="")
             raise
 
     def ended(self, outcomes: Sequence[Notification | CandlewrightError]) -> None:
@@ -148,9 +148,9 @@ class Several:
         return histories
 
     def progress_of(self, ticker: str) -> NotedProgress:
-        def told(done: int, expected: int, *, note: str) -> None:
+        def report(done: int, expected: int, *, note: str) -> None:
             self._counts[ticker] = done, expected
             dones, all_expected = zip(*self._counts.values(), strict=True)
-            self._told(sum(dones), sum(all_expected), f"{ticker}: {note}" if note else "")
+            self._report(sum(dones), sum(all_expected), f"{ticker}: {note}" if note else "")
 
-        return told
+        return report

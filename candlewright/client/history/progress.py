@@ -18,7 +18,7 @@ class NotedProgress(Protocol):
 Progress = Callable[[int, int], object] | NotedProgress
 
 
-class Told:
+class Reporter:
     """Calls `progress`. If it does not accept notes, they are logged as warnings, once, so that the user knows the
     reason for a wait."""
 

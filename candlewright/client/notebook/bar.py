@@ -27,7 +27,7 @@ class ProgressBar:
     def __call__(self, done: int, expected: int, *, note: str = "") -> None:
         text = f"{self._what}: {done:,} of {expected:,} {self._unit}" + (f" ({note})" if note else "")
         if self._widget is not None:
-            self._widget.tell(done, expected, text)
+            self._widget.show(done, expected, text)
             return
         is_whole, is_terminal = 0 < expected <= done, sys.stderr.isatty()
         if time.monotonic() < self._next and not is_whole:

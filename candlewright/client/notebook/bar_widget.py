@@ -45,6 +45,6 @@ class BarWidget(anywidget.AnyWidget):
     _esm = _PAGE
     _css = _STYLE
 
-    def tell(self, done: int, expected: int, text: str) -> None:
+    def show(self, done: int, expected: int, text: str) -> None:
         with self.hold_sync():
             self.done, self.expected, self.text = done, expected, text

@@ -148,9 +148,9 @@ def test_missing_candles_of_a_failed_request_are_no_longer_expected() -> None:
 
     class Asked:
         def history(
-            self, wanted: Range, identity: str, told: NotedProgress, *, timeout_seconds: None
+            self, wanted: Range, identity: str, report: NotedProgress, *, timeout_seconds: None
         ) -> Operation[Notification]:
-            told(4, 10, note="")
+            report(4, 10, note="")
             yield Wait(0)
             raise cw.RequestFailed(identity, "cancelled")
 
