@@ -38,7 +38,7 @@ CLOCKS = Counter(
 
 
 class TickClocks:
-    """Thread-safe; call `tell` about once a second."""
+    """Thread-safe; call `publish_due` about once a second."""
 
     def __init__(self, bus: Bus, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._bus = bus
@@ -61,10 +61,10 @@ class TickClocks:
         try:
             self._save()
         except BusError:
-            # The ticks are on the bus anyway; `tell` saves.
+            # The ticks are on the bus anyway; `publish_due` saves.
             return
 
-    def tell(self) -> int:
+    def publish_due(self) -> int:
         """Publish the ends of minutes that are over; returns how many. Raises BusError."""
         now = self._now_ns()
         self._find(now)

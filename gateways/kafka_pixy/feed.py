@@ -20,11 +20,11 @@ log = get_logger()
 
 
 class Feed:
-    """`tell(topic)` is called on the thread for new records, and once when a topic is first watched."""
+    """`notify(topic)` is called on the thread for new records, and once when a topic is first watched."""
 
-    def __init__(self, bus: Log, tell: Callable[[str], None]) -> None:
+    def __init__(self, bus: Log, notify: Callable[[str], None]) -> None:
         self._bus = bus
-        self._tell = tell
+        self._notify = notify
         self._wanted: frozenset[str] = frozenset()
         self._changed = threading.Event()
         self._stop = threading.Event()
@@ -66,7 +66,7 @@ class Feed:
         self._watched = (self._watched & wanted).union(added)
         # Records may have arrived before their ends were noted.
         for topic in added:
-            self._tell(topic)
+            self._notify(topic)
         slower = 1 + len(self._ends) / _PARTITIONS
         if not self._ends:
             self._changed.wait(_BLOCK_SECONDS if wanted else None)
@@ -74,7 +74,7 @@ class Feed:
             return
         for topic in {topic for topic, _ in self._bus.wait(self._ends, min(_MOST_SECONDS, _BLOCK_SECONDS * slower))}:
             self._note_ends(topic)
-            self._tell(topic)
+            self._notify(topic)
         self._stop.wait(min(_MOST_SECONDS, _PAUSE_SECONDS * slower))
 
     def _note_ends(self, topic: str) -> bool:

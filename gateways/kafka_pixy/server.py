@@ -143,7 +143,7 @@ class KafkaPixy:
         while True:
             try:
                 await asyncio.to_thread(self._instances.beat)
-                await asyncio.to_thread(self._producer.clocks.tell)
+                await asyncio.to_thread(self._producer.clocks.publish_due)
                 self._problem = ""
             except Exception as error:  # The outermost loop of the task.
                 self._problem = f"the bus does not answer: {error}"

@@ -17,7 +17,7 @@ from gateways.numaflow.state import (
     RecordsRefused,
     SourceState,
 )
-from gateways.numaflow.streams import Context, Stream, Streams, told
+from gateways.numaflow.streams import Context, Stream, Streams, failures_as_status
 from protobuf import source_superset_pb2 as source
 
 log = get_logger()
@@ -56,7 +56,7 @@ class Acks:
                     yield success
 
     async def refuse(self, request: source.NackRequest, context: Context) -> source.NackResponse:
-        async with told("NackFn", context):
+        async with failures_as_status("NackFn", context):
             for each in request.request:
                 await self._refuse_all(_records_of("NackFn", each.offsets), each.nack_options)
         response = source.NackResponse()

@@ -87,7 +87,7 @@ class Streams:
         """None if the client left before its handshake. Ends the call with a status if anything is raised inside."""
         self.open[call] += 1
         try:
-            async with told(call, context):
+            async with failures_as_status(call, context):
                 if self.stopping.is_set():
                     await context.abort(grpc.StatusCode.UNAVAILABLE, "the source is stopping")
                 stream = Stream(requests, self.stopping)
@@ -101,7 +101,7 @@ class Streams:
 
 
 @asynccontextmanager
-async def told(call: str, context: Context) -> AsyncIterator[None]:
+async def failures_as_status(call: str, context: Context) -> AsyncIterator[None]:
     """Ends the call with a status if anything is raised inside: the client reconnects and gets every record again."""
     try:
         yield

@@ -59,7 +59,7 @@ class NumaflowSources:
         while True:
             await asyncio.sleep(_CLOCK_SECONDS)
             try:
-                await asyncio.get_running_loop().run_in_executor(self._threads, self._clocks.tell)
+                await asyncio.get_running_loop().run_in_executor(self._threads, self._clocks.publish_due)
             except BusError as error:
                 log.warning("minutes_not_ended", error=str(error))
 

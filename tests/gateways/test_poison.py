@@ -108,9 +108,9 @@ def test_minutes_of_other_tickers_end_despite_invalid_rows(plain: Bus, end: byte
     plain.put(MINUTES, {"X/Y.TEST": end, TICKER: b"%d" % NOON})
     plain.create_topic(topics.TICK_MARKS)
     clocks = TickClocks(plain, lambda: now)
-    clocks.tell()
+    clocks.publish_due()
     now = NOON + 3_600 * 10**9
-    assert clocks.tell() == 1
+    assert clocks.publish_due() == 1
     assert TICKER not in plain.items(MINUTES)
 
 

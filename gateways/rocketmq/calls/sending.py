@@ -218,7 +218,7 @@ class Sending:
         while True:
             await asyncio.sleep(1.0)
             try:
-                await self._store.run(self._publisher.tick_clocks.tell)
+                await self._store.run(self._publisher.tick_clocks.publish_due)
                 KEPT.set(await self._store.run(self._store.queue.kept_bytes, QUEUE))
             except BusError as error:
                 FAILURES.labels("clocks").inc()
