@@ -75,6 +75,8 @@ Parameters = Mapping[str, str]
 
 #: With less, PCT_CHANGE is TRUE_RANGE, and HIGHEST is RIGHT.
 _NEAR_FUNCTION = 0.72
+#: Names this short are like many words.
+_ABBREVIATION = 2
 #: Argument types as errors name them.
 _SHOWN = 8
 
@@ -93,7 +95,9 @@ class Field:
 
 
 def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """A "did you mean" sentence, or nothing."""
+    """A "did you mean" sentence, or nothing. A name of two letters is an abbreviation, not a typo of a longer one."""
+    if len(name) <= _ABBREVIATION:
+        return ""
     by_folded = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower()[:100], by_folded, n=1, cutoff=cutoff)
     return f"did you mean '{by_folded[found[0]]}'?" if found else ""

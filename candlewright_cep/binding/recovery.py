@@ -51,6 +51,13 @@ def is_noted(error: TriggerRejected) -> bool:
     return True
 
 
+def reworded(change: Callable[[TriggerRejected], TriggerRejected]) -> None:
+    """Replace the errors collected so far."""
+    found = _COLLECTED.get()
+    if found is not None:
+        found[:] = map(change, found)
+
+
 def raise_noted() -> None:
     """Raises the first collected error, if there is one."""
     if found := _COLLECTED.get():

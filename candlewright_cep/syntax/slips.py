@@ -58,6 +58,7 @@ _SLIPS = (
     _instead(rf"\bWITHIN\s+'?(\d+)'?\s*{_UNIT}\b'?", "WITHIN INTERVAL '{0}' {1}"),
     _slip(r"\bWITHIN\s+['\d]", "write WITHIN INTERVAL '5' MINUTE"),
     _instead(rf"'(\d+)\s*{_UNIT}'(?=\s+(?:PRECEDING|FOLLOWING))", "INTERVAL '{0}' {1}"),
+    _instead(rf"(?<=,)\s*'?(\d+)'?\s*{_UNIT}\b'?(?=\s*[,)])", " INTERVAL '{0}' {1}"),
     # Row patterns.
     _slip(r"\bPATTERN\s*\([^)]*!", "define a variable by the opposite, as in X AS NOT price > 1"),
     _slip(r"\bPATTERN\s*\([^)]*?(?:->|~>|=>|[.\[~&/;:])", _SEQUENCE),

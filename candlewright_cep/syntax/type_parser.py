@@ -148,10 +148,10 @@ class TypeReader(Reader):
         return unit
 
     def unit(self) -> str:
+        before = self.tokens[max(0, self.index - 1)]
         token = self.advance()
         unit = unit_name(token.text) if token.kind in (TokenKind.NAME, TokenKind.STRING) else None
         if unit is None:
-            before = self.tokens[max(0, self.index - 2)]
             # INTERVAL '5 minutes' is a slip of its own.
             within = before.kind is TokenKind.STRING and any(map(str.isalpha, before.text))
             hint = "" if within else "one of " + ", ".join(UNITS)

@@ -199,6 +199,17 @@ def test_a_like_without_wildcards_gets_a_warning() -> None:
     assert found("side LIKE 'b*%'").warnings == ()
 
 
+def test_an_abbreviation_is_not_corrected_to_a_column() -> None:
+    told = found("SELECT * FROM ohlc WHERE close > hh")
+    assert (told.mended, "did you mean" in told.problems[0].hint) == (None, False)
+
+
+def test_functions_of_charting_tools_get_what_to_write_instead() -> None:
+    crossed = found("SELECT * FROM ohlc WHERE CROSSES_ABOVE(open, close)").problems[0]
+    assert crossed.hint.startswith("compare with LAG(...)")
+    assert found("SELECT STD(price) AS s FROM ticks").problems[0].hint == "write STDDEV(price)"
+
+
 def test_a_function_is_not_corrected_to_one_that_is_barely_alike() -> None:
     assert found("price > PCT_GAP(price)").problems[0].hint == ""
 

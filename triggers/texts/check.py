@@ -11,6 +11,7 @@ from candlewright.wire.errors import InvalidRequest
 from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import Diagnosis, Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream, diagnose
 from candlewright_cep.binding.binder import closest
+from candlewright_cep.binding.recovery import reworded
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
 from candlewright_cep.streaming.stages.stages import is_lookup
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
@@ -83,7 +84,9 @@ INPUTS = {
 #: The inputs of a running trigger. Over stored rows, `trigger_events` is a table like any other.
 LIVE_INPUTS = INPUTS | {TRIGGER_EVENTS: EVENTS}
 #: Refusals of what would be right over bars; a text over trades was probably meant to be one over bars.
-_OF_BARS = {f"unknown column '{name}'" for name in ("open", "high", "low", "close", "volume")}
+_OF_BARS = {
+    f"unknown column '{name}'" for name in INPUTS["ohlc"].schema.names if name not in INPUTS["ticks"].schema.names
+}
 _ID_CHARACTERS = 200
 _TICKERS = 10_000
 _PARAMETERS = 100
@@ -374,10 +377,10 @@ def _compiled(
             views=dict(views),
         )
     except TriggerRejected as error:
-        if not options.period_seconds and error.message in _OF_BARS and "ohlc" not in sql.lower():
-            hint = "a column of bars: give the parameter period_seconds, such as 60, or write a SELECT FROM ohlc"
-            raise TriggerRejected(error.message, error.line, error.column, hint=hint) from error
-        raise
+        if options.period_seconds or "ohlc" in sql.lower():
+            raise
+        reworded(_about_bars)
+        raise _about_bars(error) from error
     if query.joined is not None:
         _check_joined(options)
     elif query.input_name == TRIGGER_EVENTS:
@@ -389,6 +392,13 @@ def _compiled(
     # Past rows differ from live ones in columns that the text need not name.
     columns = None if options.lookback_ns else query.columns_read
     return CompiledTrigger(query, options, is_stateless, holds, columns)
+
+
+def _about_bars(error: TriggerRejected) -> TriggerRejected:
+    if error.message not in _OF_BARS:
+        return error
+    hint = "a column of bars: give the parameter period_seconds, such as 60, or write a SELECT FROM ohlc"
+    return TriggerRejected(error.message, error.line, error.column, hint=hint)
 
 
 def _check_chained(options: TriggerOptions) -> None:

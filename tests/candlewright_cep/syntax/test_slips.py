@@ -40,6 +40,10 @@ def pattern(rest: str) -> str:
             "write INTERVAL '5' MINUTE",
             pattern("PATTERN (A B) WITHIN INTERVAL '5' MINUTE\nDEFINE B AS price > 1"),
         ),
+        ("ts > TIMESTAMP '2024-01-01' + interval '5 minutes'", "write INTERVAL '5' MINUTE",
+         "ts > TIMESTAMP '2024-01-01' + INTERVAL '5' MINUTE"),
+        ("SELECT COUNT(*) AS n FROM ticks GROUP BY TUMBLE(ts, 1 minute)", "write INTERVAL '1' MINUTE",
+         "SELECT COUNT(*) AS n FROM ticks GROUP BY TUMBLE(ts, INTERVAL '1' MINUTE)"),
         (
             pattern("PATTERN (A B) WITHIN 5 minutes DEFINE B AS price > 1"),
             "write WITHIN INTERVAL '5' MINUTE",

@@ -76,3 +76,6 @@ def test_a_text_is_an_argument_or_an_option() -> None:
 def test_columns_of_bars_in_a_text_over_trades_get_the_way_to_bars() -> None:
     assert "unknown column 'open' (a column of bars: give the parameter period_seconds" in run("high > open").stderr
     assert run("high > open", "--param", "period_seconds=60").exit_code == 0
+    both = run("close > 5 AND trade_count / 2 > 3").stderr
+    assert both.count("a column of bars") == 2
+    assert "did you mean" not in both and "corrected" not in both
