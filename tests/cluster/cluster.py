@@ -50,6 +50,14 @@ def bare_python(folder: Path) -> Path:
     return python
 
 
+def _variables(groups: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    return {
+        f"CANDLEWRIGHT_{group}__{key}".upper(): value if isinstance(value, str) else json.dumps(value)
+        for group, entries in groups.items()
+        for key, value in entries.items()
+    }
+
+
 class Cluster:
     """`groups` are settings of all parts. `private`: each part has its own empty data directory."""
 
@@ -135,16 +143,12 @@ class Cluster:
 
     def variables(self) -> dict[str, str]:
         """The settings as environment variables."""
-        found = self.environment | {"CANDLEWRIGHT_DATA_DIR": str(self.data_dir)}
-        for group, entries in self._groups.items():
-            for key, value in entries.items():
-                text = value if isinstance(value, str) else json.dumps(value)
-                found[f"CANDLEWRIGHT_{group}__{key}".upper()] = text
-        return found
+        return self.environment | {"CANDLEWRIGHT_DATA_DIR": str(self.data_dir)} | _variables(self._groups)
 
-    def doctor(self) -> dict[str, str]:
-        """The verdict on each thing that `doctor` looks at."""
+    def doctor(self, **groups: dict[str, Any]) -> dict[str, str]:
+        """The verdict on each thing that `doctor` looks at. `groups` replace entries of the settings."""
         different = {"CANDLEWRIGHT_DATA_DIR": str(self.folder / "doctor"), "CANDLEWRIGHT_SPARK__MAX_CORES": "2"}
+        different |= _variables(groups)
         program = str(Path(sys.executable).with_name("candlewright"))
         done = subprocess.run(
             [program, "doctor", "--output", "json"],
@@ -189,6 +193,7 @@ class Cluster:
 
     def _conf(self) -> dict[str, str]:
         own = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        own["spark.master.ui.port"] = str(self._page)
         return own | {"spark.executor.memory": "512m", "spark.pyspark.python": str(self._python)}
 
     def _java(self, name: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,15 @@ from pathlib import Path
 from candlewright.settings import PREFIX
 from candlewright.version import VERSION
 from candlewright.wire.errors import CandlewrightError
-from candlewright_platform.cli.machine.spark_page import in_use
+from candlewright_platform.cli.machine.spark_page import in_use, lost_workers
 from core.reach import away
 from core.settings import Settings
 
 #: A cluster without a free core provides no executor: the trial ends after this time.
 _CLUSTER_SECONDS = 240.0
+#: What the Python of an executor wrote as it failed to start, and the address of an executor whose task failed.
+_WORKER_SAID = re.compile(r"^Error from python worker:\n((?: +\S.*\n)+)", re.MULTILINE)
+_LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,10 @@ def try_services(settings: Settings, config: Path | None = None) -> Iterator[Tri
         return
     yield from _try_lake(settings)
     if not settings.spark.master.startswith("local"):
+        if lost := lost_workers(settings):
+            where = ", ".join(lost)
+            text = f"the Spark master has lost {where}: start it again, unless another worker replaces it"
+            yield Trial("workers", None, text)
         yield _try_cluster(settings, config)
 
 
@@ -77,13 +85,25 @@ def _try_cluster(settings: Settings, config: Path | None) -> Trial:
         text = f"no executor ran a task within {_CLUSTER_SECONDS:.0f} s: are there workers with free cores and memory?"
         return Trial("cluster", False, text)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "Error" in line or "Exception" in line]
-        return Trial(
-            "cluster", False, f"tasks fail: {(lines or done.stderr.splitlines() or ['no reason given'])[-1].strip()}"
-        )
+        return Trial("cluster", False, why_tasks_fail(done.stderr))
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     others = {row["version"] for row in rows} - {VERSION}
     if others:
         return Trial("cluster", False, f"executors import version {', '.join(others)} of the product, not {VERSION}")
     hosts = len({row["host"] for row in rows})
     return Trial("cluster", True, f"{len(rows)} executors on {hosts} hosts ran tasks with the product's code")
+
+
+def why_tasks_fail(stderr: str) -> str:
+    """A sentence from what a failed probe has written."""
+    from flink_replacement_spark.engine.watched import gist_of
+
+    if (said := _WORKER_SAID.search(stderr)) is None:
+        return f"tasks fail: {gist_of(stderr) or 'no reason given'}"
+    lost = _LOST_TASK.search(stderr)
+    where = f" on {lost[1]}" if lost else ""
+    reason = said[1].splitlines()[-1].strip()
+    return (
+        f"the Python of the executors{where} does not start: {reason}; install requirements.lock there, "
+        "or name a Python that has them in spark.conf (spark.pyspark.python)"
+    )

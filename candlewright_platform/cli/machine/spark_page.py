@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from core.reach import SECONDS
 from core.settings import Settings
 
-__all__ = ["DRIVER_NAME", "in_use"]
+__all__ = ["DRIVER_NAME", "in_use", "lost_workers"]
 
 #: What the pipeline's driver is called there.
 DRIVER_NAME = "candlewright"
@@ -42,6 +42,12 @@ def in_use(settings: Settings, memory: str) -> tuple[str, bool] | None:
     used = sum(worker["coresused"] for worker in workers)
     text = f"no worker has a free core and {memory} of memory; {used} of {cores} cores are in use{_by(apps)}"
     return text, any(app["name"] == DRIVER_NAME for app in apps)
+
+
+def lost_workers(settings: Settings) -> list[str]:
+    """`host:port` of each worker that the master has lost and still remembers; none where the page does not answer."""
+    page = next(filter(None, map(_page, _pages(settings))), None) or {"workers": []}
+    return sorted(f"{worker['host']}:{worker['port']}" for worker in page["workers"] if worker["state"] == "DEAD")
 
 
 def _by(apps: Iterable[Mapping[str, Any]]) -> str:

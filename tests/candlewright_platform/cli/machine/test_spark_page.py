@@ -16,7 +16,8 @@ from core.settings import Settings
 
 
 def worker(used: int, memory_free: int = 4_096, state: str = "ALIVE") -> dict[str, Any]:
-    return {"cores": 8, "coresused": used, "coresfree": 8 - used, "memoryfree": memory_free, "state": state}
+    cores = {"cores": 8, "coresused": used, "coresfree": 8 - used, "memoryfree": memory_free}
+    return {"host": "10.0.0.2", "port": 40_000, "state": state, **cores}
 
 
 def app(name: str, cores: int) -> dict[str, Any]:
@@ -86,7 +87,10 @@ def test_cores_that_only_others_have_are_a_fault(tmp_path: Path, master: Master)
 @pytest.mark.parametrize("workers", [(), (worker(0, state="DEAD"),)])
 def test_a_master_without_workers_is_a_fault(tmp_path: Path, master: Master, workers: tuple[dict[str, Any]]) -> None:
     master.says(*workers)
-    assert list(try_services(master.settings(tmp_path))) == [Trial("cluster", False, "the Spark master has no worker")]
+    *lost, found = try_services(master.settings(tmp_path))
+    assert found == Trial("cluster", False, "the Spark master has no worker")
+    text = "the Spark master has lost 10.0.0.2:40000: start it again, unless another worker replaces it"
+    assert lost == [Trial("workers", None, text)] * len(workers)
 
 
 @pytest.mark.parametrize(("memory", "has_room"), [("512m", True), ("1g", False), ("1025", False), ("1048576k", False)])
@@ -105,3 +109,39 @@ def test_a_page_of_another_server_is_ignored(tmp_path: Path, master: Master) -> 
     master.says(worker(8), status="STANDBY")
     assert in_use(settings, "512m") is None
     assert in_use(master.settings(tmp_path, **{"spark.master.ui.port": "none"}), "512m") is None
+
+
+FAILED = """\
+py4j.protocol.Py4JJavaError: An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times, most recent \
+failure: Lost task 0.3 in stage 0.0 (TID 3) (10.0.0.2 executor 1): org.apache.spark.SparkException: \
+
+Error from python worker:
+  {said}
+PYTHONPATH was:
+  /somewhere/pyspark.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout.
+\tat org.apache.spark.util.SparkErrorUtils.tryWithSafeFinally$(SparkErrorUtils.scala:83)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("./python: 16: exec: /missing/python: not found", "./python: 16: exec: /missing/python: not found"),
+        (
+            "Traceback (most recent call last):\n    File \"x.py\", line 5\n  ModuleNotFoundError: No module named 'x'",
+            "ModuleNotFoundError: No module named 'x'",
+        ),
+    ],
+)
+def test_a_python_that_does_not_start_on_an_executor_is_named_with_the_remedy(said: str, reason: str) -> None:
+    """The reason was the last line with "Error" in it: a line of the JVM's stack."""
+    text = services.why_tasks_fail(FAILED.format(said=said))
+    assert text.startswith(
+        f"the Python of the executors on 10.0.0.2 does not start: {reason}; install requirements.lock "
+    )
+
+
+def test_other_failures_of_tasks_are_reported_with_their_error() -> None:
+    assert services.why_tasks_fail("a\n: java.io.IOException: no room\n\tat x.Error(y)\n").endswith(": no room")
