@@ -1,4 +1,6 @@
-"""A part is killed while a page and a reader of the stream follow a ticker: both say so or wait, and miss nothing."""
+"""A part is killed while a page and readers of the stream and of a WebSocket follow a ticker: they say so or wait, and
+get each trade once.
+"""
 
 import json
 import os
@@ -9,10 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
 from playwright.sync_api import expect
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
 
 from tests.system.conftest import System
 from tests.system.console.conftest import Open
@@ -34,8 +39,10 @@ class Trades:
 
     def read(self) -> None:
         while not self._ended.is_set():
-            with suppress(httpx.HTTPError):
+            with suppress(httpx.HTTPError, WebSocketException, OSError):
                 self._read_once()
+            # While the part is away, connections are refused at once.
+            self._ended.wait(0.05)
 
     def end(self) -> None:
         self._ended.set()
@@ -58,9 +65,24 @@ class Trades:
                     return
 
 
+class SocketTrades(Trades):
+    """Over a WebSocket, which continues with the cursor of the last message."""
+
+    def _read_once(self) -> None:
+        query = {"topic": self.topic, **({"cursor": self._last_id} if self._last_id else {})}
+        with connect(
+            f"{self.address.replace('http', 'ws', 1)}/api/v1/ws?{urlencode(query)}", open_timeout=20
+        ) as socket:
+            while not self._ended.is_set():
+                with suppress(TimeoutError):
+                    message = json.loads(socket.recv(timeout=1))
+                    if message["event"] == "ticks":
+                        self.numbers += [tick["sequence"] for tick in message["data"]["ticks"]]
+                    self._last_id = message.get("id") or self._last_id
+
+
 @contextmanager
-def following(address: str, topic: str) -> Iterator[Trades]:
-    trades = Trades(address, topic)
+def following(trades: Trades) -> Iterator[Trades]:
     thread = threading.Thread(target=trades.read)
     thread.start()
     try:
@@ -96,15 +118,16 @@ def part_of(system: System, name: str) -> dict[str, Any]:
         pytest.param("flink_replacement_spark", "1 part starting", marks=pytest.mark.long),
     ],
 )
-def test_a_killed_part_costs_neither_the_page_nor_a_reader_a_trade(
+def test_a_killed_part_costs_neither_the_page_nor_readers_a_trade(
     show: Open, stored: str, system: System, part: str, said: str
 ) -> None:
     shown = show()
     page = shown.go(f"/chart?ticker={stored}&period=1m")
     health, newest = page.locator(".health"), page.locator(".tape-rows tr").first
     expect(health).to_have_text("Live")
-    with following(shown.address, f"TICKS:{stored}") as trades:
-        until(lambda: len(trades.numbers) >= 3, "trades arrive")
+    topic = f"TICKS:{stored}"
+    with following(Trades(shown.address, topic)) as trades, following(SocketTrades(shown.address, topic)) as others:
+        until(lambda: min(len(trades.numbers), len(others.numbers)) >= 3, "trades arrive")
         pid = part_of(system, part)["pid"]
         os.kill(pid, signal.SIGKILL)
         if said:
@@ -113,10 +136,11 @@ def test_a_killed_part_costs_neither_the_page_nor_a_reader_a_trade(
             lambda: (now := part_of(system, part)).get("ready") and now["pid"] != pid,
             f"{part} is back",
         )
-        before, shown_before = len(trades.numbers), newest.inner_text()
-        until(lambda: len(trades.numbers) >= before + 5, "trades go on")
+        shown_before = newest.inner_text()
+        wanted = [len(each.numbers) + 5 for each in (trades, others)]
+        until(lambda: len(trades.numbers) >= wanted[0] and len(others.numbers) >= wanted[1], "trades go on")
         expect(health).to_have_text("Live")
         expect(newest).not_to_have_text(shown_before)
         expect(page.get_by_role("alert")).to_have_count(0)
-    first = trades.numbers[0]
-    assert trades.numbers == [*range(first, first + len(trades.numbers))]
+    for each in (trades, others):
+        assert each.numbers == [*range(each.numbers[0], each.numbers[0] + len(each.numbers))]
