@@ -3,8 +3,9 @@
 from datasets.archives import binance, freqtrade, kraken, own_csv
 from datasets.archives.candles import Candles, Wanted, together
 from datasets.archives.files import MAX_ROWS, BadFile
+from datasets.archives.own_csv import OWN_COLUMNS
 
-__all__ = ["FORMATS", "MAX_ROWS", "OF_ONE_VENUE", "BadFile", "Candles", "Wanted", "together"]
+__all__ = ["FORMATS", "MAX_ROWS", "OF_ONE_VENUE", "OWN_COLUMNS", "BadFile", "Candles", "Wanted", "together"]
 
 #: Reader of each format: returns the wanted candles of a file, or raises BadFile.
 FORMATS = {

@@ -35,6 +35,7 @@ _NOT_UTF8 = re.compile(r"Row #(\d+): .*invalid UTF8")
 _WRONG_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _SHOWN = 60
 _MOST_LINE_BYTES = 64 << 10
+_OTHER_DELIMITERS = (";", "\t", "|")
 _CHUNK_BYTES = 16 << 20
 #: A million candles have about 150 MiB.
 _MOST_TEXT_BYTES = 256 << 20
@@ -239,15 +240,16 @@ def read_lines(
     wanted: Callable[[Sequence[str]], Sequence[str]] = list,
 ) -> Lines:
     """The wanted columns of a file of candles. `names`: the columns of a file that should have no header; if it has one
-    anyway, the header is skipped. Without `names`, the first line names the columns. `wanted` gets all names and
-    returns those of the columns to keep. Raises BadFile.
+    anyway, the header is skipped. Without `names`, the first line names the columns, separated by commas, semicolons,
+    tabs or bars. `wanted` gets all names and returns those of the columns to keep. Raises BadFile.
     """
     line = _first_line(file, source.peek())
     has_header = names is None or begins_with_header(line)
-    known = names or _header(file, line)
+    delimiter = "," if names else _delimiter(line)
+    known = names or _header(file, line, delimiter)
     parts: list[pa.Table] = []
     rows = size = 0
-    for part in chunks_of(file, source, known, has_header=has_header, wanted=wanted(known)):
+    for part in chunks_of(file, source, known, has_header=has_header, wanted=wanted(known), delimiter=delimiter):
         rows += part.table.num_rows
         size += part.table.nbytes
         if rows > MAX_ROWS:
@@ -274,7 +276,13 @@ def begins_with_header(content: bytes) -> bool:
 
 
 def chunks_of(
-    file: Path, source: io.BufferedReader, names: Sequence[str], *, has_header: bool, wanted: Sequence[str] = ()
+    file: Path,
+    source: io.BufferedReader,
+    names: Sequence[str],
+    *,
+    has_header: bool,
+    wanted: Sequence[str] = (),
+    delimiter: str = ",",
 ) -> Iterator[Lines]:
     """The lines of a file in chunks; `names`: its columns; `wanted`: those to keep, if not all. Raises BadFile."""
     first = 1 + int(has_header)
@@ -282,7 +290,7 @@ def chunks_of(
         batches = csv.open_csv(
             source,
             csv.ReadOptions(use_threads=False, column_names=names, skip_rows=int(has_header), block_size=_CHUNK_BYTES),
-            csv.ParseOptions(newlines_in_values=False, ignore_empty_lines=False),
+            csv.ParseOptions(delimiter=delimiter, newlines_in_values=False, ignore_empty_lines=False),
             csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False, include_columns=wanted
             ),
@@ -306,9 +314,14 @@ def _unreadable(file: Path, error: pa.ArrowInvalid, first: int) -> BadFile:
     return BadFile(file, f"it cannot be read as CSV: {text.splitlines()[0][:200]}")
 
 
-def _header(file: Path, line: bytes) -> list[str]:
+def _delimiter(header: bytes) -> str:
+    return "," if b"," in header else next((each for each in _OTHER_DELIMITERS if each.encode() in header), ",")
+
+
+def _header(file: Path, line: bytes, delimiter: str) -> list[str]:
     try:
-        names = [name.strip() for name in next(reader([line.decode("utf-8-sig", "replace")]), [])]
+        text = line.decode("utf-8-sig", "replace")
+        names = [name.strip() for name in next(reader([text], delimiter=delimiter), [])]
     except CsvError as error:
         raise BadFile(file, f"its header cannot be read as CSV: {error}", "line 1") from error
     if len(set(names)) < len(names):

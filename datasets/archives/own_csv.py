@@ -14,13 +14,15 @@ from datasets.archives.files import MAX_BYTES, BadFile, Lines, kept, read_lines,
 
 REQUIRED = ("open_time", "open", "high", "low", "close", "volume")
 OPTIONAL = ("quote_volume", "trade_count")
+#: What a mapping names.
+OWN_COLUMNS = (*REQUIRED, *OPTIONAL)
 
 
 def read(file: Path, wanted: Wanted) -> Candles:
     """The wanted candles. Raises BadFile."""
     if wanted.period_seconds is None:
         raise BadFile(file, "a CSV does not say how long its candles are: add --period")
-    names = {name: name for name in (*REQUIRED, *OPTIONAL)} | (wanted.mapping or {})
+    names = {name: name for name in OWN_COLUMNS} | (wanted.mapping or {})
 
     def found(columns: Sequence[str]) -> list[str]:
         for name in (*REQUIRED, *(wanted.mapping or {})):

@@ -27,7 +27,7 @@ from candlewright_platform.supervisor import origin
 from core.imports import KEEP_SECONDS, Import, differences_of, folder_of, rows_of
 from core.origin import Origin
 from core.settings import Settings
-from datasets.archives import FORMATS, OF_ONE_VENUE, BadFile, Candles, Wanted, together
+from datasets.archives import FORMATS, OF_ONE_VENUE, OWN_COLUMNS, BadFile, Candles, Wanted, together
 from datasets.archives.trades import MAX_TRADES, TRADE_FORMATS, Last, in_turn
 from datasets.archives.trades import SCHEMA as TRADE_SCHEMA
 from datasets.layouts.files import replacing
@@ -152,6 +152,9 @@ def _wanted(of: str, ticker: str, period: str | None, mapping: Sequence[str]) ->
         name, separator, column = pair.partition("=")
         if not separator or not column:
             raise typer.BadParameter(f"{pair!r} is not NAME=COLUMN", param_hint="--mapping")
+        if name.strip() not in OWN_COLUMNS:
+            known = ", ".join(OWN_COLUMNS)
+            raise typer.BadParameter(f"{name.strip()!r} is not one of {known}", param_hint="--mapping")
         named[name.strip()] = column.strip()
     try:
         return Wanted(Ticker.parse(ticker), None if period is None else parse_period(period), named)

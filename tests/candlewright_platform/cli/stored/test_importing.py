@@ -67,6 +67,13 @@ def test_candles_are_stored_and_differences_written_to_a_file() -> None:
     assert not Path("import-differences.csv").exists()
 
 
+def test_a_mapping_of_something_else_than_a_column_is_refused() -> None:
+    Path("one.csv").write_text(HEADER + ROWS)
+    result = run("one.csv", "--mapping", "time=when")
+    assert result.exit_code == 2
+    assert "'time' is not one of open_time, open, high" in " ".join(result.stderr.split()).replace("│ ", "")
+
+
 @pytest.mark.usefixtures("driver")
 def test_trades_are_stored_and_differences_written_to_a_file(tmp_path: Path) -> None:
     of_trades = ["--format", "binance-trades", "--ticker", "BTC/USDT.BINANCE"]
