@@ -2,7 +2,7 @@
 import { Fragment } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { nameOf, partsOf, problemsOf, readStatus, startingOf, status } from "../data/platform";
-import { bytes } from "../data/numbers";
+import { bytes, counted } from "../data/numbers";
 import { useValue } from "../data/value";
 
 interface Role {
@@ -63,7 +63,7 @@ export default function System() {
               <th>State</th>
               <th class="number wide-only">Process</th>
               <th class="number">Memory</th>
-              <th class="number">Restarts</th>
+              <th class="number wide-only">Restarts</th>
               <th class="wide-only">Figures</th>
             </tr>
           </thead>
@@ -84,10 +84,15 @@ export default function System() {
                         <i class={`dot ${wellness(part)}`} /> <b>{name}</b>
                       </button>
                     </td>
-                    <td>{stateOf(part)}</td>
+                    <td>
+                      {stateOf(part)}
+                      {Number(part.restarts) > 0 && (
+                        <small class="narrow-only warn">{counted(Number(part.restarts), "restart")}</small>
+                      )}
+                    </td>
                     <td class="number wide-only muted">{String(part.pid ?? "")}</td>
                     <td class="number">{typeof part.memory_bytes === "number" ? bytes(part.memory_bytes) : ""}</td>
-                    <td class={`number ${Number(part.restarts) > 0 ? "warn" : "muted"}`}>{String(part.restarts ?? "")}</td>
+                    <td class={`number wide-only ${Number(part.restarts) > 0 ? "warn" : "muted"}`}>{String(part.restarts ?? "")}</td>
                     <td class="wide-only wrap">
                       {figures.slice(0, 5).map(([label, value]) => (
                         <span key={label} class="pair">
