@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from broker.events import Candle, Connection, Final, LeaseNote, PieceResult, Range, RealtimeAccepted, Wants
+from broker.events import Candle, Connection, Demand, Final, LeaseNote, PieceResult, Range, RealtimeAccepted
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 
@@ -142,7 +142,7 @@ class PublishMark(NamedTuple):
     """Publish the combined needs of a ticker, before the next dispatch is sent."""
 
     ticker: str
-    wants: Wants
+    wants: Demand
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Candle(NamedTuple):
     is_complete: bool = True
 
 
-class Wants(NamedTuple):
+class Demand(NamedTuple):
     """The combined needs of all requests for a ticker: whether its ticks are stored, and the periods of its bars."""
 
     ticks: bool = False

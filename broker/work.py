@@ -9,6 +9,7 @@ from broker.commands import Dispatch, DispatchedRequest
 from broker.events import (
     AcceptedPiece,
     Connection,
+    Demand,
     Final,
     Kind,
     LeaseNote,
@@ -16,7 +17,6 @@ from broker.events import (
     ProvenRange,
     Range,
     RealtimeAccepted,
-    Wants,
 )
 from broker.ranges import describe_ranges, merge
 from bus.topics import KEEP_PREFIX
@@ -210,7 +210,7 @@ class RealtimeRequest(Request):
 
     def __init__(self, request_id: str, ticker: str, venue: str, *, client_id: str) -> None:
         super().__init__(request_id, ticker, venue, client_id=client_id, deadline_ns=0, offset=-1)
-        self.subscribers: dict[str, Wants] = {}
+        self.subscribers: dict[str, Demand] = {}
         #: Why the last job ended, until a later one delivers.
         self.failure = ""
         piece = Piece(self, 0)
@@ -223,12 +223,12 @@ class RealtimeRequest(Request):
 
     def subscribe(self, asked: RealtimeAccepted) -> None:
         periods = asked.ohlc_period_seconds if asked.include_ohlc else ()
-        self.subscribers[asked.request_id] = Wants(asked.stores_ticks, periods)
+        self.subscribers[asked.request_id] = Demand(asked.stores_ticks, periods)
 
-    def wants(self) -> Wants:
+    def wants(self) -> Demand:
         each = self.subscribers.values()
         periods = {period for wants in each for period in wants.period_seconds}
-        return Wants(any(wants.ticks for wants in each), tuple(sorted(periods)))
+        return Demand(any(wants.ticks for wants in each), tuple(sorted(periods)))
 
     def dispatch(self, connection: Connection, job_id: str, piece: Piece) -> Dispatch:
         note = LeaseNote(

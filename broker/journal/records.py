@@ -14,6 +14,7 @@ from broker.events import (
     CancelAsked,
     Candle,
     ControlAsked,
+    Demand,
     Event,
     Final,
     HistoricalAccepted,
@@ -23,7 +24,6 @@ from broker.events import (
     Range,
     RealtimeAccepted,
     SnapshotAccepted,
-    Wants,
 )
 from bus import topics
 from bus.api import Position, Record, StoredRecord
@@ -169,7 +169,7 @@ def realtime_event(value: bytes) -> Event | None:
     return _data_event(ing.DataRequest.FromString(value), 0, -1)
 
 
-def wanted_value(wants: Wants) -> bytes:
+def wanted_value(wants: Demand) -> bytes:
     """The needs of a ticker, serialised; empty if there are none."""
     return rec.Wanted(ticks=wants.ticks, period_seconds=wants.period_seconds).SerializeToString()
 

@@ -2,7 +2,7 @@
 
 from broker.board import Board
 from broker.commands import ForgetRealtime, PublishClock, PublishMark, SaveRealtime
-from broker.events import MarksRefused, RealtimeAccepted, WantedFound, Wants
+from broker.events import Demand, MarksRefused, RealtimeAccepted, WantedFound
 from broker.requests.lifecycle import Lifecycle
 from broker.slots.dispatching import Dispatching
 from broker.work import RealtimeRequest
@@ -20,7 +20,7 @@ class Realtime:
         self.by_ticker: dict[str, RealtimeRequest] = {}
         self._running = 0
         #: The needs that the pipeline knows for each requested ticker; None if uncertain.
-        self._told: dict[str, Wants | None] = {}
+        self._published: dict[str, Demand | None] = {}
         self._untold: set[str] = set()
 
     @property
@@ -71,22 +71,22 @@ class Realtime:
     def _tell_wants(self, ticker: str) -> None:
         """Notify the pipeline if the combined needs of all requests for `ticker` have changed."""
         request = self.by_ticker.get(ticker)
-        wants = request.wants() if request is not None else Wants()
-        if self._told.get(ticker, Wants()) == wants:
+        wants = request.wants() if request is not None else Demand()
+        if self._published.get(ticker, Demand()) == wants:
             return
-        if wants == Wants():
-            del self._told[ticker]
+        if wants == Demand():
+            del self._published[ticker]
         else:
-            self._told[ticker] = wants
+            self._published[ticker] = wants
         self._board.say(PublishMark(ticker, wants))
 
     def on_wanted_found(self, event: WantedFound) -> None:
-        if event.ticker not in self._told:
-            self._told[event.ticker] = None
+        if event.ticker not in self._published:
+            self._published[event.ticker] = None
             self._tell_wants(event.ticker)
 
     def on_marks_refused(self, event: MarksRefused) -> None:
-        self._told.update(dict.fromkeys(event.tickers))
+        self._published.update(dict.fromkeys(event.tickers))
         self._untold.update(event.tickers)
 
     def tell_time(self) -> None:

@@ -14,6 +14,7 @@ from broker.events import (
     CandlesReceived,
     ClockTicked,
     ConnectionLost,
+    Demand,
     Event,
     FinalSeen,
     HeartbeatHeard,
@@ -33,7 +34,6 @@ from broker.events import (
     SnapshotPublished,
     SnapshotReceived,
     VenueLearned,
-    Wants,
 )
 from broker.state import BrokerState
 from broker.work import HistoricalRequest, RealtimeRequest
@@ -62,7 +62,7 @@ class Mixed(RuleBasedStateMachine):
         self.publishing: list[PublishPages | PublishSnapshot] = []
         self.admitted: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
-        self.told: dict[str, Wants] = {}
+        self.told: dict[str, Demand] = {}
         self.tell(VenueLearned("TEST", 1, 0))
 
     def tell(self, event: Event) -> list[Command]:
@@ -239,7 +239,7 @@ class Mixed(RuleBasedStateMachine):
                 for request in self.state.requests.values()
                 if isinstance(request, RealtimeRequest) and request.ticker == ticker
             ]
-            assert self.told.get(ticker, Wants()) == (asked[0].wants() if asked else Wants())
+            assert self.told.get(ticker, Demand()) == (asked[0].wants() if asked else Demand())
             assert all(request is asked[0] for request in asked)
 
     def teardown(self) -> None:

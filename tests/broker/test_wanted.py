@@ -11,13 +11,13 @@ from broker.events import (
     CancelAsked,
     ClockTicked,
     ConnectionLost,
+    Demand,
     Kind,
     MarksRefused,
     RealtimeAccepted,
     SlotOffered,
     VenueLearned,
     WantedFound,
-    Wants,
 )
 from broker.journal.retention import Retention, Trimmer
 from broker.journal.writer import TABLE_WANTED
@@ -281,7 +281,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_after_any_events_the_pipeline_gets_the_combined_needs(steps: list[tuple[str, str, int]]) -> None:
-    told: dict[str, Wants] = {}
+    told: dict[str, Demand] = {}
     running: dict[str, RealtimeAccepted] = {}
     names = count()
     at = 0.0
@@ -326,8 +326,8 @@ def test_after_any_events_the_pipeline_gets_the_combined_needs(steps: list[tuple
     for ticker in TICKERS:
         mine = [event for event in running.values() if event.ticker == ticker]
         periods = sorted({period for event in mine for period in event.ohlc_period_seconds})
-        wanted = Wants(any(event.stores_ticks for event in mine), tuple(periods))
-        assert told.get(ticker, Wants()) == wanted
+        wanted = Demand(any(event.stores_ticks for event in mine), tuple(periods))
+        assert told.get(ticker, Demand()) == wanted
 
 
 def test_the_record_of_a_foreign_venue_lives_as_long_as_its_connections() -> None:
