@@ -21,7 +21,7 @@ class Realtime:
         self._running = 0
         #: The needs that the pipeline knows for each requested ticker; None if uncertain.
         self._published: dict[str, Demand | None] = {}
-        self._untold: set[str] = set()
+        self._unpublished: set[str] = set()
 
     @property
     def running(self) -> int:
@@ -49,7 +49,7 @@ class Realtime:
         board.requests[event.request_id] = request
         board.dirty[event.request_id] = None
         board.say(SaveRealtime(event))
-        self._tell_wants(event.ticker)
+        self._publish_demand(event.ticker)
         if is_new:
             self._dispatching.offer(request)
 
@@ -64,30 +64,30 @@ class Realtime:
         if not request.subscribers:
             board.end(request)
             del self.by_ticker[request.ticker]
-        self._tell_wants(request.ticker)
+        self._publish_demand(request.ticker)
 
     # ---- marks for the pipeline
 
-    def _tell_wants(self, ticker: str) -> None:
+    def _publish_demand(self, ticker: str) -> None:
         """Notify the pipeline if the combined needs of all requests for `ticker` have changed."""
         request = self.by_ticker.get(ticker)
-        wants = request.wants() if request is not None else Demand()
-        if self._published.get(ticker, Demand()) == wants:
+        demand = request.wants() if request is not None else Demand()
+        if self._published.get(ticker, Demand()) == demand:
             return
-        if wants == Demand():
+        if demand == Demand():
             del self._published[ticker]
         else:
-            self._published[ticker] = wants
-        self._board.say(PublishMark(ticker, wants))
+            self._published[ticker] = demand
+        self._board.say(PublishMark(ticker, demand))
 
     def on_wanted_found(self, event: WantedFound) -> None:
         if event.ticker not in self._published:
             self._published[event.ticker] = None
-            self._tell_wants(event.ticker)
+            self._publish_demand(event.ticker)
 
     def on_marks_refused(self, event: MarksRefused) -> None:
         self._published.update(dict.fromkeys(event.tickers))
-        self._untold.update(event.tickers)
+        self._unpublished.update(event.tickers)
 
     def tell_time(self) -> None:
         """Publish clock marks for foreign ingestors, which do not report their exchange's time. While one holds its job
@@ -103,6 +103,6 @@ class Realtime:
 
     def tell_again(self) -> None:
         """Retry marks that could not be published."""
-        for ticker in self._untold:
-            self._tell_wants(ticker)
-        self._untold.clear()
+        for ticker in self._unpublished:
+            self._publish_demand(ticker)
+        self._unpublished.clear()
