@@ -310,9 +310,9 @@ class Store:
         except redis.RedisError as error:
             if (fence := _FENCED.search(str(error))) is not None:
                 raise RoleLost(fence[1], int(fence[2]), int(fence[3])) from error
-            if code := _refusal(error):
+            if (code := _refusal(error)) and self._may_pass(error):
                 raise _refusing(code, error) from error
-            if _is_passing(error):
+            if _is_passing(error) and not code:
                 raise BusUnavailable(f"the bus does not answer: {error}") from error
             raise BusError(f"the bus refused: {error}") from error
 

@@ -207,5 +207,5 @@ def test_only_core_background_starts_threads_and_tasks() -> None:
 
 def test_every_part_ends_when_its_background_work_does() -> None:
     mains = [ROOT / part / "__main__.py" for part in ("broker", "gateways", "ingestor", "relay", "sandbox")]
-    mains += [ROOT / "flink_replacement_spark/__main__.py", ROOT / "candlewright_platform/cli/machine/platform.py"]
+    mains += [ROOT / "flink_replacement_spark/process.py", ROOT / "candlewright_platform/cli/machine/platform.py"]
     assert [path for path in mains if "    exit_on_failure()\n" not in path.read_text()] == []
