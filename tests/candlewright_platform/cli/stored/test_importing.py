@@ -67,7 +67,8 @@ def test_candles_are_stored_and_differences_written_to_a_file() -> None:
     assert not Path("import-differences.csv").exists()
 
 
-def test_a_mapping_of_something_else_than_a_column_is_refused() -> None:
+def test_a_mapping_of_something_else_than_a_column_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("one.csv").write_text(HEADER + ROWS)
     result = run("one.csv", "--mapping", "time=when")
     assert result.exit_code == 2
