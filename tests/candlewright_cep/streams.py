@@ -7,7 +7,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
+from candlewright_cep import Clock, JoinedStream, ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
+from candlewright_cep.streaming.query import StreamQuery
 from tests.rounds import rounds
 
 
@@ -19,12 +20,36 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     )
 
 
+class _Running:
+    """A text as a trigger, restarted after every batch. A join reads the one input on each of its sides."""
+
+    def __init__(self, query: StreamQuery) -> None:
+        self._query = query
+        self._stream = self._new()
+        leaves = [] if query.joined is None else query.joined.leaves()
+        self._sides = sorted({(leaf.name, leaf.period) for leaf in leaves})
+
+    def _new(self) -> TriggerStream:
+        return TriggerStream(query=self._query) if self._query.joined is None else JoinedStream(query=self._query)
+
+    def feed(self, rows: pa.Table, clock: Clock) -> list[dict[str, Any]]:
+        stream = self._stream
+        if isinstance(stream, JoinedStream):
+            fed = [stream.feed_input(name, period, rows, clock=clock) for name, period in self._sides]
+        else:
+            fed = [stream.feed(rows, clock)]
+        state = stream.parts()
+        self._stream = self._new()
+        self._stream.restore_parts(state)
+        return [row for events in fed for row in events.table.to_pylist()]
+
+
 def streamed(
     sql: str, table: pa.Table, cuts: list[int], *, order: list[int] | None = None, name: str = "ticks", time: str = "ts"
 ) -> list[dict[str, Any]]:
     """The rows of a text over the table `name`. With an order of arrival, rows are held until none can be late."""
     query = compile_stream(sql, {name: StreamInput(table.schema, (time,))}, default_table=name)
-    stream = TriggerStream(query=query)
+    running = _Running(query)
     delay = 0
     if order is not None:
         times = table.column(time).cast(pa.timestamp("ns", "UTC")).cast(pa.int64()).to_numpy()[order]
@@ -35,12 +60,9 @@ def streamed(
     arriving = table if order is None else table.take(pa.array(order))
     found: list[dict[str, Any]] = []
     for start, end in zip([0, *cuts], [*cuts, table.num_rows], strict=True):
-        found += stream.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock).table.to_pylist()
-        state = stream.parts()
-        stream = TriggerStream(query=query)
-        stream.restore_parts(state)
+        found += running.feed(buffer.push(arriving.slice(start, end - start)).rows, buffer.clock)
     assert buffer.late_rows == 0
-    return found + stream.feed(buffer.close(tickers), buffer.clock).table.to_pylist()
+    return found + running.feed(buffer.close(tickers), buffer.clock)
 
 
 def assert_streams(sql: str, table: pa.Table, seed: int) -> list[dict[str, Any]]:

@@ -155,7 +155,34 @@ def _changes(chance: random.Random) -> str:
     return f"SELECT ticker, {aggregate} AS a FROM {_read(chance)} GROUP BY ticker EMIT CHANGES"
 
 
-@pytest.mark.parametrize("made", [_pattern, _rows, _groups, _changes])
+def _join(chance: random.Random) -> str:
+    """One time of both sides, an interval, or the last row before."""
+    interval = chance.choice(
+        [
+            "b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts",
+            "b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts + INTERVAL '1' SECOND",
+            "b.ts > a.ts AND b.ts <= a.ts + INTERVAL '3' SECOND",
+            "a.ts = b.ts",
+        ]
+    )
+    last = chance.choice(["a.ts >= b.ts", "a.ts > b.ts AND b.ts >= a.ts - INTERVAL '2' SECOND"])
+    kind, on = chance.choice(
+        [
+            *((kind, interval) for kind in ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")),
+            *((kind, last) for kind in ("ASOF JOIN", "ASOF LEFT JOIN")),
+        ]
+    )
+    same = chance.choice([" AND a.ticker = b.ticker", ""])
+    more = "" if kind.startswith("ASOF") else chance.choice(["", " AND a.p > b.p", " AND a.ticker <> b.ticker"])
+    left, right = (_read(chance) for _ in range(2))
+    where = chance.choice(["", " WHERE b.p IS NULL OR a.p > 95"])
+    return (
+        "SELECT a.ticker AS x, b.ticker AS y, a.ts, b.ts AS other, a.p, b.p AS q, a.v, b.v AS w "
+        f"FROM {left} AS a {kind} {right} AS b ON {on}{same}{more}{where}"
+    )
+
+
+@pytest.mark.parametrize("made", [_pattern, _rows, _groups, _changes, _join])
 @pytest.mark.parametrize("seed", seeds(9))
 def test_a_step_over_another_gives_the_same_rows_on_a_stream(made: Callable[[random.Random], str], seed: int) -> None:
     chance = random.Random(f"{made.__name__}{seed}")
