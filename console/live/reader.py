@@ -43,7 +43,8 @@ class Reader:
         self._channels = {channel.topic: channel for channel in channels}
         self._has_news = False
         self._waiter: asyncio.Future[bool] | None = None
-        #: A timer that keeps running when a wait ends early, as most waits do, and is set again only once it is over.
+        #: A timer that keeps running when a wait ends early, as most waits do. It is set again once it is over, or if a
+        #: wait is to end before it.
         self._alarm: asyncio.TimerHandle | None = None
         self._patience = 0.0
         self._now = asyncio.get_running_loop().time
@@ -71,6 +72,9 @@ class Reader:
         loop = asyncio.get_running_loop()
         self._patience = seconds
         self._patient_until = loop.time() + seconds
+        if self._alarm is not None and self._alarm.when() > self._patient_until:
+            self._alarm.cancel()
+            self._alarm = None
         if self._alarm is None:
             self._alarm = loop.call_at(self._patient_until, self._ring)
         self._waiter = loop.create_future()
