@@ -70,9 +70,7 @@ class Workers:
             await _end(self._idle.popleft())
 
     async def _run(self, asked: dict[str, Any], seconds: float | None) -> tuple[dict[str, Any], bytes]:
-        worker = self._idle.pop() if self._idle else await _start(self._settings)
-        if worker.ending is not None:
-            worker.ending.cancel()
+        worker = self._taken() or await _start(self._settings)
         try:
             async with asyncio.timeout(None if seconds is None else seconds + _GRACE_SECONDS):
                 answer, body = await _ask(worker.process, asked)
@@ -87,9 +85,21 @@ class Workers:
                 raise
             raise Problem(400, "invalid_request", text) from error
         self._keep(worker)
+        if told := answer.get("failed"):
+            raise RuntimeError(f"the task {asked['task']} failed in its worker:\n{told}")
         if told := answer.get("problem"):
             raise Problem(told["status"], told["kind"], told["detail"], more=told["more"], headers=told["headers"])
         return answer, body
+
+    def _taken(self) -> _Worker | None:
+        """An idle worker that has not died meanwhile, such as by the kernel for lack of memory."""
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.ending is not None:
+                worker.ending.cancel()
+            if worker.process.returncode is None:
+                return worker
+        return None
 
     def _keep(self, worker: _Worker) -> None:
         def end() -> None:

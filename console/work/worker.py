@@ -1,6 +1,7 @@
 """A worker process: a line of JSON in, a line of JSON and a body out, one task at a time."""
 
 import resource
+import traceback
 from typing import Any, BinaryIO
 
 import orjson
@@ -46,6 +47,9 @@ def _answered(settings: Settings, asked: dict[str, Any]) -> tuple[dict[str, Any]
         from console.problems import problem_of
 
         problem = problem_of(RowsUnavailable(f"the tables cannot be read: {error}"))
+    except Exception:
+        # The console logs and counts it.
+        return {"failed": traceback.format_exc()}, b""
     told = {
         "status": problem.status,
         "kind": problem.kind,

@@ -1,0 +1,72 @@
+"""Workers: what happens to a call when its worker dies or fails."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from console.problems import Problem
+from console.work.pool import Workers
+from tests.console.calls import settings_in
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+async def workers(tmp_path: Path) -> AsyncIterator[Workers]:
+    workers = Workers(settings_in(tmp_path))
+    yield workers
+    await workers.close()
+
+
+SLOW = "SELECT count(*) FROM range(10000000) a, range(1000000) b WHERE a.range + b.range = 7"
+
+
+def query(sql: str) -> dict[str, object]:
+    return {"sql": sql, "limit": 1, "form": "json"}
+
+
+async def test_a_worker_that_died_while_idle_gets_no_call(workers: Workers) -> None:
+    await workers.run("language", {})
+    (idle,) = workers._idle
+    os.kill(idle.process.pid, signal.SIGKILL)
+    await idle.process.wait()
+    _, body = await workers.run("language", {})
+    assert b"MATCH_RECOGNIZE" in body
+
+
+async def test_an_unexpected_error_is_not_reported_as_a_lack_of_memory(workers: Workers) -> None:
+    with pytest.raises(RuntimeError, match="KeyError: 'no such task'"):
+        await workers.run("no such task", {})
+    (before,) = workers._idle
+    await workers.run("language", {})
+    assert [before] == [*workers._idle]
+
+
+async def test_a_worker_killed_during_a_call_is_replaced(workers: Workers) -> None:
+    await workers.run("query", query("SELECT 1 AS one"))
+    (worker,) = workers._idle
+    asking = asyncio.create_task(workers.run("query", query(SLOW)))
+    while workers._idle:
+        await asyncio.sleep(0)
+    os.kill(worker.process.pid, signal.SIGKILL)
+    with pytest.raises(Problem, match="memory"):
+        await asking
+    _, body = await workers.run("query", query("SELECT 2 AS two"))
+    assert b'"two":2' in body
+
+
+async def test_a_call_that_is_cancelled_ends_its_worker(workers: Workers) -> None:
+    await workers.run("query", query("SELECT 1 AS one"))
+    (worker,) = workers._idle
+    asking = asyncio.create_task(workers.run("query", query(SLOW)))
+    while workers._idle:
+        await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert worker.process.returncode == -signal.SIGKILL
+    assert not workers._idle
