@@ -27,8 +27,8 @@ _BATCH_ROWS = 10_000
 _MAX_RESULT_BYTES = 256 << 20
 
 #: Types that Arrow has no number for, and those that neither JSON nor CSV can write: their values become DuckDB's text.
-_WITHOUT_NUMBER = frozenset({"uhugeint"})
-_WITHOUT_FORM = frozenset({"interval", "blob", "bit", "time with time zone", "union", "row"})
+_WITHOUT_NUMBER = frozenset({"uhugeint", "variant"})
+_WITHOUT_FORM = frozenset({"interval", "blob", "bit", "bignum", "geometry", "time with time zone", "union", "row"})
 _NESTED = frozenset({"list", "struct", "map", "array"})
 
 #: Opens a table by name; None if the platform has not created it yet.

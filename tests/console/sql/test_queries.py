@@ -141,6 +141,10 @@ def test_any_text_is_answered_or_refused(sql: str) -> None:
         ("union_value(k := 1)", "1"),
         ("row(1, 2)", "(1, 2)"),
         ("340282366920938463463374607431768211455::UHUGEINT", "340282366920938463463374607431768211455"),
+        ("90::BIGNUM", "90"),
+        ("[1::BIGNUM]", "[1]"),
+        ("'POINT(1 2)'::GEOMETRY", "POINT (1 2)"),
+        ("1::VARIANT", "1"),
         ("DATE 'infinity'::VARCHAR", "infinity"),
         ("MAP {'k': 1.5::DECIMAL(9, 2)}", [{"key": "k", "value": 1.5}]),
         ("{'at': TIMESTAMP '2024-01-01'}", {"at": "2024-01-01T00:00:00.000000000Z"}),
@@ -170,8 +174,8 @@ def test_a_time_that_has_no_text_is_refused(sql: str) -> None:
 
 
 def test_arrow_has_the_types_of_the_query() -> None:
-    table = run("SELECT INTERVAL 1 DAY AS i, 'a'::BLOB AS b, 5::UHUGEINT AS u", tables, LIMITS).table
-    assert [str(kind) for kind in table.schema.types] == ["month_day_nano_interval", "binary", "string"]
+    table = run("SELECT INTERVAL 1 DAY AS i, 'a'::BLOB AS b, 5::UHUGEINT AS u, 1::VARIANT AS v", tables, LIMITS).table
+    assert [str(kind) for kind in table.schema.types] == ["month_day_nano_interval", "binary", "string", "string"]
 
 
 def test_a_mistake_has_its_place() -> None:
