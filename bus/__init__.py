@@ -3,6 +3,7 @@
 from bus.api import (
     Budgets,
     Bus,
+    FewRecords,
     GroupRecord,
     Groups,
     Holds,
@@ -25,6 +26,7 @@ from bus.api import (
 __all__ = [
     "Budgets",
     "Bus",
+    "FewRecords",
     "GroupRecord",
     "Groups",
     "Holds",

@@ -18,6 +18,7 @@ __all__ = [
     "NOBODY",
     "Budgets",
     "Bus",
+    "FewRecords",
     "GroupRecord",
     "Groups",
     "Holds",
@@ -90,6 +91,10 @@ class StoredRecord:
     value: bytes
     headers: Mapping[str, str]
     sequence: int | None = None
+
+
+#: Consecutive records by topic and partition.
+FewRecords = dict[TopicPartition, list[StoredRecord]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +233,17 @@ class Log(Protocol):
         ...
 
     def wait(
-        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+        self,
+        after: Mapping[TopicPartition, int],
+        timeout_seconds: float,
+        *,
+        lives: Lives | None = None,
+        few_records: FewRecords | None = None,
     ) -> set[TopicPartition]:
         """Block until a record exists at or past one of the offsets given; the partitions that have one.
 
-        With `lives` it raises RecordsLost as `read` does, at its start and its end.
+        With `lives` it raises RecordsLost as `read` does, at its start and its end. `few_records`: as of
+        `states_after`.
         """
         ...
 
@@ -243,10 +254,13 @@ class Log(Protocol):
         *,
         lives: Lives | None = None,
         also: Sequence[str] = (),
+        few_records: FewRecords | None = None,
     ) -> dict[str, list[PartitionState]]:
         """`states` of the topics that `after` names, in its order, and then of those of `also`, once any partition of
         `after` has a record at or past its offset, or after `timeout_seconds`. With `lives` it raises RecordsLost as
         `read` does.
+
+        `few_records` gets the new records of partitions to which only a few have come, so that they need not be read.
         """
         ...
 

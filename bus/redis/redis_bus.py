@@ -6,10 +6,21 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bus.api import NOBODY, GroupRecord, Once, PartitionState, Position, Record, StoredRecord, Swap, TopicPartition
+from bus.api import (
+    NOBODY,
+    FewRecords,
+    GroupRecord,
+    Once,
+    PartitionState,
+    Position,
+    Record,
+    StoredRecord,
+    Swap,
+    TopicPartition,
+)
 from bus.limits import (
     DEFAULT_GROUP_EXPIRY_SECONDS,
     DEFAULT_MAX_BYTES,
@@ -41,6 +52,8 @@ _UNPACK_CHUNK = 2_000
 _DELETED_AT_ONCE = 4_000
 #: Requested at once.
 _MAX_ENTRIES = 1_000
+#: Of each partition, with a wait for records.
+_FEW_ENTRIES = 8
 #: How long a call is remembered, so that its repetition writes nothing: after a lost connection, or a lost process.
 _CALL_SECONDS = 600
 _NAMED_CALL_SECONDS = 30 * 86_400
@@ -235,7 +248,12 @@ class RedisBus:
         return [int(number or 0) for number in found]
 
     def wait(
-        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+        self,
+        after: Mapping[TopicPartition, int],
+        timeout_seconds: float,
+        *,
+        lives: Lives | None = None,
+        few_records: FewRecords | None = None,
     ) -> set[TopicPartition]:
         deadline = time.monotonic() + timeout_seconds
         if not after:
@@ -253,7 +271,7 @@ class RedisBus:
         )
         while True:
             ready = set()
-            replies = self._look(commands, len(wanted), after, deadline)
+            arrived, replies = self._look(commands, len(wanted), after, deadline, with_few=few_records is not None)
             for (topic, partitions), found in zip(wanted.items(), replies, strict=True):
                 for at, partition in enumerate(partitions):
                     place, end = (topic, partition), int(found[at] or 0)
@@ -261,6 +279,8 @@ class RedisBus:
                         self._check_lives(lives, place, after[place], found[len(partitions) + at], end)
                     if end > after[place]:
                         ready.add(place)
+            if few_records is not None:
+                few_records.update(_few(arrived, after))
             if ready or time.monotonic() >= deadline:
                 return ready
 
@@ -271,34 +291,49 @@ class RedisBus:
         *,
         lives: Lives | None = None,
         also: Sequence[str] = (),
+        few_records: FewRecords | None = None,
     ) -> dict[str, list[PartitionState]]:
         topics = tuple(dict.fromkeys([*(topic for topic, _ in after), *also]))
         commands = b"".join(map(self._ask_for_state, topics))
         deadline = time.monotonic() + timeout_seconds
         while True:
-            found = _states(topics, self._look(commands, len(topics), after, deadline))
+            arrived, replies = self._look(commands, len(topics), after, deadline, with_few=few_records is not None)
+            found = _states(topics, replies)
             has_come = False
             for (topic, partition), offset in after.items():
                 state = found[topic][partition]
                 if lives is not None:
                     self._check_lives(lives, (topic, partition), offset, state.lives.encode(), state.end)
                 has_come |= state.end > offset
+            if few_records is not None:
+                few_records.update(_few(arrived, after))
             if has_come or time.monotonic() >= deadline:
                 return found
 
-    def _look(self, commands: bytes, replies: int, after: Mapping[TopicPartition, int], deadline: float) -> list[Any]:
-        """The replies to these commands as soon as a record has arrived, or after some time at most. The server carries
-        them out after a command that blocks, so news and what is known of them come in one answer.
+    def _look(
+        self,
+        commands: bytes,
+        replies: int,
+        after: Mapping[TopicPartition, int],
+        deadline: float,
+        *,
+        with_few: bool,
+    ) -> tuple[Any, list[Any]]:
+        """What has arrived, for `_few`, and the replies to these commands, as soon as a record has arrived, or after
+        some time at most. The server carries them out after a command that blocks, so news and what is known of them
+        come in one answer.
         """
         left = deadline - time.monotonic()
         if left <= 0 or not after:
-            return self._store.packed_calls(commands, replies)
+            return (), self._store.packed_calls(commands, replies)
         # Shorter than the socket's timeout, so that a hanging server can be distinguished from one without new records.
         block = max(1, math.ceil(min(left, self._store.timeout_seconds / 2) * 1_000))
         streams = [_log(topic, partition) for topic, partition in after]
         ids = [f"{offset}-0" for offset in after.values()]
-        wait = pack(("XREAD", "COUNT", 1, "BLOCK", block, "STREAMS", *streams, *ids))
-        return self._store.packed_calls(wait + commands, 1 + replies)[1:]
+        count = _FEW_ENTRIES + 1 if with_few else 1
+        wait = pack(("XREAD", "COUNT", count, "BLOCK", block, "STREAMS", *streams, *ids))
+        arrived, *found = self._store.packed_calls(wait + commands, 1 + replies)
+        return arrived or (), found
 
     def partitions(self, topic: str) -> int:
         count = self._counts.get(topic)
@@ -786,6 +821,17 @@ def _states(topics: Sequence[str], replies: Sequence[Any]) -> dict[str, list[Par
         ]
         for topic, values in zip(topics, replies, strict=True)
     }
+
+
+def _few(
+    arrived: Iterable[Any], after: Mapping[TopicPartition, int]
+) -> Iterator[tuple[TopicPartition, list[StoredRecord]]]:
+    """The records of a reply to XREAD, of the partitions that have no more, and where none is missing."""
+    places = {_log(*place).encode(): place for place in after}
+    for name, entries in arrived:
+        place = places[name]
+        if len(entries) <= _FEW_ENTRIES and (records := dense(entries, after[place])):
+            yield place, stored(*place, records)
 
 
 def _log(topic: str, partition: int) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, PartitionState, StoredRecord
+from bus import Bus, PartitionState, StoredRecord, TopicPartition
 from bus.lives import Lives, agreed
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange, RecordsLost
@@ -54,6 +55,9 @@ Range = tuple[str, int, int, int, int]
 #: By partition, the next offset to read; and LIVES.
 Offsets = dict[str, Any]
 Positions = dict[str, int]
+#: Consecutive records that were already read.
+KnownRecords = Mapping[TopicPartition, Sequence[StoredRecord]]
+NOTHING_KNOWN: KnownRecords = MappingProxyType({})
 
 #: The key in offsets for `<topic>:<partition>` -> its history when the offsets were planned. Old checkpoints have none.
 LIVES = "lives"
@@ -64,9 +68,17 @@ class RangesPartition(InputPartition):
     ranges: tuple[Range, ...]
 
 
-def read_range(bus: Bus, topic: str, partition: int, *, first: int, last: int) -> Iterator[list[StoredRecord]]:
-    """The records `first` to `last`, both included, in lists. Raises OffsetOutOfRange if one is missing."""
+def read_range(
+    bus: Bus, topic: str, partition: int, *, first: int, last: int, known: KnownRecords = NOTHING_KNOWN
+) -> Iterator[list[StoredRecord]]:
+    """The records `first` to `last`, both included, in lists. Raises OffsetOutOfRange if one is missing. `known`:
+    records that need not be read.
+    """
     offset = first
+    begun = known.get((topic, partition), ())
+    if begun and begun[0].offset == first and (taken := [record for record in begun if record.offset <= last]):
+        yield taken
+        offset = taken[-1].offset + 1
     while offset <= last:
         wanted = min(_BATCH_RECORDS, last + 1 - offset)
         found = bus.read(topic, partition, offset, max_records=wanted, max_bytes=_BATCH_BYTES)

@@ -21,7 +21,7 @@ from bus.api import partition_of
 from candlewright.wire import bar_columns, streams
 from candlewright.wire.candlewright_pb2 import OHLCV
 from core.poison import culprits, is_poison
-from flink_replacement_spark.engine.bus_source import worker_bus
+from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, KnownRecords, worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
 from flink_replacement_spark.engine.writes import Direct, Writes
 from flink_replacement_spark.live.journal import MAX_BYTES, Journal, Note
@@ -97,8 +97,11 @@ def run_step(
     ranges: Sequence[Range],
     journal_bytes: int = MAX_BYTES,
     writes: Writes | None = None,
+    known: KnownRecords = NOTHING_KNOWN,
 ) -> LiveCounts:
-    """Carry out a micro-batch for one partition. `writes`: how to write; by default each call at once."""
+    """Carry out a micro-batch for one partition. `writes`: how to write; by default each call at once. `known`: records
+    that need not be read.
+    """
     bus = worker_bus(url)
     writes = writes or Direct(bus)
     journal = Journal(bus, query_id, partition, max_bytes=journal_bytes, writes=writes)
@@ -118,7 +121,7 @@ def run_step(
     before = live.duplicates, live.too_late
     checked = CheckedRecords(max_ahead_ns, partitions)
     try:
-        output = _output(live, url, partition, ranges, checked)
+        output = _output(live, url, partition, ranges, checked, known)
     except Exception as error:  # No error caused by one record may stop the others.
         if not is_poison(error):
             raise
@@ -164,15 +167,20 @@ def _demand(value: bytes) -> records.Wanted | None:
 
 
 def _output(
-    live: LivePartition, url: str, partition: int, ranges: Sequence[Range], checked: CheckedRecords
+    live: LivePartition,
+    url: str,
+    partition: int,
+    ranges: Sequence[Range],
+    checked: CheckedRecords,
+    known: KnownRecords = NOTHING_KNOWN,
 ) -> LiveOutput:
     """Process trades part by part, so that a task's memory does not grow with the lag of its partition."""
-    found_marks = list(chain.from_iterable(records_of(url, partition, ranges, tag=1)))
+    found_marks = list(chain.from_iterable(records_of(url, partition, ranges, tag=1, known=known)))
     marks = checked.values(found_marks)
     newest_ms = found_marks[-1].timestamp_ms if found_marks else 0
     values: list[bytes] = []
     size = 0
-    for found in records_of(url, partition, ranges, tag=0):
+    for found in records_of(url, partition, ranges, tag=0, known=known):
         newest_ms = max(newest_ms, found[-1].timestamp_ms)
         # Parts depend only on sizes, so a repeated batch is cut at the same places.
         for record in found:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from bus import Bus, Lives
+from bus import Bus, FewRecords, Lives
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
@@ -37,6 +37,8 @@ class LiveOwner:
     partition: int
     times: LiveTimes
     _lives: Lives = field(default_factory=Lives)
+    # Of the next step.
+    _few_records: FewRecords = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -50,11 +52,14 @@ class LiveOwner:
         return StateStore(self._bus, self.query_id).pointer(self.partition).newest >= step.number
 
     def next(self, before: Step) -> Step | None:
+        self._few_records.clear()
         at = before.end or self.first()
         self._held.move(at)
         # Read the ends of trades first, so that a mark published before them is not applied after them.
         places = {(topic, self.partition): at[topic][self.name] for topic in TOPICS}
-        states = self._bus.states_after(places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives)
+        states = self._bus.states_after(
+            places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives, few_records=self._few_records
+        )
         end = next_ends(at, states, _ROOM, partition=self.partition)
         return None if end == at else Step(before.number + 1, at, end)
 
@@ -79,6 +84,7 @@ class LiveOwner:
             ranges=ranges,
             journal_bytes=times.journal_bytes,
             writes=writes,
+            known=self._few_records,
         )
         return Done(counts.counted())
 

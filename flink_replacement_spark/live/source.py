@@ -16,9 +16,11 @@ from pyspark.sql.types import StructType
 from bus import Bus, Lives, PartitionState, StoredRecord
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import (
+    NOTHING_KNOWN,
     POLL_SECONDS,
     BatchRoom,
     HoldingReader,
+    KnownRecords,
     Offsets,
     Positions,
     RangesPartition,
@@ -142,8 +144,12 @@ def ranges_of(rows: Iterable[pa.RecordBatch]) -> tuple[int, list[Range]]:
     return partition, [Range(row["tag"], row["first"], row["last"]) for row in found]
 
 
-def records_of(url: str, partition: int, ranges: Iterable[Range], *, tag: int) -> Iterator[list[StoredRecord]]:
-    """The records of one topic in these ranges, in order, in lists. Raises OffsetOutOfRange, BusError."""
+def records_of(
+    url: str, partition: int, ranges: Iterable[Range], *, tag: int, known: KnownRecords = NOTHING_KNOWN
+) -> Iterator[list[StoredRecord]]:
+    """The records of one topic in these ranges, in order, in lists. `known`: records that need not be read. Raises
+    OffsetOutOfRange, BusError.
+    """
     for own, first, last in ranges:
         if own == tag:
-            yield from read_range(worker_bus(url), TOPICS[tag], partition, first=first, last=last)
+            yield from read_range(worker_bus(url), TOPICS[tag], partition, first=first, last=last, known=known)

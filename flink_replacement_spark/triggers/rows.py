@@ -18,7 +18,7 @@ from candlewright.wire import streams
 from candlewright.wire.grid import SECOND
 from core.poison import culprits, is_poison
 from core.settings import Settings, TicksSettings
-from flink_replacement_spark.engine.bus_source import read_range, worker_bus
+from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, KnownRecords, read_range, worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
 from flink_replacement_spark.engine.writes import Direct, Writes
 from flink_replacement_spark.triggers.source import ROWS, Span, TriggerPlan
@@ -133,8 +133,11 @@ def run_step(
     plan: TriggerPlan,
     settings: Settings | None,
     writes: Writes | None = None,
+    known: KnownRecords = NOTHING_KNOWN,
 ) -> StepResult:
-    """Carry out a micro-batch for one owner. `writes`: how to write; by default each call at once."""
+    """Carry out a micro-batch for one owner. `writes`: how to write; by default each call at once. `known`: records
+    that need not be read.
+    """
     writes = writes or Direct(bus)
     store = PartStore(bus, query_id, writes)
     base = store.base_of(plan.owner, batch_id)
@@ -153,7 +156,7 @@ def run_step(
     before = live.duplicates, live.bad_records
     was_active = live.is_active
     spans = [span for span in plan.spans if live.reads_events or span.topic != bus_topics.TRIGGER_EVENTS]
-    read = _records(bus, spans if was_active else [plan.controls])
+    read = _records(bus, spans if was_active else [plan.controls], known)
     try:
         output = _process(live, read, checked, plan.now_ns)
     except Exception as error:  # No error caused by one record may stop the others.
@@ -264,11 +267,11 @@ def _resume(
         return None
 
 
-def _records(bus: Bus, spans: Sequence[Span]) -> list[StoredRecord]:
+def _records(bus: Bus, spans: Sequence[Span], known: KnownRecords = NOTHING_KNOWN) -> list[StoredRecord]:
     return [
         record
         for span in spans
-        for found in read_range(bus, span.topic, span.partition, first=span.first, last=span.end - 1)
+        for found in read_range(bus, span.topic, span.partition, first=span.first, last=span.end - 1, known=known)
         for record in found
     ]
 

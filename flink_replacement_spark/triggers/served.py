@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from bus import Bus, Lives
+from bus import Bus, FewRecords, Lives
 from bus import topics as bus_topics
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
@@ -53,6 +53,8 @@ class TriggerOwner:
     _lives: Lives = field(default_factory=Lives)
     _planner: TriggerPlanner = field(default_factory=lambda: TriggerPlanner(_ROOM))
     _at: Mapping[str, Positions] = field(default_factory=dict)
+    # Of the next step.
+    _few_records: FewRecords = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,6 +68,7 @@ class TriggerOwner:
         return PartStore(self._bus, self.query_id).newest(self.owner) >= step.number
 
     def next(self, before: Step) -> Step | None:
+        self._few_records.clear()
         at = self._with_events(before.end) or self.first()
         self._held.move(at)
         is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
@@ -78,7 +81,13 @@ class TriggerOwner:
         waiting = 0.0 if has_work else self._held.seconds_left(WAIT_SECONDS)
         wants_events = reads_events(self.query_id, self.owner)
         end = self._at = self._planner.next(
-            self._bus, at, before.now_ns, lives=self._lives, longest_seconds=waiting, reads_events=wants_events
+            self._bus,
+            at,
+            before.now_ns,
+            lives=self._lives,
+            longest_seconds=waiting,
+            reads_events=wants_events,
+            few_records=self._few_records,
         )
         now_ns = next_time(before.now_ns, is_moved=end != at or has_work)
         return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
@@ -86,7 +95,14 @@ class TriggerOwner:
     def run(self, step: Step, writes: Writes | None = None) -> Done:
         plan = TriggerPlan(self.owner, step.now_ns, spans_of(step.start, step.end))
         result = run_step(
-            self._bus, self.query_id, step.number, rules=self.rules, plan=plan, settings=self.settings, writes=writes
+            self._bus,
+            self.query_id,
+            step.number,
+            rules=self.rules,
+            plan=plan,
+            settings=self.settings,
+            writes=writes,
+            known=self._few_records,
         )
         return Done(result.counts, result.suspended)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, Lives, PartitionState
+from bus import Bus, FewRecords, Lives, PartitionState
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import (
     LIVES,
@@ -136,16 +136,19 @@ class TriggerPlanner:
         lives: Lives,
         longest_seconds: float = POLL_SECONDS,
         reads_events: bool = True,
+        few_records: FewRecords | None = None,
     ) -> dict[str, Positions]:
         """Up to where the next records are taken, after waiting for news until the clock is due; from `planned`, which
         names the partitions. `now_ns`: the time that was planned last. `reads_events`: without it events are skipped
-        with the next other records. Raises RecordsLost.
+        with the next other records. `few_records`: as of `Bus.states_after`. Raises RecordsLost.
         """
         waiting = min(longest_seconds, max(0.0, (now_ns + _CLOCK_NS - time.time_ns()) / 1e9))
         # Those behind are examined first.
         awaited = BEHIND + (ROWS if reads_events else ROWS[:2])
         places = {(t, int(p)): offset for t in awaited for p, offset in planned[t].items()}
-        found_at = bus.states_after(places, waiting, lives=lives, also=[bus_topics.TRIGGER_EVENTS])
+        found_at = bus.states_after(
+            places, waiting, lives=lives, also=[bus_topics.TRIGGER_EVENTS], few_records=few_records
+        )
 
         def ends(topic: str, states: Sequence[PartitionState]) -> Positions:
             return {p: states[int(p)].end for p in planned[topic]}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from bus.api import Bus, StoredRecord, TopicPartition
+from bus.api import Bus, FewRecords, StoredRecord, TopicPartition
 from candlewright.wire import streams
 from candlewright.wire.streams import Stream
 from relay import metrics
@@ -74,8 +74,10 @@ class LiveFeed(Follower):
             if not stop.is_set():
                 self._interest.changed.wait(self._patience(_PARKED_SECONDS))
             return
-        for topic, partition in self._wait(after, _WAIT_SECONDS):
-            records = self._read(topic, partition, after[topic, partition])
+        few: FewRecords = {}
+        for topic, partition in self._wait(after, _WAIT_SECONDS, few):
+            place = topic, partition
+            records = few[place] if place in few else self._read(topic, partition, after[place])
             self._hand_over(list(self._wanted(self._streams[topic], records)), topic, stop)
             if records:
                 self._next[topic][partition] = records[-1].offset + 1

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from bus.api import Bus, Lives, PartitionState, StoredRecord, TopicPartition
+from bus.api import Bus, FewRecords, Lives, PartitionState, StoredRecord, TopicPartition
 from bus.dead_letters import Letter, put_aside
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusError, OffsetOutOfRange
@@ -98,11 +98,13 @@ class Follower(ABC):
         error = cw.Error(code=RECORDS_LOST, text=text, topic=topic, newest_sequence=first - 1)
         return [(topic.encode(), encode_body(error))]
 
-    def _wait(self, after: Mapping[TopicPartition, int], seconds: float) -> set[TopicPartition]:
+    def _wait(
+        self, after: Mapping[TopicPartition, int], seconds: float, few_records: FewRecords | None = None
+    ) -> set[TopicPartition]:
         """Wait as `Bus.wait` does. Raises RecordsLost if the store has lost records that were read, because the records
         that replaced them would be skipped.
         """
-        return self._bus.wait(after, self._patience(seconds), lives=self._lives)
+        return self._bus.wait(after, self._patience(seconds), lives=self._lives, few_records=few_records)
 
     def _patience(self, seconds: float) -> float:
         """How long a round may wait; the first one does not wait, so that it clears `problem` at once."""

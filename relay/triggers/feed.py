@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bus import topics as bus_topics
-from bus.api import Bus, PartitionState, StoredRecord
+from bus.api import Bus, FewRecords, PartitionState, StoredRecord
 from candlewright.wire import streams
 from relay import metrics
 from relay.doors.notifier import Batch
@@ -86,9 +86,10 @@ class TriggerFeed(Follower):
         after = {(_TOPIC, partition): offset for partition, offset in self._next.items()}
         is_returning = time.monotonic() < (self._recent_until or 0.0)
         waiting = _RETURNING_SECONDS if is_returning or self._returning else _WAIT_SECONDS
-        states = self._bus.states_after(after, self._patience(waiting), lives=self._lives)[_TOPIC]
+        few: FewRecords = {}
+        states = self._bus.states_after(after, self._patience(waiting), lives=self._lives, few_records=few)[_TOPIC]
         if any(state.end > self._next[partition] for partition, state in enumerate(states)):
-            records = self._gather(states)
+            records = self._gather(states, few)
             events = self._readable(records, partial(numbered, streams.TRIGGERS), unreadable(streams.TRIGGERS))
             # The tickers of one trigger may be in several partitions.
             events.sort(key=lambda event: (event.topic, event.first))
@@ -103,14 +104,17 @@ class TriggerFeed(Follower):
         if time.monotonic() >= self._save_at:
             self._save()
 
-    def _gather(self, states: Sequence[PartitionState]) -> list[StoredRecord]:
-        """New records of all partitions up to the same moment, so that no topic has a hole in its numbers."""
+    def _gather(self, states: Sequence[PartitionState], few: FewRecords) -> list[StoredRecord]:
+        """New records of all partitions up to the same moment, so that no topic has a hole in its numbers. `few`:
+        those that need not be read.
+        """
         found: list[StoredRecord] = []
         cut_ms: int | None = None
         for partition, state in enumerate(states):
             offset, read = self._next[partition], 0
             while offset < state.end and read < _PER_PARTITION:
-                records = self._read(_TOPIC, partition, offset, min(_READ_RECORDS, state.end - offset))
+                records = few.pop((_TOPIC, partition), None)
+                records = records or self._read(_TOPIC, partition, offset, min(_READ_RECORDS, state.end - offset))
                 if not records:
                     break
                 found += records

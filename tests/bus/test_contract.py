@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bus.api import NOBODY, Bus, PartitionState, Position, Record, SequenceStamp, Swap
+from bus.api import NOBODY, Bus, FewRecords, PartitionState, Position, Record, SequenceStamp, Swap
 from bus.redis.store import Store
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BusError, BusFull, LeaseLost, OffsetOutOfRange
@@ -668,6 +668,38 @@ def test_a_wait_and_the_states_after_it_are_one_exchange_with_the_server(
         bus.publish("a", [Record(b"x")])
         waiter.join(20)
         assert not waiter.is_alive() and waited == [2] * (end + 1)
+
+
+def test_a_wait_brings_records_if_only_a_few_have_come(bus: Bus) -> None:
+    bus.create_topic("a", 3)
+    bus.publish("a", [Record(b"old", partition=0), *(Record(b"%d" % i, partition=1) for i in range(20))])
+    bus.publish("a", [Record(b"new", partition=0), Record(b"newer", partition=0)])
+    waits: list[Callable[..., object]] = [bus.wait, bus.states_after]
+    for wait in waits:
+        few: FewRecords = {}
+        wait({("a", 0): 1, ("a", 1): 10, ("a", 2): 0}, 60.0, few_records=few)
+        assert few == {("a", 0): bus.read("a", 0, 1)} and [r.value for r in few["a", 0]] == [b"new", b"newer"]
+        few.clear()
+        wait({("a", 1): 12, ("a", 0): 3}, 60.0, few_records=few)
+        assert few == {("a", 1): bus.read("a", 1, 12)} and len(few["a", 1]) == 8
+        few.clear()
+        wait({("a", 0): 3}, 0.01, few_records=few)
+        wait({("a", 0): 0}, 0.0, few_records=few)
+        assert few == {}
+
+
+def test_a_wait_brings_no_records_after_trimmed_ones(bus: Bus) -> None:
+    for number in range(4):
+        bus.publish("a", [Record(b"%d" % number, partition=0)])
+    bus.hold("a", "reader", {0: 2})
+    bus.trim("a", keep_seconds=0)
+    waits: list[Callable[..., object]] = [bus.wait, bus.states_after]
+    for wait in waits:
+        few: FewRecords = {}
+        wait({("a", 0): 1}, 60.0, few_records=few)
+        assert few == {}
+        wait({("a", 0): 2}, 60.0, few_records=few)
+        assert [record.offset for record in few["a", 0]] == [2, 3]
 
 
 def test_a_row_is_replaced_only_if_it_holds_the_expected_value(bus: Bus) -> None:

@@ -39,7 +39,9 @@ def test_trades_are_cut_into_parts_by_their_sizes_however_they_were_read(
         for offset, value in enumerate(VALUES)
     ]
 
-    def records_of(url: str, partition: int, ranges: object, *, tag: int) -> Iterator[list[StoredRecord]]:
+    def records_of(
+        url: str, partition: int, ranges: object, *, tag: int, known: object
+    ) -> Iterator[list[StoredRecord]]:
         left = iter(stored)
         yield from ([next(left) for _ in range(count)] for count in (reads if tag == 0 else [2]))
 
