@@ -27,6 +27,9 @@ class Kind(enum.Enum):
     INTERVAL = "interval"
     OPAQUE = "opaque"
 
+    # Types are keys of many lookups, and the hash of a member of an Enum is computed by a Python function.
+    __hash__ = object.__hash__
+
 
 @dataclass(frozen=True, slots=True)
 class SqlType:

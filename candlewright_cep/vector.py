@@ -82,6 +82,13 @@ class Vector:
         valid = self.mask[safe] & ~missing if any_missing else self.mask[safe]
         return Vector(self.type, values, valid)
 
+    def copy(self) -> "Vector":
+        """The same values at full length, in memory of their own."""
+        if self.constant:
+            return self.expand()
+        values = pa.concat_arrays([self.values]) if self.type.is_text else self.values.copy()
+        return Vector(self.type, values, None if self.valid is None else self.valid.copy())
+
     def slice(self, start: int, length: int) -> "Vector":
         """A view of consecutive values."""
         if self.constant:
@@ -313,7 +320,7 @@ def choose(condition: Bools, chosen: Vector, otherwise: Vector) -> Vector:
 
 def ranges(firsts: Index, lengths: Index) -> Index:
     """The integers of all ranges, one range after another."""
-    ends = np.cumsum(lengths)
+    ends: Index = lengths.cumsum()
     found: Index = np.repeat(firsts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
     return found
 

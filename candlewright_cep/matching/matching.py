@@ -97,7 +97,7 @@ def evaluate_matches(
 ) -> MatchRows:
     """The result rows of matches that were found. `reach`: see `Mapping`."""
     starts, sizes = found.starts, found.lengths
-    firsts = np.cumsum(sizes) - sizes
+    firsts = sizes.cumsum() - sizes
     mapping = Mapping(ranges(starts, sizes), found.labels >> 1, firsts, sizes, found.numbers, reach)
     outputs, shown = _outputs(plan, mapping, starts, found.labels & 1)
     values = MeasureValues(mapping, outputs, plan.variables, column=column, bounds=bounds)

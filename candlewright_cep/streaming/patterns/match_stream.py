@@ -240,7 +240,7 @@ class MatchStream:
             part.count += end - start
             parts.append(part)
         sizes = np.array([part.count for part in parts], dtype=np.int64)
-        ends = np.cumsum(sizes)
+        ends = sizes.cumsum()
         bounds = Bounds(ends - sizes, ends)
         untested = self._untested(parts, together, bounds)
         values = self._values(untested.rows, untested.bounds)
@@ -279,10 +279,10 @@ class MatchStream:
             return Tested(together.rows, bounds, None, np.zeros(len(parts), np.int64))
         starts = bounds.starts + np.array(passed, np.int64)
         lengths = bounds.ends - starts
-        moved = starts - (np.cumsum(lengths) - lengths)
+        moved = starts - (lengths.cumsum() - lengths)
         sizes = lengths[lengths > 0]
         places = ranges(starts[lengths > 0], sizes)
-        ends = np.cumsum(sizes)
+        ends = sizes.cumsum()
         return Tested(together.take(places), Bounds(ends - sizes, ends), places, moved)
 
     def _masks(self, tested: Tested, values: RowValues, together: Gathered) -> Array:
@@ -329,7 +329,7 @@ class MatchStream:
             lengths.append(end - begin)
             ends.append(end)
         firsts, sizes = np.array(begins, np.int64), np.array(lengths, np.int64)
-        places = np.cumsum(sizes)
+        places = sizes.cumsum()
         bounds = Bounds(places - sizes, places)
         try:
             found = self._bulk.find(row_masks[ranges(firsts, sizes)], bounds)

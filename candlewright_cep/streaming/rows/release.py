@@ -9,7 +9,7 @@ import pyarrow as pa
 from candlewright_cep.functions.aggregates.kernels import accumulate
 from candlewright_cep.planning.relation import Relation, concatenated, from_table
 from candlewright_cep.types import NULL
-from candlewright_cep.vector import Bools, Index, concatenate, constant, from_column, is_ascending, is_every
+from candlewright_cep.vector import Bools, Index, constant, from_column, is_ascending, is_every
 
 FOREVER = 2**63 - 1
 #: A further column of released rows, that rows which came late may have: the event time at which they are taken.
@@ -427,10 +427,9 @@ def compact(rows: Rows, wanted: Collection[int] | None = None) -> Rows:
     """A copy without references to the larger arrays that the rows came from. Columns that are not `wanted` are
     dropped.
     """
-    columns = []
-    for index in range(rows.relation.width):
-        if wanted is None or index in wanted:
-            columns.append(concatenate([rows.relation.column(index)]))
-        else:
-            columns.append(constant(NULL, None, rows.length))
+    unread = constant(NULL, None, rows.length)
+    columns = [
+        rows.relation.column(index).copy() if wanted is None or index in wanted else unread
+        for index in range(rows.relation.width)
+    ]
     return rows.replaced(Relation(columns, rows.length))

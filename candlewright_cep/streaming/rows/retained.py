@@ -39,7 +39,7 @@ class Gathered:
         offsets = np.cumsum([0, *(source.length for source in sources)])
         of_span, firsts, lengths = np.array(spans, np.int64).reshape(len(spans), 3).T
         firsts = firsts + offsets[of_span]
-        ends = np.cumsum(lengths)
+        ends = lengths.cumsum()
         self._offsets = offsets
         self._firsts, self._lengths, self._ends = firsts, lengths, ends
         self._rows: Rows | None = None
