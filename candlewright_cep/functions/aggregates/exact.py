@@ -16,6 +16,8 @@ from candlewright_cep.vector import Array, Bools, Index
 Digits = list[Index]
 #: Bits per digit of a plain sum, and of one that is multiplied.
 _SUM_BITS, _PRODUCT_BITS = 32, 20
+#: Doubles hold whole numbers of so many bits.
+_EXACT_BITS = 52
 #: Up to this exponent, scaling by a power of two is a single multiplication.
 _PLAIN_EXPONENT = 1000
 
@@ -56,8 +58,10 @@ class Wide:
         carry: Index = np.zeros(1, np.int64)
         for digit in self.digits:
             whole = digit + carry
-            carry = (whole + half) >> self.bits
-            digits.append(whole - (carry << self.bits))
+            carry = whole + half
+            carry >>= self.bits
+            whole -= carry << self.bits
+            digits.append(whole)
         while carry.any():
             further = (carry + half) >> self.bits
             digits.append(carry - (further << self.bits))
@@ -71,9 +75,13 @@ class Wide:
         products: Digits = [
             np.zeros(len(self.digits[0]), np.int64) for _ in range(len(self.digits) + len(other.digits) - 1)
         ]
+        is_square = other is self
         for low, one in enumerate(self.digits):
-            for high, two in enumerate(other.digits):
-                products[low + high] += one * two
+            for high, two in enumerate(other.digits[low:] if is_square else other.digits, low if is_square else 0):
+                product = one * two
+                if is_square and high > low:
+                    product <<= 1
+                products[low + high] += product
         return Wide(products, self.bits, self.exponent + other.exponent)
 
     def __sub__(self, other: "Wide") -> "Wide":
@@ -86,16 +94,27 @@ class Wide:
     def rounded(self) -> Array:
         """The nearest double, ties to even."""
         whole = self.balanced()
+        bits, digits = whole.bits, whole.digits
+        while 2 * bits <= _EXACT_BITS and len(digits) > 1:
+            # Fewer digits, of which each still outweighs all lower ones.
+            higher = [*digits[1::2], np.zeros(1, np.int64)]
+            digits = [low + (high << bits) for low, high in zip(digits[::2], higher, strict=False)]
+            bits *= 2
         scaled = [
-            _scaled(digit.astype(np.float64), whole.exponent + whole.bits * place)
-            for place, digit in enumerate(whole.digits)
+            _scaled(digit.astype(np.float64), whole.exponent + bits * place) for place, digit in enumerate(digits)
         ]
-        found = scaled[-1]
-        if len(scaled) == 1:
+        found = scaled.pop()
+        while scaled:
+            total = found + scaled[-1]
+            if not np.array_equal(total - found, scaled[-1]):
+                break
+            found = total
+            scaled.pop()
+        if not scaled:
             return found
         # The rounding error, and the lower digits, of which only the sign can matter.
         lost, below = np.zeros(len(found)), np.zeros(len(found))
-        for digit in scaled[-2::-1]:
+        for digit in scaled[::-1]:
             is_exact = lost == 0
             total = found + digit
             below = np.where(is_exact | (below != 0), below, digit)
@@ -134,29 +153,29 @@ class RangeSums:
         return np.where((self.of(np.isnan(values)) > 0) | (rises & falls), np.nan, found)
 
 
-@dataclass(frozen=True, slots=True)
 class Moments:
-    """`products[k]` is `count` * SUM(a * b) - SUM(a) * SUM(b) for a pair of arguments; NaN if a value of the range is
-    not finite.
+    """Of the rows of ranges that are `present`, computed on request. Results are NaN where a value is not finite.
+
+    `count`: the present rows of each range.
     """
 
-    count: Index
-    means: list[Array]
-    products: dict[tuple[int, int], Array]
+    def __init__(self, sums: RangeSums, arguments: Sequence[Array], present: Bools) -> None:
+        finite = present & np.logical_and.reduce([np.isfinite(values) for values in arguments])
+        self.count = sums.of(present)
+        self._is_odd = self.count != sums.of(finite)
+        self._sums = sums
+        whole = finite.all()
+        self._numbers = [Wide.of(v if whole else np.where(finite, v, 0.0), _PRODUCT_BITS) for v in arguments]
+        self._totals = [sums.wide(number).balanced() for number in self._numbers]
 
+    def product(self, one: int, two: int) -> Array:
+        """`count` * SUM(a * b) - SUM(a) * SUM(b) for two of the arguments."""
+        mixed = self._sums.wide(self._numbers[one] * self._numbers[two]).balanced().times(self.count)
+        return self._known((mixed - self._totals[one] * self._totals[two]).rounded())
 
-def moments(sums: RangeSums, arguments: Sequence[Array], present: Bools) -> Moments:
-    """Moments of the rows that are `present`."""
-    finite = present & np.logical_and.reduce([np.isfinite(values) for values in arguments])
-    count = sums.of(present)
-    is_odd = count != sums.of(finite)
-    numbers = [Wide.of(np.where(finite, values, 0.0), _PRODUCT_BITS) for values in arguments]
-    totals = [sums.wide(number).balanced() for number in numbers]
-    found: dict[tuple[int, int], Array] = {}
-    for one in range(len(numbers)):
-        for two in range(one, len(numbers)):
-            mixed = sums.wide(numbers[one] * numbers[two]).balanced().times(count)
-            exact = (mixed - totals[one] * totals[two]).rounded()
-            found[one, two] = np.where(is_odd, np.nan, exact) if is_odd.any() else exact
-    means = [np.where(is_odd, np.nan, total.rounded() / np.maximum(count, 1)) for total in totals]
-    return Moments(count, means, found)
+    def mean(self, one: int) -> Array:
+        """The mean of an argument."""
+        return self._known(self._totals[one].rounded() / np.maximum(self.count, 1))
+
+    def _known(self, values: Array) -> Array:
+        return np.where(self._is_odd, np.nan, values) if self._is_odd.any() else values

@@ -11,7 +11,7 @@ import numpy as np
 from candlewright_cep import work
 from candlewright_cep.functions import decimals
 from candlewright_cep.functions.aggregates.aggregates import CONTINUOUS, DISCRETE, empty_value
-from candlewright_cep.functions.aggregates.exact import Moments, RangeSums, moments
+from candlewright_cep.functions.aggregates.exact import Moments, RangeSums
 from candlewright_cep.types import Kind, SqlType
 from candlewright_cep.vector import Array, Bools, Index, Vector, codes, concatenate, is_ascending
 
@@ -150,10 +150,10 @@ def _geometric(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlTy
 
 def _variance(*, sample: bool, root: bool) -> Kernel:
     def run(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
-        found = moments(RangeSums(low, high), [arguments[0].values], arguments[0].mask)
+        found = Moments(RangeSums(low, high), [arguments[0].values], arguments[0].mask)
         size = found.count - 1 if sample else found.count
         with np.errstate(all="ignore"):
-            variance = found.products[0, 0] / found.count / np.maximum(size, 1)
+            variance = found.product(0, 0) / found.count / np.maximum(size, 1)
             return Vector(kind, np.sqrt(variance) if root else variance, size > 0)
 
     return run
@@ -162,7 +162,7 @@ def _variance(*, sample: bool, root: bool) -> Kernel:
 def _of_pairs(result: Callable[[Moments], tuple[Array, Bools]]) -> Kernel:
     def run(arguments: Sequence[Vector], low: Index, high: Index, kind: SqlType) -> Vector:
         present = arguments[0].mask & arguments[1].mask
-        found = moments(RangeSums(low, high), [argument.values for argument in arguments], present)
+        found = Moments(RangeSums(low, high), [argument.values for argument in arguments], present)
         with np.errstate(all="ignore"):
             values, valid = result(found)
         return Vector(kind, values, valid)
@@ -172,23 +172,24 @@ def _of_pairs(result: Callable[[Moments], tuple[Array, Bools]]) -> Kernel:
 
 def _covariance(less: int) -> Callable[[Moments], tuple[Array, Bools]]:
     def result(found: Moments) -> tuple[Array, Bools]:
-        return found.products[0, 1] / found.count / np.maximum(found.count - less, 1), found.count > less
+        return found.product(0, 1) / found.count / np.maximum(found.count - less, 1), found.count > less
 
     return result
 
 
 def _correlation(found: Moments) -> tuple[Array, Bools]:
-    spread = np.sqrt(found.products[0, 0]) * np.sqrt(found.products[1, 1])
-    return found.products[0, 1] / spread, spread > 0
+    spread = np.sqrt(found.product(0, 0)) * np.sqrt(found.product(1, 1))
+    return found.product(0, 1) / spread, spread > 0
 
 
 def _slope(found: Moments) -> tuple[Array, Bools]:
-    return found.products[0, 1] / found.products[1, 1], found.products[1, 1] > 0
+    spread = found.product(1, 1)
+    return found.product(0, 1) / spread, spread > 0
 
 
 def _intercept(found: Moments) -> tuple[Array, Bools]:
     slope, valid = _slope(found)
-    return found.means[0] - slope * found.means[1], valid
+    return found.mean(0) - slope * found.mean(1), valid
 
 
 # -- extremes -------------------------------------------------------------------------------------------------------
