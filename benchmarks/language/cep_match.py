@@ -127,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--input", required=True)
     parser.add_argument("--batch-rows", type=int, default=100_000)
+    parser.add_argument("--output", choices=("json",), default="json")
     parser.add_argument("--triggers", type=int, nargs="*", default=[1, 10, 100])
     options = parser.parse_args()
     table = pq.read_table(options.input)

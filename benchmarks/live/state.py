@@ -113,6 +113,7 @@ def _take(bus: RedisBus, url: str, batch: int) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="candlewright bench state", description=__doc__)
     parser.add_argument("--tickers", type=int, help="of this size alone")
+    parser.add_argument("--output", choices=("json",), default="json")
     options = parser.parse_args()
     for tickers, touched in SIZES:
         if options.tickers in (None, tickers):

@@ -3,7 +3,8 @@
 The setup is a separate Redis with `bus.fsync = always`, the process `alerts`, and a receiver on loopback. First
 `--events` events come one by one: `p50_ms` and `p99_ms` are the times from publish to receipt. Then `--burst` events of
 100 triggers come at once: `per_second` until the last outcome is on the bus. `floor_*`: the same from a loop that posts
-to the receiver without bus, order or state; `ratio_*` compares the two.
+to the receiver without bus, order or state; `ratio_*` compares the two. `delivery_us` is the processor time of `alerts`
+for each event.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
+from benchmarks.measuring.process_tree import cpu_seconds_of
 from bus import topics
 from bus.api import Record
 from bus.redis.embedded import EmbeddedRedis
@@ -121,7 +123,9 @@ async def run(folder: Path, events: int, burst: int) -> dict[str, float]:
     try:
         while not bus.items(topics.TABLE_ALERTS):
             await asyncio.sleep(0.05)
+        before = cpu_seconds_of([process.pid])
         ours = await through_alerts(bus, receiver, events, burst=burst)
+        used = cpu_seconds_of([process.pid]) - before
         least = await floor(url, receiver, events, burst=burst)
     finally:
         process.terminate()
@@ -131,6 +135,7 @@ async def run(folder: Path, events: int, burst: int) -> dict[str, float]:
         await runner.cleanup()
     return {
         **ours,
+        "delivery_us": used / (events + burst) * 1e6,
         **{f"floor_{name}": value for name, value in least.items()},
         "ratio_p50": ours["p50_ms"] / least["p50_ms"],
         "ratio_per_second": ours["per_second"] / least["per_second"],
@@ -141,6 +146,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=300)
     parser.add_argument("--burst", type=int, default=10_000)
+    parser.add_argument("--output", choices=("json",), default="json")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = asyncio.run(run(Path(folder), arguments.events, arguments.burst))
