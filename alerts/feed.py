@@ -14,7 +14,7 @@ from alerts.alert import Alert
 from alerts.message import worded
 from alerts.records import READERS
 from bus import topics
-from bus.api import Bus, Lives, TopicPartition
+from bus.api import Bus, Lives, Swap, TopicPartition
 from bus.dead_letters import Letter, put_aside
 from bus.lost import report
 from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
@@ -43,6 +43,7 @@ class Feed:
         self._bus = bus
         self._readers = {READERS[kind][0]: READERS[kind][1] for kind in kinds if kind in READERS}
         self._next: dict[TopicPartition, int] = {}
+        self._saved: bytes | None = None
         self._lives = Lives()
         self.unread = 0
 
@@ -56,8 +57,10 @@ class Feed:
         for topic in self._readers:
             for partition, state in enumerate(self._bus.state(topic)):
                 self._next[topic, partition] = positions.get((topic, partition), state.end)
+        self._saved = found
         if found is None:
-            self.save()
+            self._saved = self._positions()
+            self._bus.put(topics.TABLE_ALERTS, {"positions": self._saved})
 
     def wait(self, seconds: float) -> bool:
         """Whether there is something to read."""
@@ -68,16 +71,21 @@ class Feed:
             return True
 
     def read(self) -> list[Alert]:
-        """The new alerts, in the order of each partition; `save` then makes the positions durable."""
+        """The new alerts, in the order of each partition; `moved` then gives the new positions."""
         found: list[Alert] = []
         for (topic, partition), offset in self._next.items():
             found += self._read(topic, partition, offset)
         return self._as_asked(found)
 
-    def save(self) -> None:
+    def moved(self) -> Swap:
+        """Makes the positions durable, in the step that keeps what was read. Call it once for each `read`."""
+        old, self._saved = self._saved, self._positions()
+        return Swap(topics.TABLE_ALERTS, "positions", old, self._saved, {})
+
+    def _positions(self) -> bytes:
         known = self._lives.known
-        saved = {f"{place[0]}/{place[1]}": (offset, known.get(place, "")) for place, offset in self._next.items()}
-        self._bus.put(topics.TABLE_ALERTS, {"positions": json.dumps(saved).encode()})
+        places = {f"{place[0]}/{place[1]}": (offset, known.get(place, "")) for place, offset in self._next.items()}
+        return json.dumps(places).encode()
 
     def _read(self, topic: str, partition: int, offset: int) -> list[Alert]:
         try:

@@ -18,7 +18,7 @@ from alerts.senders.senders import sender_of
 from alerts.state import AlertsState
 from alerts.store import AlertStore
 from alerts.watch import Watch
-from bus.api import Bus
+from bus.api import Bus, Swap
 from candlewright.wire.errors import BusError, RoleLost
 from core import metrics
 from core.background import awaited_task, start_task
@@ -155,24 +155,22 @@ class Alerts:
             if not await self._until_done(self._reading, lambda: self._feed.wait(_WAIT_SECONDS)):
                 continue
             alerts = await self._until_done(self._reading, self._feed.read)
-            new = await self._keep(alerts)
-            await self._until_done(self._reading, self._feed.save)
+            new = await self._keep(alerts, self._feed.moved())
             self._carry_out(Saved(new, time.time()))
 
-    async def _keep(self, alerts: Sequence[Alert]) -> list[Delivery]:
+    async def _keep(self, alerts: Sequence[Alert], read: Swap | None = None) -> Sequence[Delivery]:
         """Take alerts into the state; returns once their deliveries are durable."""
-        saves = [each for each in self._state.handle(AlertsRead(alerts, time.time())) if isinstance(each, Save)]
-        for save in saves:
-            await self._until_done(self._reading, partial(self._save, save))
-        return [delivery for save in saves for delivery in save.deliveries]
+        found = self._state.handle(AlertsRead(alerts, time.time()))
+        save = next((each for each in found if isinstance(each, Save)), Save([]))
+        await self._until_done(self._reading, partial(self._save, save, read))
+        return save.deliveries
 
-    def _save(self, save: Save) -> None:
-        if save.deliveries:
-            self._store.keep(save.deliveries)
+    def _save(self, save: Save, read: Swap | None) -> None:
         if save.opened:
             self._store.keep_opened(save.opened)
         if save.over:
             self._store.end_silences([each.silence_id for each in save.over])
+        self._store.keep(save.deliveries, read)
 
     async def _watch_parts(self) -> None:
         """Watches for problems that the platform cannot report on the bus itself."""
@@ -228,8 +226,9 @@ class Alerts:
                 await self._until_done(self._writing, self._store.trim)
 
     async def _look(self) -> None:
-        """Checks for requests of operators."""
+        """Checks for requests of operators. What a second has finished is deleted first, because it may come again."""
         while True:
+            await self._until_done(self._writing, self._store.forget)
             silences = await self._until_done(self._writing, self._store.silences)
             self._carry_out(SilencesFound(silences))
             anew = await self._until_done(self._writing, lambda: self._store.asked_again(time.time()))

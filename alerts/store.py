@@ -7,7 +7,7 @@ import orjson
 
 from alerts.alert import Delivery, Opened, Outcome, Silence, Status
 from bus import topics
-from bus.api import Bus, Record
+from bus.api import Bus, Record, Swap
 from core.log import get_logger
 
 __all__ = ["AlertStore"]
@@ -28,6 +28,8 @@ class AlertStore:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        #: The keys of deliveries whose outcomes are on the bus, and whose rows are not deleted yet.
+        self._over: list[str] = []
 
     def open(self) -> None:
         self._bus.create_topic(topics.DELIVERIES, 1)
@@ -45,8 +47,20 @@ class AlertStore:
             self._bus.delete(topics.TABLE_ALERTS_WAITING, done)
         return [delivery for delivery, outcome in zip(found, finished, strict=True) if outcome is None]
 
-    def keep(self, deliveries: Sequence[Delivery]) -> None:
-        self._bus.put(topics.TABLE_ALERTS_WAITING, {each.key: each.to_bytes() for each in deliveries})
+    def keep(self, deliveries: Sequence[Delivery], read: Swap | None = None) -> None:
+        """`read`: the feed's new positions, which become durable in the same step."""
+        rows = {each.key: each.to_bytes() for each in deliveries}
+        if read is not None:
+            swaps = [read]
+            if rows:
+                (key, value), *others = rows.items()
+                swaps.append(Swap(topics.TABLE_ALERTS_WAITING, key, None, value, dict(others)))
+            if self._bus.commit(swaps, {}):
+                return
+            # The store lost the former positions, or an event came again whose delivery is still there.
+        self._bus.put(topics.TABLE_ALERTS_WAITING, rows)
+        if read is not None:
+            self._bus.put(read.table, {read.key: read.new})
 
     def keep_opened(self, opened: Sequence[Opened]) -> None:
         self._bus.put(
@@ -66,6 +80,7 @@ class AlertStore:
         return found
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
+        """The rows of these deliveries stay until `forget`; `waiting` does not return them."""
         abandoned = {each.delivery.key: each.delivery for each in outcomes if each.status is Status.ABANDONED}
         if abandoned:
             self._bus.put(
@@ -80,7 +95,13 @@ class AlertStore:
             names=[each.delivery.name for each in outcomes],
             keep_seconds=_REMEMBER_SECONDS,
         )
-        self._bus.delete(topics.TABLE_ALERTS_WAITING, [each.delivery.key for each in outcomes])
+        self._over += (each.delivery.key for each in outcomes)
+
+    def forget(self) -> None:
+        """Delete the rows of finished deliveries."""
+        if self._over:
+            self._bus.delete(topics.TABLE_ALERTS_WAITING, self._over)
+            self._over = []
 
     def trim(self) -> None:
         self._bus.trim(topics.DELIVERIES, keep_seconds=_KEEP_OUTCOMES_SECONDS)

@@ -86,6 +86,8 @@ class WebhookSender:
                 connector=aiohttp.TCPConnector(resolver=resolver, ssl=tls, use_dns_cache=False),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
+                # `_post` limits the time.
+                timeout=aiohttp.ClientTimeout(),
             )
         return self._session
 

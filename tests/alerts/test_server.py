@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -16,7 +17,7 @@ from alerts.senders.sender import Failure
 from alerts.server import Alerts, senders_of
 from alerts.store import AlertStore
 from bus import topics
-from bus.api import Bus, Record
+from bus.api import Bus, Record, Swap
 from bus.dead_letters import kept
 from candlewright.wire import ingestor_pb2 as ing
 from core import metrics
@@ -93,7 +94,55 @@ async def test_an_event_arrives_signed() -> None:
     ((outcome),) = outcomes(bus)
     assert outcome.pop("delivered_at")
     assert outcome == {"event_id": "dip-1", "destination": "hook", "attempts": 1, "status": "delivered", "error": ""}
-    assert not bus.items(topics.TABLE_ALERTS_WAITING)
+    assert not AlertStore(bus).waiting()
+
+
+class Counting(FreshBus):
+    """Counts the calls that write, each of which waits for the disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def put(self, table: str, values: Mapping[str, bytes], *, keep_seconds: float | None = None) -> None:
+        if values:
+            self.writes.append(f"put {table}")
+        super().put(table, values, keep_seconds=keep_seconds)
+
+    def commit(self, swaps: Sequence[Swap], records: Mapping[str, Sequence[Record]]) -> bool:
+        self.writes.append(f"commit {' '.join(swap.table for swap in swaps)}")
+        return super().commit(swaps, records)
+
+    def publish_new(self, topic: str, records: Sequence[Record], **more: Any) -> list[bool]:
+        self.writes.append(f"publish_new {topic}")
+        return super().publish_new(topic, records, **more)
+
+    def delete(self, table: str, keys: Sequence[str]) -> None:
+        self.writes.append(f"delete {table}")
+        super().delete(table, keys)
+
+
+async def test_events_cost_one_write_before_they_are_sent_and_one_after() -> None:
+    bus, receiver = Counting(), Receiver()
+    async with receiver.serve(), serving(bus, to(receiver)):
+        bus.writes.clear()
+        bus.publish(topics.TRIGGER_EVENTS, [event(1, f"t{number}") for number in range(10)])
+        await until(lambda: len(outcomes(bus)) == 10, "the outcomes are kept")
+        await until(lambda: not bus.items(topics.TABLE_ALERTS_WAITING), "their rows are deleted")
+    wanted = ["commit alerts alerts_waiting", "publish_new deliveries", "delete alerts_waiting"]
+    assert list(dict.fromkeys(bus.writes)) == wanted
+    assert Counter(bus.writes)["publish_new deliveries"] < 10
+
+
+async def test_an_event_that_comes_again_while_its_row_remains_is_not_stuck() -> None:
+    bus, receiver = FreshBus(), Receiver()
+    async with receiver.serve(), serving(bus, to(receiver)):
+        bus.publish(topics.TRIGGER_EVENTS, [event(1)])
+        await until(lambda: len(outcomes(bus)) == 1, "its outcome is kept")
+        bus.publish(topics.TRIGGER_EVENTS, [event(1), event(2)])
+        await until(lambda: len(outcomes(bus)) == 2, "the next one follows")
+    assert receiver.taken == ["dip-1", "dip-1", "dip-2"]
+    assert [each["event_id"] for each in outcomes(bus)] == ["dip-1", "dip-2"]
 
 
 async def test_both_secrets_sign_during_a_rotation() -> None:
