@@ -35,7 +35,7 @@ _NOT_UTF8 = re.compile(r"Row #(\d+): .*invalid UTF8")
 _WRONG_WIDTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 _SHOWN = 60
 _MOST_LINE_BYTES = 64 << 10
-_OTHER_DELIMITERS = (";", "\t", "|")
+_DELIMITERS = (",", ";", "\t", "|")
 _CHUNK_BYTES = 16 << 20
 #: A million candles have about 150 MiB.
 _MOST_TEXT_BYTES = 256 << 20
@@ -315,7 +315,7 @@ def _unreadable(file: Path, error: pa.ArrowInvalid, first: int) -> BadFile:
 
 
 def _delimiter(header: bytes) -> str:
-    return "," if b"," in header else next((each for each in _OTHER_DELIMITERS if each.encode() in header), ",")
+    return max(_DELIMITERS, key=lambda each: header.count(each.encode()))
 
 
 def _header(file: Path, line: bytes, delimiter: str) -> list[str]:

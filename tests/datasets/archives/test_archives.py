@@ -131,9 +131,10 @@ def test_own_columns_by_a_mapping_and_iso_times(tmp_path: Path) -> None:
 def test_own_columns_are_separated_as_the_first_line_separates_them(tmp_path: Path, delimiter: str) -> None:
     file = tmp_path / "mine.csv"
     rows = ["open_time,open,high,low,close,volume", f"{START},1,2,0.5,1.5,10", f"{START + 60},1,2,0.5,1.5,0"]
-    file.write_text("\n".join(rows).replace(",", delimiter))
-    wanted = replace(BTC, period_seconds=60)
+    wanted = replace(BTC, period_seconds=60, mapping={"volume": "Volume (BTC, spot)"})
+    file.write_text("\n".join(rows).replace(",", delimiter).replace("volume", "Volume (BTC, spot)"))
     assert seconds(read(file, wanted, "csv")) == [START, START + 60]
+    wanted = replace(wanted, mapping=None)
     file.write_text("\n".join(rows).replace(",", delimiter).replace("0.5", "0,5"))
     with pytest.raises(BadFile, match="line 2: low is not a number: '0,5'"):
         read(file, wanted, "csv")
