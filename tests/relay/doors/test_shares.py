@@ -7,7 +7,7 @@ from relay.doors.shares import TRIGGERS, Holder, Shares
 from relay.settings import RelayLimits
 from tests.relay.conftest import Start
 from tests.relay.harness import PATIENCE_MILLISECONDS, Platform, Subscriber
-from tests.relay.test_live import eventually, table
+from tests.relay.test_live import eventually, put_ticks, table
 
 ONE, SAME, OTHER = Holder("a", 1, 1), Holder("a", 2, 2), Holder("b", 3, 3)
 
@@ -138,3 +138,6 @@ def test_a_connection_beyond_its_share_gets_topics_of_others(start_relay: Start)
     eventually(lambda: len(table(platform.bus)) == 3)
     greedy.socket.subscribe(topic("X"))
     assert greedy.drain() == []
+    put_ticks(platform.bus, "X/USDT.BINANCE", "1")
+    name, batch = greedy.next()
+    assert (name, list(batch.trade_id)) == (topic("X"), ["1"])
