@@ -76,9 +76,12 @@ def history(
     end: Annotated[str | None, typer.Option("--end", help="Open times before this; default: now.")] = None,
     period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first N candles.")] = None,
-    refresh: Annotated[bool, typer.Option("--refresh", help="Request ranges that the table proves, too.")] = False,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Also request ranges that the table proves complete.")
+    ] = False,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", help="Fetch nothing: candles as known then, ISO 8601 (UTC).")
+        str | None,
+        typer.Option("--as-of", help="Fetch nothing; show candles as they were known at that time, ISO 8601 (UTC)."),
     ] = None,
     output: FileOutputOption = FileOutput.table,
     file: FileOption = None,
@@ -142,20 +145,21 @@ def verify(
     end: Annotated[str | None, typer.Option("--end", help="Open times before this, ISO 8601 (UTC).")] = None,
     period: Annotated[str, typer.Option("--period", help="1m, 4h, 1d, … or seconds.")] = "1m",
     manifest: Annotated[
-        Path | None, typer.Option("--manifest", metavar="FILE", help="Check exported files instead; asks no exchange.")
+        Path | None,
+        typer.Option("--manifest", metavar="FILE", help="Check exported files instead, without the exchange."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="The exported files (default: the manifest's folder).")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="PUBLIC", help="Who must have signed: a key, or a file with it.")
+        str | None, typer.Option("--key", metavar="PUBLIC", help="The signer's public key, or a file that holds it.")
     ] = None,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
     timeout: Timeout = 10.0,
 ) -> None:
-    """Compare stored candles with the exchange again. Or exported files with their signed manifest.
+    """Compare stored candles with the exchange again. Or check exported files against their signed manifest.
 
     Exit code 1 if there is a difference. After a comparison with the exchange, the tables hold its current values;
     lake.market.ohlc_revisions keeps the previous ones.
@@ -184,7 +188,7 @@ def verify(
 @app.command("requests")
 def list_requests(
     request_id: Annotated[str | None, typer.Argument(help="Only this request.")] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="End it; its final notification says ERROR.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it; its final notification is ERROR.")] = False,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
@@ -270,7 +274,7 @@ def status(
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
-    """Live tickers, queries, parts and roles of the platform. Exit code 1 when a part is not well."""
+    """Live tickers, queries, parts and roles of the platform. Exit code 1 if a part is unhealthy."""
     from candlewright.cli import status as platform_status
 
     platform_status.status(output, config=config, watch=watch)
@@ -309,11 +313,17 @@ def trigger_add(
     sql: SqlOption = None,
     file: SqlFileOption = None,
     ticker: Annotated[
-        list[str] | None, typer.Option("--ticker", help="BASE/QUOTE.VENUE, fetched live; may be repeated. None: all.")
+        list[str] | None,
+        typer.Option(
+            "--ticker", help="BASE/QUOTE.VENUE, fetched live; may be repeated (default: every active ticker)."
+        ),
     ] = None,
     param: ParamOption = None,
     identity: Annotated[
-        str | None, typer.Option("--id", help="Its id (default: made of its content); a known one needs --replace.")
+        str | None,
+        typer.Option(
+            "--id", help="The trigger's id (default: derived from its content); an existing one needs --replace."
+        ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace another trigger under this id.")] = False,
     callback: Annotated[
@@ -376,7 +386,7 @@ def trigger_list(output: OutputOption = Output.table, config: Config = None, tim
 def trigger_show(
     trigger_id: TriggerId, output: OutputOption = Output.table, config: Config = None, timeout: Timeout = 10.0
 ) -> None:
-    """One trigger with its whole text.
+    """Show a trigger with its whole text.
 
     Example: candlewright trigger show breakout
     """
@@ -406,7 +416,7 @@ def trigger_events(
     quiet: Annotated[
         float | None, typer.Option("--timeout", min=0.1, help="End after this many seconds without an event.")
     ] = None,
-    hops: Annotated[bool, typer.Option("--hops", help="Also how long its data took for each hop.")] = False,
+    hops: Annotated[bool, typer.Option("--hops", help="Also show how long the data took on each hop.")] = False,
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
@@ -479,7 +489,7 @@ def view_show(
 def view_remove(
     name: ViewName, output: OutputOption = Output.table, config: Config = None, timeout: AddTimeout = 60.0
 ) -> None:
-    """Remove a view. One that triggers or other views read is kept, and they are named.
+    """Remove a view. A view that triggers or other views read is kept, and its readers are named.
 
     Example: candlewright view remove large
     """

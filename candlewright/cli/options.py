@@ -13,7 +13,7 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Data directory
 OutputOption = Annotated[Output, typer.Option("--output", help="table, or json: JSON lines and nothing else.")]
 FileOutputOption = Annotated[FileOutput, typer.Option("--output", help="How to write the rows.")]
 FileOption = Annotated[Path | None, typer.Option("--file", help="Write there instead of to stdout.")]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the platform.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer from the platform.")]
 TextArgument = Annotated[str | None, typer.Argument(metavar="[TEXT]", help="The trigger's text.")]
 SqlOption = Annotated[str | None, typer.Option("--sql", help="The trigger's text, as an option.")]
 SqlFileOption = Annotated[Path | None, typer.Option("--file", help="File with the trigger's text.")]

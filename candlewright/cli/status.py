@@ -89,7 +89,7 @@ def show(page: Row, output: Output, lines: int | None = None) -> None:
     for problem in page.get("problems", []):
         say(f"problem: {problem}")
     if not _is_well(page):
-        say("the platform is not well" if page.get("ready") else "the platform is not ready")
+        say("the platform is unhealthy" if page.get("ready") else "the platform is not ready")
 
 
 # ---- rows, as --output json has them

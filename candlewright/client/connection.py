@@ -175,9 +175,9 @@ class Connection:
         """The `as_of` time in ns of rows that are read without a request; raises InvalidRequest for other arguments."""
         Ticker.parse(wanted.ticker)
         if wanted.start >= wanted.end:
-            raise InvalidRequest("the start of the range is not before its end")
+            raise InvalidRequest("the start of the range must be before its end")
         if wanted.limit is not None and wanted.limit < 1:
-            raise InvalidRequest("the limit is not at least 1")
+            raise InvalidRequest("the limit must be at least 1")
         if wanted.refresh:
             raise InvalidRequest("as_of fetches nothing: leave out refresh")
         moment = None if as_of is None else to_nanoseconds(as_of)

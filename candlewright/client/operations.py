@@ -316,7 +316,7 @@ def _closed(message: cw.RequestState) -> str:
 
 def _accepted(answer: ing.SubmitResponse) -> Submission:
     if answer.status == ing.SubmitResponse.INVALID:
-        raise InvalidRequest(answer.error_message or "the platform calls this request invalid")
+        raise InvalidRequest(answer.error_message or "the platform refused this request without a reason")
     if answer.status not in (ing.SubmitResponse.QUEUED, ing.SubmitResponse.DUPLICATE):
         raise PlatformRefused("ERROR", answer.error_message, answer.request_id)
     is_duplicate = answer.status == ing.SubmitResponse.DUPLICATE

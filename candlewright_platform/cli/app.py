@@ -52,10 +52,10 @@ def up(
     ] = None,
     ingestors: Annotated[int, typer.Option("--ingestors", min=0, max=64, help="How many ingestors.")] = 1,
     parts: Annotated[
-        str | None, typer.Option("--parts", help="Only these, comma-separated, over the bus of bus.url.")
+        str | None, typer.Option("--parts", help="Start only these parts (comma-separated), over the bus at bus.url.")
     ] = None,
 ) -> None:
-    """Start the platform in the foreground. Prints `ready` when all its parts are."""
+    """Start the platform in the foreground. Prints `ready` once every part is ready."""
     from candlewright_platform.cli.machine import platform
 
     platform.up(data_dir, config, sandbox=sandbox, exchange_urls=exchange_url or [], ingestors=ingestors, parts=parts)
@@ -71,7 +71,7 @@ def relocate(data_dir: DataDir = None, config: Config = None) -> None:
 
 @app.command()
 def doctor(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """Check this machine and the settings. Says what to do; exit code 1 when something is missing."""
+    """Check this machine and the settings. Suggests fixes; exit code 1 if something is missing."""
     from candlewright_platform.cli.machine import doctor
 
     doctor.run(output, data_dir, config)
@@ -92,7 +92,7 @@ def gaps(
 
 @app.command()
 def tables(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The one that the printed commands read.")] = "ohlc",
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table that the printed commands read.")] = "ohlc",
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
@@ -129,7 +129,7 @@ def export(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Write stored candles as files for other tools. Fetches nothing, and says what is not stored.
+    """Write stored candles as files for other tools. Fetches nothing, and reports what is not stored.
 
     Example: candlewright export --to freqtrade --dir user_data/data "*/USDT.BINANCE" --period 1m
     """
@@ -163,7 +163,7 @@ def import_command(
     ],
     ticker: Annotated[str, typer.Option("--ticker", help="The ticker of the files, BASE/QUOTE.VENUE.")],
     period: Annotated[
-        str | None, typer.Option("--period", help="Length of a candle, if the files do not say it.")
+        str | None, typer.Option("--period", help="Length of a candle, if the files do not state it.")
     ] = None,
     mapping: Annotated[
         list[str] | None,
@@ -319,7 +319,7 @@ def dead_letters_list(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """List the records that were put aside, with the part and the reason, oldest first."""
+    """List the records that were put aside, oldest first. Each with its part and the reason."""
     from candlewright_platform.cli.records import dead_letters
 
     dead_letters.list_letters(part, topic, limit, output=output, data_dir=data_dir, config=config)
@@ -332,7 +332,7 @@ def dead_letters_show(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Show one record whole. Its place, the reason, the bytes, and the message where it can be read as one."""
+    """Show one record. Prints its place, the reason, its bytes, and its message if it can be decoded."""
     from candlewright_platform.cli.records import dead_letters
 
     dead_letters.show(number, output, data_dir, config=config)
@@ -341,7 +341,7 @@ def dead_letters_show(
 @letters_app.command("replay")
 def dead_letters_replay(
     numbers: Annotated[list[int] | None, typer.Argument(help="Their numbers in the list.")] = None,
-    all_of_them: Annotated[bool, typer.Option("--all", help="Every one that is kept.")] = False,
+    all_of_them: Annotated[bool, typer.Option("--all", help="Replay every record that is kept.")] = False,
     part: LetterPart = None,
     topic: LetterTopic = None,
     output: OutputOption = Output.table,
@@ -379,7 +379,7 @@ def keep_add(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Fetch candles from a time on, and then keep them fresh. Markets that are listed later join.
+    """Fetch candles since a given time, and then keep them fresh. Markets that are listed later join.
 
     Example: candlewright keep add "*/USDT.BINANCE" --period 1m --since 2020-01-01
     """
@@ -390,12 +390,12 @@ def keep_add(
 
 @keep_app.command("list")
 def keep_list(
-    series: Annotated[bool, typer.Option("--series", help="Each ticker and period instead of the rules.")] = False,
+    series: Annotated[bool, typer.Option("--series", help="List each ticker and period instead of the rules.")] = False,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """List the rules: what is behind, and when it will be fresh."""
+    """List the rules: which candles lag, and when they will be fresh."""
     from candlewright_platform.cli.records import keep
 
     keep.list_rules(is_by_series=series, output=output, data_dir=data_dir, config=config)
@@ -420,7 +420,7 @@ def alerts_help() -> None:
 
 @alerts_app.command("list")
 def alerts_list(output: OutputOption = Output.table, data_dir: DataDir = None, config: Config = None) -> None:
-    """List the destinations, the events that they get, and their pending deliveries."""
+    """List the destinations and their pending deliveries. Also the events that each one gets."""
     from candlewright_platform.cli.records import alerts
 
     alerts.list_destinations(output, data_dir, config)
@@ -432,7 +432,7 @@ def alerts_test(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Send one test alert to a destination. Exit code 1 unless the destination took it."""
+    """Send one test alert to a destination. Exit code 1 unless the destination accepted it."""
     from candlewright_platform.cli.records import alerts
 
     alerts.test(name, data_dir, config)
@@ -443,7 +443,9 @@ def alerts_silence(
     trigger: Annotated[
         str | None, typer.Argument(help="A trigger's id; * matches any. Without it, the silences are listed.")
     ] = None,
-    duration: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="As 30m, 2h or 1d.")] = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="How long, such as 30m, 2h or 1d.")
+    ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TRIGGER", help="Until this trigger fires: a condition in SQL.")
     ] = None,
@@ -472,7 +474,7 @@ def alerts_dead_letters(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """List deliveries given up after 24 hours of tries. They are kept for a week."""
+    """List deliveries given up after 24 hours of attempts. They are kept for a week."""
     from candlewright_platform.cli.records import alerts
 
     alerts.dead_letters(again or [], is_all=all_of_them, output=output, data_dir=data_dir, config=config)
@@ -481,9 +483,11 @@ def alerts_dead_letters(
 @app.command()
 def demo(
     keep: Annotated[Path | None, typer.Option("--data-dir", help="Keep the demo's data there.")] = None,
-    console: Annotated[bool, typer.Option("--console", help="Then leave the console open, until Ctrl-C.")] = False,
+    console: Annotated[
+        bool, typer.Option("--console", help="Leave the console open afterwards, until Ctrl-C.")
+    ] = False,
 ) -> None:
-    """Run everything once with a generated exchange. Candles, live bars, a trigger's first event; then it stops."""
+    """Run everything once with a generated exchange. Shows candles, live bars and a trigger's first event."""
     from candlewright_platform.cli.machine import demo
 
     demo.run(keep, leaves_console=console)
@@ -492,7 +496,7 @@ def demo(
 @app.command()
 def console(
     ticker: Annotated[str | None, typer.Argument(help="Open the chart of this market.")] = None,
-    period: Annotated[str, typer.Option("--period", help="Of the chart, as 1m, 1h, 1d.")] = "1m",
+    period: Annotated[str, typer.Option("--period", help="The chart's period, such as 1m, 1h or 1d.")] = "1m",
     is_printed: Annotated[bool, typer.Option("--print", help="Only print the address.")] = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -526,12 +530,12 @@ def kapacitor_udf(
         str | None, typer.Option("--socket", help="Serve many tasks on this unix socket instead of stdin and stdout.")
     ] = None,
     http: Annotated[
-        str | None, typer.Option("--http", help="Of such a server: host:port of its status page and metrics.")
+        str | None, typer.Option("--http", help="With --socket: host:port of the status page and metrics.")
     ] = None,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Serve a function to a Kapacitor daemon. Trades to bars, a trigger's text over points, points onto the bus.
+    """Serve a function to a Kapacitor daemon. It makes bars, runs a trigger's text over points, or publishes points.
 
     Example, in kapacitor.conf: [udf.functions.ohlc] prog = "candlewright", args = ["kapacitor-udf", "ohlc"]
     """

@@ -56,7 +56,9 @@ def trigger_format(
     sql: SqlOption = None,
     file: SqlFileOption = None,
     in_place: Annotated[bool, typer.Option("--in-place", help="Write the file instead of printing it.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Print nothing; exit 1 if it would change.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Print nothing; exit code 1 if the layout would change.")
+    ] = False,
 ) -> None:
     """Print a trigger's text in its canonical layout. Comments and meaning stay.
 
@@ -122,14 +124,16 @@ def trigger_plan(
 def trigger_explain(
     trigger_id: Annotated[str, typer.Argument(metavar="ID", help="A registered trigger.")],
     at: Annotated[str | None, typer.Option("--at", help="As of this time, ISO 8601 (UTC; default: now).")] = None,
-    ticker: Annotated[str | None, typer.Option("--ticker", help="Of several tickers, the one asked about.")] = None,
-    attempts: Annotated[int, typer.Option("--attempts", min=1, max=50, help="How many of the nearest attempts.")] = 3,
+    ticker: Annotated[str | None, typer.Option("--ticker", help="Which ticker, if the trigger has several.")] = None,
+    attempts: Annotated[
+        int, typer.Option("--attempts", min=1, max=50, help="How many of the closest attempts to show.")
+    ] = 3,
     output: OutputOption = Output.table,
     data_dir: DataDir = None,
     config: Config = None,
     timeout: Timeout = 10,
 ) -> None:
-    """Show how near a trigger came to firing. Which rows it took, what failed and by how much, what it waits for.
+    """Show how close a trigger came to firing. Which rows it took, what failed and by how much, what it waits for.
 
     Example: candlewright trigger explain dip --at 2024-01-01T12:30 --ticker BTC/USDT.BINANCE
     """
@@ -171,7 +175,7 @@ def trigger_try(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Run a trigger's text over stored data. A file, or what the tables have of a ticker, with a chart.
+    """Run a trigger's text over stored data. Reads a file, or a ticker's stored rows, and draws a chart.
 
     Example: candlewright trigger try "close > open * 1.01" --param period_seconds=60
     --ticker BTC/USDT.BINANCE --since 2024-01-01

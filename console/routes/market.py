@@ -59,7 +59,7 @@ async def list_bars(call: Call) -> Response:
     end = _FAR_NS if query.end is None else int(query.end)
     start = 0 if query.start is None else int(query.start)
     if start >= end:
-        raise InvalidRequest("the start of the range is not before its end")
+        raise InvalidRequest("the start of the range must be before its end")
     if query.as_of is not None:
         client = await call.services.client()
         if query.start is None or query.end is None:

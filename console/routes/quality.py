@@ -98,7 +98,7 @@ async def get_quality(call: Call) -> Response:
     ticker, period = str(Ticker.parse(query.ticker)), parse_period(query.period)
     start, end = (None if each is None else int(each) for each in (query.start, query.end))
     if start is not None and end is not None and start >= end:
-        raise InvalidRequest("the start of the range is not before its end")
+        raise InvalidRequest("the start of the range must be before its end")
     given = {
         "ticker": ticker,
         "period": period,

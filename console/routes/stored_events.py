@@ -56,7 +56,7 @@ async def list_events(call: Call) -> Response:
     end = time.time_ns() + _SECOND if query.end is None else int(query.end)
     start = max(0, end - _DAYS * 86_400 * _SECOND) if query.start is None else int(query.start)
     if start >= end:
-        raise InvalidRequest("the start of the range is not before its end")
+        raise InvalidRequest("the start of the range must be before its end")
     registered: Sequence[str] = ()
     if query.removed:
         client = await call.services.client()

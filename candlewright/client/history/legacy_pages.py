@@ -38,7 +38,10 @@ class LegacyPages(Questions):
         losses = 0
         while True:
             if page.status == ing.Response.NOT_FOUND:
-                raise RequestNotFound(request.request_id, page.error_message or f"nothing of {wanted.ticker} there")
+                raise RequestNotFound(
+                    request.request_id,
+                    page.error_message or f"the venue has no candles of {wanted.ticker} in this range",
+                )
             if page.status != ing.Response.OK:
                 raise PlatformRefused("ERROR", page.error_message, request.request_id)
             for data in page.data:

@@ -151,7 +151,7 @@ def next_bar(stream: Stream[Bar]) -> Bar:
     try:
         bar = stream.next(timeout=LIVE_TIMEOUT_SECONDS)
     except TimeoutError as error:
-        raise CandlewrightError(f"no live bar came: {error}") from error
+        raise CandlewrightError(f"no live bar arrived: {error}") from error
     print(columns((*row_of(bar), format_period(bar.period_seconds))), flush=True)
     return bar
 

@@ -56,7 +56,7 @@ def list_destinations(output: Output, data_dir: Path | None, config: Path | None
 
 
 def test(name: str, data_dir: Path | None, config: Path | None) -> None:
-    """Exit code 1 unless the destination took it."""
+    """Exit code 1 unless the destination accepted it."""
     own = settings_for(config, data_dir).alerts.destinations
     settings = own.get(name.lower())
     if settings is None:
@@ -65,7 +65,7 @@ def test(name: str, data_dir: Path | None, config: Path | None) -> None:
     try:
         asyncio.run(_send_test(name.lower(), settings))
     except DeliveryFailed as error:
-        raise CandlewrightError(f"{name} did not take the test alert: {error}") from error
+        raise CandlewrightError(f"{name} did not accept the test alert: {error}") from error
     say(f"{name} took the test alert")
 
 

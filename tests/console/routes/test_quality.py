@@ -58,7 +58,7 @@ async def test_ranges_that_would_take_too_long_are_refused_or_shortened(
         for asked, said in (
             ({"start": "2024-01-01"}, "the range has 30 candles; at most 20 are examined at once"),
             ({"start": "2024-01-02T00:10:00Z", "trades": "true"}, "a range of at most 0 days"),
-            ({"start": "2024-01-02", "end": "2024-01-01"}, "the start of the range is not before its end"),
+            ({"start": "2024-01-02", "end": "2024-01-01"}, "the start of the range must be before its end"),
         ):
             refused = await http.get("/api/v1/quality", params={"ticker": TICKER, **asked})
             assert refused.status_code == 400
