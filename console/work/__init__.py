@@ -1,1 +1,1 @@
-"""Calls that load much or run long, in separate processes."""
+"""Work that loads large libraries or takes long, in separate processes."""
