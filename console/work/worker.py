@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import orjson
 import pyarrow as pa
 
-from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.errors import CandlewrightError, InvalidRequest
 from console.work.tasks import TASKS
 from core.settings import Settings
 
@@ -15,6 +15,8 @@ __all__ = ["serve"]
 
 #: Address space beyond a query's limit: for libraries, and for the files that are read.
 _OWN_BYTES = 4 << 30
+#: Of an answer, which the console holds whole. JSON has the names of the columns in every row.
+_MAX_BODY_BYTES = 256 << 20
 
 
 def serve(settings: Settings, source: BinaryIO, sink: BinaryIO) -> None:
@@ -32,7 +34,10 @@ def serve(settings: Settings, source: BinaryIO, sink: BinaryIO) -> None:
 def _answered(settings: Settings, asked: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     # Only a failed task needs what reports problems.
     try:
-        return TASKS[asked["task"]](settings, asked["given"])
+        answer, body = TASKS[asked["task"]](settings, asked["given"])
+        if len(body) > _MAX_BODY_BYTES:
+            raise InvalidRequest(f"the answer has more than {_MAX_BODY_BYTES >> 20} MiB; select less of it")
+        return answer, body
     except CandlewrightError as error:
         from console.problems import problem_of
 
