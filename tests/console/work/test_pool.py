@@ -5,10 +5,14 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from console.operation import Call
 from console.problems import Problem
+from console.routes.worked import done_by_worker
 from console.work.pool import Workers
 from tests.console.calls import settings_in
 
@@ -59,14 +63,18 @@ async def test_a_worker_killed_during_a_call_is_replaced(workers: Workers) -> No
     assert b'"two":2' in body
 
 
-async def test_a_call_that_is_cancelled_ends_its_worker(workers: Workers) -> None:
+async def test_a_caller_that_hangs_up_ends_its_worker(workers: Workers) -> None:
     await workers.run("query", query("SELECT 1 AS one"))
     (worker,) = workers._idle
-    asking = asyncio.create_task(workers.run("query", query(SLOW)))
-    while workers._idle:
-        await asyncio.sleep(0)
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-    assert worker.process.returncode == -signal.SIGKILL
+
+    async def receive() -> dict[str, str]:
+        while workers._idle:
+            await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    services = SimpleNamespace(workers=workers)
+    call = cast(Call, SimpleNamespace(request=SimpleNamespace(receive=receive), services=services))
+    with pytest.raises(Problem, match="gone"):
+        await done_by_worker(call, "query", query(SLOW))
+    assert await worker.process.wait() == -signal.SIGKILL
     assert not workers._idle
