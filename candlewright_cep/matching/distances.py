@@ -90,7 +90,7 @@ def with_neighbours(condition: Expression, variable: str, distances: Distances) 
             return None
         assert isinstance(part, Navigation)
         delta = part.delta - distance
-        if delta > 0:
+        if not -_MOST_ROWS <= delta <= 0:
             return None
         return Shift(part.argument, delta) if delta else part.argument
 

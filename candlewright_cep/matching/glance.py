@@ -189,13 +189,15 @@ class Look:
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Glance:
     """What can be decided of a pattern with slots. `lookback`: the number of rows before a row that its conditions and
-    measures read; `reach`: the most rows before its last one at which a match may begin; 0 if unbounded. `starts` and
-    `ends`: the conditions of the variables that a match can begin and end with; None if one of them has none, and for
-    `ends` of a pattern without bound. `holds`: the loops, by their place in the pattern, in which an attempt can stay
-    for `most_rows` rows before old attempts are given up. `has_deadline`: time alone may complete a match."""
+    measures read; `reach`: the most rows before its last one at which a match may begin; 0 if unbounded; `kept`: how
+    many rows before new ones are needed to decide. `starts` and `ends`: the conditions of the variables that a match
+    can begin and end with; None if one of them has none, and for `ends` of a pattern without bound. `holds`: the loops,
+    by their place in the pattern, in which an attempt can stay for `most_rows` rows before old attempts are given up.
+    `has_deadline`: time alone may complete a match."""
 
     lookback: int
     reach: int
+    kept: int
     starts: tuple[_Condition, ...] | None
     ends: tuple[_Condition, ...] | None
     holds: Mapping[int, _Hold] = field(default_factory=dict)
@@ -240,11 +242,13 @@ class Glance:
         longest = None if seen is not None else longest_match(automaton.program)
         reach = 0 if longest is None else longest - 1
         lookback = max(conditions.lookback, plan.measures_lookback)
-        if seen is not None and max(conditions.before_match, plan.measures_lookback):
+        before = max(conditions.before_match, plan.measures_lookback)
+        if seen is not None and before:
             return None
         found = Glance(
             lookback=lookback,
             reach=reach,
+            kept=max(before + reach, lookback),
             starts=told(frozenset(candidate.variable for candidate in begin)),
             ends=None if longest is None else told(automaton.last_variables()),
             holds={} if search.within_ns is not None else dict(_holds(plan, seen)),
@@ -252,9 +256,8 @@ class Glance:
             has_deadline=search.within_ns is not None,
             slot_types=tuple(slot_types),
         )
-        is_long = lookback + reach > _MOST_REACH
         decides = found.starts is not None or found.ends is not None or found.holds
-        return found if decides and not is_long else None
+        return found if decides and found.kept <= _MOST_REACH else None
 
     @staticmethod
     def of_rows(condition: Expression, lookback: int, slot_types: Sequence[SqlType]) -> "Glance | None":
@@ -264,7 +267,12 @@ class Glance:
         if lookback > _MOST_REACH:
             return None
         return Glance(
-            lookback=lookback, reach=0, starts=(_Condition.of(condition),), ends=None, slot_types=tuple(slot_types)
+            lookback=lookback,
+            reach=0,
+            kept=lookback,
+            starts=(_Condition.of(condition),),
+            ends=None,
+            slot_types=tuple(slot_types),
         )
 
     @property

@@ -157,7 +157,7 @@ class _Kind:
         assert glance is not None
         self.glance: Glance = glance
         self.streams = streams
-        recent.most = max(recent.most, glance.lookback + glance.reach)
+        recent.most = max(recent.most, glance.kept)
         entries = sorted((ticker, number) for number, shard in streams.items() for ticker in shard.owners)
         self._entries = entries
         self._at = {(number, ticker): place for place, (ticker, number) in enumerate(entries)}
@@ -213,7 +213,7 @@ class _Kind:
                 # One allowance for all values, because to begin one is a system call.
                 with allowed(DEFAULT, batch.look.length):
                     is_due |= self.glance.stirs(batch.look, tickers, numbers, rest=rest)
-                is_due |= self._is_full(places, batch.counts[tickers])
+                is_due |= self._is_full(places, batch.counts[tickers]) | self._lacks_rows(batch)[tickers]
             except Exception:  # The same error in a stream suspends the trigger at fault alone.
                 is_due[:] = True
         for place in places[is_due].tolist():
@@ -237,6 +237,15 @@ class _Kind:
         """Whether attempts that are held have so many rows that old ones must be given up."""
         rows = self._rows[places] + counts - self._next[places]
         found: Bools = (self._held[places] >= 0) & (rows > self.glance.most_rows)
+        return found
+
+    def _lacks_rows(self, batch: _Batch) -> Bools:
+        """By ticker, whether rows before the new ones that decide are missing, because an older version kept fewer."""
+        look = batch.look
+        assert look is not None
+        kept = look.news - look.starts
+        before = batch.counts - (np.diff(np.append(look.starts, look.length)) - kept)
+        found: Bools = kept < np.minimum(self.glance.kept, before)
         return found
 
     def _of(self, tickers: Collection[str]) -> Index:

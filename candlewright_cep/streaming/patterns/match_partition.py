@@ -44,6 +44,8 @@ class Partition:
     #: No further row will come (see `streaming.patterns.left_behind`); dropped after the batch in which
     #: this is found.
     is_over: bool = False
+    #: After `search_again`, where in the pattern the open attempt was (-1: there was none), until it is repeated.
+    place: int = -1
     #: The state as text, until it changes.
     written: str = ""
 
@@ -85,7 +87,8 @@ class Partition:
 
     def search_again(self) -> None:
         """After a restart: test the rows again, and repeat the open attempt with them."""
-        next_start = self.search.oldest_needed
+        attempt, next_start = self.search.attempt, self.search.oldest_needed
+        self.place = -1 if attempt is None else attempt.place
         self.search.skip_to(self.search.base)
         self.search.next_start = next_start
         self.tested, self.masks, self.logged = self.search.base, [], 0
@@ -101,6 +104,7 @@ def written(key: Key, part: Partition) -> str:
         "first_row": part.first_row,
         "tested": part.tested,
         "tickers": sorted(part.tickers),
+        "place": part.place,
         "pending": [[m.start, m.labels, m.number, m.timed_out, m.partial] for m in part.pending],
     }
     return json.dumps(state, default=as_json, separators=(",", ":"))
@@ -115,6 +119,6 @@ def read(state: Mapping[str, Any], plan: SearchPlan, number: int) -> tuple[Key, 
         part.resume(list(search["masks"]), search["times"])
     part.count = state["rows"]
     part.first_row, part.tested = state["first_row"], state["tested"]
-    part.tickers = set(state["tickers"])
+    part.tickers, part.place = set(state["tickers"]), state.get("place", -1)
     part.pending = [Pending(*match) for match in state["pending"]]
     return tuple(state["key"]), part

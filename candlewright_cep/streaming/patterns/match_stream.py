@@ -107,6 +107,8 @@ class MatchStream:
         attempt = None if part is None else part.search.attempt
         if part is not None and part.pending:
             return Resting(is_idle=False, is_clean=False)
+        if part is not None and part.place >= 0:
+            return Resting(False, False, part.place, part.end - part.search.next_start)
         if part is None or attempt is None:
             return Resting(is_idle=True, is_clean=True)
         seen = part.masks[attempt.start - part.search.base :]
@@ -125,7 +127,7 @@ class MatchStream:
             self._retained.release(part.pieces)
             part.first_row, part.count = part.end, counts[name]
             part.tested = part.end
-            part.masks, part.written = [], ""
+            part.masks, part.written, part.place = [], "", -1
             part.tickers.add(name)
             part.search.skip_to(part.end)
             part.path = self._path_values(part.search)
@@ -213,6 +215,8 @@ class MatchStream:
         return None if not known or any(value is None for value in known) else min(v for v in known if v is not None)
 
     def _is_due(self, partition: Partition, clock: Clock) -> bool:
+        if partition.place >= 0:
+            return True
         if partition.search.attempt is None and not clock.closed:
             return False
         watermark = self._watermark(partition, clock)
@@ -236,7 +240,7 @@ class MatchStream:
         parts = []
         new = [end - start for _, start, end in touched]
         for part, start, end in touched:
-            part.written = ""
+            part.written, part.place = "", -1
             part.count += end - start
             parts.append(part)
         sizes = np.array([part.count for part in parts], dtype=np.int64)

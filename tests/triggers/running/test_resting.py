@@ -2,16 +2,21 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 from candlewright_cep import Events, TriggerStream
+from candlewright_cep.matching import distances
+from candlewright_cep.streaming.patterns import match_stream
 from tests.rounds import seeds
 from tests.triggers.trigger_records import OTHER, TICKER, bar, batch, clock, prices, register, remove, rows
 from triggers.partition import TriggerPartition
 from triggers.running import resting, shares
+from triggers.texts import check
 from triggers.texts.check import TriggerRules
 
 SECOND = 1_000_000_000
@@ -56,6 +61,9 @@ PATTERNS = (
     "AFTER MATCH SKIP TO NEXT ROW PATTERN (A X B) DEFINE B AS price > FIRST(A.price) + {x} AND X.price < {x}",
     "PATTERN (A+ B) DEFINE A AS price > {y}, B AS price < LAST(A.price) * {y}",
     "PATTERN (A B) DEFINE A AS side = 'buy' AND price < {x}, B AS price > PREV(price) OR price > {x}",
+    "PATTERN (S X+? B) DEFINE S AS price > {x}, B AS price > LAST(X.price) + {y}",
+    "PATTERN (S A* B C) DEFINE S AS price > {x}, A AS price > {y}, C AS price > B.price + {y}",
+    "PATTERN (A X{{17}} B) DEFINE A AS price < {x}, B AS price > A.price * {y}",
 )
 #: Patterns that look at no row before, over the inputs in `FILTERED`.
 OVER_FILTERED = (
@@ -122,10 +130,13 @@ class Both:
         assert said[0] == said[1]
         self.events += len(said[0])
 
+    def save(self) -> None:
+        self._saved = {few: partition.save() for few, partition in self._partitions.items()}
+
     def restart(self) -> None:
-        for few, partition in self._partitions.items():
+        for few, saved in self._saved.items():
             self._monkeypatch.setattr(resting, "_FEW_ENTRIES", few)
-            self._partitions[few] = TriggerPartition.load(partition.save(), self._rules)
+            self._partitions[few] = TriggerPartition.load(saved, self._rules)
 
 
 def trades(chance: random.Random, second: float, first: int, *, ticker: str, count: int) -> tuple[bytes, float]:
@@ -184,8 +195,78 @@ def test_streams_that_miss_rows_give_the_same_events(monkeypatch: pytest.MonkeyP
         now += chance.choice([1, 5, 30]) * SECOND
         both.process(values, (), marks, controls=controls, now_ns=now)
         if chance.random() < 0.3:
+            both.save()
             both.restart()
     assert both.events
+
+
+@contextmanager
+def older_form() -> Iterator[None]:
+    """References at a fixed distance are tested in the search, as in older versions."""
+    with patch.object(distances, "_MOST_ROWS", -1), patch.object(match_stream, "_FORM", 0):
+        check._compiled.cache_clear()
+        yield
+    check._compiled.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("rest", "rows"),
+    [
+        ("PATTERN (S X*? B) DEFINE S AS price = 2, B AS price > {x}", 0),
+        ("PATTERN (S X*? B) WITHIN INTERVAL '60' SECOND DEFINE S AS price = 2, B AS price > {x}", 2),
+        ("PATTERN (S X+? B) DEFINE S AS price = 2, B AS price > LAST(X.price) + {x}", 0),
+        ("PATTERN (S X{{17}} B) DEFINE S AS price = 2, B AS price > S.price + {x}", 16),
+    ],
+)
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_an_open_attempt_of_an_older_form_is_completed(rest: str, rows: int, restarts: int) -> None:
+    sqls = [MATCH.format(source="ticks", time="ts", price="price", rest=rest.format(x=x)) for x in range(100, 109)]
+    with older_form():
+        partition = TriggerPartition()
+        partition.process([], controls=[register(f"t{x}", sql, TICKER) for x, sql in enumerate(sqls)])
+        partition.process([prices(1, 2.0)])
+        assert partition.process([prices(2, 1.0)]).events == []
+        saved = partition.save()
+    for _ in range(restarts):
+        partition = TriggerPartition.load(saved)
+        saved = partition.save()
+    for number in range(rows):
+        assert partition.process([prices(3 + number, 1.0)]).events == []
+    events = partition.process([prices(3 + rows, 200.0)]).events
+    assert sorted(event.trigger_id for event in events) == [f"t{x}" for x in range(9)]
+
+
+def test_a_deadline_completes_an_attempt_of_an_older_form() -> None:
+    rest = "PATTERN (A B*) WITHIN INTERVAL '6' SECOND DEFINE A AS price > {x}, B AS price > {x}"
+    sqls = [MATCH.format(source="ticks", time="ts", price="price", rest=rest.format(x=x)) for x in range(9)]
+    with older_form():
+        partition = TriggerPartition()
+        partition.process([], controls=[register(f"t{x}", sql, TICKER) for x, sql in enumerate(sqls)])
+        partition.process([batch(1, (1, "1", 7.5))])
+        saved = partition.save()
+    partition = TriggerPartition.load(saved)
+    assert partition.process([], (), [clock(6.5, 1)]).events == []
+    events = partition.process([], (), [clock(7.5, 1)]).events
+    assert sorted(event.trigger_id for event in events) == [f"t{x}" for x in range(8)]
+
+
+@pytest.mark.parametrize("seed", seeds(12))
+def test_streams_of_an_older_form_give_the_same_events(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    chance = random.Random(seed)
+    both = Both(monkeypatch, TriggerRules(watermark_delay_ns=chance.choice([0, 2 * SECOND])))
+    with older_form():
+        both.process([], controls=[register(name, sql, chance.choice(TICKERS)) for name, sql in texts(chance, 40)])
+        walk(both, chance, 1, steps=chance.randrange(1, 7))
+        both.save()
+    both.restart()
+    walk(both, chance, 1_000, steps=4)
+
+
+def walk(both: Both, chance: random.Random, first: int, *, steps: int) -> None:
+    for step in range(first, first + steps):
+        values = [trades(chance, step, 20 * step, ticker=ticker, count=chance.choice([1, 2, 3, 12]))[0]
+                  for ticker in chance.sample(TICKERS, chance.choice([1, 2, 3]))]  # fmt: skip
+        both.process(values, now_ns=step)
 
 
 def test_a_deadline_that_only_time_passes_completes_a_match() -> None:
@@ -315,5 +396,6 @@ def test_patterns_over_bars_miss_rows(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         both.process([], values, now_ns=1)
         if minute % 8 == 5:
+            both.save()
             both.restart()
     assert both.events > 20
