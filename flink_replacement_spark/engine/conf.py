@@ -94,7 +94,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Only classes on the initial class path can be loaded from the archive.
         conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
-        conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}"
+        conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}".rstrip()
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
         conf |= _CLUSTER | shipping.shipped(settings)

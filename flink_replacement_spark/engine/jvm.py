@@ -54,16 +54,22 @@ MODULE_OPTIONS = (
     "--enable-native-access=ALL-UNNAMED",
     "-Dderby.connection.requireAuthentication=false",
 )
-#: Variables, and files of Spark's configuration, that change the command in Spark's launcher.
+#: Variables, and files and entries of Spark's configuration, that change the command in Spark's launcher.
 LAUNCHER_VARIABLES = (
     "HADOOP_CONF_DIR",
     "PYSPARK_SUBMIT_ARGS",
+    "SPARK_DIST_CLASSPATH",
     "SPARK_PREPEND_CLASSES",
     "SPARK_SUBMIT_OPTS",
     "SPARK_TESTING",
     "YARN_CONF_DIR",
 )
 _LAUNCHER_FILES = ("spark-env.sh", "spark-defaults.conf", "java-opts")
+_LAUNCHER_CONF = (
+    "spark.driver.defaultExtraClassPath",
+    "spark.driver.defaultJavaOptions",
+    "spark.driver.extraLibraryPath",
+)
 _LOOK_SECONDS = 0.01
 
 
@@ -85,7 +91,7 @@ class Jvm:
     ) -> "Jvm":
         """`variables` are added to the environment; the JVM inherits `descriptors`, and runs in `cwd`."""
         home = spark_home(os.environ)
-        compose = script_command if needs_launcher(home, os.environ) else java_command
+        compose = script_command if needs_launcher(home, os.environ, conf) else java_command
         folder = Path(tempfile.mkdtemp(prefix="candlewright-jvm-"))
         process = subprocess.Popen(
             compose(home, conf, variables),
@@ -160,9 +166,10 @@ def _submitted(conf: Mapping[str, str]) -> list[str]:
     return [*pairs, "pyspark-shell"]
 
 
-def needs_launcher(home: Path, variables: Mapping[str, str]) -> bool:
+def needs_launcher(home: Path, variables: Mapping[str, str], conf: Mapping[str, str]) -> bool:
     folder = Path(variables.get("SPARK_CONF_DIR", home / "conf"))
-    return any(map(variables.get, LAUNCHER_VARIABLES)) or any((folder / name).exists() for name in _LAUNCHER_FILES)
+    is_named = any(map(variables.get, LAUNCHER_VARIABLES)) or any(map(conf.get, _LAUNCHER_CONF))
+    return is_named or any((folder / name).exists() for name in _LAUNCHER_FILES)
 
 
 def _ignore_interrupts() -> None:

@@ -235,11 +235,14 @@ def test_the_jvm_starts_by_the_command_that_sparks_own_launcher_composes(
 
 
 def test_settings_that_only_sparks_launcher_knows_start_it_by_its_script(tmp_path: Path) -> None:
-    assert not jvm.needs_launcher(tmp_path, {})
-    assert jvm.needs_launcher(tmp_path, {"SPARK_SUBMIT_OPTS": "-Xlog"})
+    assert not jvm.needs_launcher(tmp_path, {}, {"spark.driver.extraJavaOptions": "-Xlog"})
+    for name in ("SPARK_SUBMIT_OPTS", "SPARK_DIST_CLASSPATH"):
+        assert jvm.needs_launcher(tmp_path, {name: "-Xlog"}, {})
+    for name in ("defaultExtraClassPath", "defaultJavaOptions", "extraLibraryPath"):
+        assert jvm.needs_launcher(tmp_path, {}, {f"spark.driver.{name}": "-Xlog"})
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").touch()
-    assert jvm.needs_launcher(tmp_path, {})
+    assert jvm.needs_launcher(tmp_path, {}, {})
 
 
 def test_a_jvm_that_ends_early_is_reported(tmp_path: Path) -> None:
