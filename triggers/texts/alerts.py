@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
+from jinja2.filters import do_round
 from jinja2.sandbox import SandboxedEnvironment
 
 from candlewright.wire.errors import InvalidRequest
@@ -36,6 +37,8 @@ _TOO_DEEP = (RecursionError, SyntaxError, MemoryError)
 _NESTED = "nested too deeply"
 #: The time that jinja2 takes to compile filters of filters grows with the third power of their number.
 _MOST_NESTED = 50
+#: Python computes a power of ten with this many digits, which takes hours for a large number.
+_MOST_DIGITS = 30
 
 
 class _Environment(SandboxedEnvironment):
@@ -49,7 +52,14 @@ class _Environment(SandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
 
+def _round(value: float, precision: int = 0, method: Any = "common") -> float:
+    if not -_MOST_DIGITS <= precision <= _MOST_DIGITS:
+        raise TemplateError(f"round takes a precision of at most {_MOST_DIGITS} digits")
+    return do_round(value, precision, method)
+
+
 _ENVIRONMENT = _Environment(undefined=StrictUndefined, autoescape=False)
+_ENVIRONMENT.filters["round"] = _round
 
 
 class AlertAsked:
@@ -83,8 +93,10 @@ def engine_parameters(parameters: Mapping[str, str]) -> dict[str, str]:
 
 def render(message: str, values: Mapping[str, Any]) -> str:
     """Raises ValueError for a template that cannot be rendered with these values."""
+    # A template can repeat a value hundreds of times.
+    short = {name: value[:_MAX_TEXT] if isinstance(value, str) else value for name, value in values.items()}
     try:
-        return str(_compiled(message).render(values))[:_MAX_TEXT]
+        return str(_compiled(message).render(short))[:_MAX_TEXT]
     except _TOO_DEEP as error:
         raise ValueError(_NESTED) from error
     except (TemplateError, ArithmeticError, TypeError) as error:

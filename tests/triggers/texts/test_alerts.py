@@ -1,6 +1,7 @@
 """Destinations and texts of a trigger's alerts."""
 
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -62,6 +63,22 @@ def test_a_template_that_was_registered_but_cannot_be_compiled_is_an_error_of_it
     for message in ("{{ 1" + " + 1" * 450 + " }}", "{{ " + "(" * 600 + "1" + ")" * 600 + " }}"):
         with pytest.raises(ValueError, match="nested too deeply"):
             render(message, {})
+
+
+@pytest.mark.parametrize("template", ["{{ bottom | round(n, 'ceil') }}", "{{ n | round(0 - n) }}"])
+def test_rounding_takes_no_powers_that_never_end(template: str) -> None:
+    AlertAsked((), template).check(["bottom", "n"], None)
+    with pytest.raises(ValueError, match="round takes a precision of at most 30 digits"):
+        render(template, {"bottom": 41.5, "n": 2_000_000})
+
+
+def test_a_long_value_is_shortened_before_it_is_repeated() -> None:
+    tracemalloc.start()
+    text = render("{{" + "~".join(["s"] * 400) + "}}", {"s": "x" * 1_000_000})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert text == "x" * 4_000
+    assert peak < 50_000_000
 
 
 def test_an_unknown_destination_is_refused_with_those_that_are_configured() -> None:
