@@ -5,12 +5,15 @@ Instead of Spark's log of offsets, a table of steps on the bus records, for each
 the time that it sees.
 
 A small step is one call to the bus, which atomically writes the step, its results and the state after it, by
-compare-and-set. A large step is stored before it has any effect, and then runs under its number as a micro-batch does,
+compare-and-set. A step without results need not be written at once: it is written with a later one, within
+`UNWRITTEN_SECONDS`, so that it does not delay the results of others; until then, a task that starts takes its records
+again. A large step is stored before it has any effect, and then runs under its number as a micro-batch does,
 so its results are published once however often it runs. A starting task repeats the newest step unless it was done. A
 task that Spark gave up but that still runs can only carry out the same steps, or finds that it is outdated.
 """
 
 import json
+import math
 import threading
 import time
 from collections import Counter
@@ -34,6 +37,8 @@ __all__ = ["NO_STEP", "WAIT_SECONDS", "Done", "Held", "Owner", "Reports", "Servi
 
 #: How long (s) an owner waits for records at a time.
 WAIT_SECONDS = 5.0
+#: How long (s) a step without results may not be written.
+UNWRITTEN_SECONDS = 0.25
 #: How long (s) a failing task waits for the current steps of its other owners.
 _END_SECONDS = 2.0
 #: How often (s) an owner reports to the bus which records it no longer needs.
@@ -140,13 +145,45 @@ class Owner(Protocol):
         """Whether all effects of the step are on the bus, so it need not run again."""
         ...
 
-    def next(self, before: Step) -> Step | None:
-        """The step after `before`, which is done. Waits up to WAIT_SECONDS for records; None without any."""
+    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
+        """The step after `before`, which is done. Waits up to WAIT_SECONDS and `longest_seconds` for records; None
+        without any.
+
+        `written`: the newest step on the bus, if it is an earlier one; records after it must be held.
+        """
         ...
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:
         """Carry out the step; may be repeated. `writes`: how to write; by default each call at once."""
         ...
+
+
+class Unwritten:
+    """The steps without results since one was written: where they `start`, and when they must be written."""
+
+    def __init__(self) -> None:
+        self.start: Mapping[str, Positions] = {}
+        self._due = math.inf
+
+    def add(self, step: Step) -> None:
+        if not self.start:
+            self.start = step.start
+            self._due = time.monotonic() + UNWRITTEN_SECONDS
+
+    def must_be_written(self) -> None:
+        self._due = 0.0
+
+    def may_wait(self, step: Step) -> bool:
+        """Whether this step need not be written yet."""
+        return bool(step.records or self.start) and not self.is_due
+
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() >= self._due
+
+    @property
+    def seconds_left(self) -> float:
+        return max(0.0, self._due - time.monotonic())
 
 
 class Steps:
@@ -184,25 +221,30 @@ class Steps:
         """A writer for the steps of one owner, one after the other."""
         return Together(self._bus)
 
-    def carry_out(self, owner: Owner, before: Step, after: Step, *, together: Together) -> tuple[bool, Done] | None:
-        """Carry out `after`; returns whether it is on the bus, and its result. None if another task has advanced: then
-        nothing was done, or the step that it planned is still to do. `before` is the step on the bus. If only the clock
-        moves, nothing is written.
+    def carry_out(
+        self, owner: Owner, before: Step, after: Step, *, together: Together, unwritten: Unwritten | None = None
+    ) -> tuple[Step | None, Done] | None:
+        """Carry out `after`; returns what is now on the bus if that has changed, and the result. None if another task
+        has advanced: then nothing was done, or the step that it planned is still to do. `before` is the step on the
+        bus, and `unwritten` what was carried out since. If only the clock moves, nothing is written; and a step without
+        results only once it is due.
         """
         if after.records > _SMALL_RECORDS:
             together.forget()
             is_planned = self.advance(owner.name, before, after) == after
-            return (True, owner.run(after)) if is_planned else None
-        together.begin()
+            return (after, owner.run(after)) if is_planned else None
+        together.begin(may_wait=before.number >= 0 and unwritten is not None and unwritten.may_wait(after))
         done = owner.run(after, together)
-        if together.is_empty and not after.records:
+        if unwritten is not None and unwritten.start:
+            after = replace(after, start=unwritten.start)
+        if together.is_empty and (not after.records or together.may_wait):
             together.pass_over()
-            return False, done
+            return None, done
         plans = [Swap(self._table, owner.name, _row_of(before), after.packed(), {})]
         if self._run_id:
             plans.append(Swap(_RUNS, self._query_id, self._run_id, self._run_id, {}))
         if together.commit(plans):
-            return True, done
+            return after, done
         found = self.newest(owner.name)
         if found != before and found.number <= before.number:
             raise _lost(owner.name, before, found)
@@ -246,17 +288,27 @@ def _serve_from(
     step: Step, owner: Owner, steps: Steps, stopping: threading.Event, on_done: Callable[[Done], object]
 ) -> None:
     """Also ends when another task has taken over the owner."""
-    together, written = steps.begin(), step
+    together, written, unwritten = steps.begin(), step, Unwritten()
     while not stopping.is_set():
-        planned = owner.next(step)
+        planned = owner.next(step, written=written, longest_seconds=unwritten.seconds_left)
+        if unwritten.start and (planned.records > _SMALL_RECORDS if planned else unwritten.is_due):
+            # Only the steps that have not been written.
+            unwritten.must_be_written()
+            planned = Step(step.number + 1, step.end, step.end, step.now_ns)
         if planned is None or stopping.is_set():
             continue
-        found = steps.carry_out(owner, written, planned, together=together)
+        found = steps.carry_out(owner, written, planned, together=together, unwritten=unwritten)
         if found is None:
             return
-        is_written, done = found
-        step = planned if is_written else replace(step, now_ns=planned.now_ns)
-        written = planned if is_written else written
+        row, done = found
+        if row is not None:
+            step = written = row
+            unwritten = Unwritten()
+        elif planned.records:
+            step = planned
+            unwritten.add(planned)
+        else:
+            step = replace(step, now_ns=planned.now_ns)
         on_done(done)
 
 

@@ -19,6 +19,11 @@ class Outdated(BusError):
 
 
 class Writes(Protocol):
+    @property
+    def may_wait(self) -> bool:
+        """Whether the state after this step may be written with that of a later one; not if it has published."""
+        ...
+
     def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]: ...
 
     def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> object: ...
@@ -40,6 +45,8 @@ class Writes(Protocol):
 
 
 class Direct:
+    may_wait = False
+
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
@@ -76,15 +83,21 @@ class Together:
         self._published: list[tuple[str, Sequence[Record], str, int]] = []
         self._swaps: list[Swap] = []
         self._afterwards: list[Callable[[], object]] = []
+        self._may_wait = False
 
-    def begin(self) -> None:
+    def begin(self, *, may_wait: bool = False) -> None:
         """Drop requested writes that were not carried out."""
         self._published, self._swaps, self._afterwards = [], [], []
+        self._may_wait = may_wait
 
     def forget(self) -> None:
         """Drop the cache, because another process may have written."""
         self.begin()
         self._known.clear()
+
+    @property
+    def may_wait(self) -> bool:
+        return self._may_wait and not self._published
 
     @property
     def is_empty(self) -> bool:

@@ -1,5 +1,6 @@
 """Serves the live trades of one bus partition in a task that does not end; each step does the work of a micro-batch."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,14 +52,17 @@ class LiveOwner:
         """Whether the step's state is stored, which happens last."""
         return StateStore(self._bus, self.query_id).pointer(self.partition).newest >= step.number
 
-    def next(self, before: Step) -> Step | None:
+    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
         self._few_records.clear()
         at = before.end or self.first()
-        self._held.move(at)
+        self._held.move((written and written.end) or at)
         # Read the ends of trades first, so that a mark published before them is not applied after them.
         places = {(topic, self.partition): at[topic][self.name] for topic in TOPICS}
         states = self._bus.states_after(
-            places, self._held.seconds_left(WAIT_SECONDS), lives=self._lives, few_records=self._few_records
+            places,
+            self._held.seconds_left(min(WAIT_SECONDS, longest_seconds)),
+            lives=self._lives,
+            few_records=self._few_records,
         )
         end = next_ends(at, states, _ROOM, partition=self.partition)
         return None if end == at else Step(before.number + 1, at, end)

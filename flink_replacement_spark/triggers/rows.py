@@ -20,8 +20,8 @@ from core.poison import culprits, is_poison
 from core.settings import Settings, TicksSettings
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, KnownRecords, read_range, worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
-from flink_replacement_spark.engine.writes import Direct, Writes
-from flink_replacement_spark.triggers.source import ROWS, Span, TriggerPlan
+from flink_replacement_spark.engine.writes import Direct, Outdated, Writes
+from flink_replacement_spark.triggers.source import ROWS, Ends, Span, TriggerPlan
 from flink_replacement_spark.triggers.store import PartStore, Stored
 from protobuf import records_pb2 as records
 from triggers.events.firings import Fired
@@ -75,26 +75,36 @@ def process(
     return run
 
 
-#: The states of this worker's partitions, and their stored parts.
-_CACHE: dict[tuple[str, int], tuple[Stored, TriggerPartition]] = {}
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The state of one of this worker's partitions, and its stored parts. `unwritten`: where the records of the steps
+    end that the stored parts do not contain; empty if there are none.
+    """
+
+    stored: Stored
+    live: TriggerPartition
+    unwritten: Ends
+
+
+_CACHE: dict[tuple[str, int], _Kept] = {}
 
 
 def is_active(query_id: str, owner: int) -> bool:
     """Whether a trigger of the owner needs records, as far as this process knows."""
     cached = _CACHE.get((query_id, owner))
-    return cached is None or cached[1].is_active
+    return cached is None or cached.live.is_active
 
 
 def reads_events(query_id: str, owner: int) -> bool:
     """Whether a trigger of the owner reads events of triggers, as far as this process knows."""
     cached = _CACHE.get((query_id, owner))
-    return cached is None or cached[1].reads_events
+    return cached is None or cached.live.reads_events
 
 
 def is_behind(query_id: str, owner: int) -> bool:
     """Whether rows may wait for a slow trigger of the owner, as far as this process knows."""
     cached = _CACHE.get((query_id, owner))
-    return cached is None or cached[1].is_behind
+    return cached is None or cached.live.is_behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +155,19 @@ def run_step(
     checked = CheckedRecords(max_ahead_ns, bus.partitions(bus_topics.TICKS))
     reports: list[TriggerReport] = []
 
+    # Removed from the cache, because a state that a failed batch has changed must not be reused.
+    kept = _CACHE.pop((query_id, plan.owner), None)
+    if kept is not None and (kept.stored.base != base or (kept.unwritten and kept.unwritten != plan.starts())):
+        kept = None
+
     def state() -> tuple[Stored, TriggerPartition]:
-        """The state before the batch."""
+        """The stored state before the batch."""
         reports.clear()
-        resumed = _resume(store, query_id, plan.owner, base, rules) if base >= 0 else None
+        resumed = _resume(store, plan.owner, base, rules) if base >= 0 else None
         return resumed or (Stored(), _first(bus, rules, plan, reports, checked))
 
-    stored, live = state()
+    stored, live = (kept.stored, kept.live) if kept is not None and base >= 0 else state()
+    has_unwritten = kept is not None and bool(kept.unwritten)
     is_new = stored.base < 0
     before = live.duplicates, live.bad_records
     was_active = live.is_active
@@ -162,6 +178,10 @@ def run_step(
     except Exception as error:  # No error caused by one record may stop the others.
         if not is_poison(error):
             raise
+        if has_unwritten:
+            raise Outdated(
+                "the records since the stored state are read again, because one cannot be processed"
+            ) from error
         checked.exclude(culprits(read, lambda some: _process(state()[1], some, checked, plan.now_ns)))
         stored, live = state()
         output = _process(live, read, checked, plan.now_ns)
@@ -180,12 +200,16 @@ def run_step(
     _publish_progress(writes, writer, batch_id, plan, reports, is_new=is_new)
     rows_read = sum(span.end - span.first for span in spans if span.topic in ROWS) if was_active else 0
     result = _result(output, reports, live, before, rows_read)
-    if output.is_changed or is_new:
+    may_wait = writes.may_wait and not (is_new or output.fired or reports or output.lookbacks or output.functions)
+    may_wait &= result.counts.keys() <= {"records"}
+    is_unwritten = has_unwritten or output.is_changed or is_new
+    if is_unwritten and not may_wait:
         if not live.triggers:
             live = TriggerPartition(rules, plan.owner)
         stored = store.save(plan.owner, batch_id, stored, parts=live.segments())
         _note_costs(bus, query_id, plan, live)
-    writes.afterwards(lambda: _CACHE.__setitem__((query_id, plan.owner), (stored, live)))
+    kept = _Kept(stored, live, plan.ends() if is_unwritten and may_wait else {})
+    writes.afterwards(lambda: _CACHE.__setitem__((query_id, plan.owner), kept))
     return result
 
 
@@ -249,14 +273,8 @@ def _registered(bus: Bus, before: int) -> list[bytes]:
     return found
 
 
-def _resume(
-    store: PartStore, query_id: str, owner: int, base: int, rules: TriggerRules
-) -> tuple[Stored, TriggerPartition] | None:
+def _resume(store: PartStore, owner: int, base: int, rules: TriggerRules) -> tuple[Stored, TriggerPartition] | None:
     """The stored state; None if it cannot be read, so its triggers start afresh."""
-    # Removed from the cache, because a state that a failed batch has changed must not be reused.
-    cached = _CACHE.pop((query_id, owner), None)
-    if cached is not None and cached[0].base == base:
-        return cached
     try:
         stored = store.load(owner, base)
         return stored, TriggerPartition.of(stored.parts, rules, owner)

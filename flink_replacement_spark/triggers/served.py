@@ -3,6 +3,7 @@
 An owner without a trigger waits only for registrations, and skips all rows until then.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,10 +68,10 @@ class TriggerOwner:
         """Whether the step is done. A step that changed no state is not marked, and runs again."""
         return PartStore(self._bus, self.query_id).newest(self.owner) >= step.number
 
-    def next(self, before: Step) -> Step | None:
+    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = math.inf) -> Step | None:
         self._few_records.clear()
         at = self._with_events(before.end) or self.first()
-        self._held.move(at)
+        self._held.move((written and self._with_events(written.end)) or at)
         is_waiting = not at[_CONTROLS]["0"] if before.number < 0 else not is_active(self.query_id, self.owner)
         if is_waiting:
             return self._begin(before, at)
@@ -78,7 +79,7 @@ class TriggerOwner:
             # Another task has advanced.
             self._planner = TriggerPlanner(_ROOM)
         has_work = is_behind(self.query_id, self.owner)
-        waiting = 0.0 if has_work else self._held.seconds_left(WAIT_SECONDS)
+        waiting = 0.0 if has_work else self._held.seconds_left(min(WAIT_SECONDS, longest_seconds))
         wants_events = reads_events(self.query_id, self.owner)
         end = self._at = self._planner.next(
             self._bus,

@@ -14,7 +14,7 @@ otherwise.
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ __all__ = [
     "ROWS",
     "SOURCE",
     "Barrier",
+    "Ends",
     "Span",
     "TriggerPlan",
     "TriggerPlanner",
@@ -87,6 +88,20 @@ class TriggerPlan:
 
     def of(self, topic: str) -> tuple[Span, ...]:
         return tuple(span for span in self.spans if span.topic == topic)
+
+    def starts(self) -> Ends:
+        """The offset of the first record, by topic and partition."""
+        return self._by_place(lambda span: span.first)
+
+    def ends(self) -> Ends:
+        """The offset after the last record, by topic and partition."""
+        return self._by_place(lambda span: span.end)
+
+    def _by_place(self, offset: Callable[[Span], int]) -> Ends:
+        found: dict[str, Positions] = {}
+        for span in self.spans:
+            found.setdefault(span.topic, {})[str(span.partition)] = offset(span)
+        return found
 
     @property
     def controls(self) -> Span:

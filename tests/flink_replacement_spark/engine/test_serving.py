@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -12,6 +13,7 @@ from bus import Record
 from bus.roles import DRIVER, Roles
 from candlewright.wire.errors import BusError
 from core.background import start_thread
+from flink_replacement_spark.engine import serving
 from flink_replacement_spark.engine.serving import NO_STEP, Done, Held, Reports, Serving, Step, Steps, serve, task
 from flink_replacement_spark.engine.writes import Writes
 from tests.fresh_bus import FreshBus
@@ -42,7 +44,7 @@ def test_a_task_ahead_of_a_bus_that_went_back_does_not_continue() -> None:
 
 @dataclass
 class _Counting:
-    """Has ten steps; the fifth fails once."""
+    """Has ten steps, each of which writes something; the fifth fails once."""
 
     name: str = "0"
     done: list[int] = field(default_factory=list)
@@ -56,7 +58,7 @@ class _Counting:
     def is_done(self, step: Step) -> bool:
         return step.number in self.done
 
-    def next(self, before: Step) -> Step | None:
+    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = 0.0) -> Step | None:
         if before.number == 9:
             self.stopping.set()
             return None
@@ -68,6 +70,8 @@ class _Counting:
             raise BusError("it failed")
         self.ran.append(step.number)
         self.done.append(step.number)
+        if writes is not None and step.records:
+            writes.replace("done", str(step.number), None, new=b"")
         return Done({"records": 1})
 
 
@@ -95,10 +99,10 @@ def test_one_of_two_tasks_carries_out_a_step_and_the_other_continues_after_it() 
     bus.create_topic("t", 1)
     steps, owner = Steps(bus, "q"), _Writing()
     one, other = steps.begin(), steps.begin()
-    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=one) == (True, Done())
+    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=one) == (step(0, 1), Done())
     assert steps.carry_out(owner, NO_STEP, step(0, 9), together=other) is None
     assert steps.newest("0") == step(0, 1)
-    assert steps.carry_out(owner, step(0, 1), step(1, 2), together=other) == (True, Done())
+    assert steps.carry_out(owner, step(0, 1), step(1, 2), together=other) == (step(1, 2), Done())
     assert [record.value for record in bus.read("t", 0, 0)] == [b"0", b"1"]
     with pytest.raises(BusError, match="has lost steps"):
         steps.carry_out(owner, step(6, 7), step(7, 8), together=one)
@@ -107,10 +111,95 @@ def test_one_of_two_tasks_carries_out_a_step_and_the_other_continues_after_it() 
 def test_nothing_is_written_where_only_the_clock_moves() -> None:
     steps, owner = Steps(FreshBus(), "q"), _Counting(fails=False)
     together = steps.begin()
-    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=together) == (True, Done({"records": 1}))
+    assert steps.carry_out(owner, NO_STEP, step(0, 1), together=together) == (step(0, 1), Done({"records": 1}))
     later = Step(1, {"t": {"0": 1}}, {"t": {"0": 1}}, 9)
-    assert steps.carry_out(owner, step(0, 1), later, together=together) == (False, Done({"records": 1}))
+    assert steps.carry_out(owner, step(0, 1), later, together=together) == (None, Done({"records": 1}))
     assert steps.newest("0") == step(0, 1)
+
+
+@dataclass
+class _Quiet(_Counting):
+    """Only the steps that end at one of `results` publish; the other ones change a state. `ends`: of the steps."""
+
+    results: tuple[int, ...] = ()
+    ends: list[int] = field(default_factory=list)
+    written: list[Step | None] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    changed: int = 0
+    saved: list[int] = field(default_factory=list)
+
+    def next(self, before: Step, *, written: Step | None = None, longest_seconds: float = 0.0) -> Step | None:
+        self.written.append(written)
+        self.waits.append(longest_seconds)
+        if not self.ends:
+            # Until the steps that are not written are due.
+            time.sleep(min(longest_seconds, 0.05))
+            if longest_seconds > 10:
+                self.stopping.set()
+            return None
+        at = before.end.get("t", {"0": 0})
+        end = self.ends.pop(0)
+        planned = Step(before.number + 1, {"t": dict(at)}, {"t": {"0": end}}, 7)
+        if planned.records > 1_000 and before is not written:
+            self.ends.insert(0, end)
+        return planned
+
+    def run(self, step: Step, writes: Writes | None = None) -> Done:
+        end = step.end["t"]["0"]
+        self.ran.append(end)
+        self.changed += step.records
+        if end in self.results and writes is not None:
+            writes.publish_as("t", [Record(b"%d" % end)], writer="w", number=step.number)
+        if writes is None or not writes.may_wait:
+            self.saved.append(self.changed)
+            self.done.append(step.number)
+            if writes is not None:
+                writes.replace("state", self.name, b"%d" % self.saved[-2] if self.saved[1:] else None, new=b"%d" % end)
+        return Done()
+
+
+def test_a_step_without_results_is_written_with_the_next_that_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 60.0)
+    bus = FreshBus(1)
+    bus.create_topic("t", 1)
+    steps, owner = Steps(bus, "q"), _Quiet(ends=[1, 2, 3, 5, 6], results=(5,))
+    serve(owner, steps, _StopAfter(owner, 6), on_done=lambda done: None)
+    first, last = Step(0, {"t": {"0": 0}}, {"t": {"0": 1}}, 7), Step(3, {"t": {"0": 1}}, {"t": {"0": 5}}, 7)
+    assert owner.ran == [1, 2, 3, 5, 6] and owner.saved == [1, 5], "the first step is written, and that with results"
+    assert steps.newest("0") == last and owner.written == [NO_STEP, first, first, first, last, last]
+    assert [record.value for record in bus.read("t", 0, 0)] == [b"5"]
+    # The next task takes the records after the written step again.
+    again = _Quiet(ends=[8], results=(8,), done=[0, 3], saved=[1, 5], changed=5)
+    serve(again, steps, _StopAfter(again, 2), on_done=lambda done: None)
+    assert steps.newest("0") == Step(4, {"t": {"0": 5}}, {"t": {"0": 8}}, 7)
+
+
+def test_steps_without_results_are_written_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 0.1)
+    steps, owner = Steps(FreshBus(1), "q"), _Quiet(ends=[1, 2, 3])
+    serve(owner, steps, owner.stopping, on_done=lambda done: None)
+    assert owner.ran == [1, 2, 3, 3] and owner.saved == [1, 3]
+    assert steps.newest("0") == Step(3, {"t": {"0": 1}}, {"t": {"0": 3}}, 7)
+    assert all(wait <= 0.1 for wait in owner.waits[2:-1]) and owner.waits[-1] > 10
+
+
+def test_steps_without_results_are_written_before_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 60.0)
+    steps, owner = Steps(FreshBus(1), "q"), _Quiet(ends=[1, 2, 3, 5_000])
+    serve(owner, steps, _StopAfter(owner, 6), on_done=lambda done: None)
+    assert owner.ran == [1, 2, 3, 3, 5_000] and owner.saved == [1, 3, 5_000]
+    assert steps.newest("0") == Step(4, {"t": {"0": 3}}, {"t": {"0": 5_000}}, 7)
+
+
+class _StopAfter(threading.Event):
+    """Set once the owner was asked for so many steps, and has carried them out."""
+
+    def __init__(self, owner: _Quiet, asked: int) -> None:
+        super().__init__()
+        self._owner, self._asked = owner, asked
+
+    def is_set(self) -> bool:
+        return len(self._owner.written) >= self._asked and not self._owner.ends
 
 
 def test_a_task_of_an_earlier_run_changes_nothing() -> None:
@@ -118,12 +207,12 @@ def test_a_task_of_an_earlier_run_changes_nothing() -> None:
     bus.create_topic("t", 1)
     early, late = Steps(bus, "q", "1"), Steps(bus, "q", "2")
     early.begin_run()
-    assert early.carry_out(owner, NO_STEP, step(0, 1), together=early.begin()) == (True, Done())
+    assert early.carry_out(owner, NO_STEP, step(0, 1), together=early.begin()) == (step(0, 1), Done())
     late.begin_run()
     assert early.carry_out(owner, step(0, 1), step(1, 2), together=early.begin()) is None
     with pytest.raises(BusError, match="was started again"):
         serve(owner, early, threading.Event(), on_done=lambda done: None)
-    assert late.carry_out(owner, step(0, 1), step(1, 2), together=late.begin()) == (True, Done())
+    assert late.carry_out(owner, step(0, 1), step(1, 2), together=late.begin()) == (step(1, 2), Done())
     assert bus.state("t")[0].end == 2
 
 

@@ -1,19 +1,24 @@
 """Serving tasks give the events of the whole table, however the rows arrive and whichever process dies."""
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from bus import Bus
 from bus import topics as bus_topics
 from bus.api import partition_of
+from bus.dead_letters import kept
 from bus.redis.embedded import EmbeddedRedis
+from candlewright.wire import tick_columns
 from core.settings import Settings
 from flink_replacement_spark.cep import evaluate
-from flink_replacement_spark.engine.serving import Steps
+from flink_replacement_spark.engine import serving
+from flink_replacement_spark.engine.serving import Steps, serve
 from flink_replacement_spark.triggers import rows as trigger_rows
 from flink_replacement_spark.triggers import served as trigger_served
 from flink_replacement_spark.triggers import store as trigger_store
@@ -24,6 +29,7 @@ from tests.flink_replacement_spark.serving import Deaths, OwnCache, pause, serve
 from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, bus_for_triggers, register
 from tests.flink_replacement_spark.trigger_walks import table_of, walk
 from tests.triggers.trigger_records import V_SHAPE, rows
+from triggers.partition import TriggerOutput, TriggerPartition
 from triggers.running import shares
 from triggers.texts.check import TriggerRules
 
@@ -196,3 +202,40 @@ def test_an_outdated_process_carries_out_the_step_that_the_other_planned(
     trigger_rows._CACHE.clear()
     other.run(early)
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [1]
+
+
+def test_a_record_that_cannot_be_processed_costs_no_record_before_it(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps before it had no results, and so are not on the bus yet."""
+    process = TriggerPartition.process
+
+    def picky(live: TriggerPartition, ticks: Sequence[bytes], *others: Any, **named: Any) -> TriggerOutput:
+        if any(13 in tick_columns.decode(value).price for value in ticks):
+            raise ArithmeticError("surprise")
+        return process(live, ticks, *others, **named)
+
+    monkeypatch.setattr(TriggerPartition, "process", picky)
+    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 60.0)
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
+    one, steps = owner(redis.url, partition_of(ONE.encode(), PARTITIONS)), Steps(bus, "q")
+    stopping = threading.Event()
+    task = threading.Thread(target=serve, args=(one, steps, stopping), kwargs={"on_done": lambda _: None})
+    task.start()
+    try:
+        register(bus, "v", V_SHAPE, ONE)
+        wait_for(lambda: feed.progress(bus) or None)
+        written = steps.newest(one.name)
+        for number in (1, 2, 3):
+            feed.trades(bus, ONE, number, prices=[6 - number])
+            wait_for(lambda end=number: one._at.get(bus_topics.TICKS) == {one.name: end} or None)  # type: ignore[misc]
+        assert steps.newest(one.name) == written
+        feed.trades(bus, ONE, 4, prices=[13])
+        feed.trades(bus, ONE, 5, prices=[6, 5])
+        feed.wait_for_events(bus, 1, "v", timeout=20)
+    finally:
+        stopping.set()
+        task.join()
+        trigger_rows._CACHE.clear()
+    assert [(row["top"], row["bottom"]) for event in feed.events(bus, "v") for row in rows(event)] == [(5, 3)]
+    assert [letter.reason for _, letter in kept(bus)] == ["ArithmeticError: surprise"]
