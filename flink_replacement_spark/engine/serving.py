@@ -6,7 +6,7 @@ the time that it sees.
 
 A small step is one call to the bus, which atomically writes the step, its results and the state after it, by
 compare-and-set. A step without results need not be written at once: it is written with a later one, within
-`UNWRITTEN_SECONDS`, so that it does not delay the results of others; until then, a task that starts takes its records
+`UNWRITTEN_SECONDS`, so that it does not delay results of other owners; until then, a task that starts takes its records
 again. A large step is stored before it has any effect, and then runs under its number as a micro-batch does,
 so its results are published once however often it runs. A starting task repeats the newest step unless it was done. A
 task that Spark gave up but that still runs can only carry out the same steps, or finds that it is outdated.
