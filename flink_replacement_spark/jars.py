@@ -24,6 +24,7 @@ ICEBERG_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_V
 ICEBERG_AWS = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG_VERSION}"
 SQLITE = "org.xerial:sqlite-jdbc:3.54.1.0"
 
+CACHE = Path.home() / ".cache" / "candlewright" / "jars"
 #: Packages that Spark's own class path already has.
 _PROVIDED = ("org.apache.spark", "org.scala-lang", "org.slf4j", "org.apache.logging.log4j")
 _TIMEOUT_SECONDS = 1_800
@@ -37,24 +38,33 @@ def packages_of(settings: Settings) -> tuple[str, ...]:
     return (*needed, *settings.spark.packages)
 
 
+def known_jars(packages: Sequence[str]) -> list[Path] | None:
+    """The local jars of `packages` and their dependencies; None if they were not fetched yet."""
+    return _read_manifest(_manifest(packages, CACHE))
+
+
 def fetch_jars(packages: Sequence[str], cache_dir: Path | None = None) -> list[Path]:
     """The local jars of `packages` and their dependencies; downloads missing ones, with progress on stderr.
 
-    `cache_dir` is by default `~/.cache/candlewright/jars`. Raises ConfigurationError if a package cannot be fetched.
+    Raises ConfigurationError if a package cannot be fetched.
     """
-    cache = cache_dir or Path.home() / ".cache" / "candlewright" / "jars"
-    name = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:16]
-    manifest = cache / f"{name}.json"
+    cache = cache_dir or CACHE
+    manifest = _manifest(packages, cache)
     if (known := _read_manifest(manifest)) is not None:
         return known
     cache.mkdir(parents=True, exist_ok=True)
-    target = cache / name
+    target = manifest.with_suffix("")
     _resolve(packages, cache, target)
     jars = sorted(target.glob("*.jar"))
     fresh = manifest.with_suffix(f".{os.getpid()}")
     fresh.write_text(json.dumps({str(jar): jar.stat().st_size for jar in jars}))
     fresh.replace(manifest)
     return jars
+
+
+def _manifest(packages: Sequence[str], cache: Path) -> Path:
+    name = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:16]
+    return cache / f"{name}.json"
 
 
 def _read_manifest(manifest: Path) -> list[Path] | None:

@@ -123,12 +123,18 @@ class Cluster:
         self.services.start("master", words, self._java("master"))
         self.services.wait_until(lambda: listens(self.master), "a master")
 
-    def start_worker(self, name: str) -> None:
+    def start_worker(self, name: str, *, without_java: bool = False) -> None:
+        """Without Java, which it lost since, no executor starts on it."""
         page = free_port()
         names = {"spark-master": "127.0.0.1", "7077": str(self.master), "8082": str(page)}
         environment = self._java(name) | {"SPARK_WORKER_CORES": "6", "SPARK_WORKER_MEMORY": "1g"}
+        java = self.folder / f"{name}.java"
+        java.symlink_to(environment["JAVA_HOME"])
+        environment["JAVA_HOME"] = str(java)
         self.services.start(name, [*command("spark-worker", names), "--host", "127.0.0.1"], environment)
         self.services.wait_until(lambda: listens(page), "a worker")
+        if without_java:
+            java.unlink()
 
     def start_pipeline(self) -> None:
         self.start_part("pipeline", "pipeline")

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.cluster import Cluster
 from tests.cluster.lake import Lake
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 
 TRIED = ("bus", "objects", "tables", "cluster")
 
@@ -33,7 +33,7 @@ def test_doctor_finds_what_is_broken_on_a_cluster(running: tuple[Cluster, Lake],
     cluster, lake = running
     well = cluster.doctor()
     assert {what: well[what].partition(":")[0] for what in TRIED} == dict.fromkeys(TRIED, "ok")
-    assert "ran tasks with the product's code" in well["cluster"]
+    assert well["cluster"] == "ok: tasks ran with the product's code on each of 2 workers"
     assert "workers" not in well
 
     properties = lake.iceberg["properties"] | {"s3.secret-access-key": "wrong"}
@@ -53,12 +53,17 @@ def test_doctor_finds_what_is_broken_on_a_cluster(running: tuple[Cluster, Lake],
     found = cluster.doctor(spark={"conf": conf | {"spark.pyspark.python": str(bare / "bin" / "python")}})
     assert found["cluster"].startswith(f"{does_not_start}ModuleNotFoundError: No module named 'pyspark'; install")
 
+    cluster.start_worker("worker-3", without_java=True)
+    found = cluster.doctor()
+    assert found["cluster"].startswith("missing: no executor started on 1 of 3 workers: see the executors' logs at ")
+    cluster.services.kill("worker-3")
+
     cluster.services.kill("worker-2")
     found = cluster.services.wait_until(
         lambda: seen if "workers" in (seen := cluster.doctor()) else None, "a lost worker"
     )
     assert found["workers"].startswith("note: the Spark master has lost 127.0.0.1:")
-    assert found["cluster"].startswith("ok: ")
+    assert found["cluster"] == "ok: tasks ran with the product's code on the only worker"
 
     cluster.services.kill("worker-1")
     assert cluster.doctor()["cluster"] == "missing: the Spark master has no worker"

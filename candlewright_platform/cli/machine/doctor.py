@@ -75,11 +75,15 @@ def _jars(settings: Settings) -> Iterator[Finding]:
     if find_spec("pyspark") is None:
         yield Finding("spark", Verdict.MISSING, "pyspark is not installed: run ./run once")
         return
-    cache = Path.home() / ".cache" / "candlewright" / "jars"
-    if any(cache.glob("*.json")):
-        yield Finding("spark jars", Verdict.OK, str(cache))
+    from flink_replacement_spark import jars
+
+    if jars.known_jars(jars.packages_of(settings)):
+        yield Finding("spark jars", Verdict.OK, str(jars.CACHE))
     else:
-        yield Finding("spark jars", Verdict.NOTE, "not here yet: the first `up` fetches them")
+        text = (
+            "not here yet: the driver fetches them at its first start, as does python -m flink_replacement_spark.jars"
+        )
+        yield Finding("spark jars", Verdict.NOTE, text)
 
 
 def _redis(settings: Settings) -> Iterator[Finding]:
@@ -144,8 +148,8 @@ def _memory(settings: Settings) -> Iterator[Finding]:
 def _keys(settings: Settings) -> Iterator[Finding]:
     if settings.security.curve:
         entries = KeyFolder(settings.data_dir).entries()
-        counts = [f"{sum(entry.role is role for entry in entries)} {role}s" for role in (Role.client, Role.ingestor)]
-        yield Finding("keys", Verdict.OK, f"on; {' and '.join(counts)} are accepted")
+        counts = [f"{role}: {sum(entry.role is role for entry in entries)}" for role in (Role.client, Role.ingestor)]
+        yield Finding("keys", Verdict.OK, f"on ({', '.join(counts)})")
     elif settings.unguarded:
         where = ", ".join(settings.unguarded)
         text = f"off, so any process that reaches {where} can connect: set security.curve, or bind to 127.0.0.1"

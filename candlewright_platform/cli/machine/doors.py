@@ -46,7 +46,7 @@ def doors_of(settings: Settings) -> Iterator[Door]:
 def _guarded(name: str, address: str, settings: Settings, role: Role) -> Door:
     if settings.security.curve:
         count = len(KeyFolder(settings.data_dir).names(role))
-        return Door(name, address, f"{count} keys of the role {role}; encrypted")
+        return Door(name, address, f"keys of the role {role}: {count}; encrypted")
     return _plain(name, address, "security.curve", "turn on security.curve")
 
 
@@ -111,8 +111,8 @@ def _console(settings: Settings) -> Door:
     if settings.console.is_open:
         return Door("HTTP API and console", bind, "every user of this machine")
     folder = KeyFolder(settings.data_dir)
-    counts = [f"{len(folder.names(role))} {role}s" for role in (Role.viewer, Role.operator)]
-    return Door("HTTP API and console", bind, f"tokens: {' and '.join(counts)}; not encrypted, so put TLS in front")
+    counts = [f"{role}: {len(folder.names(role))}" for role in (Role.viewer, Role.operator)]
+    return Door("HTTP API and console", bind, f"tokens ({', '.join(counts)}); not encrypted, so put TLS in front")
 
 
 def _rocketmq(settings: Settings) -> Door:

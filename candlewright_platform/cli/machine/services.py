@@ -1,4 +1,4 @@
-"""The trials that `doctor` runs on external services: an object, a table made and dropped, a task on each executor."""
+"""The trials that `doctor` runs on external services: an object, a table made and dropped, a task on each worker."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from candlewright.settings import PREFIX
 from candlewright.version import VERSION
 from candlewright.wire.errors import CandlewrightError
-from candlewright_platform.cli.machine.spark_page import in_use, lost_workers
+from candlewright_platform.cli.machine.spark_page import free_workers, in_use, lost_workers
 from core.reach import away
 from core.settings import Settings
 
@@ -68,7 +68,8 @@ def _try_lake(settings: Settings) -> Iterator[Trial]:
 def _try_cluster(settings: Settings, config: Path | None) -> Trial:
     from flink_replacement_spark.probe import executor_memory
 
-    if (busy := in_use(settings, executor_memory(settings))) is not None:
+    memory = executor_memory(settings)
+    if (busy := in_use(settings, memory)) is not None:
         reason, is_ours = busy
         if not is_ours:
             return Trial("cluster", False, reason)
@@ -76,7 +77,8 @@ def _try_cluster(settings: Settings, config: Path | None) -> Trial:
     environment = {**os.environ, f"{PREFIX}DATA_DIR": str(settings.data_dir)}
     if config is not None:
         environment[f"{PREFIX}CONFIG"] = str(config.absolute())
-    command = [sys.executable, "-m", "flink_replacement_spark.probe"]
+    free, full = free_workers(settings, memory)
+    command = [sys.executable, "-m", "flink_replacement_spark.probe", str(len(free))]
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_CLUSTER_SECONDS, check=False
@@ -90,8 +92,23 @@ def _try_cluster(settings: Settings, config: Path | None) -> Trial:
     others = {row["version"] for row in rows} - {VERSION}
     if others:
         return Trial("cluster", False, f"executors import version {', '.join(others)} of the product, not {VERSION}")
-    hosts = len({row["host"] for row in rows})
-    return Trial("cluster", True, f"{len(rows)} executors on {hosts} hosts ran tasks with the product's code")
+    return tried({row["worker"] for row in rows}, free, full)
+
+
+def tried(seen: set[str], free: list[str], full: list[str]) -> Trial:
+    """What a probe that did not fail has shown. `seen`: the workers whose executors ran tasks."""
+    ran = "tasks ran with the product's code"
+    if not seen <= set(free):
+        # The master's page does not answer, or names workers otherwise than they do.
+        return Trial("cluster", True, ran)
+    workers = len(free) + len(full)
+    if idle := sorted(set(free) - seen):
+        text = f"no executor started on {len(idle)} of {workers} workers: see the executors' logs at {', '.join(idle)}"
+        return Trial("cluster", False, text)
+    if full:
+        text = f"not tried on {len(full)} of {workers} workers, which have no core or memory free: {', '.join(full)}"
+        return Trial("cluster", None, f"{ran}; {text}")
+    return Trial("cluster", True, f"{ran} on {f'each of {workers} workers' if workers > 1 else 'the only worker'}")
 
 
 def why_tasks_fail(stderr: str) -> str:

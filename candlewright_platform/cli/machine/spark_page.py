@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from core.reach import SECONDS
 from core.settings import Settings
 
-__all__ = ["DRIVER_NAME", "in_use", "lost_workers"]
+__all__ = ["DRIVER_NAME", "free_workers", "in_use", "lost_workers"]
 
 #: What the pipeline's driver is called there.
 DRIVER_NAME = "candlewright"
@@ -21,6 +21,7 @@ _PORT, _DEFAULT_PORT = "spark.master.ui.port", "8080"
 #: The size of a page with ten thousand workers and applications.
 _MOST_BYTES = 8 << 20
 _MEMORY = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
+_NO_WORKERS: Mapping[str, Any] = {"workers": []}
 _MEBIBYTES = {"k": 1 / 1024, "": 1, "m": 1, "g": 1 << 10, "t": 1 << 20}
 
 
@@ -28,14 +29,13 @@ def in_use(settings: Settings, memory: str) -> tuple[str, bool] | None:
     """Why an executor with one core and this memory (as Spark writes it) would not start, and whether the driver is
     among those that have what it needs. None if it would start, or if the page does not answer.
     """
-    page = next(filter(None, map(_page, _pages(settings))), None)
+    page = _first_page(settings)
     if page is None:
         return None
-    workers = [worker for worker in page["workers"] if worker["state"] == "ALIVE"]
+    workers = _alive(page)
     if not workers:
         return "the Spark master has no worker", False
-    needed = _mebibytes(memory)
-    if any(worker["coresfree"] and worker["memoryfree"] >= needed for worker in workers):
+    if any(_has_room(worker, memory) for worker in workers):
         return None
     apps = [app for app in page["activeapps"] if app["cores"]]
     cores = sum(worker["cores"] for worker in workers)
@@ -44,10 +44,28 @@ def in_use(settings: Settings, memory: str) -> tuple[str, bool] | None:
     return text, any(app["name"] == DRIVER_NAME for app in apps)
 
 
+def free_workers(settings: Settings, memory: str) -> tuple[list[str], list[str]]:
+    """Workers on which such an executor would start, and the other living ones, each by the address of its page. None
+    if the master's page does not answer.
+    """
+    found: tuple[list[str], list[str]] = [], []
+    for worker in _alive(_first_page(settings) or _NO_WORKERS):
+        found[not _has_room(worker, memory)].append(urlsplit(worker["webuiaddress"]).netloc)
+    return found
+
+
 def lost_workers(settings: Settings) -> list[str]:
     """`host:port` of each worker that the master has lost and still remembers; none where the page does not answer."""
-    page = next(filter(None, map(_page, _pages(settings))), None) or {"workers": []}
-    return sorted(f"{worker['host']}:{worker['port']}" for worker in page["workers"] if worker["state"] == "DEAD")
+    workers = (_first_page(settings) or _NO_WORKERS)["workers"]
+    return sorted(f"{worker['host']}:{worker['port']}" for worker in workers if worker["state"] == "DEAD")
+
+
+def _alive(page: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [worker for worker in page["workers"] if worker["state"] == "ALIVE"]
+
+
+def _has_room(worker: Mapping[str, Any], memory: str) -> bool:
+    return bool(worker["coresfree"] and worker["memoryfree"] >= _mebibytes(memory))
 
 
 def _by(apps: Iterable[Mapping[str, Any]]) -> str:
@@ -68,6 +86,10 @@ def _pages(settings: Settings) -> Iterable[tuple[str, int]]:
         parts = urlsplit(f"spark://{address}")
         with contextlib.suppress(ValueError):
             yield f"http://{parts.hostname}:{page_port}/json/", parts.port or 0
+
+
+def _first_page(settings: Settings) -> dict[str, Any] | None:
+    return next(filter(None, map(_page, _pages(settings))), None)
 
 
 def _page(place: tuple[str, int]) -> dict[str, Any] | None:

@@ -510,6 +510,14 @@ def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
 
 
 @pytest.mark.processes
+def test_doctor_looks_for_the_jars_of_these_settings(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jars of any other settings were enough, and the driver then failed to fetch its own."""
+    monkeypatch.setenv("CANDLEWRIGHT_SPARK__PACKAGES", '["g:a:1"]')
+    findings = {row["what"]: row for row in map(json.loads, run("doctor", "--output", "json").stdout.splitlines())}
+    assert findings["spark jars"]["verdict"] == "note"
+
+
+@pytest.mark.processes
 def test_doctor_says_why_a_redis_takes_no_writes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_BUS__URL", "redis://127.0.0.1:1/0")
     assert "the Redis of bus.url: the bus does not answer" in run("doctor", "--output", "json").stdout

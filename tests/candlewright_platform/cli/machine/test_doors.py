@@ -56,7 +56,7 @@ def test_a_door_that_others_reach_names_its_remedy(tmp_path: Path) -> None:
 def test_the_console_of_another_address_takes_tokens_alone(tmp_path: Path) -> None:
     KeyFolder(tmp_path).new_token("desk", Role.viewer)
     door = doors(tmp_path, console={"bind": "0.0.0.0:8090"})["HTTP API and console"]
-    assert door.who.startswith("tokens: 1 viewers and 0 operators")
+    assert door.who.startswith("tokens (viewer: 1, operator: 0); ")
 
 
 def test_keys_and_a_token_close_their_doors(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_keys_and_a_token_close_their_doors(tmp_path: Path) -> None:
         broker={"bind": "tcp://0.0.0.0:2"},
         spark={"connect_bind": "0.0.0.0:3", "connect_token": "t"},
     )
-    assert (found["broker"].who, found["broker"].remedy) == ("1 keys of the role ingestor; encrypted", "")
+    assert (found["broker"].who, found["broker"].remedy) == ("keys of the role ingestor: 1; encrypted", "")
     assert found["Spark Connect"].remedy == ""
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from candlewright_platform.cli.machine import services
 from candlewright_platform.cli.machine.services import Trial, try_services
-from candlewright_platform.cli.machine.spark_page import in_use
+from candlewright_platform.cli.machine.spark_page import free_workers, in_use
 from core.settings import Settings
 
 
-def worker(used: int, memory_free: int = 4_096, state: str = "ALIVE") -> dict[str, Any]:
+def worker(used: int, memory_free: int = 4_096, *, state: str = "ALIVE", page: int = 8_082) -> dict[str, Any]:
     cores = {"cores": 8, "coresused": used, "coresfree": 8 - used, "memoryfree": memory_free}
-    return {"host": "10.0.0.2", "port": 40_000, "state": state, **cores}
+    return {"host": "10.0.0.2", "port": 40_000, "webuiaddress": f"http://10.0.0.2:{page}", "state": state, **cores}
 
 
 def app(name: str, cores: int) -> dict[str, Any]:
@@ -109,6 +109,48 @@ def test_a_page_of_another_server_is_ignored(tmp_path: Path, master: Master) -> 
     master.says(worker(8), status="STANDBY")
     assert in_use(settings, "512m") is None
     assert in_use(master.settings(tmp_path, **{"spark.master.ui.port": "none"}), "512m") is None
+
+
+ONE, TWO, THREE = (f"10.0.0.{number}:8082" for number in (1, 2, 3))
+RAN = "tasks ran with the product's code"
+
+
+@pytest.mark.parametrize(
+    ("ran_on", "free", "full", "expected"),
+    [
+        ([ONE, TWO], [ONE, TWO], [], Trial("cluster", True, f"{RAN} on each of 2 workers")),
+        ([ONE], [ONE], [], Trial("cluster", True, f"{RAN} on the only worker")),
+        (
+            [ONE],
+            [ONE, TWO],
+            [THREE],
+            Trial("cluster", False, f"no executor started on 1 of 3 workers: see the executors' logs at {TWO}"),
+        ),
+        (
+            [ONE],
+            [ONE],
+            [TWO],
+            Trial(
+                "cluster",
+                None,
+                f"{RAN}; not tried on 1 of 2 workers, which have no core or memory free: {TWO}",
+            ),
+        ),
+        # The master's page does not answer, or a proxy gives workers other addresses.
+        ([ONE], [], [], Trial("cluster", True, RAN)),
+        ([""], [ONE], [], Trial("cluster", True, RAN)),
+    ],
+)
+def test_only_workers_that_ran_a_task_are_reported_as_tried(
+    ran_on: list[str], free: list[str], full: list[str], expected: Trial
+) -> None:
+    """One executor, on any worker, was enough for `ok`."""
+    assert services.tried(set(ran_on), free, full) == expected
+
+
+def test_workers_with_room_for_an_executor_and_others_are_separate(tmp_path: Path, master: Master) -> None:
+    master.says(worker(7, page=1), worker(8, page=2), worker(0, 511, page=3), worker(0, state="DEAD", page=4))
+    assert free_workers(master.settings(tmp_path), "512m") == (["10.0.0.2:1"], ["10.0.0.2:2", "10.0.0.2:3"])
 
 
 FAILED = """\
