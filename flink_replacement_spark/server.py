@@ -25,6 +25,7 @@ from core.background import only_noted, spare_startup, start_thread
 from core.http import Status
 from core.log import get_logger
 from core.settings import Settings
+from flink_replacement_spark.driver.executors import cores_of
 from flink_replacement_spark.driver.losses import LossWatch
 from flink_replacement_spark.driver.observer import Observer
 from flink_replacement_spark.driver.queries import Queries
@@ -166,7 +167,7 @@ class Driver:
         forever.
         """
         spark = self._settings.spark
-        if leaves_a_core(self._settings, lambda: int(session.sparkContext.defaultParallelism)):
+        if leaves_a_core(self._settings, partial(cores_of, session), self._stopping.wait):
             return
         self._too_small = (
             f"the cluster has fewer than {QUERIES_SERVING + 1} cores, so live data runs in micro-batches: start the "

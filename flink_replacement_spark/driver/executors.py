@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from core.background import only_noted, start_thread
 from core.log import get_logger
 
-__all__ = ["WarmExecutors", "run_everywhere"]
+__all__ = ["WarmExecutors", "cores_of", "executors_of", "run_everywhere"]
 
 #: Long enough (s) that no core takes another one's task.
 _TASK_SECONDS = 0.2
@@ -26,6 +26,17 @@ log = get_logger()
 def _wait(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     time.sleep(_TASK_SECONDS)
     yield from batches
+
+
+def executors_of(session: SparkSession) -> list[str]:
+    """`host:port` of each executor, and of the driver, which counts as one."""
+    scheduler = session.sparkContext._jsc.sc()
+    return str(scheduler.getExecutorMemoryStatus().keySet().mkString(" ")).split()
+
+
+def cores_of(session: SparkSession) -> int:
+    """The cores of the executors; of a cluster without any, Spark itself gives two."""
+    return int(session.sparkContext.defaultParallelism) if len(executors_of(session)) > 1 else 0
 
 
 def run_everywhere(session: SparkSession) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from bus import Bus
 from bus import topics as bus_topics
 from core.settings import Settings
-from flink_replacement_spark.driver.executors import WarmExecutors, run_everywhere
+from flink_replacement_spark.driver.executors import WarmExecutors, executors_of, run_everywhere
 from flink_replacement_spark.driver.live_tickers import live_numbers
 from flink_replacement_spark.driver.metrics import export
 from flink_replacement_spark.driver.queries import Queries
@@ -33,10 +33,8 @@ class Observer:
     def observe(self, at: float) -> None:
         """Raises BusUnavailable, RoleLost, and Py4JError or PySparkException if the JVM is gone."""
         if self._is_cluster:
-            scheduler = self._session.sparkContext._jsc.sc()
-            names = str(scheduler.getExecutorMemoryStatus().keySet().mkString(" ")).split()
+            names = executors_of(self._session)
             self._warm.look(names)
-            # The driver counts as one.
             self._vitals.observe_executors(len(names) - 1, at, warm=max(0, self._warm.count_of(names) - 1))
         ends = {topic: [state.end for state in states] for topic, states in self._bus.states(_TOPICS).items()}
         self._vitals.observe_bars(ends[bus_topics.TICKS], ends[bus_topics.OHLC], at)

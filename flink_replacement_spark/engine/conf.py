@@ -45,8 +45,9 @@ _CLUSTER = {
 STREAMS_POOL = "streams"
 #: Queries whose tasks do not end, in mode `continuous`.
 QUERIES_SERVING = 2
-#: How long (s) a cluster may take to provide more cores than these.
-_CORES_SECONDS = 10
+#: How long (s) a cluster may take to start the first executor, and from then on to provide more cores than these. On a
+#: busy machine Java takes half a minute, and without an executor nothing can be served anyway.
+_EXECUTOR_SECONDS, _CORES_SECONDS = 60, 10
 
 
 def spark_conf(settings: Settings) -> dict[str, str]:
@@ -110,15 +111,19 @@ def spark_conf(settings: Settings) -> dict[str, str]:
 
 def leaves_a_core(settings: Settings, cores: Callable[[], int], wait: Callable[[float], object] = time.sleep) -> bool:
     """Whether the cluster has a core for history and tables besides those of tasks that do not end. Waits for executors
-    that start a few seconds late. `cores` returns the number available now.
+    that start a few seconds late. `cores` returns the number available now, 0 without an executor.
     """
     if settings.spark.master.startswith("local") or settings.spark.mode != "continuous":
         return True
-    for _ in range(_CORES_SECONDS):
-        if cores() > QUERIES_SERVING:
+    small_for = 0
+    for _ in range(_EXECUTOR_SECONDS + _CORES_SECONDS):
+        if (found := cores()) > QUERIES_SERVING:
             return True
+        small_for = small_for + 1 if found else 0
+        if small_for > _CORES_SECONDS:
+            break
         wait(1.0)
-    return cores() > QUERIES_SERVING
+    return False
 
 
 def serving_tasks(settings: Settings, parallelism: int) -> int:

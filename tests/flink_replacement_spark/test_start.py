@@ -163,6 +163,10 @@ def test_workers_without_the_product_load_everything_from_the_shipped_archive(tm
         ("spark://host:7077", "continuous", [3], True),
         ("spark://host:7077", "continuous", [1, 2, 2, 12], True),
         ("spark://host:7077", "continuous", [2] * 20, False),
+        # An executor that starts slowly left a cluster of any size in micro-batches.
+        ("spark://host:7077", "continuous", [*[0] * 40, 12], True),
+        ("spark://host:7077", "continuous", [*[0] * 40, *[2] * 20], False),
+        ("spark://host:7077", "continuous", [0] * 80, False),
         ("spark://host:7077", "batch", [], True),
         ("local[1]", "continuous", [], True),
     ],
@@ -175,7 +179,7 @@ def test_tasks_that_do_not_end_leave_a_core_of_a_cluster(
     given = iter(cores)
     waited: list[float] = []
     assert spark.leaves_a_core(settings, lambda: next(given), waited.append) == has_room
-    assert sum(waited) <= 10
+    assert sum(waited) <= 70
 
 
 def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
