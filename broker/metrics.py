@@ -46,7 +46,7 @@ REFUSED = metrics.Counter(
 )
 REFUSED_KEYS = metrics.Counter(
     "candlewright_broker_refused_keys_total",
-    "connections refused: their key is not an ingestor's",
+    "connections refused: they showed no key, or one that is not an ingestor's",
     registry=metrics.REGISTRY,
 )
 UNKNOWN_FRAMES = metrics.Counter(

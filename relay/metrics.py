@@ -38,7 +38,9 @@ REFUSED_SUBSCRIPTIONS = Counter(
     "candlewright_relay_refused_subscriptions_total", "Subscriptions and frames that were refused", registry=REGISTRY
 )
 REFUSED_KEYS = Counter(
-    "candlewright_relay_refused_keys_total", "Connections refused: their key is not known", registry=REGISTRY
+    "candlewright_relay_refused_keys_total",
+    "Connections refused: they showed no key, or an unknown one",
+    registry=REGISTRY,
 )
 DROPPED_REPLAYS = Counter(
     "candlewright_relay_dropped_replays_total", "Replays not made: too many were asked for", registry=REGISTRY

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,7 +133,11 @@ def test_clients_without_a_known_key_are_not_served(guarded: Guarded) -> None:
     alice = guarded.key("alice")
     public, secret = (part.decode() for part in zmq.curve_keypair())
     unknown = ClientKey("alice", public, secret, alice.platform)
-    strangers = [guarded.client(key) for key in (None, unknown)]
+    keys_refused = partial(REGISTRY.get_sample_value, "candlewright_relay_refused_keys_total")
+    before = keys_refused() or 0.0
+    strangers = [guarded.client(None)]
+    wait_for(lambda: (keys_refused() or 0.0) > before)
+    strangers.append(guarded.client(unknown))
     subscribers = [guarded.subscriber(None, "")]
     subscribers.append(
         Subscriber(guarded.socket(zmq.SUB, unknown), guarded.platform.relay.notifications_address, "RESPONSE:alice")
