@@ -22,6 +22,7 @@ from bus.lost import report
 from candlewright.wire.errors import RecordsLost
 from core.log import get_logger
 from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, lives_of, positions_of, remembered_plan
+from flink_replacement_spark.engine.serving_query import TABLE_SERVING
 
 #: Query -> its newest batch, and the files that a driver needs to continue from it, by name.
 TABLE_CHECKPOINTS = "checkpoints"
@@ -51,8 +52,10 @@ def forget_lost(session: SparkSession, bus: Bus, checkpoint: str, *, reader: str
                 if offset > end:
                     lost += offset - end
                     report(bus, RecordsLost(name, partition, offset, kept=end))
-    # Each plan is on the bus before its micro-batch runs, so a bus without a plan is a new one.
-    if not lost and remembered_plan(bus, reader) is not None:
+    # Each plan is on the bus before its micro-batch runs, so a bus without a plan is a new one, unless another driver
+    # continued the query in tasks that serve, whose steps are authoritative.
+    (serves,) = bus.get(TABLE_SERVING, [checkpoint.rpartition("/")[2]])
+    if not lost and (serves or remembered_plan(bus, reader) is not None):
         return False
     # The source would continue from the stored plan. It is removed first, so that a checkpoint left behind by a kill is
     # found lost again.

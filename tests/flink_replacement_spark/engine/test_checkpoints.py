@@ -9,6 +9,7 @@ from bus import topics as bus_topics
 from bus.api import Record
 from flink_replacement_spark.engine.bus_source import LIVES, remember_plan, remembered_plan
 from flink_replacement_spark.engine.checkpoints import forget_lost
+from flink_replacement_spark.engine.serving_query import TABLE_SERVING
 from tests.flink_replacement_spark.running import Platform
 
 pytestmark = pytest.mark.timeout(300)
@@ -72,6 +73,20 @@ def test_a_checkpoint_whose_records_were_replaced_goes_and_its_holds_go_back(
     assert forget_lost(platform.driver.session, bus, f"file://{folder}", reader=reader, topic=named) is is_lost
     assert folder.exists() is not is_lost
     assert bus.holds(topic, reader) == {0: 1 if is_lost else 3}
+
+
+def test_an_old_checkpoint_of_a_query_that_another_driver_continued_in_tasks_is_no_loss(
+    platform: Platform, tmp_path: Path
+) -> None:
+    """It was reported as records that the bus had lost, and the query's hold went back to it."""
+    bus, topic, reader = platform.bus, "continued", f"reader-{tmp_path.name}"
+    bus.create_topic(topic, 1)
+    bus.publish(topic, [Record(b"", partition=0)] * 5)
+    bus.hold(topic, reader, {0: 4})
+    bus.put_new(TABLE_SERVING, tmp_path.name, b"id")
+    folder = checkpoint_with(tmp_path, json.dumps({topic: {"0": 3}, "now_ns": 9}))
+    assert not forget_lost(platform.driver.session, bus, f"file://{folder}", reader=reader)
+    assert bus.holds(topic, reader) == {0: 4}
 
 
 def test_a_query_without_a_checkpoint_has_none_to_lose(platform: Platform, tmp_path: Path) -> None:
