@@ -116,14 +116,21 @@ class TakeOver:
         return f"{self.detection:.1f} + {self.after:.1f} s ({cost})"
 
 
+def holder_and_standby(stage: Stage) -> tuple[Process, Process] | None:
+    """Once both are there. A driver that has ended is started again: it held the role until the last round, or lost it
+    on a machine too busy to run it for the time of its lease.
+    """
+    for driver in stage.drivers:
+        if driver.process.poll() is not None:
+            driver.start()
+    holder = next((driver for driver in stage.drivers if driver.is_ready()), None)
+    standby = next((driver for driver in stage.drivers if driver.is_standby()), None)
+    return (holder, standby) if holder and standby else None
+
+
 def take_over(stage: Stage, fault: Fault) -> TakeOver:
     """One round with live data and histories."""
-    holder = next(driver for driver in stage.drivers if driver.is_ready())
-    (standby,) = (driver for driver in stage.drivers if driver is not holder)
-    if standby.process.poll() is not None:
-        # It held the role until the last round.
-        standby.start()
-    wait_for(lambda: standby.is_standby() or None, PATIENCE_SECONDS)
+    holder, standby = wait_for(partial(holder_and_standby, stage), PATIENCE_SECONDS)
     epoch = stage.epoch()
     with stage.live.trading():
         names = [stage.request() for _ in range(3)]
