@@ -14,7 +14,7 @@ from candlewright.wire.errors import CandlewrightError, ConfigurationError, Role
 from core.background import collect_rarely, exit_on_failure, switch_often
 from core.http import Status
 from core.log import configure_logging, get_logger
-from core.part import call_to_stop, serve_status
+from core.part import call_to_stop, serve_status, take_descriptors
 from core.settings import Settings, is_loopback, load_settings
 
 log = get_logger()
@@ -79,6 +79,7 @@ def main() -> int:
         return 2
     configure_logging("broker", settings.log.level)
     exit_on_failure()
+    take_descriptors()
     switch_often()
     collect_rarely()
     call_to_stop(broker.stop)

@@ -8,7 +8,7 @@ from console.server import Console
 from core.absent import leave_out
 from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
-from core.part import call_to_stop, serve_status
+from core.part import call_to_stop, serve_status, take_descriptors
 from core.settings import load_settings
 
 
@@ -27,6 +27,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 2
     exit_on_failure()
+    take_descriptors()
     try:
         http = serve_status(settings.http.bind, console.status)
     except OSError as error:

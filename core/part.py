@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import resource
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from core.http import Status, StatusServer
@@ -19,6 +21,15 @@ def call_to_stop(stop: Callable[[], object]) -> None:
     else:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop)
+
+
+def take_descriptors() -> None:
+    """For a part with doors: as many connections as the machine's hard limit allows. The usual soft limit, 1,024, would
+    let one peer that only opens connections keep all others out.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def serve_status(bind: str, status: Callable[[], Status]) -> StatusServer:

@@ -7,7 +7,7 @@ from bus.connect import check_access, connect
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
-from core.part import call_to_stop, serve_status
+from core.part import call_to_stop, serve_status, take_descriptors
 from core.settings import load_settings
 from gateways.enabled import enabled_gateways
 from gateways.server import Gateways
@@ -29,6 +29,7 @@ def main() -> int:
         return 2
     configure_logging("gateways", settings.log.level)
     exit_on_failure()
+    take_descriptors()
     try:
         gateways = Gateways(enabled_gateways(settings, bus))
         http = serve_status(settings.http.bind, gateways.status)

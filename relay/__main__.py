@@ -12,7 +12,7 @@ from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
 from core.background import exit_on_failure, spare_startup, switch_often
 from core.log import configure_logging, get_logger
-from core.part import call_to_stop, serve_status
+from core.part import call_to_stop, serve_status, take_descriptors
 from core.settings import load_settings
 from relay.requests.pages import read_from_iceberg
 from relay.requests.stored import stored_in_iceberg
@@ -36,6 +36,7 @@ def main() -> int:
     switch_often()
     configure_logging("relay", settings.log.level)
     exit_on_failure()
+    take_descriptors()
     try:
         keeper = Keeper.of(
             settings.bus.url, REGISTRY, settings.roles.lease_seconds, seat=os.environ.get("CANDLEWRIGHT_SUPERVISED", "")
