@@ -211,7 +211,7 @@ def _print_parts(page: Row) -> None:
     print_table(
         ("part", "state", "memory", "restarts", "pid"),
         [
-            (row["part"], row["state"], _size(row["memory_bytes"]), str(row["restarts"]), str(row["pid"] or ""))
+            (row["part"], _readiness(row), _size(row["memory_bytes"]), str(row["restarts"]), str(row["pid"] or ""))
             for row in rows
         ],
     )
@@ -303,6 +303,12 @@ def _state(part: Row) -> str:
     if part.get("waits_for"):
         return "waiting"
     return next((state for state in ("ready", "standby") if part.get(state)), str(part.get("phase")))
+
+
+def _readiness(row: Row) -> str:
+    """The state, and of a standby whether a take-over would have to start its queries first."""
+    is_cold = row["state"] == "standby" and row["status"].get("role", {}).get("warm") is False
+    return f"{row['state']}, not warm" if is_cold else str(row["state"])
 
 
 def _age(seconds: float | None) -> str:

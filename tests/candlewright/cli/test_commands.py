@@ -480,6 +480,18 @@ def test_many_live_tickers_are_summed_up(capsys: pytest.CaptureFixture[str]) -> 
     assert "50 live tickers, 100 trades/s" in text
 
 
+@pytest.mark.parametrize(
+    ("role", "shown"),
+    [({"warm": False}, "standby, not warm"), ({"warm": True}, "standby"), ({}, "standby")],
+)
+def test_status_tells_a_standby_that_would_serve_late(
+    capsys: pytest.CaptureFixture[str], role: dict[str, bool], shown: str
+) -> None:
+    driver = {"ready": False, "standby": True, "restarts": 0, "pid": 1, "status": {"role": role}}
+    platform_status.show({"parts": {"flink_replacement_spark": driver}}, Output.table)
+    assert f" {shown} | " in capsys.readouterr().out
+
+
 @pytest.mark.processes
 def test_doctor_names_a_venue_that_no_ingestor_can_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_INGESTOR__VENUES", '["BINANCE", "nowhere"]')

@@ -140,9 +140,9 @@ export default function System() {
                   <td>
                     <b>{name}</b>
                   </td>
-                  <td>{role.holder ?? <span class="bad">none</span>}</td>
+                  <td>{role.holder ? placeOf(role.holder) : <span class="bad">none</span>}</td>
                   <td class="number">{role.epoch ?? ""}</td>
-                  <td class="muted">{role.standbys?.join(", ") || "none"}</td>
+                  <td class="muted">{role.standbys?.map(placeOf).join(", ") || "none"}</td>
                 </tr>
               ))}
             </tbody>
@@ -153,6 +153,11 @@ export default function System() {
   );
 }
 
+/** `host:pid`, without the digits after it, which distinguish processes of the same number. */
+function placeOf(process: string): string {
+  return process.replace(/:[^:]*$/, "");
+}
+
 type Part = ReturnType<typeof partsOf>[number];
 
 function wellness(part: Part): string {
@@ -160,8 +165,13 @@ function wellness(part: Part): string {
   return part.ready || part.standby ? "good" : "warn";
 }
 
+/** Whether a take-over would have to start its queries first. */
+function isCold(part: Part & { status?: { role?: { warm?: boolean } } }): boolean {
+  return part.status?.role?.warm === false;
+}
+
 function stateOf(part: Part): string {
-  if (part.standby) return "standing by";
+  if (part.standby) return isCold(part) ? "standing by, not warm" : "standing by";
   if (part.ready) return "ready";
   if (part.waits_for) return `waits for ${String(part.waits_for)}`;
   return part.phase === "running" ? "not ready" : String(part.phase ?? "starting");
