@@ -6,7 +6,7 @@ were read are counted and reported.
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -14,7 +14,7 @@ from alerts.alert import Alert
 from alerts.message import worded
 from alerts.records import READERS
 from bus import topics
-from bus.api import Bus, Lives, Swap, TopicPartition
+from bus.api import Bus, Lives, StoredRecord, Swap, TopicPartition
 from bus.dead_letters import Letter, put_aside
 from bus.lost import report
 from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
@@ -73,9 +73,15 @@ class Feed:
     def read(self) -> list[Alert]:
         """The new alerts, in the order of each partition; `moved` then gives the new positions."""
         found: list[Alert] = []
+        ends: dict[TopicPartition, int] = {}
         for (topic, partition), offset in self._next.items():
-            found += self._read(topic, partition, offset)
-        return self._as_asked(found)
+            if records := self._read(topic, partition, offset):
+                found += self._alerts(topic, records)
+                ends[topic, partition] = records[-1].offset + 1
+        found = self._as_asked(found)
+        # Not before the last call to the bus: if one fails, all of it is read again.
+        self._next |= ends
+        return found
 
     def moved(self) -> Swap:
         """Makes the positions durable, in the step that keeps what was read. Call it once for each `read`."""
@@ -87,9 +93,9 @@ class Feed:
         places = {f"{place[0]}/{place[1]}": (offset, known.get(place, "")) for place, offset in self._next.items()}
         return json.dumps(places).encode()
 
-    def _read(self, topic: str, partition: int, offset: int) -> list[Alert]:
+    def _read(self, topic: str, partition: int, offset: int) -> Sequence[StoredRecord]:
         try:
-            records = self._bus.read(topic, partition, offset, max_records=_MAX_RECORDS, lives=self._lives)
+            return self._bus.read(topic, partition, offset, max_records=_MAX_RECORDS, lives=self._lives)
         except RecordsLost as error:
             self._rewind(error)
             return []
@@ -99,14 +105,14 @@ class Feed:
             log.error("alerts_unread", topic=topic, partition=partition, records=error.first - offset)
             self._next[topic, partition] = error.first
             return []
+
+    def _alerts(self, topic: str, records: Sequence[StoredRecord]) -> list[Alert]:
         found: list[Alert] = []
         for record in records:
             try:
                 found += self._readers[topic](record)
             except (DecodeError, ValueError) as error:
                 put_aside(self._bus, "alerts", [Letter.of(record, str(error))])
-        if records:
-            self._next[topic, partition] = records[-1].offset + 1
         return found
 
     def _as_asked(self, alerts: list[Alert]) -> list[Alert]:
