@@ -129,6 +129,8 @@ class AlertStore:
         asked = [*self._bus.items(topics.TABLE_ALERTS_AGAIN)]
         if not asked:
             return []
+        # Their rows of before must not be deleted later, when they are those of the new attempts.
+        self.forget()
         values = self._bus.get(topics.TABLE_ALERTS_ABANDONED, asked)
         found = [delivery for value in values if value is not None and (delivery := _delivery(value)) is not None]
         anew = [replace(each, attempts=0, error="", replay=each.replay + 1, taken_at=at) for each in found]
