@@ -119,7 +119,7 @@ class StatusPage:
 
 @dataclass(frozen=True, slots=True)
 class RedisPing:
-    """A redis-server that answers PING; while it loads its file it is there, but not ready."""
+    """A redis-server that answers PING; while it loads its file it answers, but is not ready."""
 
     at: int
     password: str = field(repr=False, default="")

@@ -112,7 +112,9 @@ class KeyFolder:
             if file.exists() and any(entry.name == name and entry.role is role for entry in known):
                 return file
             if any(entry.name == name for entry in known):
-                raise ConfigurationError(f"the key {name!r} is there, but not {file}: remove the key, or name its file")
+                raise ConfigurationError(
+                    f"the key {name!r} exists, but {file} does not: remove the key, or name its file"
+                )
             try:
                 file.parent.mkdir(mode=0o700, exist_ok=True)
                 file.unlink(missing_ok=True)
@@ -289,7 +291,7 @@ def _write(path: Path, text: str, mode: int) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
-        raise ConfigurationError(f"{path} is there already; choose another file") from error
+        raise ConfigurationError(f"{path} already exists; choose another file") from error
     except OSError as error:
         raise _failed(path, error) from error
     try:

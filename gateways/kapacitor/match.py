@@ -101,7 +101,7 @@ class Table:
         for kind, arrow in _KINDS.items():
             for (column,) in options.every(kind):
                 if not str(column) or str(column) in schema.names:
-                    raise OptionsRefused(f"the column {column!r} is there already, or has no name")
+                    raise OptionsRefused(f"the column {column!r} already exists, or has no name")
                 schema = schema.append(pa.field(str(column), arrow))
         fields = {column: column for column in schema.names if column not in (*known.time_columns, known.ticker_column)}
         for column, source in options.every("column"):

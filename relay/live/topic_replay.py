@@ -34,7 +34,7 @@ def replay(bus: Bus, query: cw.TopicReplay, limits: RelayLimits) -> list[cw.Topi
     first = max(1, query.from_sequence)
     last = min(query.to_sequence or newest, newest)
     if query.to_sequence and query.to_sequence < first:
-        raise InvalidRequest(f"from_sequence {first} is behind to_sequence {query.to_sequence}.")
+        raise InvalidRequest(f"from_sequence {first} is after to_sequence {query.to_sequence}.")
     if first > newest:
         raise NotKept(f"{query.topic} has no number {first} yet; the newest is {newest}.", newest)
     if last - first >= limits.max_topic_records * 100:

@@ -36,7 +36,7 @@ class FunctionAsked:
         if name is None:
             return None
         if not name:
-            raise TriggerRejected("the parameter udf names no function")
+            raise TriggerRejected("the parameter udf does not name a function")
         own = sorted((key, text) for key, text in parameters.items() if key == _NAME or key.startswith(_OPTION))
         calls = [call for key, text in own if key != _NAME for call in _calls(key, text)]
         return cls(name, tuple(calls), tuple(own))

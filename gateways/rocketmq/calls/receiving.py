@@ -268,7 +268,7 @@ class Receiving:
         """
         topic, group, partition, offset, *_ = claim
         if partition >= await self._sending.partitions(topic):
-            raise Refused(INVALID_ARGUMENT, "the receipt handle is of no message")
+            raise Refused(INVALID_ARGUMENT, "the receipt handle does not belong to a message")
         try:
             (record,) = await self._store.run(self._store.bus.read, topic, partition, offset, max_records=1)
         except (OffsetOutOfRange, ValueError):
@@ -312,7 +312,7 @@ class Receiving:
                 INVALID_ARGUMENT, "the receipt handle is out of date: the message has been delivered again since"
             )
         if outcome is Settled.UNKNOWN:
-            raise Refused(INVALID_ARGUMENT, "the receipt handle is of no message")
+            raise Refused(INVALID_ARGUMENT, "the receipt handle does not belong to a message")
         # In ordered mode later messages may be free now; a postponed one may be due before waiting calls look again.
         if what == "nack" or self._waiting.is_in_order(claim.topic, claim.group, claim.partition):
             self._store.nudge([(claim.topic, claim.partition)])

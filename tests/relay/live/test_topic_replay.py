@@ -81,7 +81,7 @@ def test_a_replay_of_expired_records_is_an_error(bus: FreshBus) -> None:
     [
         (TOPIC, 11, 0, "has no number 11 yet; the newest is 10"),
         ("SNAPSHOT:NEW/COIN.BINANCE", 1, 0, "has no number 1 yet; the newest is 0"),
-        (TOPIC, 5, 4, "from_sequence 5 is behind to_sequence 4"),
+        (TOPIC, 5, 4, "from_sequence 5 is after to_sequence 4"),
         ("RESPONSE:me", 1, 0, "is not a numbered topic"),
         ("SNAPSHOT:", 1, 0, "is not a numbered topic"),
         ("", 1, 0, "is not a numbered topic"),
