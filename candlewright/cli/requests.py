@@ -117,7 +117,7 @@ class Relayed:
         assert self.client is not None
         try:
             return self.client.run(lambda ask: ask.rows.of(wanted, final))
-        except RowsUnavailable:
+        except (RowsUnavailable, PlatformUnreachable):
             if (near := near_rows(self._settings)) is None:
                 raise
             return near.history(wanted, final)

@@ -20,7 +20,7 @@ from candlewright.cli import requests as request_commands
 from candlewright.cli import status as platform_status
 from candlewright.cli.app import app
 from candlewright.cli.output import FileOutput, Output, fitting, print_arrow, print_table
-from candlewright.client import Client, RowsUnavailable
+from candlewright.client import Client, PlatformUnreachable, RowsUnavailable
 from candlewright.client.history.history import History
 from candlewright.client.records import Market, Notification, Outcome, Range, RequestState, Snapshot, Venue
 from candlewright.settings import ClientConfig
@@ -250,9 +250,12 @@ def test_a_small_history_comes_from_the_relay_and_does_not_load_what_reads_table
     assert (given != ["near"]) == is_relayed
 
 
+@pytest.mark.parametrize(
+    "error", [RowsUnavailable("the platform cannot give the rows"), PlatformUnreachable("tcp://relay", 10.0)]
+)
 @pytest.mark.parametrize("has_tables", [True, False])
 def test_a_history_that_the_relay_cannot_give_comes_from_the_tables(
-    monkeypatch: pytest.MonkeyPatch, *, has_tables: bool
+    monkeypatch: pytest.MonkeyPatch, error: Exception, *, has_tables: bool
 ) -> None:
     class Tables:
         def history(self, wanted: Range, final: Notification) -> History:
@@ -260,7 +263,7 @@ def test_a_history_that_the_relay_cannot_give_comes_from_the_tables(
 
     class Relayless:
         def run(self, start: object) -> None:
-            raise RowsUnavailable("the platform cannot give the rows")
+            raise error
 
     monkeypatch.setattr(request_commands, "near_rows", lambda _: Tables() if has_tables else None)
     rows = request_commands.Relayed(ClientConfig())
@@ -269,7 +272,7 @@ def test_a_history_that_the_relay_cannot_give_comes_from_the_tables(
     if has_tables:
         assert rows.history(wanted, FINAL).row_count == 3
         return
-    with pytest.raises(RowsUnavailable):
+    with pytest.raises(type(error)):
         rows.history(wanted, FINAL)
 
 
