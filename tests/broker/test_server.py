@@ -293,7 +293,7 @@ def test_a_job_that_three_ingestors_failed_ends_as_error(stage: Stage) -> None:
     assert end.status == ERROR
     assert "I cannot" in end.error_message
     assert "3 failed attempts" in end.error_message
-    assert stage.bus.leases() == {}
+    eventually(lambda: stage.bus.leases() == {})
 
 
 def test_rows_of_accepted_pieces_stay_when_another_piece_fails_for_good(stage: Stage) -> None:
@@ -337,7 +337,7 @@ def test_cancel_stops_and_fences_a_running_job(stage: Stage) -> None:
     assert ing.IngestorControl(action=ing.IngestorControl.CANCEL, request_id=request_id) in told
     assert ing.WorkStop(job_id=job.job_id) in told
     assert stage.client.end(request_id).error_message == "cancelled"
-    assert stage.bus.leases() == {}
+    eventually(lambda: stage.bus.leases() == {})
     peer.answer(job, minutes(START, START + MINUTE))
     peer.offer()
     stage.client.submit(request_id="next")
