@@ -137,6 +137,7 @@ def test_the_exchanges_own_candle_wins_over_a_bar_of_ticks(platform: Platform) -
     assert wait_for(sources, 60) == ["exchange", "ticks"]
 
 
+@pytest.mark.timeout(600)
 def test_live_bars_and_history_meet_while_files_are_merged(platform: Platform) -> None:
     tape = Tape(platform, "BUSY/USDT.BINANCE")
     tape.start()
