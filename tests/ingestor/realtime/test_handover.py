@@ -23,11 +23,15 @@ class CountingBus(FreshBus):
 
 
 def publish(bus: FreshBus, ticker: str, *orders: int) -> None:
+    bus.publish(TICKS, [record(ticker, *orders)])
+
+
+def record(ticker: str, *orders: int) -> Record:
     now = time.time_ns()
     trades: list[Trade] = [(order, now, 1.0, 1.0, 1, str(order), now) for order in orders]
     key = ticker.encode()
     stamp = SequenceStamp(f"TICKS:{ticker}", len(trades), tag=b"\x10")
-    bus.publish(TICKS, [Record(tick_batch(ticker, trades), key=key, partition_key=key, sequence=stamp)])
+    return Record(tick_batch(ticker, trades), key=key, partition_key=key, sequence=stamp)
 
 
 def test_a_tail_has_the_newest_trades_by_id_and_the_last_number() -> None:
@@ -52,8 +56,7 @@ def test_hundreds_of_tickers_are_taken_over_in_one_pass() -> None:
     bus = CountingBus()
     tickers = [f"T{number}/USDT.C" for number in range(200)]
     for order in range(1, 31):
-        for ticker in tickers:
-            publish(bus, ticker, order)
+        bus.publish(TICKS, [record(ticker, order) for ticker in tickers])
     tails = Tails(bus, 5 * 10**9)
     with tails.reading():
         for ticker in tickers:
@@ -67,8 +70,7 @@ def test_hundreds_of_tickers_are_taken_over_in_one_pass() -> None:
 def test_trades_that_are_old_on_the_bus_are_not_read() -> None:
     bus = CountingBus(partitions=1)
     bus.old = b"OLD/USDT.C"
-    for order in range(1, 2_000):
-        publish(bus, "OLD/USDT.C", order)
+    bus.publish(TICKS, [record("OLD/USDT.C", order) for order in range(1, 2_000)])
     publish(bus, "NEW/USDT.C", 5)
     tails = Tails(bus, 5 * 10**9)
     bus.read_records = 0

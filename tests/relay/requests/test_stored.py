@@ -25,10 +25,10 @@ COUNT = 25
 END = START + (COUNT + 5) * MINUTE
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """25 minutes are stored; the venue has no candle in the three after them, and then some had not closed."""
-    settings = Settings(data_dir=tmp_path / "far")
+    settings = Settings(data_dir=tmp_path_factory.mktemp("far"))
     catalog = open_catalog(settings)
     create_tables(catalog)
     stored = rows(COUNT).cast(OHLC.arrow_schema)
