@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import Scheduling
@@ -100,6 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
         _start_jvms_lightly()
     if config.option.quick:
         take_few()
+    _build_commands_once()
     settings.register_profile("chosen", _SETTINGS, max_examples=rounds(_SETTINGS.max_examples))
     settings.load_profile("chosen")
     config.addinivalue_line("markers", "alone: the other processes run no test meanwhile")
@@ -107,6 +110,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: many rounds, clusters or other tools; runs only with --long")
     if hasattr(config, "workerinput"):
         config.stash[TURNS] = Turns(config.workerinput["testrunuid"])
+
+
+def _build_commands_once() -> None:
+    """Typer's runner builds every command for each call, which takes longer than most calls."""
+    typer.testing._get_command = cache(typer.testing._get_command)
 
 
 def _start_jvms_lightly() -> None:
