@@ -95,6 +95,7 @@ async def test_elsewhere_a_token_is_needed_and_has_a_role(tmp_path: Path) -> Non
         assert (await http.get("/api/v1/openapi.json")).status_code == 200
 
 
+@pytest.mark.processes
 async def test_a_browsers_session_is_a_cookie_that_no_script_reads_and_no_other_site_sends(tmp_path: Path) -> None:
     settings, folder = settings_in(tmp_path, bind="0.0.0.0:8090"), KeyFolder(tmp_path)
     viewer = folder.new_token("ann", Role.viewer)
@@ -199,6 +200,7 @@ async def test_long_answers_are_compressed_as_the_caller_can_read(
         assert answer.json()["openapi"] == "3.1.0"
 
 
+@pytest.mark.processes
 async def test_a_viewer_reads_and_changes_nothing(tmp_path: Path) -> None:
     token = KeyFolder(tmp_path).new_token("ann", Role.viewer)
     calls = (
@@ -221,6 +223,7 @@ async def test_a_viewer_reads_and_changes_nothing(tmp_path: Path) -> None:
         assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
 
 
+@pytest.mark.processes
 async def test_check_and_plan_read_registered_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rising = SimpleNamespace(name="rising", sql="CREATE VIEW rising AS SELECT ticker, ts, price AS p FROM ticks")
     asked: list[str] = []

@@ -90,6 +90,7 @@ async def test_bad_input_is_answered_with_a_sentence(tool: str, arguments: dict[
         assert len((await client.list_tools()).tools) == len(READERS)
 
 
+@pytest.mark.processes
 async def test_tools_answer_from_the_tables(console: Server) -> None:
     async with client_of(console.settings) as client:
         (series,) = (await answer(client, "stored"))["series"]
@@ -108,6 +109,7 @@ async def test_tools_answer_from_the_tables(console: Server) -> None:
         assert len(json.dumps(tables)) < 24_000
 
 
+@pytest.mark.processes
 async def test_mistakes_are_those_of_the_http_api(console: Server) -> None:
     async with client_of(console.settings) as client:
         said = await text_of(client, "check_trigger", text="SELECT prise FROM ticks WHERE prise > 1")

@@ -10,6 +10,8 @@ from datasets.quality import examine
 from tests.console.calls import calling
 from tests.datasets.conftest import COUNT, HOLES, MINUTE_US, START_US, UNKNOWN, settings  # noqa: F401
 
+pytestmark = pytest.mark.processes
+
 TICKER = "BTC/USDT.BINANCE"
 START = START_US * 1_000
 MINUTE = 60 * SECOND
