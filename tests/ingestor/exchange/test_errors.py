@@ -77,9 +77,9 @@ def test_the_later_of_all_stated_ends_holds() -> None:
     now = time.time()
     until = int((now + 90) * 1000)
     reply = Reply(418, {"retry-after": "30"})
-    assert stated_end(f"IP banned until {until}. Use websocket", reply) == pytest.approx(now + 90, abs=1)
-    assert stated_end("slow down", reply) == pytest.approx(now + 30, abs=1)
+    assert stated_end(f"IP banned until {until}. Use websocket", reply) == pytest.approx(now + 90, abs=10)
+    assert stated_end("slow down", reply) == pytest.approx(now + 30, abs=10)
     date = Reply(429, {"retry-after": formatdate(now + 45, usegmt=True)})
-    assert stated_end("slow down", date) == pytest.approx(now + 45, abs=1.5)
+    assert stated_end("slow down", date) == pytest.approx(now + 45, abs=10)
     assert stated_end("slow down", Reply(429, {"retry-after": "soon"})) is None
     assert stated_end("slow down", None) is None
