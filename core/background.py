@@ -234,7 +234,10 @@ def _foreign_thread_failed(args: "threading.ExceptHookArgs") -> None:
 
 def _unread(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Of callbacks, and of tasks whose exception was not read before they were garbage-collected."""
-    error = context.get("exception")
+    error, future = context.get("exception"), context.get("future")
+    if isinstance(error, ConnectionError) and future is not None and not isinstance(future, asyncio.Task):
+        # The end of a stream of asyncio, for which only `wait_closed` would wait.
+        return
     if isinstance(error, BaseException):
         _note("unread task", error)
     else:

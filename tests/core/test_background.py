@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import gc
 import subprocess
 import sys
 import textwrap
@@ -175,6 +176,18 @@ async def test_an_exception_that_no_one_reads_is_counted() -> None:
     await asyncio.wait([task])
     del task
     assert _failures("unread task") == before + 1
+
+
+async def test_the_end_of_a_connection_that_nothing_waits_for_is_not_a_failure() -> None:
+    await awaited_task(asyncio.sleep(0))
+    loop = asyncio.get_running_loop()
+    before = _failures("unread task")
+    for error, failures in ((ConnectionResetError(104, "reset"), 0), (ValueError("surprise"), 1)):
+        future = loop.create_future()
+        future.set_exception(error)
+        del future
+        gc.collect()
+        assert _failures("unread task") == before + failures
 
 
 #: Calls that start background work, by their last names. An executor's threads run calls whose futures are read.
