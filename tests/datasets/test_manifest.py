@@ -309,5 +309,9 @@ def test_a_user_exports_and_another_one_verifies(settings: Settings, tmp_path: P
     assert run(app, ["verify", BTC]).exit_code == 2
     assert run(app, ["verify", BTC, "--manifest", str(manifest)]).exit_code == 2
     assert run(app, ["export", BTC, "--to", "csv", "--manifest", str(manifest)]).exit_code == 2
+    lost = run(app, ["verify", "--manifest", str(manifest)])
+    assert lost.exit_code == 1 and lost.stderr.endswith(
+        f"none of them is in {tmp_path}: name their folder with --data\n"
+    )
     gone = run(app, ["verify", "--manifest", str(tmp_path / "none.json")])
     assert gone.exit_code == 1 and "cannot be read: No such file" in str(gone.exception)

@@ -62,6 +62,9 @@ def verify(manifest: Path, data: Path | None, key: str | None, *, output: Output
         _answer(output, manifest, None, [str(error)], wanted)
         return False
     _answer(output, manifest, found.manifest, found.faults, wanted)
+    files = found.manifest.body.files
+    if data is None and files and all(f"{file.path} is missing" in found.faults for file in files):
+        say(f"none of them is in {manifest.absolute().parent}: name their folder with --data")
     return not found.faults
 
 

@@ -114,7 +114,8 @@ def _nothing_stored(
         return f"no events{of_triggers}{on_tickers} are stored{before}"
     nothing = f"no {what} of {_listed(tickers)} are stored"
     if not any(_has_any(settings, each, periods, with_trades=compiled.reads_trades) for each in tickers):
-        return f"{nothing}{near_stored(settings, tickers[0])}"
+        asked = f"; a trigger stores none, c.realtime('{tickers[0]}') does" if compiled.reads_trades else ""
+        return f"{nothing}{near_stored(settings, tickers[0]) or asked}"
     return f"{nothing}{f' shortly{before}' if before else ' of the last hours'}; --at names another time"
 
 

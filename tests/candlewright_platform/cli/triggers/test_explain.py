@@ -80,7 +80,10 @@ def test_json_is_one_object_with_the_same_content(run: Run) -> None:
         (("one", "--ticker", "ETH/USDT.BINANCE"), f"does not see ETH/USDT.BINANCE: its tickers are {TICKER}"),
         (("one", "--at", "2020-01-01"), "no trades of BTC/USDT.BINANCE are stored shortly before 2020-01-01T00:00:00Z"),
         (("one", "--at", "2020-01-01"), "--at names another time"),
-        (("all", "--ticker", "ETH/USDT.BINANCE"), "no trades of ETH/USDT.BINANCE are stored\n"),
+        (
+            ("all", "--ticker", "ETH/USDT.BINANCE"),
+            "no trades of ETH/USDT.BINANCE are stored; a trigger stores none, c.realtime('ETH/USDT.BINANCE') does\n",
+        ),
         (("nothing",), "no trigger nothing is registered"),
     ],
 )
