@@ -292,6 +292,7 @@ class TriggerStream:
         if self.tickers is not None:
             for ticker in tickers:
                 self.tickers.pop(ticker, None)
+        self._waiting.drop(set(tickers))
         for stage in self.stages:
             stage.drop(set(tickers))
 

@@ -89,6 +89,18 @@ def test_rows_of_a_new_ticker_older_than_the_common_clock_are_counted_as_late(
     assert fired(partition.process([prices(5, 5, 6)])) == [("all", 4), ("all", 22)]
 
 
+def test_rows_that_waited_for_others_of_their_time_go_with_the_trigger(partition: TriggerPartition) -> None:
+    """Also if it shared its stream, so that the next one on the ticker does not see them."""
+    sql = (
+        "SELECT price, COUNT(*) OVER (PARTITION BY ticker ORDER BY ts "
+        "RANGE BETWEEN INTERVAL '5' SECOND PRECEDING AND CURRENT ROW) AS n FROM ticks"
+    )
+    partition.process([], controls=[register("a", sql, TICKER), register("b", sql, OTHER)])
+    assert fired(partition.process([prices(1, 1, 2)]), "n") == [("a", 1)]
+    partition.process([], controls=[remove("a"), register("a", sql, TICKER, version=2)])
+    assert fired(partition.process([prices(3, 3, 4)]), "n") == [("a", 1)]
+
+
 def test_the_cost_of_a_trigger_is_known_after_each_save() -> None:
     partition = TriggerPartition()
     partition.process([], controls=[register("a", BY_TRADE, TICKER, limit="0"), register("b", "price > 5", TICKER)])

@@ -1,5 +1,6 @@
 """Rows of a stream that wait for others: those of the same time, or of slower tickers."""
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -7,6 +8,7 @@ import pyarrow as pa
 
 from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
+from candlewright_cep.streaming.rows.row_log import without
 
 __all__ = ["Waiting"]
 
@@ -50,6 +52,9 @@ class Waiting:
         if least is not None:
             self.reached = least if self.reached is None else max(self.reached, least)
         return together.take(picked[order])
+
+    def drop(self, tickers: Set[str]) -> None:
+        self.held = without(self.held, tickers)
 
     def _with_held(self, rows: Rows) -> Rows:
         return rows if self.held is None or not self.held.length else joined([self.held, rows])
