@@ -94,6 +94,11 @@ class TriggerPartition:
         """How many streams there are for a text; triggers that differ only in their tickers share them."""
         return len(self._registry.shards)
 
+    @property
+    def views(self) -> int:
+        """How many views are computed; triggers that read the same one share it."""
+        return len(self._registry.views)
+
     def process(
         self,
         ticks: Sequence[bytes],
@@ -114,6 +119,7 @@ class TriggerPartition:
         is_changed = bool(ticks or bars or marks or controls or events or self._unreported)
         output = TriggerOutput(reports=self._unreported, is_changed=is_changed)
         self._unreported = []
+        self._registry.settle_views()
         intake = self._intake
         for value in marks:
             intake.mark(value)
@@ -145,6 +151,7 @@ class TriggerPartition:
             for period in dropped:
                 self._registry.forget_period(period)
             output.is_changed |= bool(silent or dropped)
+        self._registry.views.unite(self._registry.shards.values(), intake.buffer.first_held)
         for value in controls:
             self._control(value, now_ns, output)
         return output
@@ -215,26 +222,37 @@ class TriggerPartition:
         is_reached = self._intake.ticks.asked_for.reaches(due.label, moved.rows)
         rests = due.is_ordered and not due.revisions
         stirred = self._rests.stirred(due.label, moved, is_all=is_reached) if rests else {}
+        aged = self._aged(due) if is_reached else {}
         for number, shard in self._registry.concerned(moved.tickers):
-            if not shard.takes(due.label):
-                continue
-            if due.revisions is not None:
-                takes = shard.compiled.options.revisions == due.revisions
-                takes &= not due.revisions or shard.compiled.query.needs_merge == due.is_joint
-            else:
-                takes = shard.compiled.is_stateless != due.is_ordered
-            if not takes or not shard.is_concerned(moved):
+            if not _takes(shard, due):
                 continue
             own = stirred.get(number)
             if own is not None and not own:
                 continue
-            ages = self._ages(shard, due.label) if is_reached else None
+            ages = aged.get(number)
             if shard.backlog is not None:
                 shard.put_off(due.label, moved, ages=ages, is_whole=due.revisions is True)
                 continue
             self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, ages, own), output)
+        for number, shard in self._registry.overlooked(moved):
+            self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, None, None), output)
         if rests:
             self._rests.settle(due.label, moved, stirred)
+
+    def _aged(self, due: Due) -> dict[int, Ages]:
+        """For streams by number, which rows are from before a registration but arrived after it. A stream with such
+        rows computes its view alone.
+        """
+        found = {}
+        for number, shard in self._registry.concerned(due.moved.tickers):
+            if _takes(shard, due):
+                ages = self._ages(shard, due.label)
+                if shard.view is not None and shard.backlog is None:
+                    if not shard.has_old(due.moved, ages):
+                        continue
+                    self._registry.part(shard)
+                found[number] = ages
+        return found
 
     def _catch_up(self, output: TriggerOutput) -> None:
         """Feed postponed rows to the streams whose turn it is."""
@@ -268,11 +286,14 @@ class TriggerPartition:
                 is_truncated=is_truncated,
             )
         except Exception as error:  # No error caused by one trigger's rows may stop the others.
+            if self._registry.part(shard, error):
+                self._feed_shard(number, shard, label, feed, output)
+                return
             owners = [self.triggers[trigger_id] for trigger_id in shard.trigger_ids]
             if len(owners) == 1:
                 self._registry.suspend(owners[0], str(error) or type(error).__name__, output)
                 return
-            parts = shard.split(label)
+            parts = shard.split(label, error)
             self._registry.forget(number)
             for part in parts:
                 self._feed_shard(self._registry.keep(part), part, label, feed, output)
@@ -350,10 +371,23 @@ class TriggerPartition:
         self._intake.restore(meta, table_of(held) if held else None)
         self._intake.ticks.counted.restore(parts)
         self._rests.take(parts)
+        self._registry.restore_views(parts)
         self._unreported = self._registry.restore(self._saved.read_shards(parts))
         self._registry.next_shard = meta["next_shard"]
         # Missing in states of older versions.
         self._shares.restore(meta.get("turn", -1))
+
+
+def _takes(shard: Shard, due: Due) -> bool:
+    """Whether a stream is fed this, and may have results for it."""
+    if not shard.takes(due.label):
+        return False
+    if due.revisions is not None:
+        takes = shard.compiled.options.revisions == due.revisions
+        takes &= not due.revisions or shard.compiled.query.needs_merge == due.is_joint
+    else:
+        takes = shard.compiled.is_stateless != due.is_ordered
+    return takes and shard.is_concerned(due.moved)
 
 
 def _with_rows(

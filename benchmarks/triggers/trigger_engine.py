@@ -53,6 +53,26 @@ ALERTS = {
 }
 
 
+_INDICATORS = (
+    "EMA(price, 20)", "RSI(price, 14)", "BOLLINGER_UPPER(price, 20, 2)", "BOLLINGER_LOWER(price, 20, 2)",
+    "DEMA(price, 10)", "TEMA(price, 10)", "MACD(price, 12, 26, 9)", "WMA(price, 30)", "ROC(price, 10)",
+    "EMA(size, 20)", "SMA(price, 50)",
+)  # fmt: skip
+#: A view that costs much more than the texts over it, which differ in the columns that they compare.
+VIEW = (
+    "SELECT ticker, ts, price, "
+    + ", ".join(f"{name} OVER w AS c{place}" for place, name in enumerate(_INDICATORS))
+    + " FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts)"
+)
+
+
+def over_a_view(number: int, source: str) -> str:
+    """A text of its own for each of 110 numbers."""
+    one, other = divmod(number, 10)
+    other += other >= one
+    return f"SELECT ticker, ts, price, c{one} AS c FROM {source} WHERE c{one} > ABS(c{other}) * 1e9 + 1e9"
+
+
 class Ticks:
     """Random walks on a 0.01 grid, each symbol's trades numbered from 1, in micro-batches."""
 
@@ -108,8 +128,11 @@ def registrations(setting: str, count: int, names: Sequence[str]) -> Iterator[by
             sql = ALERTS[setting] % (least + 10 * (own % 100) + number // len(names) / 10)
         elif setting != "shared":
             sql, parameters = _distinct(number)
+        views = {"signals": VIEW} if setting == "views" else {}
+        if setting in ("views", "written"):
+            sql, tickers = over_a_view(number, "signals" if views else f"({VIEW})"), list(names)
         registration = records.TriggerRegistration(
-            trigger_id=f"t{number}", version=number + 1, sql=sql, tickers=tickers, parameters=parameters
+            trigger_id=f"t{number}", version=number + 1, sql=sql, tickers=tickers, parameters=parameters, views=views
         )
         yield records.TriggerControl(register=registration).SerializeToString()
 

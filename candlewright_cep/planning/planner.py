@@ -464,7 +464,8 @@ class Planner:
         name = node.name.text.lower()
         alias = node.alias.text if node.alias is not None else node.name.text
         view = self.views[-1].get(name)
-        if view is None and name not in self.inputs and name in self.registered:
+        is_registered = view is None and name not in self.inputs and name in self.registered
+        if is_registered:
             view = self.registered.plan(name, node.at, lambda found: self._registered(found, name))
         self._sources += 1 if view is None else self._sizes[id(view)]
         if self._sources > self.limits.sources:
@@ -472,7 +473,7 @@ class Planner:
                 f"the query reads more than {self.limits.sources} tables, including those of its WITH queries"
             )
         if view is not None:
-            return _renamed(view, alias, node.columns, is_view=True)
+            return replace(_renamed(view, alias, node.columns), is_view=True, is_registered=is_registered)
         if name not in self.inputs and self.any_name:
             name = self.any_name
         if name not in self.inputs:
@@ -653,7 +654,7 @@ def _shown(plan: Plan) -> Plan:
     return Project(plan, tuple(Column(index, plan.fields[index].type) for index in kept), fields)
 
 
-def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...], *, is_view: bool = False) -> Plan:
+def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Renamed:
     """The plan under an alias, with new names for its visible columns."""
     shown = [index for index, field in enumerate(plan.fields) if not field.hidden]
     if columns and len(columns) != len(shown):
@@ -662,7 +663,7 @@ def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...], *, is_view
     fields = tuple(
         Field(names.get(index, field.name), field.type, alias, field.hidden) for index, field in enumerate(plan.fields)
     )
-    return Renamed(plan, fields, is_view)
+    return Renamed(plan, fields)
 
 
 def _behind(plan: Plan) -> Sequence[Field]:

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.streaming.joins.meeting import Arriving, Kept, Running
-from candlewright_cep.streaming.patterns.match_results import Context
 from candlewright_cep.streaming.rows.release import SEQUENCE, TAKEN_AT, Clock, Rows, rows_of
 from candlewright_cep.streaming.stages.stages import Stage
-from candlewright_cep.streaming.stream import Events, TriggerStream, fed, own_rows
+from candlewright_cep.streaming.stream import Events, Passed, TriggerStream, fed, own_rows
 
 __all__ = ["JoinedStream"]
 
@@ -39,31 +37,19 @@ class JoinedStream(TriggerStream):
 
         Raises TriggerRejected if the work exceeds a limit.
         """
-        try:
-            with work.allowed(self.query.compiled.limits, released.num_rows + self._waiting_rows()) as done:
-                rows, _, context = self._run(self._running, (name, period), released, clock)
-                events = self._events(rows, context)
-                done.check()
-            self._check_kept()
-        except work.WorkLimit as error:
-            raise TriggerRejected(str(error), hint=work.LESS) from None
-        self.steps += done.steps
-        return events
+        rows = released.num_rows + self._waiting_rows()
+        return self._worked(rows, lambda: self._events(self._run(self._running, (name, period), released, clock)))
 
-    def _run(
-        self, running: Running, place: tuple[str, int], released: pa.Table, clock: Clock
-    ) -> tuple[Rows, Clock, Context | None]:
-        """The rows that a branch emits, and their watermarks."""
+    def _run(self, running: Running, place: tuple[str, int], released: pa.Table, clock: Clock) -> Passed:
+        """The rows that a branch emits."""
         if running.arriving is not None:
             rows, known = self._arrive(running.arriving, place, released, clock)
         else:
             assert running.meeting is not None
-            (left, at_left, _), (right, at_right, _) = (
-                self._run(side, place, released, clock) for side in running.sides
-            )
-            rows, known = running.meeting.feed(left, at_left, right, at_right=at_right)
-        rows, context = fed(running.stages, rows, known, slots=self._slots)
-        return rows, known, context
+            left, right = (self._run(side, place, released, clock) for side in running.sides)
+            rows, known = running.meeting.feed(left.rows, left.clock, right.rows, at_right=right.clock)
+        found = fed(running.stages, Passed(rows, known), slots=self._slots)
+        return Passed(found.rows, known, found.context)
 
     def _arrive(
         self, arriving: Arriving, place: tuple[str, int], released: pa.Table, clock: Clock

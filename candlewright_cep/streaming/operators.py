@@ -74,11 +74,26 @@ class MatchStage:
         self.stream.restore(state, rows, chunks)
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The operators of the first nodes of a chain, with what those of further nodes need to know: see `_Chain`."""
+
+    stages: tuple[Stage, ...] = ()
+    matches: MatchStream | None = None
+    groups: GroupStage | BarStage | None = None
+    ahead: Over | None = None
+
+
 def stages(query: StreamQuery, slots: Slots) -> list[Stage]:
     """Fresh operators. Raises TriggerRejected for windows whose state a stream cannot bound."""
-    chain = _Chain(query, slots)
-    for place, node in enumerate(query.nodes):
-        chain.add(place, node)
+    return list(made(query, slots).stages)
+
+
+def made(query: StreamQuery, slots: Slots, *, since: int = 0, until: int | None = None, before: Made = Made()) -> Made:
+    """`before` and fresh operators of the nodes from `since` to `until`."""
+    chain = _Chain(query, slots, before)
+    for place in range(since, len(query.nodes) if until is None else until):
+        chain.add(place, query.nodes[place])
     return chain.finished()
 
 
@@ -90,18 +105,16 @@ class _Chain:
     that emits rows later than their time.
     """
 
-    def __init__(self, query: StreamQuery, slots: Slots) -> None:
+    def __init__(self, query: StreamQuery, slots: Slots, before: Made) -> None:
         self._query = query
         self._slots = slots
         self._by_start = _by_start_of_window(query.nodes, is_joint=query.needs_merge)
         self._by_end = _by_end_of_match(query.nodes)
         self._whole = over_whole_windows(query.nodes)
-        self._found: list[Stage] = []
+        self._found = list(before.stages)
         self._waiting: list[Plan] = []
         self._window: WindowTable | None = None
-        self._matches: MatchStream | None = None
-        self._groups: GroupStage | BarStage | None = None
-        self._ahead: Over | None = None
+        self._matches, self._groups, self._ahead = before.matches, before.groups, before.ahead
 
     def add(self, place: int, node: Plan) -> None:
         if isinstance(node, Scan | Renamed) or (place == 0 and self._query.joined is not None):
@@ -181,10 +194,10 @@ class _Chain:
                 "a pattern looks ahead with NEXT",
             )
 
-    def finished(self) -> list[Stage]:
+    def finished(self) -> Made:
         self._expect_no_window()
         self._flush()
-        return self._found
+        return Made(tuple(self._found), self._matches, self._groups, self._ahead)
 
     def _flush(self) -> None:
         if self._waiting:

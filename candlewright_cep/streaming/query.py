@@ -19,6 +19,7 @@ from candlewright_cep.planning.plans import (
     Match,
     Plan,
     Project,
+    Renamed,
     Scan,
     Sort,
     Union,
@@ -28,7 +29,7 @@ from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, StreamInput
 from candlewright_cep.streaming.patterns.columns import columns_read
 from candlewright_cep.streaming.patterns.left_behind import rising_columns
-from candlewright_cep.streaming.slots import Lifted, lift
+from candlewright_cep.streaming.slots import Lifted, lift, written_key
 from candlewright_cep.streaming.stages.stages import branches_of, is_lookup
 from candlewright_cep.syntax.tokens import BEGIN, Position
 from candlewright_cep.types import SqlType
@@ -59,9 +60,31 @@ class StreamQuery:
     def columns(self) -> tuple[tuple[str, SqlType], ...]:
         return self.compiled.columns
 
-    def lifted(self) -> Lifted | None:
-        """The part that this query can share with others; None if its tickers do not run independently."""
-        return None if self.needs_merge or self.joined is not None else lift(self.nodes)
+    @property
+    def views(self) -> tuple[int, ...]:
+        """Of each registered view that the chain reads and that computes something, the number of nodes that compute
+        it, innermost first.
+        """
+        found = [0]
+        for place, node in enumerate(self.nodes if self.joined is None else ()):
+            is_new = any(not isinstance(part, Scan | Renamed) for part in self.nodes[found[-1] : place])
+            if isinstance(node, Renamed) and node.is_registered and is_new:
+                found.append(place)
+        return tuple(found[1:])
+
+    def key_of(self, count: int) -> str | None:
+        """Equal for queries whose first `count` nodes give the same rows over the same input; None if that cannot be
+        told.
+        """
+        written = written_key(self.nodes[:count])
+        flags = self.input_name, self.needs_merge, self.needs_ties, self.is_in_order, self.partitions_close
+        return None if written is None else f"{written} {flags}"
+
+    def lifted(self, since: int = 0) -> Lifted | None:
+        """The part that this query can share with others; None if its tickers do not run independently. `since`: the
+        numbers in the nodes before this one stay as they are.
+        """
+        return None if self.needs_merge or self.joined is not None else lift(self.nodes, since)
 
     def with_slots(self, lifted: Lifted) -> "StreamQuery":
         """The query with slots in place of its numbers."""

@@ -48,10 +48,11 @@ class Lifted:
     values: tuple[Number, ...]
     key: str
     _nodes: tuple[Plan, ...]
+    _since: int = 0
 
     def nodes(self) -> tuple[Plan, ...]:
         """The plan with slots."""
-        return tuple(_compiled(node) for node in self._nodes)
+        return (*self._nodes[: self._since], *map(_compiled, self._nodes[self._since :]))
 
 
 class Slots:
@@ -79,20 +80,25 @@ class Slots:
         return known.take(np.asarray(codes, dtype=np.int64))
 
 
-def lift(nodes: Sequence[Plan]) -> Lifted | None:
-    """None for a plan whose tickers do not run independently, or that cannot be compared with others."""
+def lift(nodes: Sequence[Plan], since: int = 0) -> Lifted | None:
+    """None for a plan whose tickers do not run independently, or that cannot be compared with others. `since`: the
+    first node whose numbers are lifted.
+    """
+    if any(isinstance(node, Join | AsofJoin | Union) for node in nodes):
+        return None
     lifting = _Lifting()
-    found: list[Plan] = []
+    found = (*nodes[:since], *map(lifting.node, nodes[since:]))
+    key = written_key(found)
+    return None if key is None else Lifted(tuple(lifting.types), tuple(lifting.values), key, found, since)
+
+
+def written_key(nodes: Sequence[Plan]) -> str | None:
+    """Equal for chains that do the same; None for one that cannot be compared with others."""
     try:
-        for node in nodes:
-            if isinstance(node, Join | AsofJoin | Union):
-                return None
-            found.append(lifting.node(node))
-        written = repr([_written(node) for node in found])
+        written = repr([_written(node) for node in nodes])
     except _Unknown:
         return None
-    key = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
-    return Lifted(tuple(lifting.types), tuple(lifting.values), key, tuple(found))
+    return hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
 
 
 def _compiled(node: Plan) -> Plan:

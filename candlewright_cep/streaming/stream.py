@@ -7,9 +7,11 @@ change.
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +29,11 @@ from candlewright_cep.streaming.inputs import StreamInput
 from candlewright_cep.streaming.joins.branches import joined_query
 from candlewright_cep.streaming.joins.meeting import check_branch
 from candlewright_cep.streaming.joins.waiting import Waiting
-from candlewright_cep.streaming.operators import MatchStage, stages
+from candlewright_cep.streaming.operators import Made, MatchStage, made, stages
 from candlewright_cep.streaming.patterns.match_results import Context, Reports
 from candlewright_cep.streaming.query import StreamQuery, chain_of, stream_query
 from candlewright_cep.streaming.rows.packing import packed_rows, unpacked, unpacked_rows
+from candlewright_cep.streaming.rows.partitioning import ticker_codes
 from candlewright_cep.streaming.rows.release import SEQUENCE, Clock, Rows, rows_of
 from candlewright_cep.streaming.slots import Number, Slots
 from candlewright_cep.streaming.stages.ahead import AheadStage
@@ -40,9 +43,10 @@ from candlewright_cep.streaming.stages.stages import OverStage, RowStage, Stage,
 from candlewright_cep.types import to_arrow
 from candlewright_cep.vector import Index
 
-__all__ = ["Events", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]
+__all__ = ["Events", "Passed", "StreamInput", "StreamQuery", "TriggerStream", "compile_stream"]
 
 _MAGIC = b"cep1"
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,32 @@ def compile_stream(
     return query
 
 
+@dataclass(frozen=True)
+class Passed:
+    """Rows on their way through a chain of operators, with their watermarks and the attributes of matches."""
+
+    rows: Rows
+    clock: Clock
+    context: Context | None = None
+
+    @cached_property
+    def _codes(self) -> tuple[list[str], Index]:
+        return ticker_codes(self.rows.ticker)
+
+    @property
+    def tickers(self) -> list[str]:
+        return self._codes[0]
+
+    def of_tickers(self, tickers: Container[str]) -> "Passed":
+        names, codes = self._codes
+        own = np.array([name in tickers for name in names], np.bool_)
+        if own.all():
+            return self
+        picked = np.flatnonzero(own[codes])
+        context = None if self.context is None else self.context.take(picked)
+        return Passed(self.rows.take(picked), self.clock, context)
+
+
 @dataclass(kw_only=True, slots=True)
 class TriggerStream:
     """One running trigger, or several of the same text over different tickers.
@@ -100,6 +130,9 @@ class TriggerStream:
     of all other tickers are ignored; None means every ticker. `numbers`: per ticker, the values of a lifted query's
     slots. Triggers that differ only in their tickers and numbers are cheapest in one stream: `Events.ticker` says to
     whom a row belongs, and partitions of different tickers are independent (unless `query.needs_merge`).
+
+    A view that several texts read can have a stream of its own: `until` is the number of nodes that compute it, and
+    `before` the stream whose rows another one takes, after `since` nodes.
 
     `steps`: the steps taken so far (see `candlewright_cep.work`).
     """
@@ -110,6 +143,10 @@ class TriggerStream:
     numbers: Mapping[str, Sequence[Number]] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     steps: int = 0
+    since: int = 0
+    until: int | None = None
+    before: "TriggerStream | None" = None
+    _made: Made = field(init=False, repr=False)
     _nothing: Events = field(init=False, repr=False)
     _slots: Slots = field(init=False, repr=False)
     _waiting: Waiting = field(default_factory=Waiting)
@@ -122,7 +159,9 @@ class TriggerStream:
         self._nothing = Events(schema.empty_table(), [], np.zeros(0, np.int64), np.zeros(0, np.int64), None)
 
     def _operators(self) -> list[Stage]:
-        return stages(self.query, self._slots)
+        before = Made() if self.before is None else self.before._made
+        self._made = made(self.query, self._slots, since=self.since, until=self.until, before=before)
+        return list(self._made.stages[len(before.stages) :])
 
     def feed(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Events:
         """`released`: rows of the trigger's tickers as `ReleaseBuffer` returns them; `clock`: their watermarks.
@@ -131,17 +170,36 @@ class TriggerStream:
         Call it without rows too when watermarks have moved, because deadlines may have passed. Raises TriggerRejected
         if the work exceeds a limit.
         """
+        return self._worked(
+            released.num_rows, lambda: self._events(self._passed(self._taken(released, clock, is_own=is_own)))
+        )
+
+    def view(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Passed:
+        """`feed` for a view: what the streams that take its rows `follow`."""
+        return self._worked(released.num_rows, lambda: self._passed(self._taken(released, clock, is_own=is_own)))
+
+    def view_after(self, passed: Passed, rows: int) -> Passed:
+        """`view` for one that reads another view. `rows`: the number of rows of the input."""
+        return self._worked(rows, lambda: self._passed(passed))
+
+    def follow(self, passed: Passed, rows: int) -> Events:
+        """`feed` after a view."""
+        return self._worked(rows, lambda: self._events(self._passed(passed)))
+
+    def _worked(self, rows: int, step: Callable[[], _Found]) -> _Found:
+        """The result of a step over so many rows of the input. Raises TriggerRejected if it exceeds a limit."""
         try:
-            with work.allowed(self.query.compiled.limits, released.num_rows) as done:
-                events = self._feed(released, clock, is_own=is_own)
+            with work.allowed(self.query.compiled.limits, rows) as done:
+                found = step()
                 done.check()
             self._check_kept()
         except work.WorkLimit as error:
             raise TriggerRejected(str(error), hint=work.LESS) from None
         self.steps += done.steps
-        return events
+        return found
 
-    def _feed(self, released: pa.Table, clock: Clock, *, is_own: bool) -> Events:
+    def _taken(self, released: pa.Table, clock: Clock, *, is_own: bool) -> Passed:
+        """The rows in the order in which the operators need them."""
         query = self.query
         schema = query.source.schema
         if released.num_rows == 0 and SEQUENCE not in released.column_names:
@@ -152,7 +210,10 @@ class TriggerStream:
             rows, clock = self._waiting.all_together(rows, clock)
         elif query.needs_ties:
             rows = self._waiting.tied(rows, clock)
-        return self._events(*fed(self.stages, rows, clock, slots=self._slots))
+        return Passed(rows, clock)
+
+    def _passed(self, given: Passed) -> Passed:
+        return fed(self.stages, given, slots=self._slots)
 
     def _check_kept(self) -> None:
         """Raises TriggerRejected if too many rows wait for slower tickers, for open windows, or for later frames of
@@ -177,7 +238,8 @@ class TriggerStream:
                     hint="name columns with few values in PARTITION BY, or use a shorter frame",
                 )
 
-    def _events(self, rows: Rows, context: Context | None) -> Events:
+    def _events(self, found: Passed) -> Events:
+        rows = found.rows
         if rows.length == 0:
             return self._nothing
         shown = [index for index, part in enumerate(self.query.compiled.plan.fields) if not part.hidden]
@@ -186,7 +248,7 @@ class TriggerStream:
             array = rows.relation.column(index).to_arrow()
             arrays.append(array if array.type == to_arrow(kind) else array.cast(to_arrow(kind)))
         table = pa.Table.from_arrays(arrays, names=[name for name, _ in self.query.columns])
-        return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, context)
+        return Events(table, rows.ticker.to_pylist(), rows.time, rows.sequence, found.context)
 
     def _own(self, released: pa.Table, *, is_own: bool) -> pa.Table:
         """The rows that this stream does not ignore."""
@@ -404,9 +466,9 @@ def own_rows(
     return released if wanted.all() else released.filter(pa.array(wanted))
 
 
-def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, *, slots: Slots) -> tuple[Rows, Context | None]:
-    """The rows after a chain of operators, and the attributes of matches if there is a pattern."""
-    context: Context | None = None
+def fed(stages_of_chain: Sequence[Stage], given: Passed, *, slots: Slots) -> Passed:
+    """The rows after a chain of operators."""
+    rows, clock, context = given.rows, given.clock, given.context
     kept: Index | None = None
     for stage in stages_of_chain:
         if isinstance(stage, RowStage):
@@ -420,4 +482,4 @@ def fed(stages_of_chain: Sequence[Stage], rows: Rows, clock: Clock, *, slots: Sl
         kept = None
     if context is not None and kept is not None:
         context = context.take(kept)
-    return rows, context
+    return Passed(rows, clock, context)

@@ -1,14 +1,17 @@
 """The triggers registered in one bus partition, and the streams they run in."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from bus.api import partition_of
 from candlewright_cep import TriggerRejected
 from protobuf import records_pb2 as records
 from triggers.records.lookback import LookbackRequest
+from triggers.records.moved import Moved
 from triggers.running.outcome import TriggerOutput, TriggerReport
 from triggers.running.streams import Saved, Shard
 from triggers.running.trigger import Common, Text, Trigger
+from triggers.running.views import Views
 from triggers.texts.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
 from triggers.udf.rows import FunctionInput
 
@@ -28,6 +31,7 @@ class Registry:
         self.number = number
         self.triggers: dict[str, Trigger] = {}
         self.shards: dict[int, Shard] = {}
+        self.views = Views()
         self.next_shard = 0
         self.version = 0
         self._by_ticker: dict[str, set[int]] = {}
@@ -83,6 +87,7 @@ class Registry:
 
     def forget_period(self, period: int) -> None:
         """Forget the state that triggers over every period hold for a period that is no longer in use."""
+        self.views.forget(period)
         for shard in self.shards.values():
             shard.forget(period)
         for trigger in self.triggers.values():
@@ -193,7 +198,9 @@ class Registry:
                 self._shard_of[trigger.trigger_id] = number
                 self._index(number, trigger.tickers)
                 return
-        shard = Shard(common.prepared(), common.key, trigger.text, sole=trigger.trigger_id if is_alone else "")
+        view = self.views.of(common, trigger.tickers, trigger.first_row(compiled))
+        sole = trigger.trigger_id if is_alone else ""
+        shard = Shard(common.prepared(), common.key, trigger.text, sole=sole, view=view)
         shard.add(trigger, common.numbers)
         self.keep(shard)
 
@@ -243,6 +250,33 @@ class Registry:
         for ticker in shard.owners:
             self._by_ticker.get(ticker, set()).discard(number)
 
+    # ---- views
+    def settle_views(self) -> None:
+        """After a change of the streams: forget views that none of them reads."""
+        self.views.settle(self.shards.values(), self.version)
+
+    def overlooked(self, moved: Moved) -> Iterator[tuple[int, Shard]]:
+        """The streams for which a view has rows although none of their tickers has moved."""
+        found = self.views.overlooked(moved)
+        for number, shard in list(self.shards.items()) if found else ():
+            chain = shard.view.chain if shard.view is not None else ()
+            others = set[str]().union(*(found.get(view.number, ()) for view in chain))
+            if not others.isdisjoint(shard.owners) and moved.tickers.isdisjoint(shard.owners):
+                yield number, shard
+
+    def part(self, shard: Shard, error: Exception | None = None) -> bool:
+        """Let a stream compute its view alone; false if it does already. After an error of the view, as before it."""
+        view = shard.view
+        if view is None or (error is not None and not view.failed(error)):
+            return False
+        chains = [other.view.chain for other in self.shards.values() if other.view is not None and other is not shard]
+        is_shared = any(not {*chain}.isdisjoint(view.chain) for chain in chains)
+        if not is_shared and not (shard.owners and view.firsts.keys() - shard.owners.keys()):
+            return False
+        shard.read(view.copied(shard.owners))
+        self.version += 1
+        return True
+
     # ---- state
     def restore(self, saved: Iterable[tuple[int, Saved]]) -> list[TriggerReport]:
         """Restore the streams of `triggers`, which must be set. Returns the triggers that can no longer run, which are
@@ -252,19 +286,34 @@ class Registry:
         for number, own in saved:
             self.next_shard = number
             try:
-                self.keep(Shard.load(self._common(own.text, is_alone=bool(own.sole)), own, self._common_of))
+                # States of older versions have no views: their triggers compute them for themselves.
+                view = None if own.view is None else self.views.get(own.view)
+                common_of = partial(self._common_of, is_alone=bool(own.sole), shares_views=view is not None)
+                self.keep(
+                    Shard.load(
+                        self._common(own.text, is_alone=bool(own.sole), shares_views=view is not None),
+                        own,
+                        common_of,
+                        view=view,
+                    )
+                )
             except (TriggerRejected, ValueError) as error:
                 for trigger_id in own.trigger_ids:
                     trigger = self.triggers[trigger_id]
                     trigger.reason = str(error)
                     reports.append(TriggerReport(trigger_id, trigger.version, "suspended", trigger.reason))
         self._columns = None
+        self.settle_views()
         return sorted(reports, key=lambda report: report.trigger_id)
 
-    def _common(self, text: Text, *, is_alone: bool = False) -> Common:
+    def restore_views(self, parts: dict[str, bytes]) -> None:
+        """Restore the views that streams read; takes their parts."""
+        self.views.take(parts, partial(self._common, is_alone=True))
+
+    def _common(self, text: Text, *, is_alone: bool, shares_views: bool = True) -> Common:
         sql, parameters, views = text
         compiled = compile_trigger(sql, dict(parameters), self.rules, views=dict(views))
-        return Common.of(compiled, text, is_alone=is_alone)
+        return Common.of(compiled, text, is_alone=is_alone, shares_views=shares_views)
 
-    def _common_of(self, trigger_id: str) -> Common:
-        return self._common(self.triggers[trigger_id].text)
+    def _common_of(self, trigger_id: str, *, is_alone: bool, shares_views: bool) -> Common:
+        return self._common(self.triggers[trigger_id].text, is_alone=is_alone, shares_views=shares_views)

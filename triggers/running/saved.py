@@ -25,6 +25,7 @@ class SavedRegistry:
             written = json.dumps([_written(trigger) for trigger in registry.triggers.values()]).encode()
             self._written = registry.version, squeezed(written)
         found = {"triggers": self._written[1]}
+        found.update(registry.views.save())
         for number, shard in registry.shards.items():
             found |= {f"{number}/{part}": content for part, content in shard.save().items()}
         return found

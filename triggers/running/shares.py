@@ -59,15 +59,17 @@ class Shares:
         self._share_ns = max(self._rules.share_ns, rows * _ROW_NS)
         self._spent.clear()
 
-    @staticmethod
-    def now() -> int:
-        return time.thread_time_ns()
+    def now(self) -> int:
+        """Processor time without that of views, which is divided among their readers."""
+        return time.thread_time_ns() - self._registry.views.spent_ns
 
     def spend(self, number: int, shard: Shard, since: int) -> None:
-        """Count the work of a stream since `now` returned `since`; its state is written once per step."""
+        """Count the work of a stream since `now` returned `since`, and its part of that of its views. The state is
+        written once per step.
+        """
         if self._rules.share_ns:
             spent = self._spent.setdefault(number, _Spent(shard.save_ns))
-            spent.nanoseconds += self.now() - since
+            spent.nanoseconds += self.now() - since + shard.view_ns
             spent.rows += shard.rows_fed
 
     def turns(self) -> Iterator[tuple[int, Shard, int]]:
@@ -128,6 +130,7 @@ class Shares:
                 # How the cost divides between the two is not known.
                 self._slow[self._registry.keep(part)] = _SLOW_STEPS - 1
             return
+        self._registry.part(shard)
         shard.fall_behind(spent.nanoseconds / max(1, spent.rows), clocks)
         self._registry.version += 1
         self._behind.add(number)

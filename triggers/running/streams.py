@@ -3,7 +3,6 @@ Together they cost about as much as one.
 """
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,16 +25,16 @@ from triggers.records.moved import Moved
 from triggers.running.backlog import Backlog
 from triggers.running.recent import Recent
 from triggers.running.standings import Standings
+from triggers.running.states import Parts, States
 from triggers.running.thresholds import thresholds_of
-from triggers.running.trigger import Common, Pairs, Text, Trigger
+from triggers.running.trigger import Common, Text, Trigger, as_pairs, glance_of
+from triggers.running.views import View, clock_of
 from triggers.texts.check import CompiledTrigger
 
 __all__ = ["Saved", "Shard"]
 
 _UNKNOWN = -(2**63)
 _PENDING, _STANDINGS = "pending", "standings"
-#: The state of a stream, see `TriggerStream.parts`.
-Parts = Mapping[str, bytes]
 
 
 class Shard:
@@ -43,22 +42,24 @@ class Shard:
 
     `owners`: from ticker to trigger id; a trigger over all tickers, or one that combines the rows of several, does not
     share. `key`: what its triggers have in common; `text`: the text of one of them. `numbers`: the numbers in which
-    they differ, by ticker. `streams`: by input (0 = ticks, otherwise the period of the bars).
+    they differ, by ticker. `streams`: by input (0 = ticks, otherwise the period of the bars). `view`: the one that they
+    read; None if they read the input.
     """
 
-    def __init__(self, compiled: CompiledTrigger, key: str, text: Text, *, sole: str = "") -> None:
+    def __init__(
+        self, compiled: CompiledTrigger, key: str, text: Text, *, sole: str = "", view: View | None = None
+    ) -> None:
         self.compiled = compiled
         self.key = key
         self.text = text
         self.sole = sole
+        self.view = view
         self.owners: dict[str, str] = {}
         self.numbers: dict[str, Sequence[Number]] = {}
         self.streams: dict[int, TriggerStream] = {}
         self._first: dict[str, int] = {}
         self._every: int | None = None
-        self._saved: dict[int, Parts] = {}
-        # Each part of a state with its squeezed form.
-        self._packed: dict[int, dict[str, tuple[bytes, bytes]]] = {}
+        self._states = States(self.streams)
         self._meta: bytes | None = None
         self._before: Parts = {}
         self._lookback: Lookback | None = None
@@ -73,28 +74,40 @@ class Shard:
         # For a pattern that may miss rows that cannot matter to it.
         glance = self._glance()
         self._standings = None if glance is None else Standings(glance)
-        #: Rows of a slow trigger, which does not share its stream; None if it keeps pace.
-        self.backlog: Backlog | None = None
-        #: Rows of the last `feed`, and processor time of the last `save`.
+        self._backlog: Backlog | None = None
+        #: Rows of the last `feed`.
         self.rows_fed = 0
-        self.save_ns = 0
 
     @property
     def takes_every_ticker(self) -> bool:
         return self._every is not None
 
     @property
+    def backlog(self) -> Backlog | None:
+        """Rows of a slow trigger, which shares neither its stream nor its view; None if it keeps pace."""
+        return self._backlog
+
+    @backlog.setter
+    def backlog(self, backlog: Backlog | None) -> None:
+        self._backlog = backlog
+        for view in self.view.chain if self.view is not None else ():
+            view.is_behind = backlog is not None
+
+    @property
     def trigger_ids(self) -> tuple[str, ...]:
         return (self.sole,) if self.sole else tuple(dict.fromkeys(self.owners.values()))
 
     def can_take(self, trigger: Trigger) -> bool:
-        return not self.sole and self.backlog is None and not any(ticker in self.owners for ticker in trigger.tickers)
+        if self.sole or self.backlog is not None or any(ticker in self.owners for ticker in trigger.tickers):
+            return False
+        first = trigger.first_row(self.compiled)
+        return self.view is None or all(view.can_take(trigger.tickers, first) for view in self.view.chain)
 
     def add(self, trigger: Trigger, numbers: Sequence[Number]) -> None:
         self._meta = None
-        first = trigger.bars_from if self.compiled.is_on_bars else trigger.ticks_from
-        if self.compiled.is_on_events:
-            first = trigger.events_from
+        first = trigger.first_row(self.compiled)
+        for view in self.view.chain if self.view is not None else ():
+            view.add(trigger.tickers, first)
         if self.compiled.labels:
             self._froms = {
                 "ticks": trigger.ticks_from,
@@ -126,12 +139,11 @@ class Shard:
                 self._standings.remove(ticker)
         for label, stream in self.streams.items():
             stream.remove(*gone)
-            self._saved.pop(label, None)
+            self._states.changed(label)
 
     def forget(self, label: int) -> None:
         """Forget a period whose bars are no longer made."""
-        for kept in (self.streams, self._saved, self._packed):
-            kept.pop(label, None)
+        self._states.forget(label)
 
     def takes(self, label: int) -> bool:
         period = self.compiled.options.period_seconds
@@ -170,7 +182,9 @@ class Shard:
         self._remember(label)
         dropped = stream.reports.dropped_starts
         if not self.compiled.is_stateless:
-            self._saved.pop(self.label_of(label), None)
+            self._states.changed(self.label_of(label))
+        if self.view is not None:
+            return self._follow(self.view, stream, label, moved, ages=ages)
         own = None if stirred is None else [ticker for ticker in stirred if ticker in self.owners]
         rows, clock = self._rows(moved, own), self._clock(label, moved.clock)
         self.rows_fed = rows.num_rows
@@ -196,21 +210,48 @@ class Shard:
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped
 
+    def _follow(
+        self, view: View, stream: TriggerStream, label: int, moved: Moved, *, ages: Ages | None
+    ) -> tuple[Events, bool]:
+        """`feed` with the rows of a view."""
+        rows = None
+        if ages is not None and (old := ages(self._rows(moved))) is not None:
+            rows = self._rows(moved).filter(pa.array(old == 0))
+        passed = view.pull(label, moved, rows)
+        if self._every is None and not self.compiled.query.needs_merge:
+            passed = passed.of_tickers(self.owners)
+            self.rows_fed = sum(moved.by_ticker.places[name][1] for name in self._tickers(moved))
+        else:
+            self.rows_fed = moved.rows.num_rows
+        dropped = stream.reports.dropped_starts
+        events = stream.follow(passed, self.rows_fed)
+        return events, view.is_truncated or stream.reports.dropped_starts > dropped
+
+    def has_old(self, moved: Moved, ages: Ages) -> bool:
+        """Whether some of its rows are from before a registration."""
+        old = ages(self._rows(moved))
+        return old is not None and bool(old.any())
+
+    def read(self, view: View) -> None:
+        """Take the rows of another view, which has the same state."""
+        states = {label: self._states.of(label) for label in self.streams}
+        self.view, self._meta = view, None
+        self.streams.clear()
+        for label, state in states.items():
+            self.restore(label, state)
+
     def _remember(self, label: int) -> None:
         """For `split`."""
         self._before = {}
         if len(self.trigger_ids) > 1:
-            self._before = self._state(label)
+            self._before = self._states.of(label)
             if self._standings is not None:
                 self._standings.remember()
 
     # -- rows that need not be fed -----------------------------------------------------------------------------------
 
     def _glance(self) -> Glance | None:
-        compiled = self.compiled
-        if self.sole or compiled.runs_alone or compiled.is_stateless or compiled.options.revisions:
-            return None
-        return TriggerStream(query=compiled.query).glance
+        return None if self.sole or self.view is not None else glance_of(self.compiled)
 
     @property
     def glance(self) -> Glance | None:
@@ -285,7 +326,7 @@ class Shard:
         found = {}
         if (rows := standings.recent.none) is not None:
             clock = clocks.get(label, Clock())
-            self._saved.pop(label, None)
+            self._states.changed(label)
             nothing = Moved.of(rows, set(), clock)
             rows = self._caught_up(self._stream(label), nothing, rows, tickers=self.owners, is_whole=True)
             if rows.num_rows:
@@ -307,7 +348,7 @@ class Shard:
         if taken is None:
             return None
         self._meta = None
-        self._saved.pop(self.label_of(EVENTS_LABEL), None)
+        self._states.changed(self.label_of(EVENTS_LABEL))
         stream = self._stream(EVENTS_LABEL)
         dropped = stream.reports.dropped_starts
         if isinstance(stream, JoinedStream):
@@ -335,7 +376,7 @@ class Shard:
         """
         if label == EVENTS_LABEL and self._beside is not None:
             return self._beside.late_rows
-        return self._stream(label).late_rows
+        return self._stream(label).late_rows if self.view is None else self.view.late_rows(label)
 
     def look_back(self, past: pa.Table, clocks: Mapping[int, Clock], delay_ns: int) -> None:
         """Take the rows from before the first live one, in event order; results are discarded. `clocks`: the current
@@ -346,21 +387,24 @@ class Shard:
         column = "open_time" if self.compiled.is_on_bars else "ts_ns"
         for label, rows in self._lookback.begin(past, column, clocks.get(0, Clock()), delay_ns=delay_ns).items():
             stream = self._stream(label)
-            self._saved.pop(label, None)
+            self._states.changed(label)
             stream.feed(rows, self._clock(label, clocks.get(label, Clock())))
 
-    def split(self, label: int | None = None) -> list["Shard"]:
+    def split(self, label: int | None = None, error: Exception | None = None) -> list["Shard"]:
         """Two shards with half of the triggers each. If `label` is given, their state is that before the last `feed`,
-        which was for this input.
+        which was for this input and raised `error`.
         """
         ids = self.trigger_ids
         halves = set(ids[: len(ids) // 2]), set(ids[len(ids) // 2 :])
         found = []
         for half in halves:
-            own = Shard(self.compiled, self.key, self.text)
+            view = self.view
+            if view is not None and error is not None and view.failed(error):
+                view = view.copied({ticker for ticker, owner in self.owners.items() if owner in half})
+            own = Shard(self.compiled, self.key, self.text, view=view)
             own.owners, own._first, own.numbers = dict(self.owners), dict(self._first), dict(self.numbers)
             for other in self.streams:
-                own.restore(other, self._before if other == label else self._state(other))
+                own.restore(other, self._before if other == label else self._states.of(other))
             if self._standings is not None:
                 own._standings = self._standings.copied(is_before=label is not None)
             own._remove([ticker for ticker, owner in self.owners.items() if owner not in half])
@@ -386,15 +430,9 @@ class Shard:
         return found
 
     def _clock(self, label: int, clock: Clock) -> Clock:
-        """Merged rows wait only for their own tickers, including those without rows so far."""
         if self._lookback is not None:
             clock = self._lookback.clock(label, clock, self.owners)
-        if not self.compiled.query.needs_merge or self._every is not None:
-            return clock
-        known = self.owners.keys() & clock.watermarks.keys()
-        # Once every ticker with rows has gone quiet, no ticker waits for one that never had any.
-        closed = set(self.owners) if known and known <= clock.closed else self.owners.keys() & clock.closed
-        return Clock({ticker: clock.watermarks.get(ticker, _UNKNOWN) for ticker in self.owners}, closed)
+        return clock_of(self.compiled, clock, None if self._every is not None else self.owners)
 
     def _stream(self, label: int) -> TriggerStream:
         label = self.label_of(label)
@@ -409,18 +447,17 @@ class Shard:
         if stream is None:
             tickers = None if self._every is not None else self._first
             first = _UNKNOWN if self._lookback is not None else self._every or 0
-            stream = TriggerStream(query=self.compiled.query, active_from=first, tickers=tickers, numbers=self.numbers)
-            self.streams[label] = stream
+            stream = self.streams[label] = TriggerStream(
+                query=self.compiled.query,
+                active_from=first,
+                tickers=tickers,
+                numbers=self.numbers,
+                since=0 if self.view is None else self.view.count,
+                before=None if self.view is None else self.view.stream(label),
+            )
         return stream
 
     # -- state ----------------------------------------------------------------------------------------------------
-
-    def _state(self, label: int) -> Parts:
-        """The state, taken again only after a change."""
-        found = self._saved.get(label)
-        if found is None:
-            found = self._saved[label] = self.streams[label].parts()
-        return found
 
     def save(self) -> dict[str, bytes]:
         """`meta` and a part for each stream; unchanged parts are the same objects as before."""
@@ -437,6 +474,7 @@ class Shard:
                 "lookback": None if self._lookback is None else self._lookback.save(),
                 "events": None if self._order is None else self._order.save(),
                 "beside": None if self._beside is None else self._beside.save(),
+                "view": None if self.view is None else self.view.number,
             }
             self._meta = squeezed(json.dumps(meta, default=as_json).encode())
             self._pending = b"" if self._lookback is None else self._lookback.packed()
@@ -445,18 +483,7 @@ class Shard:
             found[_PENDING] = self._pending
         if self._standings is not None and (standings := self._standings.save()):
             found[_STANDINGS] = standings
-        for label in sorted(self.streams):
-            packed = self._packed.get(label, {})
-            if not packed or packed[""][0] is not self._saved.get(label, {}).get(""):
-                began = time.thread_time_ns()
-                state = self._state(label)
-                packed = {
-                    name: known if (known := packed.get(name)) and known[0] is part else (part, squeezed(part))
-                    for name, part in state.items()
-                }
-                self._packed[label] = packed
-                self.save_ns = time.thread_time_ns() - began
-            found |= {_name(label, name): written for name, (_, written) in packed.items()}
+        found.update(self._states.written())
         return found | (self.backlog.save() if self.backlog is not None else {})
 
     def costs(self) -> Iterator[records.TriggerCost]:
@@ -465,10 +492,11 @@ class Shard:
         streams = self.streams.values()
         whole = (
             sum(stream.partitions for stream in streams),
-            sum(len(part) for state in self._saved.values() for part in state.values()),
+            self._states.size,
             sum(stream.steps for stream in streams),
         )
-        partitions, state_bytes, steps = (-(-part // len(ids)) for part in whole)
+        of_view = (0, 0, 0) if self.view is None else self.view.cost_of_each
+        partitions, state_bytes, steps = (-(-part // len(ids)) + own for part, own in zip(whole, of_view, strict=True))
         for trigger_id in ids:
             cost = records.TriggerCost(
                 trigger_id=trigger_id, partitions=partitions, state_bytes=state_bytes, steps=steps
@@ -478,18 +506,28 @@ class Shard:
                 cost.row_ns = round(self.backlog.cost_ns)
             yield cost
 
+    @property
+    def save_ns(self) -> int:
+        """Processor time of the last `save`."""
+        return self._states.save_ns + (0 if self.view is None else self.view.save_ns)
+
+    @property
+    def view_ns(self) -> int:
+        """Its part of the processor time of the views whose rows the last `feed` took."""
+        return 0 if self.view is None else self.view.share_ns
+
     def restore(self, label: int, state: Parts) -> None:
         self._stream(label).restore_parts(state)
-        self._saved[label] = state
+        self._states.restored(label, state)
 
     @classmethod
-    def load(cls, common: Common, saved: "Saved", common_of: Callable[[str], Common]) -> "Shard":
-        """`common`: for its text, compiled now; `common_of`: for the trigger with a given id.
+    def load(cls, common: Common, saved: "Saved", common_of: Callable[[str], Common], *, view: View | None) -> "Shard":
+        """`common`: for its text, compiled now; `common_of`: for the trigger with a given id; `view`: that it reads.
 
         Raises ValueError for a state of another version, and if this version no longer lets its triggers share a
         stream.
         """
-        shard = cls(common.prepared(), common.key, common.text, sole=saved.sole)
+        shard = cls(common.prepared(), common.key, common.text, sole=saved.sole, view=view)
         shard.owners = dict(saved.meta["owners"])
         if common.key == saved.meta["key"]:
             shard.numbers.update(saved.meta["numbers"])
@@ -546,20 +584,18 @@ class Saved:
     def text(self) -> Text:
         # States of older versions have no views.
         sql, parameters, views = (*self.meta["text"], [])[:3]
-        return sql, _pairs(parameters), _pairs(views)
+        return sql, as_pairs(parameters), as_pairs(views)
 
     @property
     def sole(self) -> str:
         return str(self.meta["sole"])
 
     @property
+    def view(self) -> int | None:
+        """The number of the view that it reads."""
+        # Missing in states of older versions.
+        return self.meta.get("view")
+
+    @property
     def trigger_ids(self) -> list[str]:
         return [self.sole] if self.sole else sorted(set(self.meta["owners"].values()))
-
-
-def _name(label: int, part: str) -> str:
-    return f"{label}.{part}" if part else str(label)
-
-
-def _pairs(written: Sequence[Sequence[str]]) -> Pairs:
-    return tuple((name, value) for name, value in written)

@@ -1,19 +1,26 @@
 """A registered trigger, and what triggers have in common that may share a stream."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from candlewright_cep import TriggerStream
+from candlewright_cep.matching.glance import Glance
+from candlewright_cep.planning.plans import Match
 from candlewright_cep.streaming.slots import Lifted, Number
 from protobuf import records_pb2 as records
 from triggers.texts.alerts import engine_parameters
 from triggers.texts.check import CompiledTrigger
 
-__all__ = ["Common", "Pairs", "Text", "Trigger"]
+__all__ = ["Common", "Pairs", "Text", "Trigger", "as_pairs", "glance_of"]
 
 #: Parameters by name, sorted by name.
 Pairs = tuple[tuple[str, str], ...]
 #: A trigger's SQL, its parameters, and the views that it reads.
 Text = tuple[str, Pairs, Pairs]
+
+
+def as_pairs(written: Sequence[Sequence[str]]) -> Pairs:
+    return tuple((name, value) for name, value in written)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -71,6 +78,12 @@ class Trigger:
     def is_active(self) -> bool:
         return not self.reason
 
+    def first_row(self, compiled: CompiledTrigger) -> int:
+        """The number of the first row of the input that it may see."""
+        if compiled.is_on_events:
+            return self.events_from
+        return self.bars_from if compiled.is_on_bars else self.ticks_from
+
     @property
     def text(self) -> Text:
         return self.sql, tuple(sorted(self.parameters.items())), tuple(sorted(self.views.items()))
@@ -79,7 +92,8 @@ class Trigger:
 @dataclass(frozen=True, slots=True)
 class Common:
     """What triggers must have in common to share a stream (`key`), and the numbers in which they may differ (`numbers`,
-    in the order of the slots).
+    in the order of the slots). `views`: the number of nodes and the key of each view that is computed once for all
+    triggers that read it, innermost first.
     """
 
     key: str
@@ -87,16 +101,45 @@ class Common:
     compiled: CompiledTrigger
     text: Text
     lifted: Lifted | None
+    views: tuple[tuple[int, str], ...] = ()
 
     @classmethod
-    def of(cls, compiled: CompiledTrigger, text: Text, *, is_alone: bool) -> "Common":
+    def of(cls, compiled: CompiledTrigger, text: Text, *, is_alone: bool, shares_views: bool = True) -> "Common":
         lifted = None if is_alone else compiled.query.lifted()
+        views = _views(compiled) if shares_views else ()
         if lifted is None:
-            return cls(repr(text), (), compiled, text, None)
-        return cls(f"{lifted.key} {compiled.options}", lifted.values, compiled, text, lifted)
+            return cls(repr(text), (), compiled, text, None, views)
+        count = views[-1][0] if views else 0
+        # Whether rows matter to a pattern after a view is decided from the input, together with other patterns.
+        is_in_view = any(isinstance(node, Match) for node in compiled.query.nodes[:count])
+        if not views or (not is_in_view and glance_of(_with_slots(compiled, lifted)) is not None):
+            return cls(f"{lifted.key} {compiled.options}", lifted.values, compiled, text, lifted)
+        # A view has its own numbers for all that read it.
+        lifted = compiled.query.lifted(since=count)
+        assert lifted is not None
+        return cls(f"{lifted.key} {compiled.options} {count}", lifted.values, compiled, text, lifted, views)
 
     def prepared(self) -> CompiledTrigger:
         """The query with slots in place of the numbers."""
-        if self.lifted is None:
-            return self.compiled
-        return replace(self.compiled, query=self.compiled.query.with_slots(self.lifted))
+        return self.compiled if self.lifted is None else _with_slots(self.compiled, self.lifted)
+
+
+def glance_of(compiled: CompiledTrigger) -> Glance | None:
+    """For a text that shares its stream: tells whether new rows can matter; None if it must be fed every row."""
+    if compiled.runs_alone or compiled.is_stateless or compiled.options.revisions:
+        return None
+    return TriggerStream(query=compiled.query).glance
+
+
+def _with_slots(compiled: CompiledTrigger, lifted: Lifted) -> CompiledTrigger:
+    return replace(compiled, query=compiled.query.with_slots(lifted))
+
+
+def _views(compiled: CompiledTrigger) -> tuple[tuple[int, str], ...]:
+    """Rows of joins by time, of events and of a look-back come to each trigger in an order of its own."""
+    query, options = compiled.query, compiled.options
+    if query.joined is not None or compiled.reads_events or compiled.looks_back:
+        return ()
+    keys = [(count, query.key_of(count)) for count in query.views]
+    fed = compiled.is_stateless, options.period_seconds, options.revisions
+    return tuple((count, f"{key} {fed}") for count, key in keys if key is not None)

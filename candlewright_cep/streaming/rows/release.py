@@ -122,6 +122,12 @@ class ReleaseBuffer:
         # For numbered rows, per ticker the time and number of the last row that was released without delay.
         self._reached: dict[str, tuple[int, int]] = {}
 
+    @property
+    def first_held(self) -> int | None:
+        """The lowest arrival number of the held rows; None if there are none."""
+        held = self._held
+        return None if held is None or not held.num_rows else int(held.column(SEQUENCE).to_numpy().min())
+
     def push(self, table: pa.Table) -> Released:
         """Take rows in order of arrival; returns the rows that they release."""
         if SEQUENCE not in table.column_names:
