@@ -105,6 +105,9 @@ class GroupStage:
         if not self._by_ticker and self._least is not None and least is not None and least < self._least:
             # A closed ticker has rows again: what was emitted up to now must not be read with them.
             self._log.repack()
+            if self._least == FOREVER:
+                # All were closed, and all windows emitted; those of the new rows are not.
+                self._least = None
         if rows.length:
             self._log.append(compact(rows, self._columns))
             self._open(rows, np.full(rows.length, _NEVER))

@@ -97,6 +97,20 @@ def test_steps_of_any_size_and_restarts_give_the_rows_of_the_batch(sql: str, see
     assert running.found == expected
 
 
+@pytest.mark.parametrize("sql", [*_TEXTS, f"SELECT *, LAG(s) OVER (ORDER BY window_end) AS b FROM ({_TEXTS[0]})"])
+def test_windows_that_end_in_the_first_step_after_all_tickers_paused_are_emitted(sql: str) -> None:
+    before = _ticks(random.Random(1), 60)
+    later = pa.array([time + 3 * 86_400 * _SECOND for time in before.column("ts").cast(pa.int64()).to_pylist()])
+    after = before.set_column(1, "ts", later.cast(pa.timestamp("ns", "UTC")))
+    running = Running(sql, before)
+    for table in (before, after):
+        running.feed(running.buffer.push(table).rows)
+        running.close()
+        running.restart()
+    expected = sorted(evaluate(sql, pa.concat_tables([before, after])).to_pylist(), key=repr)
+    assert running.found == expected
+
+
 @pytest.mark.parametrize("sql", [_TEXTS[place] for place in (0, 3, 7)])
 @pytest.mark.parametrize("seed", seeds(3))
 @pytest.mark.parametrize("is_in_order", [True, False])
