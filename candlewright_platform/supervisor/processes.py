@@ -13,10 +13,9 @@ GUARD = Path(__file__).with_name("guard.py")
 MARK = "CANDLEWRIGHT_SUPERVISED"
 _PROC = Path("/proc")
 #: glibc gives each thread its own heap, up to eight a core. Memory that one thread frees is not available to the
-#: others, so that the
-#: parts, above all Spark with its many threads, grow for hours before they are as large as they get. Arrow's own
-#: allocator has a heap for each thread as well, and gives back that of the thread that asks; what it takes from glibc
-#: goes back with the rest.
+#: others, so that the parts, above all Spark with its many threads, grow for hours before they are as large as they
+#: get. Arrow's own allocator has a heap for each thread as well, and gives back that of the thread that asks; what it
+#: takes from glibc goes back with the rest.
 MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 
