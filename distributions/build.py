@@ -3,6 +3,7 @@
 python distributions/build.py [FOLDER]      (default: dist)
 """
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -30,5 +31,11 @@ def build(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
-    for file in build(Path(sys.argv[1] if sys.argv[1:] else ROOT / "dist")):
+    parser = argparse.ArgumentParser(
+        prog="run build", description="Builds the wheels, the npm package and the bill of materials."
+    )
+    parser.add_argument(
+        "folder", nargs="?", type=Path, default=ROOT / "dist", help="its contents are replaced (default: dist)"
+    )
+    for file in build(parser.parse_args().folder):
         print(file)

@@ -42,6 +42,13 @@ def build(folder: Path) -> Path:
     return folder
 
 
+def test_an_option_is_no_folder_to_build_in(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "distributions" / "build.py"), "--help"]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert b"its contents are replaced" in done.stdout
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("built") / "dist")
