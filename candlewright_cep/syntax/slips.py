@@ -59,7 +59,9 @@ _SLIPS = (
     _slip(r"\bWITHIN\s+['\d]", "write WITHIN INTERVAL '5' MINUTE"),
     _instead(rf"'(\d+)\s*{_UNIT}'(?=\s+(?:PRECEDING|FOLLOWING))", "INTERVAL '{0}' {1}"),
     _instead(rf"(?<=,)\s*'?(\d+)'?\s*{_UNIT}\b'?(?=\s*[,)])", " INTERVAL '{0}' {1}"),
+    _instead(rf"(?<=[-+])\s*'?(\d+)'?\s*{_UNIT}\b'?", " INTERVAL '{0}' {1}"),
     # Row patterns.
+    _instead(r"\bPATTERN\s*\(([^()]*?)\s+DEFINE\s+(\w+)\s+(?=AS\b)", "PATTERN ({0}) DEFINE {1} "),
     _slip(r"\bPATTERN\s*\([^)]*!", "define a variable by the opposite, as in X AS NOT price > 1"),
     _slip(r"\bPATTERN\s*\([^)]*?(?:->|~>|=>|[.\[~&/;:])", _SEQUENCE),
     _instead(r"\bPATTERN\s+(?!\()([^()]*?)(?=\s+(?:DEFINE|WITHIN|SUBSET)\b)", "PATTERN ({0})"),
@@ -139,7 +141,7 @@ _SLIPS = (
     _slip(r"\bINTO\s+\w*", "leave it out: the rows of a trigger are its events"),
     _slip(r"\bRECURSIVE\b", "a row pattern or a trigger over trigger_events follows a chain of rows"),
     # Expressions.
-    _slip(r"\bBETWEEN\s+([\w.:']+)\s*,", "write BETWEEN low AND high", "BETWEEN {0} AND"),
+    _slip(r"\bBETWEEN\s+([\w.:']+)(?:\s*,|\s+TO\b)", "write BETWEEN low AND high", "BETWEEN {0} AND"),
     _slip(r"\bBETWEEN\s+[\w.:']+\s*\Z", "write BETWEEN low AND high"),
     _slip(r"\b(?:AND|OR)\s+(?=[<>=])", "write both sides, as in price > 3 AND price < 5"),
     _slip(r"\b(?:AND|OR)\s+(?=(?:AND|OR)\b)", "leave one of them out"),
