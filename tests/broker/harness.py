@@ -56,15 +56,17 @@ class Peer:
             self._socket.setsockopt(zmq.ROUTING_ID, name)
         self._socket.connect(address)
 
-    def send(self, message: Message) -> None:
-        self._socket.send_multipart(frames.encode(message))
+    def send(self, message: Message, *, flags: int = 0) -> None:
+        self._socket.send_multipart(frames.encode(message), flags)
 
     def send_raw(self, *parts: bytes) -> None:
         self._socket.send_multipart(parts)
 
-    def offer(self, venue: str = "TEST", kind: ing.SlotType = ing.HISTORICAL, slots: int = 1) -> None:
+    def offer(
+        self, venue: str = "TEST", kind: ing.SlotType = ing.HISTORICAL, slots: int = 1, *, flags: int = 0
+    ) -> None:
         for _ in range(slots):
-            self.send(ing.WorkerReady(exchanges=[venue], job_type=kind))
+            self.send(ing.WorkerReady(exchanges=[venue], job_type=kind), flags=flags)
 
     def receive(self, seconds: float = PATIENCE_SECONDS, *, heartbeats: bool = False) -> Message | None:
         """The next message, or None after `seconds`."""
