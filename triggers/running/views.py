@@ -8,7 +8,7 @@ their own, and share it once its state is equal, byte by byte: from then on it g
 import json
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -19,9 +19,6 @@ from triggers.records.moved import Moved
 from triggers.running.states import Parts, States
 from triggers.running.trigger import Common, Text, as_pairs
 from triggers.texts.check import CompiledTrigger
-
-if TYPE_CHECKING:
-    from triggers.running.streams import Shard
 
 __all__ = ["View", "Views", "clock_of"]
 
@@ -278,6 +275,21 @@ class View:
         yield from self.states.written()
 
 
+class Reader(Protocol):
+    """A stream that may read a view. `owners`: its tickers, none for all."""
+
+    @property
+    def view(self) -> View | None: ...
+
+    @property
+    def owners(self) -> Collection[str]: ...
+
+    @property
+    def trigger_ids(self) -> Collection[str]: ...
+
+    def read(self, view: View) -> None: ...
+
+
 class Views:
     """By number. A view has a higher number than the one that it reads. `spent_ns`: processor time of all so far."""
 
@@ -313,23 +325,23 @@ class Views:
             found.add(tickers, first)
         return found
 
-    def settle(self, shards: Collection["Shard"], version: int) -> None:
+    def settle(self, readers: Collection[Reader], version: int) -> None:
         """Forget views and tickers without readers. `version`: changes with the streams."""
         if version == self._version or not self._views:
             return
         self._version = version
         used: dict[int, set[str]] = {}
-        readers: dict[int, int] = {}
-        for shard in shards:
-            for view in shard.view.chain if shard.view is not None else ():
-                used.setdefault(view.number, set()).update(shard.owners or (_EVERY,))
-                readers[view.number] = readers.get(view.number, 0) + len(shard.trigger_ids)
+        triggers: dict[int, int] = {}
+        for reader in readers:
+            for view in reader.view.chain if reader.view is not None else ():
+                used.setdefault(view.number, set()).update(reader.owners or (_EVERY,))
+                triggers[view.number] = triggers.get(view.number, 0) + len(reader.trigger_ids)
         self._views = {number: view for number, view in self._views.items() if number in used}
         for number, view in self._views.items():
-            view.readers = readers[number]
+            view.readers = triggers[number]
             view.keep(used[number])
 
-    def unite(self, shards: Collection["Shard"], first_held: int | None) -> None:
+    def unite(self, readers: Collection[Reader], first_held: int | None) -> None:
         """At the end of a step: let streams share views whose states are equal. `first_held`: the lowest number of the
         trades that wait for their turn.
         """
@@ -354,9 +366,9 @@ class Views:
             is_early = first_held is not None and first_held < latest and not view.compiled.is_on_bars
             if is_early or not main.is_like(view):
                 continue
-            for shard in shards:
-                if shard.view is view:
-                    shard.read(main)
+            for reader in readers:
+                if reader.view is view:
+                    reader.read(main)
             for other in self._views.values():
                 if other.before is view:
                     other.turn_to(main)
