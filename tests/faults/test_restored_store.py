@@ -14,7 +14,7 @@ from broker.events import HistoricalAccepted
 from broker.journal import journal
 from broker.journal.feed import Feed as BrokerFeed
 from bus import topics
-from bus.api import Lives, Record, TopicPartition
+from bus.api import FewRecords, Lives, Record, TopicPartition
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire import candlewright_pb2 as cw
@@ -50,10 +50,15 @@ class PausingBus(RedisBus):
         self.is_held = threading.Lock()
 
     def wait(
-        self, after: Mapping[TopicPartition, int], timeout_seconds: float, *, lives: Lives | None = None
+        self,
+        after: Mapping[TopicPartition, int],
+        timeout_seconds: float,
+        *,
+        lives: Lives | None = None,
+        few_records: FewRecords | None = None,
     ) -> set[TopicPartition]:
         with self.is_held:
-            return super().wait(after, timeout_seconds, lives=lives)
+            return super().wait(after, timeout_seconds, lives=lives, few_records=few_records)
 
 
 class Store:
