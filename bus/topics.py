@@ -12,7 +12,7 @@ from types import MappingProxyType
 class Kept(Enum):
     """How long records that no reader holds stay on a topic."""
 
-    JOURNAL = "ten minutes: they are no longer needed"
+    JOURNAL = "ten minutes: nothing reads them again"
     STREAM = "relay.keep_notifications_hours: returning clients and a rebuilt pipeline read them again"
     UP_TO_SIZE = "until the topic has bus.max_bytes"
 

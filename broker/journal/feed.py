@@ -49,8 +49,8 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Holds that are no longer needed. `progress` and `ended`: rows that are added to and removed from the broker's
-    progress table first. `trims`: whether the room is needed now.
+    """Holds to release, after the rows of `progress` have been added to the broker's progress table and those of
+    `ended` removed from it. `trims`: whether to trim the topics at once.
     """
 
     holds: dict[str, dict[int, int]]

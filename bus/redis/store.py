@@ -256,8 +256,8 @@ class Store:
         return True
 
     def forbids(self) -> str:
-        """Why the server refuses the address's user, or what that may not do; empty if there is no reason, and if the
-        server does not answer.
+        """Why the server rejects the user in the URL, or which permissions that user lacks; empty if everything is
+        permitted, or if the server does not answer.
         """
         try:
             replies = self._ask_for_permissions()
