@@ -20,6 +20,8 @@ _RUNNING = {"query": 2, "quick": 1, "long": 2}
 _KIND = {"query": "query", "check": "quick", "language": "quick"}
 #: How many more of each kind may wait.
 _WAITING = 16
+#: How long (s) a task without a limit of its own may take: trials over years take minutes.
+_LONGEST_SECONDS = 600.0
 #: A worker takes 100 MB, and about a second to start.
 _IDLE_SECONDS = 60.0
 #: How much longer than the work its answer may take: the start of the process, reading the tables.
@@ -43,8 +45,8 @@ class Workers:
     async def run(
         self, task: str, given: Mapping[str, Any], *, seconds: float | None = None
     ) -> tuple[dict[str, Any], bytes]:
-        """What one of `TASKS` says about its body, and the body. Cancelling the caller ends the work. `seconds`: how
-        long it may take. Raises Problem.
+        """What one of `TASKS` says about its body, and the body. Cancelling the caller ends the work. `seconds`: of a
+        query, `console.sql_seconds`; other tasks may take ten minutes. Raises Problem.
         """
         kind = _KIND.get(task, "long")
         slots = self._slots[kind]
@@ -72,13 +74,17 @@ class Workers:
     async def _run(self, asked: dict[str, Any], seconds: float | None) -> tuple[dict[str, Any], bytes]:
         worker = self._taken() or await _start(self._settings)
         try:
-            async with asyncio.timeout(None if seconds is None else seconds + _GRACE_SECONDS):
+            async with asyncio.timeout((_LONGEST_SECONDS if seconds is None else seconds) + _GRACE_SECONDS):
                 answer, body = await _ask(worker.process, asked)
         except BaseException as error:
             # Stuck, dead, or cancelled: the next call starts a new one.
             await _end(worker)
             if isinstance(error, TimeoutError):
-                text = "the query took longer than console.sql_seconds"
+                text = (
+                    "the query took longer than console.sql_seconds"
+                    if seconds is not None
+                    else f"the work took longer than {_LONGEST_SECONDS:.0f} seconds; name a shorter range"
+                )
             elif isinstance(error, asyncio.IncompleteReadError | ConnectionError | ValueError):
                 text = "the work ended its process: it needs more memory than it may have"
             else:

@@ -13,6 +13,7 @@ import pytest
 from console.operation import Call
 from console.problems import Problem
 from console.routes.worked import done_by_worker
+from console.work import pool
 from console.work.pool import Workers
 from tests.console.calls import settings_in
 
@@ -61,6 +62,18 @@ async def test_a_worker_killed_during_a_call_is_replaced(workers: Workers) -> No
         await asking
     _, body = await workers.run("query", query("SELECT 2 AS two"))
     assert b'"two":2' in body
+
+
+async def test_work_without_a_limit_of_its_own_ends_after_the_longest_time(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await workers.run("query", query("SELECT 1 AS one"))
+    (worker,) = workers._idle
+    monkeypatch.setattr(pool, "_LONGEST_SECONDS", 1.0)
+    monkeypatch.setattr(pool, "_GRACE_SECONDS", 0.0)
+    with pytest.raises(Problem, match="longer than 1 seconds; name a shorter range"):
+        await workers.run("query", query(SLOW))
+    assert await worker.process.wait() == -signal.SIGKILL
 
 
 async def test_a_caller_that_hangs_up_ends_its_worker(workers: Workers) -> None:

@@ -73,13 +73,14 @@ def test_each_error_has_its_code_for_the_broker(error: Exception, code: FailureC
     assert failure_of(error).code is code
 
 
-def test_the_later_of_all_stated_ends_holds() -> None:
-    now = time.time()
+def test_the_later_of_all_stated_ends_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = float(int(time.time()))
+    monkeypatch.setattr("ingestor.exchange.errors.time.time", lambda: now)
     until = int((now + 90) * 1000)
     reply = Reply(418, {"retry-after": "30"})
-    assert stated_end(f"IP banned until {until}. Use websocket", reply) == pytest.approx(now + 90, abs=10)
-    assert stated_end("slow down", reply) == pytest.approx(now + 30, abs=10)
+    assert stated_end(f"IP banned until {until}. Use websocket", reply) == now + 90
+    assert stated_end("slow down", reply) == now + 30
     date = Reply(429, {"retry-after": formatdate(now + 45, usegmt=True)})
-    assert stated_end("slow down", date) == pytest.approx(now + 45, abs=10)
+    assert stated_end("slow down", date) == now + 45
     assert stated_end("slow down", Reply(429, {"retry-after": "soon"})) is None
     assert stated_end("slow down", None) is None
