@@ -17,7 +17,7 @@ _HEAD = """# Cookbook
 {count} patterns as trigger texts. Each page has the idea, the SQL, a picture of a match in recorded market data, how
 often the text fires there, and what the price did afterwards. Copy the SQL into a file, run it over your own bars
 with `candlewright trigger try`, then register the same file with `candlewright trigger add`.
-[Triggers](../triggers.md) explains the language. Before you believe a figure, see
+[Triggers](../triggers.md) explains the language. Before you rely on a figure, see
 [how to read them](#how-to-read-the-figures).
 """
 _NOTES = """## How to read the figures
@@ -28,9 +28,9 @@ _NOTES = """## How to read the figures
 - *Every row* is the baseline: the same change after each row of the recording. A pattern that does no better than the
   baseline has found nothing.
 - ± is one standard error, as if matches were independent. Matches that are close together share their future, so the
-  true error is larger. A difference of less than two errors is noise, and of thirty recipes with three changes each,
-  four or five exceed that by chance.
-- A picture shows one match: the middle one, or one in which the shape can be seen well. The table counts all of them.
+  true error is larger. A difference of less than two errors is noise; with three changes for each of about thirty
+  recipes, four or five differences exceed that by chance.
+- A picture shows one match: the middle one, or one with a clear shape. The table counts all of them.
 - Each recording is one market at one time. The figures describe it; they are not a forecast.
 
 `python -m documentation.cookbook --data DIR` computes figures and pictures from the recordings. The recordings
