@@ -132,15 +132,15 @@ VENUE = VenueDescription(
     needs_raw_markets=False,
     lies=(
         Lie(
-            "Minutes of a maintenance are absent, as if there had been no trades.",
+            "Minutes of maintenance are absent, as if there had been no trades.",
             "https://github.com/ccxt/ccxt/issues/8068",
         ),
         Lie(
-            "`aggTrades` by time looks at one hour: after a quiet one it is empty although later trades exist.",
+            "`aggTrades` by time covers one hour: if that hour was quiet, it is empty although later trades exist.",
             "https://developers.binance.com/docs/binance-spot-api-docs/rest-api/market-data-endpoints",
         ),
         Lie(
-            "The ids of aggregates and of raw trades are different sequences: ccxt streams one and fetches the other.",
+            "Aggregates and raw trades have separate id sequences: ccxt streams one and fetches the other.",
             "https://github.com/ccxt/ccxt/issues/4618",
         ),
     ),

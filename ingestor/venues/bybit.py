@@ -83,13 +83,13 @@ VENUE = VenueDescription(
     needs_raw_markets=False,
     lies=(
         Lie(
-            "Trade ids may count up over all symbols, so that an id that jumps does not show a loss.",
+            "Trade ids may count up across all symbols, so a jump of ids does not show a loss.",
             "https://bybit-exchange.github.io/docs/v5/websocket/public/trade",
         ),
         Lie(
-            "Over its limit it answers 403, which reads like a ban of the country, and lasts ten minutes.",
+            "Above its limit it answers 403 for ten minutes, which looks like a block by country.",
             "https://bybit-exchange.github.io/docs/v5/rate-limit",
         ),
     ),
-    unverified=("everything: no recorded data of this venue was available; its formats follow its documentation",),
+    unverified=("everything: no recorded data of this venue was available; the formats follow its documentation",),
 )

@@ -76,11 +76,11 @@ VENUE = VenueDescription(
     needs_raw_markets=False,
     lies=(
         Lie(
-            "Minutes without a trade are left out: a hole may be a quiet minute.",
+            "Minutes without a trade are omitted, so a hole may be a quiet minute.",
             "https://docs.cdp.coinbase.com/exchange/reference/exchangerestapi_getproductcandles",
         ),
     ),
-    verified=(Proof("its products, in the form of this API", "tests/ingestor/venues/test_recorded.py"),),
+    verified=(Proof("the list of its products, in the form of this API", "tests/ingestor/venues/test_recorded.py"),),
     unverified=(
         "candles and trades (documentation)",
         "whether a public trade names the taker's side",

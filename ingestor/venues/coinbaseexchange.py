@@ -1,4 +1,4 @@
-"""Coinbase Exchange, once GDAX and Coinbase Pro. Candles as JSON numbers; trades name the maker's side."""
+"""Coinbase Exchange, formerly GDAX and Coinbase Pro. Candles are JSON numbers; trades name the maker's side."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -79,17 +79,17 @@ VENUE = VenueDescription(
     needs_raw_markets=False,
     lies=(
         Lie(
-            "A trade names the side of the maker; the taker did the opposite.",
+            "A trade names the maker's side; the taker's is the opposite.",
             "https://docs.cdp.coinbase.com/exchange/reference/exchangerestapi_getproducttrades",
         ),
         Lie(
-            "Minutes without a trade are left out: a hole may be a quiet minute.",
+            "Minutes without a trade are omitted, so a hole may be a quiet minute.",
             "https://docs.cdp.coinbase.com/exchange/reference/exchangerestapi_getproductcandles",
         ),
     ),
     verified=(
         Proof("the list of its products", "tests/ingestor/venues/test_recorded.py"),
-        Proof("frames of its channel of matches", "tests/ingestor/venues/test_recorded_frames.py"),
+        Proof("frames of its `matches` channel", "tests/ingestor/venues/test_recorded_frames.py"),
     ),
     unverified=("candles (documentation)", "the page of newest trades (documentation)"),
 )

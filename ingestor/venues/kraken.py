@@ -1,4 +1,4 @@
-"""Kraken, spot. Only the newest 720 candles of each period, but all trades, by a cursor of nanoseconds."""
+"""Kraken, spot. Only the newest 720 candles of each period are kept, but all trades, by a cursor in nanoseconds."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -125,11 +125,11 @@ VENUE = VenueDescription(
     needs_raw_markets=False,
     lies=(
         Lie(
-            "Asked for old candles it returns its newest 720, months later than asked, without an error.",
+            "A request for old candles returns the newest 720, months later than requested, without an error.",
             "https://github.com/ccxt/ccxt/issues/5614",
         ),
         Lie(
-            "The period `2w` of ccxt is one of 15 days; it is not offered.",
+            "ccxt's period `2w` is 15 days, so it is not offered.",
             "https://github.com/knowm/XChange/issues/1834",
         ),
         Lie(
@@ -138,9 +138,9 @@ VENUE = VenueDescription(
         ),
     ),
     verified=(
-        Proof("a reply of 720 candles and the unfinished one", "tests/ingestor/venues/test_recorded.py"),
-        Proof("candles built from 1,000 trades equal its own", "tests/ingestor/venues/test_recorded.py"),
-        Proof("its trades by cursor, after any of them", "tests/ingestor/realtime/test_rest_trades.py"),
+        Proof("a reply of 720 candles with the unfinished one", "tests/ingestor/venues/test_recorded.py"),
+        Proof("that candles built from 1,000 trades equal its own", "tests/ingestor/venues/test_recorded.py"),
+        Proof("trades by cursor, starting after any trade", "tests/ingestor/realtime/test_rest_trades.py"),
         Proof("the list of its pairs", "tests/ingestor/venues/test_recorded.py"),
     ),
     unverified=("the frames of websocket v2 (documentation, and recorded trades in that form)",),

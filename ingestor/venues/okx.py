@@ -1,4 +1,4 @@
-"""OKX, spot. The newest 1,440 bars of a period have a separate endpoint; the socket joins fills of one order."""
+"""OKX, spot. The newest 1,440 bars of a period have a separate endpoint; the socket merges fills of one order."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -98,11 +98,11 @@ VENUE = VenueDescription(
     needs_raw_markets=False,
     lies=(
         Lie(
-            "The public trade channel joins the fills of one order under the id of the last: ids and counts differ.",
+            "The public trade channel merges fills of one order under the last id, so ids and counts differ.",
             "https://www.okx.com/docs-v5/en/#order-book-trading-market-data-ws-trades-channel",
         ),
         Lie(
-            "A page may hold fewer candles than there are.",
+            "A page may hold fewer candles than exist.",
             "https://github.com/nautechsystems/nautilus_trader/issues/3145",
         ),
     ),

@@ -11,11 +11,11 @@ _HEAD = """# Venues
 
 <!-- Made by `python -m ingestor.venues > docs/venues.md`; a test keeps it equal to the files in ingestor/venues. -->
 
-What the ingestor knows of each exchange. Every other exchange of ccxt can be named as a venue too, and is read through
-ccxt's unified calls: history and snapshots, without live trades, and with nothing verified. CONTRIBUTING.md describes
-how to add a venue.
+What the ingestor knows about each exchange. Any other exchange that ccxt supports can be used as a venue too, through
+ccxt's unified calls: history and snapshots, no live trades, nothing verified. CONTRIBUTING.md describes how to add a
+venue.
 
-Whatever an exchange sends, a candle is stored only when the exchange's own clock has passed its close."""
+Whatever an exchange sends, a candle is stored only once the exchange's own clock has passed its close."""
 
 
 def page() -> str:
@@ -25,7 +25,14 @@ def page() -> str:
         _HEAD,
         "## Candles",
         _table(
-            ("venue", "ccxt class", "a page", "a page too short begins with the", "kept", "marks an unfinished one by"),
+            (
+                "venue",
+                "ccxt class",
+                "candles per page",
+                "a full page starts with the",
+                "kept",
+                "unfinished candle marked by",
+            ),
             [*map(_candle_row, venues), _candle_row(OTHER)],
         ),
         "## Live trades",
@@ -34,9 +41,9 @@ def page() -> str:
             [_stream_row(venue.name, venue.stream) for venue in venues if venue.stream is not None],
         ),
         "## Limits",
-        "`ingestor.budget_share` of these is used, by all ingestors of one address together.",
+        "All ingestors behind one address together use `ingestor.budget_share` of these limits.",
         _table(
-            ("venue", "allowed", "counted apart", "weights", "also means stop"),
+            ("venue", "allowed", "counted separately", "weights", "statuses that also mean stop"),
             [*(_limit_row(venue.name, venue.limits) for venue in venues), _limit_row(OTHER.name, OTHER.limits)],
         ),
         *("\n\n".join(_section(venue, about)) for venue, about in described),
@@ -52,8 +59,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def _candle_row(venue: VenueDescription) -> tuple[str, ...]:
     candles = venue.candles
     fill = candles.fill.value.removesuffix(" first")
-    size = str(candles.max_candles) if venue.name else f"{candles.max_candles}, or as ccxt knows"
-    ccxt_class = f"`{venue.ccxt_id}`" if venue.ccxt_id else "of its name"
+    size = str(candles.max_candles) if venue.name else f"{candles.max_candles}, or ccxt's limit"
+    ccxt_class = f"`{venue.ccxt_id}`" if venue.ccxt_id else "of that name"
     return (venue.name or "any other", ccxt_class, size, fill, _depth(candles), candles.closing.value)
 
 
@@ -98,7 +105,7 @@ def _section(venue: VenueDescription, about: str) -> Iterator[str]:
     yield f"## {venue.name}"
     yield about
     if venue.lies:
-        yield "Answers that look right and are not:"
+        yield "Answers that look right but are not:"
         yield "\n".join(f"- {flaw.what} ([source]({flaw.link}))" for flaw in venue.lies)
     yield "Verified on recorded data:"
     proofs = [f"- {proof.what} (`{proof.test}`)" for proof in venue.verified]

@@ -1,8 +1,7 @@
 # ruff: noqa: E501  (texts of SQL)
-"""Every construct of the trigger language: a text that uses it, whether a stream can run it, and what knows the answer.
-
-`python -m tests.candlewright_cep.constructs > docs/reference/constructs.md` writes the page, and `test_constructs.py`
-runs it.
+"""Every construct of the trigger language: a text that uses it, whether a stream can run it, and what its results are
+compared with.  `python -m tests.candlewright_cep.constructs > docs/reference/constructs.md` writes the page, and
+`test_constructs.py` runs it.
 """
 
 import datetime as dt
@@ -28,8 +27,8 @@ ORDERED = "is not possible on a stream"
 
 @dataclass(kw_only=True, frozen=True)
 class Construct:
-    """`refused`: what the refusal of a stream says, if it cannot run there. `oracle`: the text for DuckDB, or else
-    `known_by` names what knows the answer.
+    """`refused`: why a stream refuses it, if it does. `oracle`: the text for DuckDB; without one, `known_by` names the
+    source of the expected results.
     """
 
     name: str
@@ -265,10 +264,10 @@ def of_one_row() -> Iterator[Construct]:
 
 _HEAD = """# What runs where
 
-Every construct of the trigger language, with what its results over stored rows are compared with. A stream gives the same rows, however
-it is cut and wherever it is restarted, or refuses the text with the reason shown. `tests/candlewright_cep/test_constructs.py` runs each
-line; the random tests named in the last column go further. [Functions](functions.md) has an example of each function,
-`candlewright trigger language NAME` one of each construct.
+Every construct of the trigger language. The last column says what the results over stored rows are compared with. A stream gives the
+same rows, however it is split into steps and wherever it is restarted, or refuses the text for the reason shown.
+`tests/candlewright_cep/test_constructs.py` runs each line; the random tests named in the last column go further.
+[Functions](functions.md) has an example of each function, and `candlewright trigger language NAME` shows one of each construct.
 """
 
 
