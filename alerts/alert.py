@@ -14,7 +14,7 @@ __all__ = ["Alert", "Delivery", "Opened", "Outcome", "Silence", "Status"]
 
 @dataclass(kw_only=True, frozen=True, slots=True)
 class Alert:
-    """Something that happened. `alert_id` is the same whenever it is read; for a trigger's event it is the event id.
+    """Something that happened. `alert_id` is the same each time it is read; for a trigger's event it is the event id.
 
     `title` is one line, `text` is for people; `row` has the columns of an event as JSON values.
     """

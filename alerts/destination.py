@@ -13,7 +13,8 @@ __all__ = ["MAX_WAITING", "Counts", "Destination"]
 
 #: Messages to one webhook that are in flight, or whose end is not durable yet: a kill repeats at most these.
 MAX_IN_FLIGHT = 16
-#: The most deliveries waiting at one destination. Beyond it the oldest is given up, as the table and the status show.
+#: The most deliveries waiting at one destination. Beyond that, the oldest is given up; the table and the status show
+#: it.
 MAX_WAITING = 100_000
 #: The most deliveries in one digest.
 MAX_DIGEST = 1_000

@@ -79,12 +79,12 @@ class Feed:
                 found += self._alerts(topic, records)
                 ends[topic, partition] = records[-1].offset + 1
         found = self._as_asked(found)
-        # Not before the last call to the bus: if one fails, all of it is read again.
+        # Only after the last call to the bus: if one fails, everything is read again.
         self._next |= ends
         return found
 
     def moved(self) -> Swap:
-        """Makes the positions durable, in the step that keeps what was read. Call it once for each `read`."""
+        """Makes the positions durable, in the step that stores what was read. Call it once for each `read`."""
         old, self._saved = self._saved, self._positions()
         return Swap(topics.TABLE_ALERTS, "positions", old, self._saved, {})
 
@@ -116,7 +116,7 @@ class Feed:
         return found
 
     def _as_asked(self, alerts: list[Alert]) -> list[Alert]:
-        """Sets the destinations and the text that the events' triggers ask for."""
+        """Sets the destinations and the texts that the events' triggers name."""
         ids = list(dict.fromkeys(each.trigger_id for each in alerts if each.kind == "event"))
         asked: dict[str, AlertAsked] = {}
         for name, entry in zip(ids, self._bus.get(topics.TABLE_TRIGGERS, ids) if ids else (), strict=True):

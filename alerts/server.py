@@ -1,4 +1,4 @@
-"""The loop: reads the bus, asks the state, sends, and keeps what must survive."""
+"""The loop: reads the bus, asks the state, sends, and stores what must survive."""
 
 import asyncio
 import time
@@ -201,7 +201,7 @@ class Alerts:
             self._has_unwritten.clear()
 
     def _write_now(self, commands: Sequence[Finish]) -> None:
-        """A change is not written if a later outcome makes it obsolete; both are in order of time."""
+        """A change is not written if a later outcome makes it obsolete; both are in time order."""
         outcomes = [outcome for each in commands for outcome in each.outcomes]
         over = {outcome.delivery.key for outcome in outcomes}
         changed = {each.key: each for command in commands for each in command.changed if each.key not in over}
@@ -226,7 +226,9 @@ class Alerts:
                 await self._until_done(self._writing, self._store.trim)
 
     async def _look(self) -> None:
-        """Checks for requests of operators. What a second has finished is deleted first, because it may come again."""
+        """Checks for operators' requests. Deletes the rows of finished deliveries first, because an operator may send
+        one again.
+        """
         while True:
             await self._until_done(self._writing, self._store.forget)
             silences = await self._until_done(self._writing, self._store.silences)
@@ -245,7 +247,7 @@ class Alerts:
     def _do(self, command: Command) -> None:
         match command:
             case Send() if self._is_stopping:
-                # It waits on the bus for the next process.
+                # The row stays on the bus for the next process.
                 pass
             case Send(destination, deliveries):
                 task = awaited_task(self._send(destination, deliveries))

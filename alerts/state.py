@@ -1,8 +1,8 @@
-"""Which alert is delivered where and when. Pure: events in, commands out, time an argument.
+"""Which alert is delivered where and when. Pure: events in, commands out, with the time as an argument.
 
-Each destination has a queue for each trigger. A queue has one message on its way at most, so that its order holds. A
-message that fails is sent again after 1, 2, 4 … seconds, 60 at most, for 24 hours, and holds up only its own queue.
-An alert that names its resolver stays open until an event of that trigger, which is then delivered as its end.
+Each destination has a queue for each trigger. A queue has at most one message in flight, which keeps its order. A
+message that fails is sent again after 1, 2, 4 … seconds, at most 60, for 24 hours, and delays only its own queue. An
+alert that names its resolver stays open until an event of that trigger, which is then delivered as its end.
 """
 
 import random
@@ -25,7 +25,7 @@ FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 60.0
 #: The range of random variation of a pause, in both directions.
 _JITTER = 0.1
-#: The most alerts that can be resolved; beyond it the oldest stay unresolved.
+#: The most alerts that can be resolved; beyond that, the oldest stay unresolved.
 _MAX_OPENED = 100_000
 
 

@@ -57,7 +57,7 @@ class AlertStore:
                 swaps.append(Swap(topics.TABLE_ALERTS_WAITING, key, None, value, dict(others)))
             if self._bus.commit(swaps, {}):
                 return
-            # The store lost the former positions, or an event came again whose delivery is still there.
+            # The store lost the previous positions, or an event whose delivery still exists was read again.
         self._bus.put(topics.TABLE_ALERTS_WAITING, rows)
         if read is not None:
             self._bus.put(read.table, {read.key: read.new})
@@ -129,7 +129,7 @@ class AlertStore:
         asked = [*self._bus.items(topics.TABLE_ALERTS_AGAIN)]
         if not asked:
             return []
-        # Their rows of before must not be deleted later, when they are those of the new attempts.
+        # Their rows must not be deleted later, because they then belong to the new attempts.
         self.forget()
         values = self._bus.get(topics.TABLE_ALERTS_ABANDONED, asked)
         found = [delivery for value in values if value is not None and (delivery := _delivery(value)) is not None]

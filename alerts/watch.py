@@ -8,7 +8,7 @@ from alerts.alert import Alert
 
 __all__ = ["Snapshot", "Watch"]
 
-#: A part that restarts is back within this time.
+#: A part that restarts is ready again within this time.
 DOWN_SECONDS = 30.0
 #: A ticker is stale after this time, or after several times its longest usual pause.
 STALE_SECONDS = 60.0

@@ -333,8 +333,8 @@ class Holds(Protocol):
     def holds(self, topic: str, reader: str) -> dict[int, int]: ...
 
     def trim(self, topic: str, *, keep_seconds: float, keep_bytes: int | None = None) -> int:
-        """Drop records at least `keep_seconds` old (or over `keep_bytes`), but never one that a hold or a group still
-        needs; returns how many were dropped.
+        """Drop records that are at least `keep_seconds` old (or exceed `keep_bytes`), but never one that a hold or a
+        group still needs; returns how many were dropped.
         """
         ...
 
@@ -383,8 +383,8 @@ class Groups(Protocol):
         ...
 
     def give_back(self, topic: str, group: str, records: Sequence[GroupRecord]) -> None:
-        """Return records that `read_group` or `claim_expired` gave but no consumer saw: they go to the consumer NOBODY,
-        and their delivery does not count. Records acknowledged meanwhile stay acknowledged.
+        """Return records that `read_group` or `claim_expired` returned but no consumer saw: they go to the consumer
+        NOBODY, and their delivery does not count. Records acknowledged meanwhile stay acknowledged.
         """
         ...
 
@@ -406,7 +406,7 @@ class Groups(Protocol):
 
 
 class Leases(Protocol):
-    """Leases: the permission to publish for a job."""
+    """A lease is the permission to publish for a job."""
 
     def grant(self, leases: Mapping[str, bytes], *, revoking: Sequence[str] = ()) -> None:
         """Allow `publish(lease=name)`; the value is the granter's note, stored with it.

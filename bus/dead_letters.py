@@ -140,7 +140,7 @@ def _put(bus: Bus, part: str, letters: Sequence[Letter]) -> None:
         _PUT_ASIDE.labels(part, letter.topic).inc(is_first)
         message.ClearField("record")
         newest[_series(message)] = message.SerializeToString()
-    # Also when repeated: the previous run may have got only as far as the topic.
+    # Also in a repetition: the previous run may have written only to the topic.
     bus.put(topics.TABLE_DEAD_LETTERS, newest)
     if any(is_new):
         log.error("records_put_aside", to=part, topic=letters[0].topic, records=sum(is_new), reason=letters[0].reason)

@@ -1,9 +1,9 @@
-"""Lives of the store, by which a reader notices that the store went back beneath it.
+"""Lives of the store, by which a reader notices that the store has gone back to an earlier state.
 
 A store may lose its newest records (a crash with another `bus.fsync` than `always`, a restored copy, a deleted folder)
-and then give their offsets to others. So each run of the server has a random id, and each partition remembers from
-which offset on its records are of which life: `<id>@<offset> <id>@<offset> …`, the newest first. Two histories of one
-partition agree up to the earlier of the offsets at which they part.
+and then give their offsets to others. So each run of the server has a random id, and each partition remembers at which
+offset each life began: `<id>@<offset> <id>@<offset> …`, the newest first. Two histories of one partition agree up to
+the smaller of the offsets at which they diverge.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from core.metrics import REGISTRY, Counter
 
 __all__ = ["LATE_ACKNOWLEDGEMENTS", "Lives", "agreed", "life_of"]
 
-#: The life of records that were there before lives were counted.
+#: The life of records written before lives were counted.
 _BEFORE = "-@0"
 
 LOST_RECORDS = Counter(

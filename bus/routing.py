@@ -50,7 +50,7 @@ class Router:
         return asked[start:] + asked[:start]
 
     def _counter(self, of: Hashable) -> "itertools.count[int]":
-        """Drawing from it is one step of the interpreter, so that threads (and a fork) need no lock."""
+        """Taking its next number is one step of the interpreter, so threads (and a fork) need no lock."""
         if len(self._counters) > _MAX_COUNTERS:
             self._counters.clear()
         return self._counters[of]

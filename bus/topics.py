@@ -49,8 +49,7 @@ TRIGGER_EVENTS = _topic("trigger_events", kept=Kept.STREAM, is_public=True, is_e
 #: HistoryReadyNotification, key = request id
 NOTIFICATIONS = _topic("notifications", kept=Kept.STREAM, is_public=True, is_ending=True)
 
-#: Inner topics (protobuf/records.proto).
-#: Request, key = request id, one partition
+#: Internal topics (protobuf/records.proto). Request, key = request id, one partition
 REQUESTS = _topic("requests", kept=Kept.JOURNAL)
 #: HistoryPage, partition of the ticker
 HISTORY = _topic("history", kept=Kept.JOURNAL)
@@ -105,9 +104,9 @@ TABLE_TRIGGERS = "triggers"  # trigger id -> TriggerEntry, written by the relay
 TABLE_JOINT_TRIGGERS = "joint_triggers"  # ids of triggers that take rows of several bus partitions together
 TABLE_VIEWS = "views"  # name of a view -> ViewEntry, written by the relay
 TABLE_TRIGGER_COSTS = "trigger_costs"  # partition of the trigger query -> TriggerCosts, written by it
-TABLE_WANTED = "broker_wanted"  # ticker -> Wanted, what the requests for it add up to, written by the broker
-TABLE_REALTIME = "broker_realtime"  # request id -> DataRequest of a realtime request that runs, written by the broker
-TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay asked for
+TABLE_WANTED = "broker_wanted"  # ticker -> Wanted, the union of the requests for it, written by the broker
+TABLE_REALTIME = "broker_realtime"  # request id -> DataRequest of a running realtime request, written by the broker
+TABLE_SUBSCRIPTIONS = "subscriptions"  # topic -> request id of the realtime job that the relay requested
 TABLE_DEAD_LETTERS = "dead_letters"  # part and topic -> the newest DeadLetter of them, without its record
 TABLE_ALERTS = "alerts"  # `positions`: how far the alerts have read
 TABLE_ALERTS_WAITING = "alerts_waiting"  # key of a delivery -> Delivery, until its outcome is on DELIVERIES

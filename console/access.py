@@ -31,7 +31,7 @@ class Asked:
     peer: str
     #: Whether the token comes from the cookie.
     is_session: bool = False
-    #: Whether the call may change something, or stays open.
+    #: Whether the call may change something, or keeps its connection open.
     is_change: bool = False
 
 
@@ -114,7 +114,7 @@ class Rates:
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
         self._most = per_second * _BURST_SECONDS
-        #: The remaining calls of each client, and when they were counted.
+        #: The remaining calls of each client, and the time of that count.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_seconds(self, client: str, now: float) -> float:

@@ -253,7 +253,7 @@ def _asked(scope: Scope) -> Asked:
         token = _cookie(headers)
     peer = scope.get("client")
     return Asked(
-        # Several are as wrong as a foreign one.
+        # Several values are as wrong as a foreign one.
         ", ".join(headers.getlist("host")),
         headers.get("origin", ""),
         token.strip(),

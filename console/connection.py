@@ -1,4 +1,4 @@
-"""uvicorn's HTTP connection, with limits for the head of a call: by itself it reads one of any length, for any time."""
+"""uvicorn's HTTP connection, with limits for the head of a call, whose length and duration uvicorn does not limit."""
 
 import asyncio
 import weakref
@@ -25,7 +25,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class Connection(HttpToolsProtocol):
-    """Malformed calls get a problem, as all others that are refused."""
+    """Malformed calls get a problem as their answer, like all other refused calls."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -54,7 +54,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._end_head()
-        # A circle would keep ended connections until the garbage collector finds them.
+        # A reference cycle would keep ended connections until the garbage collector finds them.
         self.scope["extensions"] = {DIRECT: weakref.proxy(self)}
         super().on_headers_complete()
 
@@ -67,7 +67,7 @@ class Connection(HttpToolsProtocol):
         return not self.flow.write_paused and not self.transport.is_closing()
 
     def write(self, data: bytes) -> None:
-        """Send chunks of a body that has begun, past the layers of the application."""
+        """Send chunks of a body that has begun, bypassing the layers of the application."""
         self.transport.write(data)
 
     def _expect_head(self) -> None:

@@ -43,7 +43,7 @@ _PLAIN = (
     pa.types.is_timestamp,
     pa.types.is_null,
 )
-#: What a time of each unit lacks of nine digits, and the zone.
+#: What the text of a time in each unit lacks: digits up to nine, and the zone.
 _REST = {"s": ".000000000Z", "ms": "000000Z", "us": "000Z", "ns": "Z"}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: The years 1 to 9999, in days since the epoch.
@@ -151,7 +151,7 @@ def _text(value: Any) -> str | None:
 
 
 def check_times(table: pa.Table) -> None:
-    """Raises InvalidRequest for a time, also a nested one, whose year has not four digits."""
+    """Raises InvalidRequest for a time, also a nested one, whose year does not have four digits."""
     for column in table.columns:
         for array in _leaves(column.combine_chunks()):
             if pa.types.is_timestamp(array.type):

@@ -53,7 +53,7 @@ class Console:
 
     @property
     def port(self) -> int:
-        """The port in use, also if the settings ask for any free port."""
+        """The port in use, even if the settings ask for any free port."""
         return int(self._socket.getsockname()[1])
 
     async def serve(self) -> None:

@@ -11,7 +11,7 @@ from console.openapi import PREFIX, document
 
 __all__ = ["types"]
 
-_HEAD = "// Made of the API's document by `python -m console.typescript`; a test compares them. Do not edit.\n"
+_HEAD = "// Generated from the API's document by `python -m console.typescript`; a test compares them. Do not edit.\n"
 _JSON, _STREAM = "application/json", "text/event-stream"
 _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 #: Already a parameter of the client.
@@ -46,7 +46,7 @@ def types(api: Mapping[str, Any]) -> str:
             *_block(
                 "export interface Calls {", (line for _, _, call, answer in answered for line in _call(call, answer))
             ),
-            "/** Calls whose rows can also be had as CSV or Arrow. */",
+            "/** Calls that can also return their rows as CSV or Arrow. */",
             f"export type Tabular = {' | '.join(map(json.dumps, tabular))};\n",
             *_block("export const CALLS: Record<keyof Calls, { method: string; path: string }> = {", places, "};"),
         )

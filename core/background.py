@@ -1,7 +1,7 @@
 """Background threads and tasks: each is restarted, or ends its process with an error, when it fails.
 
-No other module starts a thread or makes a task (a test looks for it). An exception that the work itself does not handle
-is logged and counted, and then one of three things happens:
+No other module starts a thread or makes a task (a test looks for it). If the work raises an exception, it is logged and
+counted, and then one of three things happens:
 
 - `restarts_after` is set: the work begins again after that pause. `warnings()` names the failure for a while.
 - `on_failure` is set: the owner is notified, and raises in its main loop or in its user's next call.
@@ -79,7 +79,7 @@ def warnings() -> tuple[str, ...]:
 
 
 def only_noted(error: BaseException) -> None:
-    """For `on_failure` if the work is repeated elsewhere: log and counter are enough."""
+    """For `on_failure` if other code repeats the work: the log and the counter are enough."""
 
 
 def forget_failures() -> None:
@@ -184,7 +184,7 @@ def _note(name: str, error: BaseException) -> None:
 
     _counter().labels(name).inc()
     if isinstance(error, RoleLost):
-        # Every thread of the part gets it, and none is at fault.
+        # Every thread of the part gets this error, and none is at fault.
         get_logger().warning("role_lost", **error.fields, name=name)
     else:
         get_logger().error("background_failed", name=name, error=repr(error), exc_info=error)

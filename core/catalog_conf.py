@@ -1,4 +1,4 @@
-"""The catalog as Spark is configured for it, and what its settings say. Loads no library that opens one."""
+"""Spark's configuration of the catalog, and facts that follow from its settings. Loads no library that opens one."""
 
 from urllib.parse import urlsplit, urlunsplit
 

@@ -6,11 +6,11 @@ from typing import cast
 
 from core.absent import left_out
 
-# It loads rich for tracebacks with local variables, which these logs do not have: 3 MB in every process.
+# structlog would load rich for tracebacks with local variables, which these logs do not have: 3 MB in every process.
 with left_out("rich"):
     import structlog
 
-# Commands configure no logs, and structlog's own default is stdout, which is for their rows.
+# Commands do not configure logs, and structlog's default is stdout, which is reserved for their rows.
 structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
 
 

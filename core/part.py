@@ -1,4 +1,4 @@
-"""What every part of the platform does around its work: its status page, and stopping when it is asked to."""
+"""What every part of the platform does around its work: its status page, and an orderly stop."""
 
 import asyncio
 import os

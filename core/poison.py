@@ -11,7 +11,7 @@ from candlewright.wire.errors import BadFrame, CandlewrightError
 
 __all__ = ["culprits", "is_poison", "reason_of", "refused"]
 
-#: Culprits that are searched one by one; all other records of the call are put aside with the last of them.
+#: The most culprits that are searched for one by one; if there are more, all remaining records are put aside as well.
 MAX_CULPRITS = 16
 Item = TypeVar("Item")
 

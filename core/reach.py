@@ -49,7 +49,7 @@ def _catalog(settings: Settings) -> str:
 
 
 def _sqlite(file: Path) -> str:
-    """Only a lock counts, of a process that was stopped in a commit: other faults of a file need a person."""
+    """Only the lock of a process that was stopped in a commit counts: other faults of a file need a person."""
     if not file.is_file():
         return ""
     try:

@@ -1,8 +1,8 @@
 """All settings of the platform, read once per process.
 
-Order, strongest first: command line (`overrides`), environment (`CANDLEWRIGHT_BROKER__LEASE_SECONDS=2`), the TOML
+Precedence, highest first: command line (`overrides`), environment (`CANDLEWRIGHT_BROKER__LEASE_SECONDS=2`), the TOML
 file (`candlewright.toml`, or the path given), defaults. An unknown key is an error, and so is an environment variable
-that must be meant as a setting, so that a typo never silently means the default.
+that must have been meant as a setting, so that a typo never silently leaves the default.
 """
 
 import os
@@ -92,7 +92,7 @@ class IngestorSettings(Group):
     budget_share: float = Field(0.7, gt=0, le=1)
     #: Share of that rate for keep-fresh rules; the rest is left for requests of clients.
     background_share: float = Field(0.5, gt=0, le=1)
-    #: Off: the limits are not applied, which only the sandbox tolerates.
+    #: If off, rate limits are not applied, which only the sandbox tolerates.
     rate_limit: bool = True
     #: Share of the minutes whose live bars are compared with the exchange's own candles.
     bar_check_share: float = Field(0.02, ge=0, le=1)
@@ -129,7 +129,7 @@ class BusSettings(Group):
     group_expiry_hours: float = Field(168.0, gt=0)
     #: Most bytes of one topic, and of one queue of timed messages.
     max_bytes: int = Field(1 << 30, ge=1 << 20)
-    #: Most topics, those of gateway clients included.
+    #: Most topics, including those of gateway clients.
     max_topics: int = Field(10_000, ge=100)
     #: Most consumer groups of one topic.
     max_groups: int = Field(1_000, ge=1)
@@ -150,7 +150,7 @@ class SparkSettings(SparkAddress):
     packages: tuple[str, ...] = ()
     #: Heap of the driver's JVM.
     driver_memory: str = "1g"
-    #: Shortest time from one micro-batch to the next; 0: as soon as possible.
+    #: Minimum time from one micro-batch to the next; 0: as soon as possible.
     trigger_milliseconds: int = Field(0, ge=0)
     #: Of a cluster; 0 = every one that it has.
     max_cores: int = Field(0, ge=0)

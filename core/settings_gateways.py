@@ -147,7 +147,7 @@ class KapacitorFunctionSettings(Group):
 class KapacitorSettings(Group):
     #: Where `candlewright kapacitor-udf` listens by default; empty: stdin and stdout.
     socket: str = ""
-    #: How long it waits for its connections to end when it is stopped.
+    #: How long it waits for its connections to end when it stops.
     timeout_seconds: float = Field(10.0, gt=0)
     udf: Mapping[str, KapacitorFunctionSettings] = {}
 

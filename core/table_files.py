@@ -78,7 +78,7 @@ def _metadata_locations(file: Path) -> list[str]:
     if not file.is_file():
         return []
     try:
-        # To read is to write here, if a process died in a commit: its journal has to be rolled back first.
+        # Reading may write here: if a process died in a commit, its journal has to be rolled back first.
         with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True, timeout=LOCK_SECONDS)) as catalog:
             tables = catalog.execute("SELECT name FROM sqlite_master WHERE name = 'iceberg_tables'").fetchall()
             rows = catalog.execute("SELECT metadata_location FROM iceberg_tables").fetchall() if tables else []

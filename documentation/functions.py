@@ -202,7 +202,7 @@ def markdown() -> str:
         f"With GROUP BY, in OVER, and in MEASURES and DEFINE. {aliases}.",
         table(head, rows(AGGREGATE_EXAMPLES, aggregate)),
         "## Window functions",
-        "One result for each trade, in order of time.",
+        "One result for each trade, in time order.",
         table(head, rows(OVER_EXAMPLES, over)),
         "## Indicators",
         "Of all rows of the partition so far, in O(n) state for each. The window takes no frame. Inside MATCH_RECOGNIZE they are written without OVER. "

@@ -205,7 +205,7 @@ def read_as_of(
 
 
 def read_corrected(table: Table, ticker: str, period_seconds: int, *, limit: int) -> pa.Table:
-    """`open_time` and newest `revision` of bars published more than once, in order of time; the last `limit`."""
+    """`open_time` and newest `revision` of bars published more than once, in time order; the last `limit`."""
     names = ("open_time", "revision")
     wanted = And(equal("ticker", ticker), equal("period_seconds", period_seconds), at_least("revision", 1))
     found = read_rows(table, OHLC_REVISIONS, wanted, columns=names)

@@ -72,8 +72,8 @@ def _version(server: str) -> tuple[int, ...]:
 class EmbeddedRedis:
     """Starts redis-server over `data_dir` and waits until it has loaded the data; `stop` or `with` ends it.
 
-    `fsync`: always, everysec or no (README.md says what each can lose). `port` 0 = a free one.
-    The password is made once and kept in `data_dir`, readable by this user only; `url` holds it.
+    `fsync`: always, everysec or no (README.md says what each can lose). `port` 0 = a free one. The password is created
+    once and stored in `data_dir`, readable only by this user; `url` contains it.
 
     Two servers over one folder would corrupt each other's log, so a started object and its server hold locks there. A
     server whose owner has died is stopped and replaced; one with an owner is left alone (BusError).
@@ -222,8 +222,8 @@ class EmbeddedRedis:
                 if self._process.poll() is not None:
                     raise BusError(f"redis-server ended with code {self._process.returncode}: {self._last_words()}")
                 with contextlib.suppress(redis.ConnectionError, redis.TimeoutError):
-                    # A server that still loads its log answers LOADING, which is a ConnectionError here. The answer
-                    # must be of our own process: another server could have taken the port.
+                    # A server that is still loading its log answers LOADING, which is a ConnectionError here. The
+                    # answer must come from our process: another server could have taken the port.
                     information: dict[str, Any] = client.info("server")  # type: ignore[assignment]
                     if information["process_id"] == self._process.pid:
                         return

@@ -1,7 +1,7 @@
 """What the platform's user of Redis may do: every command that the bus sends, and the families of its keys.
 
 Redis checks a command against its ACL when the command is queued in a transaction. So a transaction that is never
-carried out tells what is permitted, and changes nothing.
+carried out shows what is permitted, and changes nothing.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ CALLS: Sequence[Sequence[str]] = [
 
 
 def describe(replies: Sequence[object]) -> str:
-    """What the user lacks, from the replies to `CALLS`; empty if it may do everything."""
+    """The permissions that the user lacks, from the replies to `CALLS`; empty if it has all."""
     names: list[str] = []
     for call, reply in zip(CALLS, replies, strict=True):
         if not isinstance(reply, redis.exceptions.NoPermissionError):

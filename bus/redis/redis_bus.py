@@ -319,9 +319,8 @@ class RedisBus:
         *,
         with_few: bool,
     ) -> tuple[Any, list[Any]]:
-        """What has arrived, for `_few`, and the replies to these commands, as soon as a record has arrived, or after
-        some time at most. The server carries them out after a command that blocks, so news and what is known of them
-        come in one answer.
+        """The new records, for `_few`, and the replies to these commands, as soon as a record has arrived or the time
+        is over. The server runs them after a command that blocks, so the records and the states come in one answer.
         """
         left = deadline - time.monotonic()
         if left <= 0 or not after:
@@ -732,7 +731,7 @@ class RedisBus:
             means = max(1.0, size / max(1, end - first)), max(1.0, (end - first) / max(1, entries))
         record_bytes, records = means
         wanted = min(max_records, int(max_bytes / record_bytes) + 1) / records
-        # One more for a pack whose first records are not needed.
+        # One more, in case the first records of a pack are not needed.
         return min(_MAX_ENTRIES, math.ceil(wanted) + (records > 1))
 
     def _claim(

@@ -25,8 +25,8 @@ _READ_SIZE = 1 << 18
 _STRING = ord("$")
 
 #: `[id, [t, time, s, stamp, h, headers, k, key, v, value]]` up to the first byte of the value; s, h and k may be
-#: absent. Headers are JSON and hold no line end. The end of a key is guessed here and compared with its length; a long
-#: or strange key makes the entry go the slow way.
+#: absent. Headers are JSON and hold no line end. The end of a key is guessed here and compared with its length; an
+#: entry with a long or unusual key takes the slow path.
 _HEAD = re.compile(
     rb"\*2\r\n\$\d+\r\n(\d+)-1\r\n\*\d+\r\n\$1\r\nt\r\n\$\d+\r\n(\d+)\r\n"
     rb"(?:\$1\r\ns\r\n\$\d+\r\n(\d+)\.\d+\r\n)?"
@@ -126,7 +126,7 @@ def dense(entries: list[Any], first: int) -> list[Entry] | None:
 def stored(topic: str, partition: int, entries: Iterable[Entry]) -> list[StoredRecord]:
     """The entries of one stream as records.
 
-    Filling the slots directly takes half the time of a frozen dataclass's own way, and this runs for every record.
+    Filling the slots directly takes half the time of a frozen dataclass's constructor, and this runs for every record.
     """
     new = object.__new__
     found = []
@@ -207,13 +207,13 @@ class ReplyParser(BaseParser):
                 self._strings(items, count)
             if len(items) == count:
                 break
-            # An entry that is not complete in the buffer yet comes this way, as do all other items.
+            # An entry that is not yet complete in the buffer takes this path, as do all other items.
             item = self._reply()
             items.append(_as_written(item) if _is_entry(item) else item)
         return items
 
     def _entries(self, items: list[Any], count: int) -> None:
-        """Append the entries that are whole in the buffer, up to `count` items."""
+        """Append the entries that are completely in the buffer, up to `count` items."""
         data, at, size = self._data, self._at, len(self._data)
         head, append, as_tuple = _HEAD.match, items.append, tuple.__new__
         for _ in range(count - len(items)):
@@ -231,7 +231,7 @@ class ReplyParser(BaseParser):
         self._at = at
 
     def _strings(self, items: list[Any], count: int) -> None:
-        """Append the strings that are whole in the buffer, up to `count` items."""
+        """Append the strings that are completely in the buffer, up to `count` items."""
         data, at, size = self._data, self._at, len(self._data)
         for _ in range(count - len(items)):
             end = data.find(b"\r\n", at)

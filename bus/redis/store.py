@@ -51,7 +51,7 @@ _REFUSALS = {
     "UNKILLABLE": "Redis is busy with a script",
     "WRONGPASS": "Redis refuses the user or password of bus.url",
 }
-#: Those that a person must end. They end a part that was never accepted; one that was accepted waits.
+#: Refusals that a person must resolve. They end a part that was never accepted; one that was accepted before waits.
 _SHUT_OUT = {"NOPERM", "WRONGPASS"}
 #: Classes of redis-py that leave the code out of their text.
 _CODES: dict[type[redis.RedisError], str] = {
@@ -141,7 +141,7 @@ class Store:
     def __init__(self, url: str, *, retry_seconds: float, timeout_seconds: float) -> None:
         self.fence = Fence.of(url)
         keys = () if self.fence is None else (self.fence.key, f"cw:epoch:{self.fence.epoch}")
-        #: How many keys a script gets, and these.
+        #: The number of a script's keys, and the keys.
         self._keys = pack((len(keys), *keys)).partition(b"\r\n")[2]
         self._key_count = len(keys)
         #: Scripts that have run here, which the server knows then.
@@ -232,8 +232,8 @@ class Store:
             return False
         connection = self._take()
         wire = connection._sock
-        # The descriptor is used itself, and is a non-blocking one, because redis-py gives its sockets a timeout. What
-        # TLS needs cannot be said of one message.
+        # The descriptor is used directly. It is non-blocking, because redis-py gives its sockets a timeout. TLS is
+        # excluded, because one message may need several reads and writes.
         if not isinstance(wire, socket.socket) or isinstance(wire, ssl.SSLSocket):
             self._idle.append(connection)
             return False
@@ -348,7 +348,7 @@ class Store:
         return received
 
     def _greet(self, connection: AbstractConnection) -> None:
-        """What a new connection begins with: an earlier one cannot have met this run of the server."""
+        """The first command of a new connection: an earlier connection cannot have met this run of the server."""
         connection.on_connect()  # type: ignore[no-untyped-call]
         connection.send_packed_command([_LOOK], check_health=False)  # type: ignore[no-untyped-call]
         information, life = connection.read_response(), connection.read_response()  # type: ignore[no-untyped-call]

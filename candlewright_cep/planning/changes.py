@@ -1,6 +1,6 @@
 """GROUP BY ... EMIT CHANGES: one row for each input row that changes the aggregates of its group.
 
-It is computed as running aggregates over the rows in order of time, keeping only those that differ from the group's
+It is computed as running aggregates over the rows in time order, keeping only those that differ from the group's
 previous row, so a stream needs no operator that it does not have anyway.
 """
 

@@ -1,4 +1,4 @@
-"""GROUP BY over HOP: each window is a range of its key's rows in order of time, so no row is copied."""
+"""GROUP BY over HOP: each window is a range of its key's rows in time order, so no row is copied."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

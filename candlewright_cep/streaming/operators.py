@@ -101,7 +101,7 @@ class _Chain:
     """The operators so far, from the input on.
 
     `_waiting`: filters and projections that will become one operator. `_window`: one whose GROUP BY has not come yet.
-    `_matches`, `_groups`: the last ones whose results have not been put in order of time. `_ahead`: the first operator
+    `_matches`, `_groups`: the last ones whose results have not been put in time order. `_ahead`: the first operator
     that emits rows later than their time.
     """
 

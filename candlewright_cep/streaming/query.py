@@ -312,7 +312,7 @@ def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> t
 
 def needs_ties(nodes: Sequence[Plan]) -> bool:
     """Whether an operator over rows of the input processes rows of equal time together: in a join, as peers in a RANGE
-    frame, or in an order by more than time. After patterns and windows, rows come in order of time anyway.
+    frame, or in an order by more than time. After patterns and windows, rows come in time order anyway.
     """
     return isinstance(nodes[0], Join) or ties_in(nodes[1:])
 

@@ -35,7 +35,7 @@ class Batch:
 
     def __init__(self, events: list[Event]) -> None:
         self.events = events
-        #: As the connections send them, made for the first one.
+        #: The bytes that connections send, encoded for the first one.
         self.encoded: bytes | None = None
         self.place = 0
         self.number = 0

@@ -54,7 +54,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": data, "more_body": has_more})
 
         def push() -> bool:
-            """As the loop below, but without a turn of the event loop, which a thousand readers would wait for."""
+            """Like the loop below, but without a turn of the event loop, for which a thousand readers would wait."""
             if not connection.is_writable:
                 return False
             try:

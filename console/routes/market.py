@@ -39,7 +39,7 @@ class BarsQuery(Query):
     end: Moment | None = None
     limit: int = Field(1_000, ge=1, le=10_000_000)
     order: Literal["first", "last"] | None = Field(
-        None, description="Which `limit` candles of the range to return; always in order of time."
+        None, description="Which `limit` candles of the range to return; always in time order."
     )
     as_of: Moment | None = Field(None, description="The candles as they were known at this time.")
     format: Form = Form.json
@@ -250,7 +250,7 @@ class RevisedRow(Shape):
 
 
 class Revised(Shape):
-    """Corrected candles with their newest revision, in order of time; at most the newest 5,000."""
+    """Corrected candles with their newest revision, in time order; at most the newest 5,000."""
 
     rows: list[RevisedRow]
 

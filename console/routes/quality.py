@@ -1,4 +1,4 @@
-"""How good the stored candles of a series are; what `candlewright quality` prints."""
+"""The quality of a series' stored candles, as `candlewright quality` prints it."""
 
 from pydantic import Field
 from starlette.responses import Response
@@ -87,7 +87,7 @@ class QualityBody(Shape):
     outlier_count: int
     gaps_open: int = Field(description="Gaps in live trades that are not repaired.")
     gaps_repaired: int
-    trades: TradesCompared | None = Field(description="Null unless asked for.")
+    trades: TradesCompared | None = Field(description="Null unless requested.")
     delay_ms: TradeDelay | None
     unknown_ranges: list[Span] = Field(description=f"The first {_SHOWN_RANGES:,}.")
     days: list[QualityDay]
@@ -117,7 +117,7 @@ OPERATIONS = (
         method="GET",
         path="/quality",
         handler=get_quality,
-        summary="How good stored candles are",
+        summary="The quality of stored candles",
         answers={200: Answer("Its quality.", QualityBody)},
         query=QualityQuery,
         problems=(503,),

@@ -13,7 +13,7 @@ __all__ = ["OPERATIONS"]
 
 
 class Status(BaseModel):
-    """As `/status` of the supervisor, with the caller's role."""
+    """The supervisor's `/status`, with the caller's role."""
 
     model_config = ConfigDict(extra="allow")
 

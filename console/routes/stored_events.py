@@ -28,7 +28,7 @@ class StoredEventsQuery(Query):
 
     trigger: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     ticker: TickerText | None = None
-    removed: bool = Field(False, description="Only events of triggers that are not registered now.")
+    removed: bool = Field(False, description="Only events of triggers that are no longer registered.")
     start: Moment | None = None
     end: Moment | None = None
     limit: int = Field(200, ge=1, le=_MAX_EVENTS, description="The newest N.")

@@ -25,7 +25,7 @@ __all__ = ["OPERATIONS"]
 
 SqlText = Annotated[str, Field(min_length=1, max_length=1 << 16, examples=["close > open * 1.02"])]
 Parameters = Annotated[
-    dict[str, str | int | float | bool], Field(description="Values for `:name`, and options as `period_seconds`.")
+    dict[str, str | int | float | bool], Field(description="Values for `:name`, and options such as `period_seconds`.")
 ]
 TriggerId = Annotated[str, Field(min_length=1, max_length=200)]
 _SHOWN_ROWS = 10_000
@@ -50,7 +50,7 @@ class Attempt(TriggerText):
     ticker: TickerText | None = None
     since: Moment | None = None
     as_seen: bool = Field(False, description="Over bars as they were published, corrections included.")
-    limit: int = Field(1_000, ge=1, le=_SHOWN_ROWS, description="The most rows in the answer.")
+    limit: int = Field(1_000, ge=1, le=_SHOWN_ROWS, description="The maximum number of rows in the answer.")
 
 
 class TriggerBody(Shape):
@@ -63,7 +63,7 @@ class TriggerBody(Shape):
     is_starting: bool
     registered_at: Instant
     events: int
-    warnings: list[str] = Field([], description="Time of the registration.")
+    warnings: list[str] = Field([], description="Warnings about its text; only in the answer to its registration.")
 
 
 class TriggerList(Shape):
@@ -210,7 +210,7 @@ class AttemptBody(Shape):
     start: Instant | None
     rows: list[RowBody] = Field(description="The first and the last rows that it took.")
     taken: int
-    missing: int = Field(description="The least number of rows that a match still needs.")
+    missing: int = Field(description="The minimum number of rows that a match still needs.")
     nearest: list[TestedBody]
     awaits: list[TestedBody]
     can_end: bool = Field(description="Whether it is a match unless the next row continues it.")

@@ -13,7 +13,7 @@ from core.background import awaited_task
 
 __all__ = ["done_by_worker", "worked"]
 
-#: No one reads it.
+#: No client reads it.
 _GONE = 408
 
 

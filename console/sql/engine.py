@@ -1,8 +1,6 @@
-"""Runs one query over the tables: with DuckDB, or with the trigger engine for MATCH_RECOGNIZE. Nothing but the tables
-is accessible.
-
-DuckDB runs without access to files and networks, with its configuration locked; the tables are passed in as readers
-that push columns and filters down into the files.
+"""Runs one query over the tables: with DuckDB, or with the trigger engine for MATCH_RECOGNIZE. Only the tables are
+accessible. DuckDB runs without access to files and networks, with its configuration locked; the tables are passed in as
+readers that push columns and filters down into the files.
 """
 
 import contextlib
@@ -83,7 +81,7 @@ def run(
 
 def _selected(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits, kinds_as_text: frozenset[str]) -> Result:
     statements = connection.extract_statements(sql)
-    # DuckDB puts a statement without text ahead of a PIVOT that does not name its columns: it finds them.
+    # DuckDB puts a statement without text ahead of a PIVOT that does not name its columns, to find them.
     preparing = [each for each in statements[:-1] if each.type == duckdb.StatementType.CREATE and not each.query]
     if len(statements) - len(preparing) != 1:
         raise TriggerRejected(f"one query is needed, not {len(statements)}", hint="leave out the semicolon")
@@ -111,7 +109,7 @@ def _reader(
     connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, kinds_as_text: frozenset[str]
 ) -> pa.RecordBatchReader:
     if statement.type == duckdb.StatementType.SELECT:
-        # A mistake has its place only when the statement is executed.
+        # DuckDB reports the position of a mistake only when it executes the statement.
         with contextlib.suppress(duckdb.BinderException, duckdb.CatalogException):
             relation = connection.sql(statement)
             if any(kinds_as_text & _kinds(kind) for kind in relation.types):

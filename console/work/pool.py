@@ -15,7 +15,7 @@ from core.settings import Settings
 
 __all__ = ["Workers"]
 
-#: How many tasks of each kind run at a time. What an editor asks for while its user types waits for no long task.
+#: How many tasks of each kind run at a time. An editor's requests while its user types do not wait for long tasks.
 _RUNNING = {"query": 2, "quick": 1, "long": 2}
 _KIND = {"query": "query", "check": "quick", "language": "quick"}
 #: How many more of each kind may wait.
@@ -45,8 +45,8 @@ class Workers:
     async def run(
         self, task: str, given: Mapping[str, Any], *, seconds: float | None = None
     ) -> tuple[dict[str, Any], bytes]:
-        """What one of `TASKS` says about its body, and the body. Cancelling the caller ends the work. `seconds`: of a
-        query, `console.sql_seconds`; other tasks may take ten minutes. Raises Problem.
+        """A task's description of its body, and the body. Cancelling the caller ends the work. `seconds`: of a query,
+        `console.sql_seconds`; other tasks may take ten minutes. Raises Problem.
         """
         kind = _KIND.get(task, "long")
         slots = self._slots[kind]

@@ -1,5 +1,4 @@
-"""What workers do. A task takes the settings and JSON data, and returns what to say about its body, and the body.
-
+"""The tasks of workers. A task takes the settings and JSON data, and returns a description of its body, and the body.
 Tasks import what they need when they run: a worker for queries loads no trigger engine.
 """
 

@@ -231,7 +231,7 @@ def _row_fault(file: File, table: pa.Table, times: NDArray[np.int64], before: li
         return "rows of another ticker"
     steps = np.diff(np.concatenate([np.asarray(before, np.int64), times]))
     if bool((steps < 0).any() if file.is_trades else (steps <= 0).any()):
-        return "rows that are not in order of time"
+        return "rows that are not in time order"
     if file.is_trades:
         prices, sizes = (table[name].to_numpy() for name in ("price", "size"))
         is_sound = np.isfinite(prices) & np.isfinite(sizes) & (prices >= 0) & (sizes >= 0)

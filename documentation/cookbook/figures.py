@@ -22,7 +22,7 @@ Times = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """One ticker's prices in order of time: closes of bars, or trades."""
+    """One ticker's prices in time order: closes of bars, or trades."""
 
     times: Times
     values: Numbers

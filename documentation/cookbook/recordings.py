@@ -33,7 +33,7 @@ class Recording:
         return "ohlc" if self.period_seconds else "ticks"
 
     def table(self, directory: Path) -> pa.Table:
-        """Its rows in order of time, with the columns of the input. Raises OSError where the file is absent."""
+        """Its rows in time order, with the columns of the input. Raises OSError where the file is absent."""
         return self.read(directory / self.file)
 
 
@@ -45,7 +45,7 @@ def _bars(ticker: str, period_seconds: int, columns: dict[str, Any]) -> pa.Table
 
 
 def _trades(rows: Iterable[tuple[str, str, int, float, float, str]]) -> pa.Table:
-    """(ticker, id, ns, price, size, side), in order of time and then of the recording."""
+    """(ticker, id, ns, price, size, side), in time order and then of the recording."""
     names = ("ticker", "trade_id", "ts_ns", "price", "size", "side")
     columns: dict[str, Any] = dict(zip(names, zip(*sorted(rows, key=lambda row: row[2]), strict=True), strict=True))
     columns["ts"] = columns["ts_ns"]

@@ -16,7 +16,7 @@ _KEY = "market"
 
 
 def _input(example: dict[str, Any]) -> pa.Table:
-    """The rows in order of time, with a ticker: the partition if there is one, otherwise the same for all."""
+    """The rows in time order, with a ticker: the partition if there is one, otherwise the same for all."""
     table = _table(example)
     names = example["partition_by"]
     key = table.column(names[0]).cast(pa.string()).to_pylist() if names else ["all"] * table.num_rows

@@ -340,7 +340,7 @@ def newest(rows: pa.Table, time_column: str) -> list[tuple[str, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBars:
-    """Bars of one period. `first`: the first revisions in order of time; `every`: all revisions in the order of the
+    """Bars of one period. `first`: the first revisions in time order; `every`: all revisions in the order of the
     bus; `returns`: marks those that are not newer than all earlier ones of their ticker.
     """
 

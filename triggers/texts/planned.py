@@ -383,7 +383,7 @@ def _fires(compiled: CompiledTrigger, steps: tuple[PlanStep, ...], rules: Trigge
 
 # ---- measured
 def measure(query: StreamQuery, rows: pa.Table, tickers: Sequence[str]) -> Measured:
-    """Run the text as a stream over rows of these tickers, in order of time and in parts. Raises TriggerRejected."""
+    """Run the text as a stream over rows of these tickers, in time order and in parts. Raises TriggerRejected."""
     stream = TriggerStream(query=query)
     buffer = ReleaseBuffer(query.source.time_columns[-1], "ticker")
 
@@ -397,7 +397,7 @@ def measure(query: StreamQuery, rows: pa.Table, tickers: Sequence[str]) -> Measu
 
 
 def measure_join(query: StreamQuery, rows: Mapping[tuple[str, int], pa.Table], tickers: Sequence[str]) -> Measured:
-    """`measure` for a text that joins: `rows` by input and period, each in order of time. A bar arrives when it has
+    """`measure` for a text that joins: `rows` by input and period, each in time order. A bar arrives when it has
     closed. Raises TriggerRejected.
     """
     assert query.joined is not None

@@ -1,7 +1,7 @@
--- What appends records of one topic. `argv`: as of `publish.lua`.
+-- Appends records of one topic. `argv`: as in `publish.lua`.
 local call, format = redis.call, string.format
 
--- Why these records cannot be appended, as the reply to the caller; nil where they can.
+-- Why these records cannot be appended, as the reply to the caller; nil if they can.
 local function refusal_of(argv)
   local partitions = call('HGET', 'cw:topics', argv[1])
   if not partitions then
@@ -25,21 +25,21 @@ local function append(argv, now)
   call('HSETNX', 'cw:topics', topic, argv[2])
   local kept = call('HMGET', topic_key, 'size', 'plain')
   local size = tonumber(kept[1] or '0')
-  -- Groups that were made before there were packs left no word.
+  -- Groups that were made before packs existed are not recorded.
   local is_plain = kept[2] or call('HLEN', 'cw:groups:' .. topic) > 0
 
   local updates = {}
   local reply = { 'P' }
   local names = {}
 
-  -- The life of the store: `life.lua` makes one when the server starts, and here one that was emptied meanwhile gets its own.
+  -- The life of the store: `life.lua` begins one when the server starts; a store that was emptied meanwhile gets one here.
   local life = call('GET', 'cw:life')
   if not life then
     life = string.sub(redis.sha1hex(argv[5] .. ' ' .. argv[6] .. ' ' .. now), 1, 12)
     call('SET', 'cw:life', life)
   end
   life = string.sub(life, 1, 12)
-  -- Of how many lives a partition remembers where they begin.
+  -- The most lives whose beginnings a partition remembers.
   local LIVES = 64
 
   local function lives_of(before, offset)
@@ -83,7 +83,7 @@ local function append(argv, now)
     return bytes
   end
 
-  -- One mark every so many records tells `locate` where a number is.
+  -- A mark after every so many records shows `locate` where a number is.
   local MARK_DISTANCE = 2048
 
   -- `count` records from `offset` on have the numbers from `number` on.
@@ -94,7 +94,7 @@ local function append(argv, now)
     state.mark_partition, state.mark_offset = partition, offset
     local key = 'cw:marks:' .. state.id .. ':' .. topic
     call('ZADD', key, string.format('%.0f', number), partition .. ':' .. string.format('%.0f', offset))
-    -- All marks of trimmed records but the last one are not needed.
+    -- Of the marks of trimmed records, only the last one is needed.
     while true do
       local second = call('ZRANGE', key, 1, 1)[1]
       if not second then
@@ -154,7 +154,7 @@ local function append(argv, now)
         added = added + #key + #value
         i = i + 3
       elseif flags == '-sk' and argv[i + 4] == '' then
-        -- What stream topics are made of, by the hundred thousand: a number, its tag, a key.
+        -- Most records of stream topics have this form: a number, its tag, a key.
         local first, stamp = numbered(argv[i + 1], argv[i + 2], partition, offset)
         local tag, key, value = argv[i + 3], argv[i + 5], argv[i + 6]
         if tag ~= '' then
@@ -185,7 +185,7 @@ local function append(argv, now)
             call('XADD', stream, format('%.0f-1', offset), 't', now, 's', stamp, 'k', key, 'v', value)
             first, offset = first + 1, offset + 1
           end
-          -- The step below is that of the last one.
+          -- The step below is for the last one.
           offset = offset - 1
         else
           mark(state, first, partition, offset, number)
@@ -264,7 +264,7 @@ local function append(argv, now)
     updates[#updates + 1] = partition .. ':size'
     updates[#updates + 1] = string.format('%.0f', tonumber(bounds[2] or '0') + added)
     if has_packed then
-      -- Behind the newest pack, for `create_group`.
+      -- After the newest pack, for `create_group`.
       updates[#updates + 1] = partition .. ':packed'
       updates[#updates + 1] = string.format('%.0f', offset)
     end

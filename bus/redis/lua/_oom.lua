@@ -1,3 +1,3 @@
--- Redis refuses a script at maxmemory by its first write, unless that frees memory. What lets work end must run: it is
--- what makes room.
+-- At maxmemory Redis refuses a script at its first write, unless that frees memory. Scripts that let work end must run,
+-- because they make room.
 redis.call('DEL', 'cw:oom')

@@ -1,6 +1,6 @@
--- Settle records of a group, each unless the store has lost it and has another one in its place.
+-- Settle records of a group, except those that the store has lost and replaced with others.
 -- ARGV: topic, group, partition, then per record: its offset, the life of the store that it is of ('' = not known).
--- Reply: how many were pending and no longer are, how many are of another life.
+-- Reply: how many were pending and no longer are, how many belong to another life.
 --@ oom
 --@ life
 local topic, group, partition = ARGV[1], ARGV[2], ARGV[3]

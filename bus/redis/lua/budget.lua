@@ -8,7 +8,7 @@ local kept = redis.call('HMGET', key, 'tokens', 'at', 'rate', 'blocked')
 local tokens, at, rate = tonumber(kept[1] or ''), tonumber(kept[2] or ''), tonumber(kept[3] or '0')
 local blocked = tonumber(kept[4] or '0')
 local wait = 0
--- A clock that was set back would refill nothing, and keep a block, for as long as it takes to catch up.
+-- After the clock was set back, nothing would be refilled, and a block would last, until it has caught up.
 local is_set_back = at ~= nil and now < at
 if is_set_back then
   blocked = math.max(0, blocked - (at - now))
@@ -47,7 +47,7 @@ else
   end
 end
 
--- Mostly nothing is written when nothing was taken: the refill can be worked out again from the older state.
+-- Usually nothing is written if nothing was taken: the refill can be computed again from the older state.
 if wait == 0 or is_set_back or rate ~= tonumber(kept[3] or '0') then
   redis.call('HSET', key, 'blocked', number(blocked), 'rate', number(rate))
   if tokens then

@@ -1,4 +1,4 @@
--- Several commands in one step: ARGV: per command how many arguments, then these.
+-- Several commands in one step. ARGV: for each command, the number of its arguments, and the arguments.
 local replies, i = {}, 1
 while i <= #ARGV do
   local count = tonumber(ARGV[i])

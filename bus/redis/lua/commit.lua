@@ -1,10 +1,10 @@
--- Rows that are replaced and records that are appended, all or nothing.
+-- Replace rows and append records, all or nothing.
 --
 -- ARGV: '1' = at maxmemory too; number of swaps, then for each: table, key, what it must hold ('' = nothing, else '=' .. value),
 --       its new value, number of further rows, key, value, ... of these, number of keys to delete, these keys;
 --       then for each topic: number of arguments, arguments as of `publish.lua`, whose writer and names do not count here.
--- Reply: {'P'} where it is done, also by a call before this one; or nothing was written and {'X'} where a row holds
---        another value, or {place of the topic, what `publish.lua` replies to it}.
+-- Reply: {'P'} if it is done, even by an earlier call; or, with nothing written, {'X'} if a row holds
+--        another value, or {place of the topic, the reply of `publish.lua` to it}.
 --@ append
 local at = 2
 local function read()

@@ -1,7 +1,8 @@
 -- Make a group on every partition at once; one that exists stays where it is.
 -- ARGV: topic, partitions if the topic must be made, group, '1' = start at the end, topics at most, groups at most.
--- Reply: {'T', topics} or {'G', groups} there are too many already; the partitions of the topic; or, with a minus sign, nothing was made, because there are packs: `unpack` them and
--- come again. Redis counts entries, and a group records; from now on there are no new packs.
+-- Reply: {'T', topics} or {'G', groups} if there are too many already; the number of partitions of the topic; or that number
+-- with a minus sign if nothing was made, because there are packs: `unpack` them and
+-- call again. Redis counts entries, and a group counts records; from now on there are no new packs.
 local topic, group = ARGV[1], ARGV[3]
 local groups_key = 'cw:groups:' .. topic
 local topics, groups = redis.call('HLEN', 'cw:topics'), redis.call('HLEN', groups_key)

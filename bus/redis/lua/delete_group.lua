@@ -1,4 +1,4 @@
--- ARGV: topic, group. Reply: 1 when there was such a group.
+-- ARGV: topic, group. Reply: 1 if the group existed.
 local found = 0
 for p = 0, tonumber(redis.call('HGET', 'cw:topics', ARGV[1]) or '0') - 1 do
   local gone = redis.pcall('XGROUP', 'DESTROY', 'cw:log:' .. ARGV[1] .. ':' .. p, ARGV[2])

@@ -12,8 +12,8 @@ local is_ordered = ARGV[7] == '1'
 local place = topic .. ':' .. partition
 local stream, own = 'cw:log:' .. place, place .. ':' .. group
 local due_key, order_key, parked_key = 'cw:due:' .. own, 'cw:order:' .. own, 'cw:parked:' .. own
--- Read at once, because records may be large; and looked at in a call behind those that are given out, because others
--- wait.
+-- The most entries read at once, because records may be large, and the most examined per call beyond the delivered ones,
+-- because other callers wait.
 local CHUNK, LOOK = 8, 500
 
 --@ clock
@@ -49,7 +49,7 @@ if now - tonumber(used) > 60000 then
   redis.call('HSET', 'cw:groups:' .. topic, group, number(now))
 end
 
--- What is pending and has no time was given out by others of the group, or the times were lost.
+-- Pending records without a time were delivered by other programs of the group, or their times were lost.
 if tonumber(waiting[1]) > redis.call('ZCARD', due_key) then
   local from = '-'
   while true do
@@ -97,7 +97,7 @@ local function read()
   return reply and reply[1][2] or {}
 end
 
--- The message group of an entry: what its sender named, else its key, else one for all without.
+-- The message group of an entry: the one that its sender named, else its key, else one for all others.
 local function message_group(entry)
   local key, headers
   for i = 1, #entry[2], 2 do
@@ -134,15 +134,15 @@ local function last_read()
   end
 end
 
--- Message groups one of whose records is hidden. What is read of them meanwhile is parked: it is not pending, and all
--- that is kept is where in the log the first one is, so that any number of records may follow a hidden one.
+-- Message groups of which a record is hidden. Their later records are parked: they are not pending, and only the position
+-- of the first one is stored, so that any number of records may follow a hidden one.
 local blocked = {}
 local parked = redis.call('ZRANGE', parked_key, 0, -1, 'WITHSCORES')
 local was_parked = #parked > 0
 local is_parked = {}
 local is_more = false
 
--- Go through the log once for all parked message groups that are not blocked any more.
+-- Read the log once for all parked message groups that are no longer blocked.
 local function unpark()
   local from_of, at = {}, nil
   for i = 1, #parked, 2 do
@@ -220,7 +220,7 @@ else
       redis.call('HSET', order_key, id, name)
     end
     if blocked[name] then
-      -- Behind one that is not settled yet.
+      -- After one that is not settled yet.
       name = nil
     elseif tonumber(times[i] or '0') > now and not again[name] then
       blocked[name] = true
@@ -228,7 +228,7 @@ else
       blocked[name] = true
       redis.call('ZADD', due_key, 0, id)
     elseif give_again(id) and pending[i][4] > 0 then
-      -- From the first one that is not settled on, in order.
+      -- In order, from the first unsettled one on.
       again[name] = true
     end
   end
@@ -259,7 +259,7 @@ else
 end
 
 if was_parked or next(is_parked) then
-  -- Nothing from there on may be trimmed.
+  -- No record from there on may be trimmed.
   local first, hold = redis.call('ZRANGE', parked_key, 0, 0, 'WITHSCORES')[2], partition .. ':parked:' .. group
   if first then
     redis.call('HSET', 'cw:holds:' .. topic, hold, number(tonumber(first)))

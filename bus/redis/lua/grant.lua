@@ -1,4 +1,4 @@
--- ARGV: how many leases are revoked, their names, then lease, note, ... of those that are granted.
+-- ARGV: the number of leases to revoke, their names, then lease, note, ... of those to grant.
 local revoked = tonumber(ARGV[1])
 for i = 2, revoked + 1 do
   redis.call('HDEL', 'cw:leases', ARGV[i])

@@ -1,10 +1,10 @@
--- Messages whose sender has not said yet whether they are to be sent. ARGV: queue, then
---   'prepare', id, milliseconds until its sender is asked, payload, limit   -> as 'add' of later.lua
+-- Messages whose sender has not yet decided whether to send them. ARGV: queue, then
+--   'prepare', id, milliseconds until its sender is asked, payload, limit   -> like 'add' of later.lua
 --   'look', id                                       -> payload or nothing
 --   'claim', how many, milliseconds until they are requested again   -> {id, payload, times asked, ...}
 --   'asked', id, milliseconds until it is requested again            -> times asked
 --   'resolve', id, outcome, payload for later ('' = its own), milliseconds from now ('' = goes nowhere)
---                                                    -> the outcome that holds, '' for an unknown id
+--                                                    -> the effective outcome, '' for an unknown id
 local half, verb, id = 'cw:half:' .. ARGV[1], ARGV[2], ARGV[3]
 local items, asked = half .. ':items', half .. ':asked'
 --@ clock

@@ -1,6 +1,6 @@
--- Messages for later. ARGV: queue, then
---   'add', id, milliseconds from now, payload, limit -> 1, 0 when there is one of that id, or minus the bytes that are
---                                                       kept already where it would be more than the limit
+-- Timed messages. ARGV: queue, then
+--   'add', id, milliseconds from now, payload, limit -> 1, 0 if the id exists, or minus the bytes that are
+--                                                       stored already if the limit would be exceeded
 --   'claim', how many, milliseconds to hide them     -> {id, payload, ...} of those that are due
 --   'remove', id, key to forget in ten minutes
 --   'next'                                           -> milliseconds until one is due, '' if there is none

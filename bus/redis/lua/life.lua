@@ -1,5 +1,5 @@
--- Begin a new life of the store where its server is another run than the one that wrote last: see bus/lives.py. Every
--- connection looks first, and none outlives its server, so that nothing is appended before.
+-- Begin a new life of the store if this is another run of its server than the one that wrote last: see bus/lives.py. Every
+-- connection calls this first, and none outlives its server, so nothing is appended before.
 -- ARGV: a random id, for a new life.
 --@ oom
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')

@@ -1,4 +1,4 @@
--- Where to start reading to meet a number of a sequence. ARGV: topic, sequence name, number.
+-- Where to start reading to find a number of a sequence. ARGV: topic, sequence name, number.
 -- Reply: {partition, offset} or nothing.
 local topic, number = ARGV[1], tonumber(ARGV[3])
 local known = redis.call('HMGET', 'cw:seq:' .. ARGV[2], 'last', 'id')
@@ -16,7 +16,7 @@ local first = tonumber(redis.call('HGET', 'cw:topic:' .. topic, partition .. ':f
 if offset >= first then
   return { tonumber(partition), offset }
 end
--- The mark was trimmed. The record may still follow it, less than one distance of marks away.
+-- The mark was trimmed. The record may still exist, less than the distance of two marks after it.
 local stream = 'cw:log:' .. topic .. ':' .. partition
 local suffix = '%.' .. known[2] .. '$'
 local past = offset + 2048

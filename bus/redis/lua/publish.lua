@@ -1,28 +1,28 @@
 -- Append records to partitions of one topic, all or nothing.
 --
 -- ARGV: topic, partitions the writer assumes, limit in bytes, lease ('' = none, else '=' .. name),
---       writer, call number of that writer, once key ('' = none, '*' and lengths = several keys, which follow each
---       other as the content, and, after '=' and their lengths, their contents after them), once content, once milliseconds,
+--       writer, call number of that writer, once key ('' = none, '*' and lengths = several keys, concatenated in the
+--       content, and, after '=' and their lengths, their contents after them), once content, once milliseconds,
 --       seconds to remember the call, '1' = at maxmemory too,
 --       topics at most, seconds to keep an unused sequence, names of a registry at most, '1' = further names are refused,
 --       '1' = only as the call after the writer's last one,
 --       then per partition: partition, number of records, then per record a word of flags and what they announce:
 --       s = sequence name, count, tag, context tag; h = headers; k = key; and always the value;
 --       or * = neighbouring records, one number each: sequence name, tag, key, how many, the lengths of their values
---       with a space between, the values behind each other;
---       or + = neighbouring records that have keys alone: how many, the lengths of their keys, the keys behind each other,
+--       separated by spaces, the concatenated values;
+--       or + = neighbouring records that have only keys: how many, the lengths of their keys, the concatenated keys,
 --       the lengths of their values, the values.
---       Both become one entry, a pack, but in a topic with groups, where Redis counts entries.
+--       Both become one entry, a pack, except in a topic with groups, because Redis counts entries.
 -- Reply: {'P', partition, first offset, ...}, or nothing was written and {'N', partitions of the topic}, {'L'} no lease,
 --        {'F', bytes} full, {'T', topics} too many topics, {'M', names} too many names, {'K', content} known by that name, {'D', place, ...} of known names among several, {'S'} stale,
---        {'G', number} of the writer's last call here, where calls are missing.
+--        {'G', number} of the writer's last call here, if calls are missing.
 --@ append
 local argv = ARGV
 local topic = argv[1]
 local writer_key = 'cw:writer:' .. argv[5]
 
--- A call that is repeated after a lost connection gets the result of its first run. One that its writer gave up long ago,
--- and that was only held up on the way, changes nothing.
+-- A call that is repeated after a lost connection gets the result of its first run. A delayed call that its writer gave up
+-- long ago changes nothing.
 local done = call('GET', writer_key)
 if done then
   local number, result = string.match(done, '^(%d+) (.*)$')
@@ -92,7 +92,7 @@ if refusal then
 end
 local reply = append(argv, now)
 
--- The names of a registry, by when they expire, so that there are never too many.
+-- The names of a registry, by the time at which they expire, so that their number can be bounded.
 local function remember(names_of)
   local key, from = 'cw:names:' .. registry, #('cw:once:' .. registry .. ':') + 1
   local until_then = string.format('%.0f', tonumber(now) + tonumber(argv[9]))

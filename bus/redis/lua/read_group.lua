@@ -1,8 +1,8 @@
 -- Give new records of a topic to a consumer of a group.
 -- ARGV: topic, group, consumer, records at most, reader, call number of that reader, seconds to remember the call,
---       then partitions, in the order in which they share.
--- Reply: {partition, {entry, ...}, its lives, ...}; of a call that is repeated after a lost connection what its first run gave: no
---        caller saw that, and it would come again only when its time is over.
+--       then partitions, in the order in which they are read.
+-- Reply: {partition, {entry, ...}, its lives, ...}; a call that is repeated after a lost connection gets the result of its first
+--        run: no caller saw those records, and they would be delivered again only after their timeout.
 --@ oom
 local topic, group, consumer, left = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local reader_key, number = 'cw:reader:' .. ARGV[5], ARGV[6]
@@ -27,7 +27,7 @@ if done then
     end
     return reply
   elseif tonumber(before) > tonumber(number) then
-    -- Its reader gave it up long ago.
+    -- Its reader gave up this call long ago.
     return reply
   end
 end
@@ -61,7 +61,7 @@ for i = 1, partitions do
   end
   busy[i] = is_busy
 end
--- What quiet partitions left over goes to the busy ones.
+-- Busy partitions get the share that quiet ones did not use.
 for i = 1, partitions do
   if left > 0 and busy[i] then
     read(ARGV[7 + i], left)

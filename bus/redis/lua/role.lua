@@ -1,7 +1,7 @@
 -- The terms of a role: see bus/roles.py.
 -- ARGV: 'take', role, holder, seat, milliseconds of the lease, epoch to pass;
 --       'keep', role, epoch, milliseconds; 'leave', role, epoch; 'withdraw', role, holder.
--- Reply: of 'take' the epoch, and 1 where it is the caller's; of 'keep' and 'leave' 1, or 0 once the term is over.
+-- Reply: to 'take' the epoch, and 1 if it is the caller's; to 'keep' and 'leave' 1, or 0 once the term is over.
 --@ oom
 local what, name = ARGV[1], ARGV[2]
 local role, standbys = 'cw:role:' .. name, 'cw:standbys:' .. name

@@ -1,10 +1,10 @@
--- End or change what consumers were given, each of it unless it was given to another consumer since.
+-- End or change deliveries, except those that were delivered to another consumer since.
 -- ARGV: 'done', '', '', '' | 'later', milliseconds, '', '' | 'unseen', '', '', ''
 --       | 'bury', queue, id, payload (due now on that queue),
 --       then per delivery: topic, group, partition, offset, attempt, consumer that answers ('' = not known),
---       life of the store that the record is of ('' = not known).
--- Reply per delivery: 'D' done, 'G' it was settled before, 'S' it was given out again since, 'U' there is no such record,
---       'L' the store has lost the record and has another one in its place.
+--       life of the store to which the record belongs ('' = not known).
+-- Reply per delivery: 'D' done, 'G' it was settled before, 'S' it was delivered again since, 'U' the record does not exist,
+--       'L' the store has lost the record and replaced it with another one.
 --@ oom
 local verb = ARGV[1]
 --@ clock
@@ -51,7 +51,7 @@ local function settle(topic, group, partition, offset, attempt, consumer, life)
   redis.call('ZREM', due_key, id)
   redis.call('HDEL', order_key, id)
   if pending[1][4] > 1 and not is_ordered then
-    -- Whom it was given before may still answer; in order it must not wait for a yes without limit.
+    -- The previous consumer may still answer; in ordered mode it would otherwise wait for an acceptance without limit.
     redis.call('SET', settled_key, attempt, 'PX', 3600000)
   end
   return 'D'

@@ -1,10 +1,10 @@
 -- ARGV: table, key, what it must hold ('' = nothing, else '=' .. value), its new value, number of further rows, then
 -- key, value, ... of these, then keys to delete. For tables whose rows never expire.
--- Reply: 1 where the key holds the new value now; 0 where it holds another one, and nothing was written.
+-- Reply: 1 if the key now holds the new value; 0 if it holds another one, and nothing was written.
 --@ oom
 local rows = 'cw:table:' .. ARGV[1]
 local found = redis.call('HGET', rows, ARGV[2])
--- It holds the new value where the call is a repetition, after a lost answer or of work that is done again.
+-- It already holds the new value if the call is repeated, after a lost answer or with repeated work.
 if found ~= ARGV[4] and (found and '=' .. found or '') ~= ARGV[3] then
   return 0
 end

@@ -1,4 +1,4 @@
--- Say that a group is in use. ARGV: topic, group.
+-- Record that a group is in use. ARGV: topic, group.
 --@ oom
 if redis.call('HEXISTS', 'cw:groups:' .. ARGV[1], ARGV[2]) == 0 then
   return 0

@@ -1,7 +1,7 @@
--- Drop old records behind every hold and every group, and groups that were not used for long.
--- ARGV: topic, milliseconds to keep ('inf' = by age nothing goes), bytes to keep ('inf'), group expiry in
+-- Drop old records before every hold and every group's position, and groups that have long been unused.
+-- ARGV: topic, milliseconds to keep ('inf' = no limit by age), bytes to keep ('inf' = no limit), group expiry in
 --       milliseconds, records to drop at most in this call.
--- Reply: {dropped, 1 when there may be more, expired group, ...}.
+-- Reply: {dropped, 1 if there may be more, expired group, ...}.
 --@ oom
 local topic, left = ARGV[1], tonumber(ARGV[5])
 local partitions = tonumber(redis.call('HGET', 'cw:topics', topic) or '0')
@@ -104,8 +104,7 @@ local function varint_bytes(number)
   return bytes
 end
 
--- What is known of the records of an entry: its last offset, its time, and the size of all, or in a pack of each, by
--- offset.
+-- The records of an entry: its last offset, its time, and the size of all, or in a pack the size of each, by offset.
 local function known_of(entry)
   local fields = named(entry[2])
   local last, kind = string.match(entry[1], '^(%d+)-(%d)')

@@ -1,6 +1,6 @@
--- Make an entry of each record of a partition that has no groups: the entries are copied, some at a call, and take the
--- place of the old ones when all are there. ARGV: topic, partition, records to copy at most in this call.
--- Reply: 1 when there is more to do. Appending, reading and trimming may go on between two calls.
+-- Make an entry of each record of a partition that has no groups: each call copies some entries, and once all are copied
+-- they replace the old ones. ARGV: topic, partition, records to copy at most in this call.
+-- Reply: 1 if there is more to do. Appending, reading and trimming may continue between two calls.
 local topic, p, left = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local call, format = redis.call, string.format
 local topic_key = 'cw:topic:' .. topic

@@ -32,7 +32,7 @@ class _Columns:
 
 
 def candle_picture(table: "pa.Table", period_seconds: int, *, holes: Ranges = (), unknown: Ranges = ()) -> str:
-    """Candles in order of time. `holes`, where the venue has none, and `unknown` ranges are shaded."""
+    """Candles in time order. `holes`, where the venue has none, and `unknown` ranges are shaded."""
     step = period_seconds * SECOND
     opens = table["open_time"].cast("int64").to_numpy() * 1_000
     if not len(opens):

@@ -243,7 +243,7 @@ def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
 
 class Arriving(Stateless):
     """The rows of an input where they enter, and their watermarks. `ties`: rows of equal time are passed on together;
-    `sorts`: the input is not in order of time, and what follows needs that order.
+    `sorts`: the input is not in time order, and what follows needs that order.
     """
 
     def __init__(self, leaf: Leaf, *, merges: bool, ties: bool, sorts: bool = False) -> None:

@@ -38,7 +38,7 @@ class _Holding:
         return 0
 
     def _released(self, together: Rows, times: Index, clock: Clock) -> Rows:
-        """The rows whose time has passed, in order of time; the others are held."""
+        """The rows whose time has passed, in time order; the others are held."""
         encoded = together.ticker.dictionary_encode()
         bounds = [clock.of(name) if name is not None else clock.least for name in encoded.dictionary.to_pylist()]
         bounds = [-FOREVER if bound is None else bound for bound in bounds]
@@ -64,7 +64,7 @@ class _Holding:
 
 
 class OrderStage(_Holding):
-    """`feed` returns rows in order of time; `clock` then has their watermarks. `is_joint`: the rows of all tickers in
+    """`feed` returns rows in time order; `clock` then has their watermarks. `is_joint`: the rows of all tickers in
     one order. `column`: the time to sort by, if it is not the row's own (a match's is the time of its first row).
     """
 

@@ -1,4 +1,4 @@
-// Made of the API's document by `python -m console.typescript`; a test compares them. Do not edit.
+// Generated from the API's document by `python -m console.typescript`; a test compares them. Do not edit.
 
 /** How the close had changed, as a fraction, this many bars after the events. */
 export interface AfterBars {
@@ -15,13 +15,13 @@ export interface Attempt {
   sql: string;
   /** Empty = every active ticker. */
   tickers?: string[];
-  /** Values for `:name`, and options as `period_seconds`. */
+  /** Values for `:name`, and options such as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
   ticker?: string | null;
   since?: string | null;
   /** Over bars as they were published, corrections included. */
   as_seen?: boolean;
-  /** The most rows in the answer. */
+  /** The maximum number of rows in the answer. */
   limit?: number;
 }
 
@@ -34,7 +34,7 @@ export interface AttemptBody {
   /** The first and the last rows that it took. */
   rows: RowBody[];
   taken: number;
-  /** The least number of rows that a match still needs. */
+  /** The minimum number of rows that a match still needs. */
   missing: number;
   nearest: TestedBody[];
   awaits: TestedBody[];
@@ -365,7 +365,7 @@ export interface NewTrigger {
   sql: string;
   /** Empty = every active ticker. */
   tickers?: string[];
-  /** Values for `:name`, and options as `period_seconds`. */
+  /** Values for `:name`, and options such as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
   trigger_id?: string | null;
 }
@@ -445,7 +445,7 @@ export interface QualityBody {
   /** Gaps in live trades that are not repaired. */
   gaps_open: number;
   gaps_repaired: number;
-  /** Null unless asked for. */
+  /** Null unless requested. */
   trades: TradesCompared | null;
   delay_ms: TradeDelay | null;
   /** The first 1,000. */
@@ -503,7 +503,7 @@ export interface Requests {
   requests: RequestRow[];
 }
 
-/** Corrected candles with their newest revision, in order of time; at most the newest 5,000. */
+/** Corrected candles with their newest revision, in time order; at most the newest 5,000. */
 export interface Revised {
   rows: RevisedRow[];
 }
@@ -589,7 +589,7 @@ export interface StageBody {
   attempts: AttemptBody[];
 }
 
-/** As `/status` of the supervisor, with the caller's role. */
+/** The supervisor's `/status`, with the caller's role. */
 export interface Status {
   version: string;
   /** The caller's permissions: `viewer` reads and tries, `operator` may also make changes. */
@@ -723,7 +723,7 @@ export interface TriggerBody {
   /** ISO 8601 in UTC, with nanoseconds. */
   registered_at: string;
   events: number;
-  /** Time of the registration. */
+  /** Warnings about its text; only in the answer to its registration. */
   warnings?: string[];
 }
 
@@ -735,7 +735,7 @@ export interface TriggerText {
   sql: string;
   /** Empty = every active ticker. */
   tickers?: string[];
-  /** Values for `:name`, and options as `period_seconds`. */
+  /** Values for `:name`, and options such as `period_seconds`. */
   parameters?: Record<string, string | number | boolean>;
 }
 
@@ -771,13 +771,13 @@ export interface LiveEvents {
 export interface Calls {
   /** The state of every part of the platform. */
   get_status: { given: Record<never, never>; answer: Status };
-  /** Keep a token in a cookie, for a browser. */
+  /** Store a token in a cookie, for a browser. */
   sign_in: { given: SignIn; answer: void };
-  /** Forget the cookie. */
+  /** Delete the cookie. */
   sign_out: { given: Record<never, never>; answer: void };
   /** Fetch candles into the table. */
   add_history: { given: NewRequest; answer: RequestBody };
-  /** Requests: unfinished ones, then those that ended, the last one last. */
+  /** Unfinished requests, then finished ones in the order in which they ended. */
   list_history: { given: { limit?: number }; answer: Requests };
   /** The state of a request. */
   get_history: { given: { request_id: string }; answer: RequestBody };
@@ -801,7 +801,7 @@ export interface Calls {
   list_venues: { given: Record<never, never>; answer: Venues };
   /** Markets of one or all venues, by part of their ticker. */
   list_markets: { given: { venue?: string | null; search?: string; limit?: number }; answer: Markets };
-  /** How good stored candles are. */
+  /** The quality of stored candles. */
   get_quality: { given: { ticker: string; period?: string; start?: string | null; end?: string | null; trades?: boolean }; answer: QualityBody };
   /** Registered triggers. */
   list_triggers: { given: Record<never, never>; answer: TriggerList };
@@ -833,7 +833,7 @@ export interface Calls {
   query_sql: { given: QueryText; answer: SqlRows };
 }
 
-/** Calls whose rows can also be had as CSV or Arrow. */
+/** Calls that can also return their rows as CSV or Arrow. */
 export type Tabular = "get_history_rows" | "list_bars" | "list_ticks" | "query_sql";
 
 export const CALLS: Record<keyof Calls, { method: string; path: string }> = {

@@ -88,7 +88,7 @@ class Feeding:
         return sorted(self.found, key=repr)
 
     def tables(self) -> dict[str, pa.Table]:
-        """The input of batch evaluation, in order of time and arrival."""
+        """The input of batch evaluation, in time order and arrival."""
         found: dict[str, list[pa.Table]] = {"ticks": [TICKS.empty_table()], "ohlc": [BARS.empty_table()]}
         for (name, _), parts in self.taken.items():
             if parts:

@@ -205,7 +205,7 @@ def test_events_of_a_removed_trigger_are_shown_as_such(show: Open, stored: str, 
     shown = show()
     for _ in range(60):
         page = shown.go("/events?trigger=soon-gone")
-        expect(page.get_by_text("This trigger is not registered now.")).to_be_visible()
+        expect(page.get_by_text("This trigger is no longer registered.")).to_be_visible()
         expect(page.locator(".events tbody tr, .nothing").first).to_be_visible()
         # Events are in the table a few seconds after they happened.
         if page.locator(".events tbody tr").count() >= 3:
@@ -225,14 +225,14 @@ def test_events_of_a_removed_trigger_are_shown_as_such(show: Open, stored: str, 
 def test_a_trigger_that_is_added_later_joins_the_open_list_of_events(show: Open, stored: str, system: System) -> None:
     shown = show()
     page = shown.go("/events?trigger=added-later")
-    expect(page.get_by_text("This trigger is not registered now.")).to_be_visible()
+    expect(page.get_by_text("This trigger is no longer registered.")).to_be_visible()
     with (
         system.connect() as client,
         client.triggers.add("price > 0", tickers=[stored], trigger_id="added-later") as added,
     ):
         rows = page.locator(".events tbody tr")
         expect(rows.nth(2)).to_contain_text("added-later")
-        expect(page.get_by_text("This trigger is not registered now.")).to_have_count(0)
+        expect(page.get_by_text("This trigger is no longer registered.")).to_have_count(0)
         expect(rows.first.locator(".tag")).to_have_count(0)
         page.get_by_label("Market", exact=True).fill("NOTHING")
         expect(page.get_by_text("No event matches.")).to_be_visible()

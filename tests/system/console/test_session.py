@@ -72,7 +72,7 @@ def test_arming_offers_the_destinations_of_alerts(chromium: Browser, guarded: st
     page.get_by_text("Register it").click()
     page.get_by_role("checkbox", name="phone ntfy").check()
     expect(page.get_by_role("checkbox", name="bot https")).not_to_be_checked()
-    page.get_by_role("group", name="Alert to").scroll_into_view_if_needed()
+    page.get_by_role("group", name="Send alerts to").scroll_into_view_if_needed()
     shown.picture("arm-390")
     assert "secret-topic" not in page.content()
     context.close()

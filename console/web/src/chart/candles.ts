@@ -1,4 +1,4 @@
-/** The bars of one chart in order of time, and the one that is still forming. Pure. */
+/** The bars of one chart in time order, and the one that is still forming. Pure. */
 import { openTime } from "../data/times";
 
 export interface Bar {

@@ -8,18 +8,18 @@ export interface Mark {
   shape?: "arrowUp" | "arrowDown" | "circle" | "square";
 }
 
-/** As wide as a letter of the chart's font is at most, and what two labels keep between them. */
+/** The greatest width of a letter in the chart's font, and the gap between two labels. */
 const LETTER_PIXELS = 6.5;
 const GAP_PIXELS = 8;
 
-/** Longer names, as generated ones, are labelled with their ends. */
+/** Longer names, such as generated ids, are abbreviated to their first and last characters. */
 const MOST_LETTERS = 14;
 const [FIRST_LETTERS, LAST_LETTERS] = [7, 4];
 
 export const labelOf = (name: string): string =>
   name.length > MOST_LETTERS ? `${name.slice(0, FIRST_LETTERS)}…${name.slice(-LAST_LETTERS)}` : name;
 
-/** Each mark once. One whose label would cover that of a newer mark stays without it: `pixelOf` is where a time is drawn. */
+/** Each mark once. A label that would cover a newer mark's label is left out. `pixelOf`: where a time is drawn. */
 export function withoutOverlaps(marks: Mark[], pixelOf: (time: number) => number): Mark[] {
   const begin = { above: Infinity, below: Infinity };
   const seen = new Set<string>();

@@ -252,7 +252,7 @@ class Parts {
     this.#point(undefined);
   }
 
-  /** The crosshair by this many bars; a screen reader says what is there. */
+  /** Moves the crosshair by this many bars; a screen reader describes the bar there. */
   step(bars: number): void {
     const time = this.view?.point(bars);
     const bar = time === undefined ? undefined : this.view?.barAt(time);

@@ -32,7 +32,7 @@ const COASTING_MS = 150;
 
 export interface Events {
   crosshair?: (time: number | undefined) => void;
-  /** Older bars are needed; gets the number of visible bars. */
+  /** Called when older bars are needed, with the number of visible bars. */
   older?: (inView: number) => void;
   click?: (time: number) => void;
 }
@@ -155,7 +155,7 @@ export class ChartView {
     return this.#stretch?.placeAt(time)?.bar;
   }
 
-  /** `marks` must be in order of time. */
+  /** `marks` must be in time order. */
   setMarks(marks: Mark[]): void {
     this.#allMarks = marks;
     const stretch = this.#stretch;
@@ -230,7 +230,7 @@ export class ChartView {
     scale.setVisibleLogicalRange({ from: range.from + step, to: range.to + step });
   }
 
-  /** Moves the crosshair by bars from where it was moved to before, at first from the newest one; returns its time. */
+  /** Moves the crosshair by bars from its last position, initially the newest bar; returns its time. */
   point(bars: number): number | undefined {
     const places = this.#stretch?.places ?? [];
     const range = this.#chart.timeScale().getVisibleLogicalRange();

@@ -1,4 +1,4 @@
-/** Downloads data that the page has made. */
+/** Offers data that the page generated as a download. */
 
 export function downloadBlob(name: string, blob: Blob): void {
   const link = document.createElement("a");

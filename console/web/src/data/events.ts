@@ -13,7 +13,7 @@ export interface TriggerEvent {
   time: number;
   firedAt: number;
   columns: Record<string, unknown>;
-  /** Its trigger is not registered now. */
+  /** Its trigger is no longer registered. */
   isRemoved?: boolean;
 }
 
@@ -50,7 +50,7 @@ export function useTriggers(): { triggers: Trigger[] | undefined; error: string;
 /** The limit of one answer, which also covers events since the trigger was listed. */
 const PAGE_EVENTS = 1000;
 
-/** The newest events of a trigger that are still kept, oldest first. */
+/** The newest retained events of a trigger, oldest first. */
 export async function newestEvents(trigger: Trigger, limit: number): Promise<TriggerEvent[]> {
   if (trigger.events === 0) return [];
   const path = `triggers/${encodeURIComponent(trigger.trigger_id)}/events`;
@@ -58,7 +58,7 @@ export async function newestEvents(trigger: Trigger, limit: number): Promise<Tri
   return (await get<{ events: Row[] }>(path, { from_sequence, limit: PAGE_EVENTS })).events.map(eventOf);
 }
 
-/** The newest stored events of triggers that are not registered now, oldest first; of one trigger if it is given. */
+/** The newest stored events of triggers that are no longer registered, oldest first; of one trigger if it is given. */
 export async function removedEvents(trigger: string, limit: number): Promise<TriggerEvent[]> {
   const { events } = await get<{ events: Row[] }>("events", { removed: true, trigger, limit });
   return events.map((row) => ({ ...eventOf(row), isRemoved: true }));
@@ -82,7 +82,7 @@ export function eventOf(row: Row): TriggerEvent {
 
 const EVENTS_OF_EACH = 200;
 
-/** Kept events of a ticker, then live ones, of every trigger that watches it; none once it is known that there are none.
+/** Retained events of a ticker, then live ones, of every trigger that watches it; an empty list if there are none.
     Returns a function that stops following. */
 export function followEvents(ticker: string, take: (events: TriggerEvent[]) => void): () => void {
   const ends: (() => void)[] = [];

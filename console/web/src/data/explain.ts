@@ -1,4 +1,4 @@
-/** How near a trigger came to firing: the API's answer, and the parts that are drawn on a chart. */
+/** How close a trigger came to firing: the API's answer, and the parts that are drawn on a chart. */
 import type { AttemptBody as Attempt, ConditionBody as Condition, Explained as Explanation } from "candlewright/api";
 import { get } from "./api";
 import { openTime, periodSeconds, seconds } from "./times";
@@ -30,7 +30,7 @@ export interface DrawnBar {
   variable: number;
 }
 
-/** The rows of an attempt by the bars that contain them, in order of time; the row at which it failed comes last. */
+/** The rows of an attempt by the bars that contain them, in time order; the row at which it failed comes last. */
 export function drawnBars(attempt: Attempt, period: number): DrawnBar[] {
   const names = [...new Set(attempt.rows.map((row) => row.variable))];
   const bars: DrawnBar[] = [];

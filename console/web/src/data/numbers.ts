@@ -7,7 +7,7 @@ export function price(value: number): string {
   return value.toLocaleString("en", { minimumFractionDigits: Math.min(2, digits), maximumFractionDigits: digits });
 }
 
-/** Prices that are read beside each other: all with the digits that one of them needs. */
+/** Prices shown next to each other, all with the same number of digits. */
 export function prices(values: number[]): string[] {
   const digits = Math.max(...values.map((each) => price(each).split(".")[1]?.length ?? 0));
   const format = { minimumFractionDigits: digits, maximumFractionDigits: digits };

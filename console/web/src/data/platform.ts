@@ -71,7 +71,7 @@ export function problemsOf(value: Status | undefined): string[] {
   return [...own, ...ofParts.filter((text) => !own.some((each) => each.includes(text)))];
 }
 
-/** Parts that have been started, again or for the first time, and are not ready yet: until then what they do is missing. */
+/** Parts that have been started or restarted and are not ready yet. */
 export function startingOf(value: Status | undefined): string[] {
   return partsOf(value)
     .filter((part) => part.ready === false && !part.standby && !part.problems?.length)

@@ -11,7 +11,7 @@ import { chartOf, go, place, withQuery } from "../shell/router";
 
 const MOST_EVENTS = 1000;
 const REMOVED_EVENTS = 200;
-const REMOVED = "This trigger is not registered now. Its stored events of the last 30 days remain; only a registered trigger can be explained.";
+const REMOVED = "This trigger is no longer registered. Its stored events of the last 30 days remain, but they cannot be explained.";
 
 const explanationOf = ({ trigger, ticker, time }: TriggerEvent): string =>
   `/triggers?${new URLSearchParams({ explain: trigger, ticker, at: iso(time) })}`;
@@ -71,7 +71,7 @@ export default function Events() {
       isOver = true;
       for (const end of ends) end();
     };
-    // Registered and removed triggers change what is followed; that a trigger has fired does not.
+    // Registering or removing a trigger changes the topics to follow; an event does not.
   }, [own?.map((each) => each.trigger_id).join("\n"), chosen]);
 
   const isKnown = (id: string): boolean => triggers?.some((each) => each.trigger_id === id) ?? false;

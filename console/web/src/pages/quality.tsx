@@ -88,7 +88,7 @@ export default function Quality() {
   );
 }
 
-/** First what the candles show, then how the newest of them compare with trades, which takes longer. */
+/** First the problems of the candles, then the comparison of the newest ones with trades, which takes longer. */
 async function examine(
   asked: { ticker: string; period: string; start: string; end: string },
   signal: AbortSignal,
@@ -181,7 +181,7 @@ function Fact(props: { value: number | string; name: string; more?: string; isBa
   );
 }
 
-/** The candles of the exchange beside those made of received trades. */
+/** The exchange's candles compared with those made from received trades. */
 function Compared({ traded }: { traded: Found | undefined }) {
   if (traded === undefined) return <p class="muted">Comparing with received trades</p>;
   const { trades, delay_ms: delay } = traded;

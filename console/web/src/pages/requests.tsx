@@ -101,12 +101,12 @@ export default function Requests() {
 /** Live requests have neither a range nor an end. */
 const isLive = (request: Request): boolean =>
   request.state !== "done" && request.start === null && request.expected_candles === null && request.ticker !== null;
-/** The platform's own, which it makes again as long as the topic has readers. */
+/** The platform's own requests, which it repeats while the topic has readers. */
 const isOfTopic = (request: Request): boolean => request.request_id.startsWith("subscription:");
 
 const chartPeriod = (request: Request): string => (/^\d/.test(request.period ?? "") ? request.period! : "1m");
 
-/** Those under way first, live ones last; of the finished ones the last to end first. */
+/** Requests under way first, live ones last; finished ones by their end, newest first. */
 function ordered(requests: Request[]): Request[] {
   const open = requests.filter((each) => each.state !== "done" && !isLive(each));
   const done = requests.filter((each) => each.state === "done").reverse();

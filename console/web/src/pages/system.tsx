@@ -153,7 +153,7 @@ export default function System() {
   );
 }
 
-/** `host:pid`, without the digits after it, which distinguish processes of the same number. */
+/** `host:pid`, without the digits after it, which distinguish processes with the same pid. */
 function placeOf(process: string): string {
   return process.replace(/:[^:]*$/, "");
 }

@@ -322,7 +322,7 @@ function Destinations(props: { chosen: string; choose: (destination: string) => 
     props.choose((chosen.includes(name) ? chosen.filter((each) => each !== name) : [...chosen, name]).join(","));
   return (
     <fieldset class="row">
-      <legend>Alert to</legend>
+      <legend>Send alerts to</legend>
       {known.map(({ name, service }) => (
         <label key={name} class="check">
           <input type="checkbox" checked={chosen.includes(name)} onChange={() => toggle(name)} />

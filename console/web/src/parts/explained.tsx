@@ -272,7 +272,7 @@ function AttemptDetails({ attempt, isPattern }: { attempt: Attempt; isPattern: b
       )}
       {attempt.nearest[0]?.row && isPattern && (
         <p>
-          {attempt.outcome === "failed" ? "It failed at" : "It came nearest at"} <RowText row={attempt.nearest[0].row} />
+          {attempt.outcome === "failed" ? "It failed at" : "It came closest at"} <RowText row={attempt.nearest[0].row} />
         </p>
       )}
       {attempt.nearest.map((test, at) => (

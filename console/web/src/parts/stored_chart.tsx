@@ -11,7 +11,7 @@ import { periodSeconds } from "../data/times";
 import { useShortcuts } from "../shell/keys";
 import { theme } from "../shell/theme";
 
-/** Must be in order of time. */
+/** Must be in time order. */
 export interface Drawing {
   marks: Mark[];
   bands: Band[];

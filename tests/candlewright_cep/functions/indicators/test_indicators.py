@@ -313,7 +313,7 @@ TICKERS = [f"T{number}" for number in range(5)]
 
 
 def _market(seed: int, rows: int) -> pa.Table:
-    """Bars of several tickers, in order of time, with NULLs."""
+    """Bars of several tickers, in time order, with NULLs."""
     chance = random.Random(seed)
     table = _table(_bars(seed, rows), set(chance.sample(range(rows), rows // 15)))
     tickers = [chance.choice(TICKERS[:1] if row < rows // 3 else TICKERS) for row in range(rows)]
