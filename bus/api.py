@@ -81,8 +81,9 @@ class Position(NamedTuple):
     offset: int
 
 
-@dataclass(kw_only=True, frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(NamedTuple):
+    """A named tuple, because a read makes one for each record."""
+
     topic: str
     partition: int
     offset: int

@@ -1,7 +1,6 @@
 """Where an ingestor that takes over tickers continues."""
 
 import time
-from dataclasses import replace
 from typing import Any
 
 from bus import Record, SequenceStamp, StoredRecord
@@ -19,7 +18,7 @@ class CountingBus(FreshBus):
     def read(self, *arguments: Any, **named: Any) -> list[StoredRecord]:
         found = super().read(*arguments, **named)
         self.read_records += len(found)
-        return [replace(record, timestamp_ms=0) if record.key == self.old else record for record in found]
+        return [record._replace(timestamp_ms=0) if record.key == self.old else record for record in found]
 
 
 def publish(bus: FreshBus, ticker: str, *orders: int) -> None:
