@@ -1,21 +1,54 @@
-"""Columns of bars as serialised OHLCV messages, without a Python step per field.
+"""Columns of bars to and from serialised OHLCV messages, without a Python step per field.
 
-All fields except strings are written, including zeros, so that bars whose varints have the same widths are rows of one
-byte matrix.
+Bars with the same fields, whose varints and texts have the same widths, are rows of one byte matrix. All fields except
+strings are written, including zeros, so that most bars are. Messages that few others resemble are left to the protobuf
+library, so that every valid one is read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-__all__ = ["encode"]
+from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.errors import BadFrame
+from candlewright.wire.varint import read_varint
+
+__all__ = ["BarColumns", "decode", "encode"]
 
 _OPEN_TIME, _OPEN, _HIGH, _LOW, _CLOSE, _VOLUME, _QUOTE_VOLUME, _TRADE_COUNT, _PERIOD, _TICKER, _COMPLETE, _REVISION = (
     range(1, 13)
 )
-_SOURCE = 14
+_SEQUENCE, _SOURCE, _FROM_CLIENT = 13, 14, 15
 _VARINT, _DOUBLE, _BYTES = 0, 1, 2
+#: The varint fields, and the most bytes (of 7 bits) of one that is read without the protobuf library.
+_WIDEST = {_OPEN_TIME: 9, _TRADE_COUNT: 9, _PERIOD: 4, _COMPLETE: 1, _REVISION: 4, _SEQUENCE: 9, _FROM_CLIENT: 1}
+_DOUBLES = range(_OPEN, _QUOTE_VOLUME + 1)
+_TEXTS = (_TICKER, _SOURCE)
+#: Fewer messages of one length, and those after so many layouts, are read one by one.
+_FEW_ALIKE, _MAX_LAYOUTS = 8, 8
+
+
+@dataclass(kw_only=True, frozen=True, slots=True)
+class BarColumns:
+    """One value per bar, 0 or empty where a bar does not have the field. `prices`: open, high, low and close, (4, n);
+    `volumes`: volume and quote volume, (2, n); the others: (n,).
+    """
+
+    ticker: list[str]
+    period_seconds: NDArray[np.int64]
+    open_time: NDArray[np.uint64]
+    prices: NDArray[np.float64]
+    volumes: NDArray[np.float64]
+    has_quote_volume: NDArray[np.bool_]
+    trade_count: NDArray[np.uint64]
+    has_trade_count: NDArray[np.bool_]
+    complete: NDArray[np.bool_]
+    revision: NDArray[np.int64]
+    source: list[str]
+    from_client: NDArray[np.bool_]
 
 
 def encode(
@@ -89,3 +122,135 @@ def _text(number: int, text: str) -> bytes:
         length >>= 7
     head.append(length)
     return bytes(head) + value
+
+
+def decode(values: Sequence[bytes]) -> BarColumns:
+    """Raises BadFrame if one of `values` is not an OHLCV."""
+    found = _Decoded(len(values))
+    try:
+        for places in _of_one_length(values):
+            block = np.frombuffer(b"".join([values[place] for place in places.tolist()]), np.uint8)
+            block = block.reshape(len(places), len(values[places[0]]))
+            for _ in range(_MAX_LAYOUTS):
+                if len(places) < _FEW_ALIKE or (layout := _Layout.of(block[0].tobytes())) is None:
+                    break
+                is_alike = layout.fits(block)
+                found.set_alike(places[is_alike], block[is_alike], layout)
+                places, block = places[~is_alike], block[~is_alike]
+            for place in places.tolist():
+                found.set_one(place, OHLCV.FromString(values[place]))
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise BadFrame("BAD_RECORD", "not an OHLCV") from error
+    return found.columns()
+
+
+def _of_one_length(values: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
+    """The places of the messages of each length."""
+    lengths = np.fromiter(map(len, values), np.int64, len(values))
+    order = np.argsort(lengths, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1) if len(values) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """`fields`: where the content of each begins and ends. `mask`: the bits that are equal in all messages of this
+    layout.
+    """
+
+    fields: dict[int, tuple[int, int]]
+    mask: NDArray[np.uint8]
+    first: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, data: bytes) -> "_Layout | None":
+        """None for an unknown or repeated field, an unusual width, or bytes that are no message."""
+        fields: dict[int, tuple[int, int]] = {}
+        mask = np.full(len(data), 0xFF, np.uint8)
+        at = 0
+        while at < len(data):
+            number, kind = data[at] >> 3, data[at] & 7
+            start = at + 1
+            if kind == _VARINT and (widest := _WIDEST.get(number)) is not None:
+                read = read_varint(data, start)
+                if read is None or read[1] - start > widest:
+                    return None
+                at, bits = read[1], 0x80
+            elif kind == _DOUBLE and number in _DOUBLES:
+                at, bits = start + 8, 0
+            elif kind == _BYTES and number in _TEXTS and start < len(data) and data[start] < 0x80:
+                start, bits = start + 1, 0
+                at = start + data[start - 1]
+            else:
+                return None
+            if at > len(data) or (number in fields and number != _SEQUENCE):
+                return None
+            fields[number] = start, at
+            mask[start:at] = bits
+        return cls(fields, mask, np.frombuffer(data, np.uint8))
+
+    def fits(self, block: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which rows have this layout."""
+        fixed = np.flatnonzero(self.mask)
+        found: NDArray[np.bool_] = ~((block[:, fixed] ^ self.first[fixed]) & self.mask[fixed]).any(axis=1)
+        return found
+
+
+class _Decoded:
+    """The columns of `count` bars, field by field."""
+
+    def __init__(self, count: int) -> None:
+        self._whole = {number: np.zeros(count, np.uint64) for number in _WIDEST}
+        self._doubles = {number: np.zeros(count) for number in _DOUBLES}
+        self._texts = {number: [""] * count for number in _TEXTS}
+        self._has = {number: np.zeros(count, np.bool_) for number in (_QUOTE_VOLUME, _TRADE_COUNT)}
+        self._names: dict[bytes, str] = {}
+
+    def set_alike(self, places: NDArray[np.int64], block: NDArray[np.uint8], layout: _Layout) -> None:
+        for number, (start, stop) in layout.fields.items():
+            content = block[:, start:stop]
+            if number in self._has:
+                self._has[number][places] = True
+            if number in self._texts:
+                self._set_texts(self._texts[number], places, content)
+            elif number in self._doubles:
+                self._doubles[number][places] = np.ascontiguousarray(content).view("<f8")[:, 0]
+            else:
+                digits = (content & 0x7F).T.astype(np.uint64)
+                self._whole[number][places] = sum(digit << np.uint64(7 * place) for place, digit in enumerate(digits))
+
+    def _set_texts(self, column: list[str], places: NDArray[np.int64], content: NDArray[np.uint8]) -> None:
+        data, width, names = content.tobytes(), content.shape[1], self._names
+        for at, place in enumerate(places.tolist()):
+            written = data[at * width : (at + 1) * width]
+            if written not in names:
+                names[written] = written.decode()
+            column[place] = names[written]
+
+    def set_one(self, place: int, bar: OHLCV) -> None:
+        for field, value in bar.ListFields():
+            number = field.number
+            if number in self._has:
+                self._has[number][place] = True
+            if number in self._texts:
+                self._texts[number][place] = value
+            elif number in self._doubles:
+                self._doubles[number][place] = value
+            else:
+                self._whole[number][place] = value
+
+    def columns(self) -> BarColumns:
+        whole, doubles = self._whole, self._doubles
+        return BarColumns(
+            ticker=self._texts[_TICKER],
+            period_seconds=whole[_PERIOD].astype(np.int64),
+            open_time=whole[_OPEN_TIME],
+            prices=np.array([doubles[number] for number in range(_OPEN, _CLOSE + 1)]),
+            volumes=np.array([doubles[number] for number in (_VOLUME, _QUOTE_VOLUME)]),
+            has_quote_volume=self._has[_QUOTE_VOLUME],
+            trade_count=whole[_TRADE_COUNT],
+            has_trade_count=self._has[_TRADE_COUNT],
+            complete=whole[_COMPLETE] != 0,
+            revision=whole[_REVISION].astype(np.int64),
+            source=self._texts[_SOURCE],
+            from_client=whole[_FROM_CLIENT] != 0,
+        )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from candlewright.wire.candlewright_pb2 import Tick, TickBatch
 from candlewright.wire.errors import BadFrame
-from candlewright.wire.varint import varint
+from candlewright.wire.varint import read_varint, varint
 
 __all__ = ["TickColumns", "are_sound", "decode", "decode_all", "encode", "newest_time", "reason_against"]
 
@@ -149,11 +149,11 @@ def newest_time(data: bytes) -> tuple[int, int | None] | None:
     at = 2 + data[1]
     scalars: dict[int, int] = {}
     while at < len(data) and data[at] in _SCALARS:
-        read = _read_varint(data, at + 1)
+        read = read_varint(data, at + 1)
         if read is None:
             return None
         scalars[data[at] >> 3], at = read
-    if at >= len(data) or data[at] != _TIMESTAMPS_TAG or (read := _read_varint(data, at + 1)) is None:
+    if at >= len(data) or data[at] != _TIMESTAMPS_TAG or (read := read_varint(data, at + 1)) is None:
         return None
     length, start = read
     if length == 0 or length % 8 or start + length > len(data):
@@ -197,7 +197,7 @@ def _layout(data: bytes) -> _Layout | None:
     while at < end:
         tag = data[at]
         number = tag >> 3
-        read = _read_varint(data, at + 1)
+        read = read_varint(data, at + 1)
         if tag in _SCALARS:
             if read is None:
                 return None
@@ -400,15 +400,3 @@ def _decode_tick(data: bytes, sequence: int) -> TickColumns | None:
 
 def _field(number: int, value: bytes) -> bytes:
     return bytes((number << 3 | _BYTES,)) + varint(len(value)) + value
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int] | None:
-    value = shift = 0
-    while at < len(data) and shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value, at) if value < 1 << 63 else None
-        shift += 7
-    return None

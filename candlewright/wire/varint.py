@@ -1,6 +1,6 @@
 """Varints of protobuf; `bus/redis/lua/publish.lua` writes the same inside Redis."""
 
-__all__ = ["varint"]
+__all__ = ["read_varint", "varint"]
 
 
 def varint(number: int) -> bytes:
@@ -11,3 +11,16 @@ def varint(number: int) -> bytes:
         number >>= 7
     encoded.append(number)
     return bytes(encoded)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int] | None:
+    """The number (below 2^63) that begins at `at`, and the place after it; None where there is no such number."""
+    value = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value, at) if value < 1 << 63 else None
+        shift += 7
+    return None

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from itertools import compress
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 
 from bus import StoredRecord
+from candlewright.wire import bar_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
 from iceberg import OHLC_REVISIONS, PUBLISHED_LAST
@@ -19,13 +17,10 @@ from venues import sound
 
 __all__ = ["published_bars"]
 
-_Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
-
 _SCHEMA = OHLC_REVISIONS.arrow_schema
 #: The sources of the platform's own bars; clients' bars are stored in no table, whatever source they name.
 _SOURCES = frozenset({"ticks", "derived"})
 _PRICES = ("open", "high", "low", "close")
-_VOLUMES = ("volume", "quote_volume")
 
 
 def published_bars(
@@ -36,14 +31,12 @@ def published_bars(
 
     Raises BadFrame for a record that is not a sound bar.
     """
-    bars = [_bar(record) for record in records]
-    is_own = np.fromiter((bar.source in _SOURCES and not bar.from_client for bar in bars), np.bool_, len(bars))
-    bars = list(compress(bars, is_own.tolist()))
-    period_seconds, open_ns = _column(bars, "period_seconds", np.int64), _column(bars, "open_time", np.uint64)
-    prices = np.array([_column(bars, name, np.float64) for name in _PRICES])
-    volumes = np.array([_column(bars, name, np.float64) for name in _VOLUMES])
-    trade_count, revision = _column(bars, "trade_count", np.uint64), _column(bars, "revision", np.int64)
-    tickers = [bar.ticker for bar in bars]
+    bars = bar_columns.decode([record.value for record in records])
+    is_own = np.fromiter((source in _SOURCES for source in bars.source), np.bool_, len(records)) & ~bars.from_client
+    tickers = list(compress(bars.ticker, is_own.tolist()))
+    prices, volumes = bars.prices[:, is_own], bars.volumes[:, is_own]
+    period_seconds, open_ns = bars.period_seconds[is_own], bars.open_time[is_own]
+    trade_count, revision = bars.trade_count[is_own], bars.revision[is_own]
     if not sound.are_sound_bars(
         tickers,
         period_seconds=period_seconds,
@@ -53,36 +46,22 @@ def published_bars(
         trade_count=trade_count,
         revision=revision,
     ):
-        raise BadFrame("BAD_RECORD", next(filter(None, map(sound.problem_with_bar, bars))))
+        own = (OHLCV.FromString(record.value) for record in compress(records, is_own.tolist()))
+        raise BadFrame("BAD_RECORD", next(filter(None, map(sound.problem_with_bar, own))))
     columns: dict[str, pa.Array] = {
         "ticker": pa.array(tickers),
         "period_seconds": pa.array(period_seconds),
         "open_time": pa.array(open_ns.astype(np.int64) // 1_000),
         **dict(zip(_PRICES, map(pa.array, prices), strict=True)),
         "volume": pa.array(volumes[0]),
-        "quote_volume": pa.array(volumes[1], mask=_is_absent(bars, "quote_volume")),
-        "trade_count": pa.array(trade_count, mask=_is_absent(bars, "trade_count")),
-        "source": pa.array([bar.source for bar in bars]),
-        "complete": pa.array([bar.complete for bar in bars]),
+        "quote_volume": pa.array(volumes[1], mask=~bars.has_quote_volume[is_own]),
+        "trade_count": pa.array(trade_count, mask=~bars.has_trade_count[is_own]),
+        "source": pa.array(list(compress(bars.source, is_own.tolist()))),
+        "complete": pa.array(bars.complete[is_own]),
         "revision": pa.array(revision),
         "known_at": pa.array(_known_at(records, moments)[is_own]),
     }
     return pa.table([columns[part.name].cast(part.type) for part in _SCHEMA], schema=_SCHEMA)
-
-
-def _bar(record: StoredRecord) -> OHLCV:
-    try:
-        return OHLCV.FromString(record.value)
-    except DecodeError as error:
-        raise BadFrame("BAD_RECORD", "not an OHLCV") from error
-
-
-def _column(bars: Sequence[OHLCV], name: str, kind: type[_Number]) -> NDArray[_Number]:
-    return np.fromiter(map(attrgetter(name), bars), kind, len(bars))
-
-
-def _is_absent(bars: Sequence[OHLCV], name: str) -> NDArray[np.bool_]:
-    return np.fromiter((not bar.HasField(name) for bar in bars), np.bool_, len(bars))
 
 
 def _known_at(
