@@ -237,7 +237,7 @@ class Driver:
         self._start_thread("vitals", lambda: self._look(observer))
         merger = SparkMerger(session, catalog, settings.bus.url)
         tables = self._tables = Followers(bus, stopping, self._start_thread)
-        tables.append("triggers", APPENDED_EVENTS, catalog, locks=self.locks, published=queries.published)
+        tables.append("triggers", APPENDED_EVENTS, catalog, locks=self.locks)
         tables.append("deliveries", APPENDED_DELIVERIES, catalog, locks=self.locks)
         tables.follow("bars", FOLLOWED_BARS, BarTable(catalog, merger, self.locks).store)
         tables.follow("ticks", FOLLOWED_TICKS, TickTable(catalog, self.locks).store)

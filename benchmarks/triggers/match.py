@@ -74,19 +74,14 @@ def run(input_file: Path, rows_file: Path | None = None, master: str = TWO_CORES
         session = start_session(settings)
         stack.callback(session.stop)
         session.dataSource.register(TriggerSource)
-        published = threading.Event()
-        triggers = start_triggers(
-            session, settings, bus, checkpoint=f"file://{folder}/checkpoints/triggers", published=published
-        )
+        triggers = start_triggers(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/triggers")
         stack.callback(triggers.stop)
         register(bus, [records.TriggerRegistration(trigger_id="match", version=1, sql=SQL)])
         floor = start_floor(session, settings, bus, checkpoint=f"file://{folder}/checkpoints/floor")
         stack.callback(floor.stop)
         stopping = threading.Event()
         store = AppendedTable(catalog, TableLocks(), APPENDED_EVENTS).store
-        events = _EventTable(
-            Follower(bus, APPENDED_EVENTS.followed, store, stopping=stopping, published=published), stopping
-        )
+        events = _EventTable(Follower(bus, APPENDED_EVENTS.followed, store, stopping=stopping), stopping)
         stack.callback(events.stop)
         publish_apart(redis.url, input_file, WARM, rows=min(rows, WARM_ROWS))
         for held in (triggers, floor):

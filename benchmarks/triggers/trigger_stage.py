@@ -1,6 +1,5 @@
 """The real trigger query over its own bus, paused between two micro-batches until the input is ready for timing."""
 
-import threading
 import time
 from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
@@ -105,17 +104,13 @@ class HeldQuery:
             raise error
 
 
-def start_triggers(
-    session: SparkSession, settings: Settings, bus: Bus, *, checkpoint: str, published: threading.Event | None = None
-) -> HeldQuery:
+def start_triggers(session: SparkSession, settings: Settings, bus: Bus, *, checkpoint: str) -> HeldQuery:
     """The platform's query, with its gate open."""
     gate = Gate(is_open=True)
     health, partitions = GatedHealth(gate=gate), bus.partitions(bus_topics.TICKS)
     return HeldQuery(
         gate,
-        start_trigger_query(
-            session, settings, health, checkpoint=checkpoint, partitions=partitions, published=published
-        ),
+        start_trigger_query(session, settings, health, checkpoint=checkpoint, partitions=partitions),
     )
 
 

@@ -163,7 +163,7 @@ class _Layout:
 
     @classmethod
     def of(cls, data: bytes) -> "_Layout | None":
-        """None for an unknown or repeated field, an unusual width, or bytes that are no message."""
+        """None for an unknown or repeated field, an unusual width, or bytes that are not a message."""
         fields: dict[int, tuple[int, int]] = {}
         mask = np.full(len(data), 0xFF, np.uint8)
         at = 0
@@ -191,8 +191,8 @@ class _Layout:
     def fits(self, block: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Which rows have this layout."""
         fixed = np.flatnonzero(self.mask)
-        found: NDArray[np.bool_] = ~((block[:, fixed] ^ self.first[fixed]) & self.mask[fixed]).any(axis=1)
-        return found
+        differs: NDArray[np.bool_] = ((block[:, fixed] ^ self.first[fixed]) & self.mask[fixed]).astype(np.bool_)
+        return np.logical_not(differs.any(axis=1))
 
 
 class _Decoded:

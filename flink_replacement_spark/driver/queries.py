@@ -50,7 +50,7 @@ TOPICS = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
 class Queries:
     """`watched` are the three once started, in the order of their healths: history, live, triggers.
 
-    `prepared` are those that a standby can start ahead of its term. `published` is set after events of micro-batches.
+    `prepared` are those that a standby can start ahead of its term.
     """
 
     def __init__(self, session: SparkSession, settings: Settings, stopping: threading.Event) -> None:
@@ -64,7 +64,6 @@ class Queries:
         self.history: Health | None = None
         self.live = LiveHealth()
         self.triggers = TriggerHealth()
-        self.published = threading.Event()
         self.prepared = Prepared(
             {
                 **({LIVE_QUERY: self._prepare_live} if settings.spark.mode == "continuous" else {}),
@@ -162,7 +161,6 @@ class Queries:
             self.triggers,
             checkpoint=checkpoint,
             partitions=self._partitions,
-            published=self.published,
             functions=self._functions,
         )
 

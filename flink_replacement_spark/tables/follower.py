@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
-from bus import Bus, Lives, PartitionState, StoredRecord
+from bus import Bus, Lives, PartitionState, StoredRecord, TopicPartition
 from bus.dead_letters import Letter, put_aside
 from bus.lost import report
 from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
@@ -32,6 +33,8 @@ __all__ = ["Followed", "Follower", "Taken"]
 log = get_logger()
 
 INTERVAL_SECONDS, MAX_INTERVAL_SECONDS = 1.0, 5.0
+FIRST_PAUSE_SECONDS = 0.05
+_NOTHING: Mapping[TopicPartition, int] = MappingProxyType({})
 #: How often (s) an unmoved hold is written again, since the bus may have lost it.
 _HOLD_SECONDS = 30.0
 #: A table that lags further (s) behind its topic is reported as a problem.
@@ -116,9 +119,7 @@ class Taken:
 class Follower:
     """`store` writes the rows of what was taken, and must be harmless when it runs again (`Taken.is_repeat`).
 
-    `run` returns when `stopping` is set; `flush` then commits what is left. `published` is set by a part that has
-    published records and will be quiet for a moment, as at the end of a batch; without it, the topic is checked every
-    second.
+    `run` returns when `stopping` is set; `flush` then commits what is left.
     """
 
     def __init__(
@@ -128,7 +129,6 @@ class Follower:
         store: Callable[[Taken], None],
         *,
         stopping: threading.Event,
-        published: threading.Event | None = None,
     ) -> None:
         self.topic = followed.topic
         self._label = followed.reader
@@ -140,10 +140,13 @@ class Follower:
         self._followed = followed
         self._store = store
         self._stopping = stopping
-        self._published = published or threading.Event()
         self._committed_at = -INTERVAL_SECONDS
         #: The current time (s) between commits.
         self._interval = INTERVAL_SECONDS
+        #: The time (s) until the next look at records that wait for a commit.
+        self._pause = FIRST_PAUSE_SECONDS
+        #: The end of each partition, while there is nothing to commit.
+        self._ends: dict[TopicPartition, int] = {}
         #: The newest commit noted on the bus, once read; None without any.
         self._newest: dict[str, Any] | None = None
         self._is_asked = False
@@ -194,24 +197,27 @@ class Follower:
             pass
 
     def _round(self) -> None:
-        since = time.monotonic() - self._committed_at
         self._look()
+        since = time.monotonic() - self._committed_at
         is_many = self.backlog_records >= self._followed.many_records
         if is_many or (self.backlog_records and since >= self._interval):
             had_pause = since >= self._interval + INTERVAL_SECONDS
             self.step()
             self._interval = INTERVAL_SECONDS if is_many or had_pause else min(2 * self._interval, MAX_INTERVAL_SECONDS)
-            return
-        self._published.wait(
-            min(INTERVAL_SECONDS, self._interval - since) if self.backlog_records else INTERVAL_SECONDS
-        )
-        self._published.clear()
+            self._pause = FIRST_PAUSE_SECONDS
+        elif self.backlog_records:
+            # Short at first, so that a table follows a flood of records from its beginning.
+            self._stopping.wait(min(self._pause, self._interval - since))
+            self._pause = min(2 * self._pause, INTERVAL_SECONDS)
 
     def _look(self) -> None:
-        states = self._states()
+        """See what waits; if nothing did, wait a moment for records."""
+        states = self._states(after=self._ends)
         waiting = self._open or self._resume()
         start = waiting.start if waiting is not None else self._start(states)
         self.backlog_records = sum(max(0, state.end - start.get(p, 0)) for p, state in enumerate(states))
+        ends = {(self.topic, partition): state.end for partition, state in enumerate(states)}
+        self._ends = {} if self.backlog_records else ends
         _BACKLOG.labels(self._label).set(self.backlog_records)
 
     def step(self) -> bool:
@@ -261,9 +267,15 @@ class Follower:
             )
             return None
 
-    def _states(self) -> list[PartitionState]:
-        """The topic's state on the bus, after checking that it still has the taken records."""
-        states, newest = self._bus.state(self.topic), self._known()
+    def _states(self, after: Mapping[TopicPartition, int] = _NOTHING) -> list[PartitionState]:
+        """The topic's state on the bus, after checking that it still has the taken records; with `after` once it has
+        newer ones, or after a moment.
+        """
+        if after:
+            states = self._bus.states_after(after, INTERVAL_SECONDS)[self.topic]
+        else:
+            states = self._bus.state(self.topic)
+        newest = self._known()
         if newest is not None:
             if self._lives is None:
                 self._lives = lives_of(newest)

@@ -23,28 +23,13 @@ class Followers:
         self._start = start
         self._followers: dict[str, Follower] = {}
 
-    def follow(
-        self,
-        name: str,
-        followed: Followed,
-        store: Callable[[Taken], None],
-        *,
-        published: threading.Event | None = None,
-    ) -> None:
-        follower = Follower(self._bus, followed, store, stopping=self._stopping, published=published)
+    def follow(self, name: str, followed: Followed, store: Callable[[Taken], None]) -> None:
+        follower = Follower(self._bus, followed, store, stopping=self._stopping)
         self._followers[name] = follower
         self._start(followed.reader, follower.run)
 
-    def append(
-        self,
-        name: str,
-        appended: Appended,
-        catalog: Catalog,
-        *,
-        locks: TableLocks,
-        published: threading.Event | None = None,
-    ) -> None:
-        self.follow(name, appended.followed, AppendedTable(catalog, locks, appended).store, published=published)
+    def append(self, name: str, appended: Appended, catalog: Catalog, *, locks: TableLocks) -> None:
+        self.follow(name, appended.followed, AppendedTable(catalog, locks, appended).store)
 
     @property
     def problems(self) -> list[str]:

@@ -117,13 +117,11 @@ def start_trigger_query(
     *,
     checkpoint: str,
     partitions: int,
-    published: threading.Event | None = None,
     functions: TriggerFunctions | None = None,
 ) -> StreamingQuery:
     """`partitions`: of the topics `ticks` and `ohlc`. Source `triggers` must be registered, and its topics made.
 
-    `published` is set after each micro-batch with events. `functions`: those of a query of the same checkpoint that has
-    ended.
+    `functions`: those of a query of the same checkpoint that has ended.
     """
     rules = TriggerRules.of(settings.triggers, partitions)
     functions = functions or TriggerFunctions(settings.gateways.kapacitor.udf)
@@ -136,8 +134,6 @@ def start_trigger_query(
         )
         health.count(*counted(results))
         health.count_functions(outcome, functions)
-        if published is not None and (outcome.fired or "events" in results["name"].to_pylist()):
-            published.set()
 
     plans = (
         session.readStream.format(SOURCE)

@@ -50,7 +50,7 @@ def test_encoded_bars_are_read_by_the_protobuf_library(bars: list[OHLCV], period
     assert [OHLCV.FromString(value) for value in encoded] == bars
 
 
-#: What the library writes, with fields left out, repeated, unknown, or in another order, and what is no message.
+#: What the library writes, with fields left out, repeated, unknown, or in another order; and arbitrary bytes.
 _PARTS = st.one_of(
     st.builds(lambda number, value: varint(number << 3) + varint(value), st.integers(1, 17), _WHOLE),
     st.builds(

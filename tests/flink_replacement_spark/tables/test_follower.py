@@ -1,13 +1,13 @@
 """Each record reaches its table once, whatever fails in between."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, pairwise
 
 import pytest
 
-from bus import Bus, Record, StoredRecord
+from bus import Bus, PartitionState, Record, StoredRecord, TopicPartition
 from bus.dead_letters import kept
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
@@ -188,11 +188,29 @@ def test_many_records_do_not_wait_for_the_second_to_pass(case: Case) -> None:
         def wait(self, timeout: float | None = None) -> bool:
             raise AssertionError("it waits although many records are there")
 
-    follower = Follower(case.bus, case.followed, case.table.store, stopping=case.stopping, published=Impatient())
+    follower = Follower(case.bus, case.followed, case.table.store, stopping=Impatient())
     case.publish(*map(str, range(25)))
     for _ in range(3):
         follower._round()
     assert list(case.table.commits.values()) == [10, 10, 5]
+
+
+def test_a_record_after_a_pause_is_stored_as_soon_as_it_is_published(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "INTERVAL_SECONDS", 60.0)
+    thread = threading.Thread(target=case.follower.run)
+    case.publish("a")
+    thread.start()
+    try:
+        wait_for(lambda: case.follower.stored_records or None)
+        case.follower._committed_at = -1_000.0
+        case.publish("b")
+        wait_for(lambda: case.table.rows == [b"a", b"b"] or None)
+    finally:
+        case.stopping.set()
+        case.publish("c")
+        thread.join()
 
 
 def test_records_that_the_bus_has_lost_do_not_stop_those_that_follow(case: Case) -> None:
@@ -216,23 +234,28 @@ def test_records_that_trickle_in_share_ever_fewer_commits(case: Case, monkeypatc
 
         def wait(self, timeout: float | None = None) -> bool:
             nonlocal now
-            now += timeout or 0.0
+            now = round(now + (timeout or 0.0), 6)
             case.publish("x")
             return False
 
+    trickle, states_after = Trickle(), case.bus.states_after
+
+    def later(after: Mapping[TopicPartition, int], timeout_seconds: float) -> dict[str, list[PartitionState]]:
+        trickle.wait(timeout_seconds)
+        return states_after(after, 0.0)
+
+    monkeypatch.setattr(case.bus, "states_after", later)
     monkeypatch.setattr(follower.time, "monotonic", lambda: now)
     followed = replace(case.followed, many_records=1_000)
-    case.follower = Follower(
-        case.bus, followed, lambda taken: commits.append(now), stopping=case.stopping, published=Trickle()
-    )
+    case.follower = Follower(case.bus, followed, lambda taken: commits.append(now), stopping=trickle)
     while now < 120:
         case.follower._round()
     assert [later - former for former, later in pairwise(commits)] == [1, 1, 2, 4, 5, 5]
     now += 60
-    case.follower._round()
-    for _ in range(3):
+    after_pause = now
+    while len(commits) < 9:
         case.follower._round()
-    assert commits[-2:] == [180, 181]
+    assert commits[-2:] == [after_pause, after_pause + 1]
 
 
 def test_a_topic_without_records_is_held_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
