@@ -1,8 +1,9 @@
 """Room on the topic `history`: which pieces may be dispatched, and from which offset pages are still needed.
 
-A piece is dispatched only when its pages fit beside what lies there and what running pieces may still write, so every
-piece that runs can be finished. Smaller ones of other requests may go before one that does not fit, for a bounded time.
-One that runs alone needs no such proof: what is left of other requests goes with them.
+A piece is dispatched only when there is room for its pages besides the stored ones and those that running pieces may
+still write, so every running piece can be finished. Smaller pieces of other requests may overtake one that does not
+fit, for a bounded time. While nothing else runs or waits to be written, any piece may be dispatched, because all older
+pages can be trimmed.
 
 Pages are needed from the dispatch of their job until the history writer has written them. A running job therefore
 keeps what was published since its dispatch, also pages of other requests, which count as bytes of the topic meanwhile.
