@@ -4,7 +4,8 @@ Each event goes to one room:
 
     requests    lifecycle.py    historical ones and snapshots: admitted, settled, ended once
                 realtime.py     one job a ticker, shared; what the pipeline learns
-    slots       dispatching.py  connections, slots, and which piece goes where; venue_book.py: what is known about venues
+    slots       dispatching.py  connections, slots, and which piece goes where
+                venue_book.py   what is known about venues
     jobs        holding.py      who may speak for a job, and for how long
                 endings.py      accepted, failed, rejected, lost
                 deliveries.py   results of ingestors without the bus
