@@ -1,10 +1,10 @@
-"""Answers an HTTP request that was struck by a fault."""
+"""Answers an HTTP request, and ends a websocket, that was struck by a fault."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 from aiohttp import web
@@ -39,6 +39,15 @@ async def misbehave(
     body = fault.body.encode() if is_text else orjson.dumps(fault.body)
     content_type = "text/plain" if is_text else "application/json"
     return web.Response(status=fault.status, body=body, content_type=content_type, headers=headers)
+
+
+async def cut(socket: web.WebSocketResponse, request: web.BaseRequest | None, fault: Fault) -> NoReturn:
+    """End a websocket with the fault's close code, or without a close frame: a client reports that as code 1006."""
+    if fault.kind == "close" and fault.code != 1006:
+        await socket.close(code=fault.code)
+    elif request is not None and request.transport is not None:
+        request.transport.abort()
+    raise ConnectionResetError("cut by a fault")
 
 
 def spoil(body: bytes, fault: Fault, previous: bytes | None) -> bytes:

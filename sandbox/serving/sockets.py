@@ -14,6 +14,7 @@ from aiohttp import ClientConnectionResetError, WSMsgType, web
 from core.background import start_task
 from sandbox.behaviour.clock import ExchangeClock
 from sandbox.behaviour.faults import Fault, FaultRules
+from sandbox.behaviour.misbehaviour import cut
 from sandbox.markets.market import Market
 from sandbox.serving.streams import Outgoing, StreamSession
 
@@ -161,8 +162,7 @@ class StreamConnection:
         if fault is not None:
             self._counters[fault.kind] += 1
             if fault.kind in ("close", "abort"):
-                await self._cut(fault)
-                return
+                await cut(self._socket, self._request, fault)
             if fault.kind == "freeze":
                 await self._freeze(fault)
             elif fault.kind == "drop":
@@ -191,13 +191,6 @@ class StreamConnection:
         await asyncio.sleep(seconds)
         with suppress(ConnectionError):
             await self._send(event)
-
-    async def _cut(self, fault: Fault) -> None:
-        if fault.kind == "close" and fault.code != 1006:  # a client sees 1006 if it got no close frame
-            await self._socket.close(code=fault.code)
-        elif self._request is not None and self._request.transport is not None:
-            self._request.transport.abort()
-        raise ConnectionResetError("cut by a fault")
 
     async def _freeze(self, fault: Fault) -> None:
         """Neither send, read nor answer pings, but keep the connection open."""

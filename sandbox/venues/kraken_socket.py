@@ -14,7 +14,8 @@ from aiohttp import WSMsgType, web
 
 from core.background import start_task
 from sandbox.behaviour.clock import ExchangeClock
-from sandbox.behaviour.faults import Fault, FaultRules
+from sandbox.behaviour.faults import FaultRules
+from sandbox.behaviour.misbehaviour import cut
 
 _SNAPSHOT = 50
 _HEARTBEAT_SECONDS = 1.0
@@ -106,18 +107,11 @@ class KrakenSocket:
     async def _deliver(self, row: Row) -> None:
         fault = self._faults.for_trade("/v2", self._symbol.replace("/", ""))
         if fault is not None and fault.kind in ("close", "abort"):
-            await self._cut(fault)
+            await cut(self._socket, self._request, fault)
         if fault is not None and fault.kind == "drop":
             return
         for _ in range(2 if fault is not None and fault.kind == "duplicate" else 1):
             await self._send_trades([row], "update")
-
-    async def _cut(self, fault: Fault) -> None:
-        if fault.kind == "close" and fault.code != 1006:  # a client sees 1006 if it got no close frame
-            await self._socket.close(code=fault.code)
-        elif self._request is not None and self._request.transport is not None:
-            self._request.transport.abort()
-        raise ConnectionResetError("cut by a fault")
 
     async def _beat(self) -> None:
         with suppress(ConnectionError):
