@@ -28,6 +28,7 @@ __all__ = [
     "as_published",
     "is_named",
     "is_platform",
+    "is_tick",
     "is_visible",
     "record_of",
 ]
@@ -99,16 +100,18 @@ def as_published(record: StoredRecord) -> bytes:
     removed; in every other message it is a field.
     """
     value = record.value
-    if record.topic != topics.TICKS or record.sequence is None or len(value) > _MAX_TICK_BYTES:
+    if record.topic != topics.TICKS or record.sequence is None:
         return value
     number = streams.TICKS.tag + varint(record.sequence)
-    return value[: -len(number)] if value.endswith(number) and _is_tick(value) else value
+    return value[: -len(number)] if value.endswith(number) and is_tick(value) else value
 
 
-def _is_tick(value: bytes) -> bool:
-    # A Tick's time has a different wire type from a TickBatch's, so neither message parses as the other.
+def is_tick(value: bytes) -> bool:
+    """Whether a record of the topic ticks is a Tick. Its time has a different wire type from a TickBatch's, so neither
+    message parses as the other.
+    """
     try:
-        return cw.Tick.FromString(value).timestamp != 0
+        return len(value) <= _MAX_TICK_BYTES and cw.Tick.FromString(value).timestamp != 0
     except DecodeError:
         return False
 

@@ -14,14 +14,12 @@ from candlewright.wire.errors import BadFrame, InvalidRequest
 from candlewright.wire.ticker import Ticker
 from gateways.numaflow import metrics
 from gateways.numaflow.partitions import RecordId, wire_offset
-from gateways.records import as_published
+from gateways.records import as_published, is_tick
 from protobuf import source_superset_pb2 as source
 
 #: The limit of one message on both sides.
 MAX_MESSAGE_BYTES = 64 << 20
 _NS = 1_000_000_000
-#: A Tick is small; larger values are not parsed as one.
-_MAX_TICK_BYTES = 4 << 10
 _STATUS = source.ReadResponse.Status()
 
 
@@ -73,18 +71,9 @@ def _tick(value: bytes, headers: dict[str, str]) -> tuple[str, int]:
     columns = tick_columns.decode(value)
     if not len(columns):
         raise ValueError("no tick")
-    is_one = len(columns) == 1 and len(value) <= _MAX_TICK_BYTES and _is_tick(value)
     headers["kind"] = "tick"
-    headers["schema"] = (cw.Tick if is_one else cw.TickBatch).DESCRIPTOR.full_name
+    headers["schema"] = (cw.Tick if len(columns) == 1 and is_tick(value) else cw.TickBatch).DESCRIPTOR.full_name
     return columns.ticker, int(columns.timestamp.min())
-
-
-def _is_tick(value: bytes) -> bool:
-    # The time has a different wire type in a TickBatch, so neither message parses as the other.
-    try:
-        return cw.Tick.FromString(value).timestamp != 0
-    except DecodeError:
-        return False
 
 
 def _bar(value: bytes, headers: dict[str, str]) -> tuple[str, int]:
