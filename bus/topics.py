@@ -1,12 +1,19 @@
-"""Names on the bus that several parts share, with their record types.
+"""Names on the bus that several parts share.
 
-What the parts must know about a topic is declared here once: who may see it, and how long its records are kept.
+What the parts must know about a topic is declared here once: its message, who may see it, and how long its records are
+kept.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
+
+from google.protobuf.message import Message
+
+from candlewright.wire import candlewright_pb2 as cw
+from candlewright.wire import ingestor_pb2 as ing
+from protobuf import records_pb2 as rec
 
 
 class Kept(Enum):
@@ -19,11 +26,13 @@ class Kept(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """`is_public`: clients of gateways see it. `is_ending`: its records are results of records accepted before; a store
-    at its memory limit accepts them, because it would never have room otherwise.
+    """`message`: what its records are; None if they are not one Protocol Buffers message. `is_public`: clients of
+    gateways see it. `is_ending`: its records are results of records accepted before; a store at its memory limit
+    accepts them, because it would never have room otherwise.
     """
 
     name: str
+    message: type[Message] | None
     is_public: bool
     kept: Kept
     is_ending: bool
@@ -34,49 +43,50 @@ _declared: dict[str, Topic] = {}
 TOPICS: Mapping[str, Topic] = MappingProxyType(_declared)
 
 
-def _topic(name: str, *, kept: Kept, is_public: bool = False, is_ending: bool = False) -> str:
-    _declared[name] = Topic(name, is_public=is_public, kept=kept, is_ending=is_ending)
+def _topic(
+    name: str, message: type[Message] | None, *, kept: Kept, is_public: bool = False, is_ending: bool = False
+) -> str:
+    _declared[name] = Topic(name, message, is_public=is_public, kept=kept, is_ending=is_ending)
     return name
 
 
-#: Gateway-visible, fixed by the contract.
-#: TickBatch (or Tick), key = ticker
-TICKS = _topic("ticks", kept=Kept.STREAM, is_public=True)
-#: OHLCV, key = ticker
-OHLC = _topic("ohlc", kept=Kept.STREAM, is_public=True, is_ending=True)
-#: CEPTriggerEvent, key = trigger id, partition of the ticker
-TRIGGER_EVENTS = _topic("trigger_events", kept=Kept.STREAM, is_public=True, is_ending=True)
-#: HistoryReadyNotification, key = request id
-NOTIFICATIONS = _topic("notifications", kept=Kept.STREAM, is_public=True, is_ending=True)
+#: Gateway-visible, fixed by the contract. TICKS takes a Tick as well; key = ticker
+TICKS = _topic("ticks", cw.TickBatch, kept=Kept.STREAM, is_public=True)
+#: Key = ticker
+OHLC = _topic("ohlc", cw.OHLCV, kept=Kept.STREAM, is_public=True, is_ending=True)
+#: Key = trigger id, partition of the ticker
+TRIGGER_EVENTS = _topic("trigger_events", ing.CEPTriggerEvent, kept=Kept.STREAM, is_public=True, is_ending=True)
+#: Key = request id
+NOTIFICATIONS = _topic("notifications", ing.HistoryReadyNotification, kept=Kept.STREAM, is_public=True, is_ending=True)
 
-#: Internal topics (protobuf/records.proto). Request, key = request id, one partition
-REQUESTS = _topic("requests", kept=Kept.JOURNAL)
-#: HistoryPage, partition of the ticker
-HISTORY = _topic("history", kept=Kept.JOURNAL)
-#: HistoryOutcome, partition of the ticker
-HISTORY_OUTCOMES = _topic("history_outcomes", kept=Kept.JOURNAL, is_ending=True)
-#: ProofQuestion, key = request id, one partition
-PROOF_QUESTIONS = _topic("proof_questions", kept=Kept.JOURNAL)
-#: Proof, key = request id, one partition
-PROOFS = _topic("proofs", kept=Kept.JOURNAL)
-#: Snapshot, key = ticker
-SNAPSHOTS = _topic("snapshots", kept=Kept.STREAM)
-#: TickMark, partition of the ticker, key = ticker
-TICK_MARKS = _topic("tick_marks", kept=Kept.STREAM)
+#: Internal topics. Key = request id, one partition
+REQUESTS = _topic("requests", rec.Request, kept=Kept.JOURNAL)
+#: Partition of the ticker
+HISTORY = _topic("history", rec.HistoryPage, kept=Kept.JOURNAL)
+#: Partition of the ticker
+HISTORY_OUTCOMES = _topic("history_outcomes", rec.HistoryOutcome, kept=Kept.JOURNAL, is_ending=True)
+#: Key = request id, one partition
+PROOF_QUESTIONS = _topic("proof_questions", rec.ProofQuestion, kept=Kept.JOURNAL)
+#: Key = request id, one partition
+PROOFS = _topic("proofs", rec.Proof, kept=Kept.JOURNAL)
+#: Key = ticker
+SNAPSHOTS = _topic("snapshots", cw.Snapshot, kept=Kept.STREAM)
+#: Partition of the ticker, key = ticker
+TICK_MARKS = _topic("tick_marks", rec.TickMark, kept=Kept.STREAM)
 #: Rows that the live query stores, in the partitions of TICKS: see flink_replacement_spark.live.tick_rows
-TICK_ROWS = _topic("tick_rows", kept=Kept.JOURNAL, is_ending=True)
-#: TriggerControl, key = trigger id, one partition
-TRIGGER_CONTROLS = _topic("trigger_controls", kept=Kept.UP_TO_SIZE)
-#: TriggerProgress, one partition
-TRIGGER_PROGRESS = _topic("trigger_progress", kept=Kept.JOURNAL, is_ending=True)
+TICK_ROWS = _topic("tick_rows", None, kept=Kept.JOURNAL, is_ending=True)
+#: Key = trigger id, one partition
+TRIGGER_CONTROLS = _topic("trigger_controls", rec.TriggerControl, kept=Kept.UP_TO_SIZE)
+#: One partition
+TRIGGER_PROGRESS = _topic("trigger_progress", rec.TriggerProgress, kept=Kept.JOURNAL, is_ending=True)
 #: Trigger requests that other relays forward to the registry, one partition
-RELAY_ASKS = _topic("registry_asks", kept=Kept.JOURNAL)
+RELAY_ASKS = _topic("registry_asks", None, kept=Kept.JOURNAL)
 #: The registry's answers to them, and its notices, one partition
-RELAY_ANSWERS = _topic("registry_answers", kept=Kept.JOURNAL)
+RELAY_ANSWERS = _topic("registry_answers", None, kept=Kept.JOURNAL)
 #: JSON of a finished delivery of an alert, one partition: see alerts.alert.Outcome
-DELIVERIES = _topic("deliveries", kept=Kept.UP_TO_SIZE, is_ending=True)
-#: DeadLetter, key = topic of the record, one partition: see bus.dead_letters, which also bounds it
-DEAD_LETTERS = _topic("dead_letters", kept=Kept.UP_TO_SIZE, is_ending=True)
+DELIVERIES = _topic("deliveries", None, kept=Kept.UP_TO_SIZE, is_ending=True)
+#: Key = topic of the record, one partition: see bus.dead_letters, which also bounds it
+DEAD_LETTERS = _topic("dead_letters", rec.DeadLetter, kept=Kept.UP_TO_SIZE, is_ending=True)
 
 #: The topics that a full store still accepts.
 ENDING = frozenset(topic.name for topic in TOPICS.values() if topic.is_ending)

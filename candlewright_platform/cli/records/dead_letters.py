@@ -1,17 +1,15 @@
 """`candlewright dead-letters`: records that a part could not process, and their replay to their topics."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from bus import Log, dead_letters, topics
 from bus.api import Bus, Record
 from candlewright.cli.output import Output, json_line, print_rows, say
-from candlewright.wire import candlewright_pb2 as cw
-from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import BusError, CandlewrightError, InvalidRequest, OffsetOutOfRange
 from candlewright.wire.times import format_nanoseconds
 from candlewright_platform.cli.machine.loading import settings_for
@@ -19,19 +17,6 @@ from candlewright_platform.cli.records.bus import open_bus
 from gateways.records import is_platform, record_of
 from protobuf import records_pb2 as rec
 
-#: What a record of a topic of the platform is, for `show`.
-_KINDS: dict[str, Callable[[bytes], Message]] = {
-    topics.REQUESTS: rec.Request.FromString,
-    topics.HISTORY: rec.HistoryPage.FromString,
-    topics.HISTORY_OUTCOMES: rec.HistoryOutcome.FromString,
-    topics.NOTIFICATIONS: ing.HistoryReadyNotification.FromString,
-    topics.TICKS: cw.TickBatch.FromString,
-    topics.TICK_MARKS: rec.TickMark.FromString,
-    topics.OHLC: cw.OHLCV.FromString,
-    topics.TRIGGER_EVENTS: ing.CEPTriggerEvent.FromString,
-    topics.TRIGGER_CONTROLS: rec.TriggerControl.FromString,
-    topics.TRIGGER_PROGRESS: rec.TriggerProgress.FromString,
-}
 _SHOWN_BYTES = 2_000
 
 
@@ -162,11 +147,11 @@ def _row(number: int, letter: rec.DeadLetter) -> dict[str, Any]:
 
 def _message(letter: rec.DeadLetter) -> str | None:
     """The record as text, if it can be decoded."""
-    read = _KINDS.get(letter.topic)
-    if read is None:
+    topic = topics.TOPICS.get(letter.topic)
+    if topic is None or topic.message is None:
         return None
     try:
-        return " ".join(str(read(letter.record)).split())[:_SHOWN_BYTES]
+        return " ".join(str(topic.message.FromString(letter.record)).split())[:_SHOWN_BYTES]
     except DecodeError:
         return None
 

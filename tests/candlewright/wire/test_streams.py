@@ -21,8 +21,9 @@ def test_numbered_topics_have_a_home_on_the_bus(topic: str, bus_topic: str | Non
     assert (stream and stream.bus_topic) == bus_topic
 
 
-def test_every_stream_is_carried_by_a_declared_topic_of_the_bus() -> None:
-    assert {stream.bus_topic for stream in streams.STREAMS} <= set(topics.TOPICS)
+@pytest.mark.parametrize("stream", streams.STREAMS, ids=lambda stream: stream.bus_topic)
+def test_a_stream_has_the_message_of_the_topic_of_the_bus_that_carries_it(stream: streams.Stream) -> None:
+    assert topics.TOPICS[stream.bus_topic].message is stream.message
 
 
 @pytest.mark.parametrize("stream", streams.STREAMS, ids=lambda stream: stream.bus_topic)
