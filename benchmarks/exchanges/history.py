@@ -9,7 +9,6 @@ cost of a request.
 
 import argparse
 import asyncio
-import json
 import os
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 
 import ccxt.async_support
 
+from benchmarks.measuring.output import add_output, show
 from benchmarks.measuring.process_tree import ProcessTree
 from benchmarks.measuring.spark_master import ALL_CORES, add_master
 from candlewright.client import Client, Outcome, connect
@@ -161,14 +161,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--ingestors", type=int, default=1)
     add_master(parser, ALL_CORES)
-    parser.add_argument("--output", choices=("json", "table"), default="table")
+    add_output(parser)
     asked = parser.parse_args()
     result = run(asked.rows, asked.ingestors, asked.master)
-    if asked.output == "json":
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:>24} {value}")
+    show(result, asked.output)
 
 
 if __name__ == "__main__":

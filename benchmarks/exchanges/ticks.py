@@ -26,6 +26,7 @@ import ccxt.pro
 import redis
 import zmq
 
+from benchmarks.measuring.output import add_output, show
 from bus import Bus
 from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
@@ -302,7 +303,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--latency-rows", type=int, default=1_000)
     parser.add_argument("--pace", type=float, default=100.0)
-    parser.add_argument("--output", choices=("json", "table"), default="table")
+    add_output(parser)
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--redis", help=argparse.SUPPRESS)
@@ -311,11 +312,7 @@ def main() -> None:
         print(json.dumps(_side(asked)))
         return
     result = run(asked.rows, asked.latency_rows, asked.pace)
-    if asked.output == "json":
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:>24} {value}")
+    show(result, asked.output)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ comparison, out of reach of any client: the same commands prepared in advance, w
 """
 
 import argparse
-import json
 import socket
 import tempfile
 import time
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 import redis
 
+from benchmarks.measuring.output import add_output, show
 from bus.api import Record
 from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
@@ -181,15 +181,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--value-bytes", type=int, default=120)
     parser.add_argument("--fsync", choices=("always", "everysec", "no"), default="always")
-    parser.add_argument("--output", choices=("json", "table"), default="table")
+    add_output(parser)
     asked = parser.parse_args()
     configure_logging("bench", "warning")
     result = run(asked.rows, asked.batch, asked.value_bytes, fsync=asked.fsync)
-    if asked.output == "json":
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:32}{value}")
+    show(result, asked.output)
 
 
 if __name__ == "__main__":

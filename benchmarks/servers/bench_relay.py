@@ -24,6 +24,7 @@ from typing import Any
 
 import zmq
 
+from benchmarks.measuring.output import add_output, show
 from bus import topics
 from bus.api import Record
 from bus.redis.embedded import EmbeddedRedis
@@ -280,18 +281,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=40_000)
     parser.add_argument("--subscriber", metavar="ADDRESS", help=argparse.SUPPRESS)
-    parser.add_argument("--output", choices=("json", "table"), default="table")
+    add_output(parser)
     asked = parser.parse_args()
     if asked.subscriber:
         _subscribe(asked.subscriber, asked.rows)
         return
     configure_logging("bench", "warning")
     result = run(asked.rows)
-    if asked.output == "json":
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:32}{value}")
+    show(result, asked.output)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -246,38 +246,32 @@ def load(bus: Bus, rate: int) -> Iterator[None]:
     """`rate` further trades a second over LOAD_TICKERS tickers, whose times advance as fast as they are published."""
     step_ns = max(1, LOAD_TICKERS * _SECOND_NS // rate)
     feeds = [Trades(bus, _load_ticker(number), step_ns) for number in range(LOAD_TICKERS)]
-    over = threading.Event()
+    began, sent = time.monotonic(), 0
 
-    def run() -> None:
-        began, sent = time.monotonic(), 0
-        while not over.wait(_LOAD_STEP_SECONDS):
-            due = int((time.monotonic() - began) * rate) - sent
-            each, rest = divmod(due, LOAD_TICKERS)
-            counts = [each + (place < rest) for place in range(LOAD_TICKERS)]
-            batch = [feed.record(count) for feed, count in zip(feeds, counts, strict=True) if count]
-            if batch:
-                bus.publish(bus_topics.TICKS, batch)
-            sent += due
+    def publish() -> None:
+        nonlocal sent
+        due = int((time.monotonic() - began) * rate) - sent
+        each, rest = divmod(due, LOAD_TICKERS)
+        counts = [each + (place < rest) for place in range(LOAD_TICKERS)]
+        batch = [feed.record(count) for feed, count in zip(feeds, counts, strict=True) if count]
+        if batch:
+            bus.publish(bus_topics.TICKS, batch)
+        sent += due
 
-    feeder = threading.Thread(target=run, name="load")
-    feeder.start()
-    try:
+    with repeated(publish, _LOAD_STEP_SECONDS):
         yield
-    finally:
-        over.set()
-        feeder.join()
 
 
 @contextmanager
-def steady(trades: Trades, per_second: float) -> Iterator[None]:
-    """One ticker's trades while nothing else happens."""
+def repeated(step: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Calls `step` on a thread, after each pause of `seconds`."""
     over = threading.Event()
 
     def run() -> None:
-        while not over.wait(1 / per_second):
-            trades.publish()
+        while not over.wait(seconds):
+            step()
 
-    feeder = threading.Thread(target=run, name="steady")
+    feeder = threading.Thread(target=run, name="feeder")
     feeder.start()
     try:
         yield
@@ -441,13 +435,13 @@ def run(
         for _ in range(0, slow_rows, _SLOW_BATCH):
             bus.publish(bus_topics.TICKS, [slow.record(_SLOW_BATCH)])
         _warm_up(events, trades, quiet_seconds)
-        with steady(slow, 50.0):
+        with repeated(slow.publish, 1 / 50):
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "slow", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "slow_rows": slow_rows}
         client.triggers.remove("slow")
 
         pids = [pid for pid in (redis.pid, platform.pid) if pid is not None]
-        with steady(trades, 5.0):
+        with repeated(trades.publish, 1 / 5):
             yield {"name": "idle", **idle(idle_seconds, pids), "seconds": idle_seconds}
 
 

@@ -6,7 +6,6 @@ first third of the time, in which caches fill and the JVM compiles.
 """
 
 import argparse
-import json
 import re
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measuring.output import add_output, show
 from benchmarks.measuring.spark_master import ALL_CORES, add_master
 from candlewright.client import Outcome, connect
 from candlewright_platform.supervisor.private import PrivatePlatform
@@ -123,14 +123,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     add_master(parser, ALL_CORES)
-    parser.add_argument("--output", choices=("json", "table"), default="table")
+    add_output(parser)
     asked = parser.parse_args()
     result = run(asked.minutes, asked.master)
-    if asked.output == "json":
-        print(json.dumps(result))
-    else:
-        for name, value in result.items():
-            print(f"{name:>26} {value}")
+    show(result, asked.output)
 
 
 if __name__ == "__main__":
