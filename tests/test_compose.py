@@ -25,8 +25,8 @@ from candlewright_platform.cli.machine import secrets
 from candlewright_platform.supervisor.ports import free_port
 from core.doors import KeyFolder, Role
 from core.settings import BusSettings, load_settings
-from flink_replacement_spark.engine import conf as spark
 from flink_replacement_spark.jars import ICEBERG_AWS
+from flink_replacement_spark.spark import conf as spark
 from gateways.enabled import enabled_gateways
 from tests.conftest import ROOT
 from tests.fresh_bus import FreshBus

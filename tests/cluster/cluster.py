@@ -19,7 +19,7 @@ from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright_platform.supervisor.ports import free_port
 from core.settings import Settings
-from flink_replacement_spark.engine.java import java_home
+from flink_replacement_spark.spark.java import java_home
 from gateways.rocketmq.door.certificate import key_and_certificate
 from tests.cluster.services import Services, command, listens
 from tests.flink_replacement_spark.harness import Feed, final_of

@@ -13,8 +13,8 @@ import pyspark
 from pyarrow.fs import S3FileSystem
 
 from candlewright_platform.supervisor.ports import free_port
-from flink_replacement_spark.engine.java import java_home
 from flink_replacement_spark.jars import SQLITE, fetch_jars
+from flink_replacement_spark.spark.java import java_home
 from tests.cluster.services import SERVICES, Services, listens
 from tests.distributions.test_wheels import environment
 

@@ -17,12 +17,12 @@ import pytest
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
 from flink_replacement_spark import jars
-from flink_replacement_spark.engine import class_archive, jvm
-from flink_replacement_spark.engine import conf as spark
-from flink_replacement_spark.engine.fence import DriverLock
-from flink_replacement_spark.engine.java import java_home, spark_home
-from flink_replacement_spark.engine.worker_python import worker_python
-from flink_replacement_spark.shipping import code_archive
+from flink_replacement_spark.spark import class_archive, jvm
+from flink_replacement_spark.spark import conf as spark
+from flink_replacement_spark.spark.fence import DriverLock
+from flink_replacement_spark.spark.java import java_home, spark_home
+from flink_replacement_spark.spark.shipping import code_archive
+from flink_replacement_spark.spark.worker_python import worker_python
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -148,7 +148,7 @@ def test_workers_without_the_product_load_everything_from_the_shipped_archive(tm
         sent.extractall(tmp_path / "sent")
     code = (
         "import sys; sys.path += sys.argv[1:]; import flink_replacement_spark; print(flink_replacement_spark.__file__);"
-        "from flink_replacement_spark.engine.worker_daemon import load_ahead; load_ahead([]);"
+        "from flink_replacement_spark.spark.worker_daemon import load_ahead; load_ahead([]);"
         "import candlewright_cep, flink_replacement_spark.history.merger"
     )
     # Without the .pth files of this environment, one of which names the product.
@@ -268,7 +268,7 @@ def test_the_jvm_starts_before_pyspark_and_tables_are_loaded() -> None:
 
 def test_tasks_of_live_data_load_no_library_of_the_tables() -> None:
     code = (
-        "import sys; from flink_replacement_spark.engine.worker_daemon import load_ahead; load_ahead([]); "
+        "import sys; from flink_replacement_spark.spark.worker_daemon import load_ahead; load_ahead([]); "
         "print([name for name in ('pyiceberg', 'sqlalchemy') if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
@@ -285,7 +285,7 @@ def test_tasks_of_live_data_load_no_library_of_the_tables() -> None:
 )
 def test_a_daemon_that_only_plans_ends_once_it_has_no_workers(worker: str, children: int, *, ends: bool) -> None:
     code = (
-        "import subprocess, sys, time; from flink_replacement_spark.engine.worker_daemon import end_when_idle; "
+        "import subprocess, sys, time; from flink_replacement_spark.spark.worker_daemon import end_when_idle; "
         "own = [subprocess.Popen(['sleep', '60']) for _ in range(int(sys.argv[2]))]; "
         "end_when_idle([sys.argv[1]], 0.1); time.sleep(1.5); "
         "[each.kill() for each in own]; sys.exit(3)"
@@ -313,7 +313,7 @@ def test_the_lock_lasts_as_long_as_a_child_that_inherited_it(tmp_path: Path) -> 
 
 def test_workers_leave_archives_only_where_pyspark_is_elsewhere() -> None:
     code = (
-        "import json, sys; from flink_replacement_spark.engine.worker_daemon import leave_archives; "
+        "import json, sys; from flink_replacement_spark.spark.worker_daemon import leave_archives; "
         "sys.path.insert(0, '/x/pyspark.zip'); leave_archives(); kept = list(sys.path); "
         "sys.path[:] = ['/x/pyspark.zip']; leave_archives(); print(json.dumps([kept, sys.path]))"
     )
@@ -406,7 +406,7 @@ def test_a_planning_process_answers_spark_before_it_loads_pyspark(tmp_path: Path
 )
 def test_a_daemon_preloads_the_modules_of_its_workers(worker: list[str], is_loaded: bool) -> None:
     code = (
-        "import sys; from flink_replacement_spark.engine.worker_daemon import load_ahead; load_ahead(sys.argv[1:]); "
+        "import sys; from flink_replacement_spark.spark.worker_daemon import load_ahead; load_ahead(sys.argv[1:]); "
         "print('flink_replacement_spark.live.rows' in sys.modules)"
     )
     answer = subprocess.run(

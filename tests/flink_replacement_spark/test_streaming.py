@@ -17,12 +17,12 @@ from bus import topics as bus_topics
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from core.http import StatusServer
-from flink_replacement_spark.engine.class_archive import archive_of
-from flink_replacement_spark.engine.fence import DriverLock
-from flink_replacement_spark.engine.worker_daemon import IDLE_SECONDS
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.query import HISTORY_QUERY
 from flink_replacement_spark.jars import fetch_jars, packages_of
+from flink_replacement_spark.spark.class_archive import archive_of
+from flink_replacement_spark.spark.fence import DriverLock
+from flink_replacement_spark.spark.worker_daemon import IDLE_SECONDS
 from flink_replacement_spark.sql.connect import SparkUnreachable, run_sql
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import OHLC, TABLES, TableDefinition, load_table, open_catalog
