@@ -7,11 +7,9 @@ from base64 import b85decode
 import pyarrow as pa
 import pytest
 
-from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
-from tests.candlewright_cep.streaming.written import bytes_written
+from candlewright_cep import TriggerStream, evaluate
+from tests.candlewright_cep.streaming.running import SECOND, Running, ticks
 from tests.rounds import seeds
-
-_SECOND = 10**9
 
 
 def _pattern(pattern: str, define: str, *, clauses: str = "", measures: str = "COUNT(*) AS n") -> str:
@@ -32,80 +30,44 @@ _TEXTS = (
 )
 
 
-def _ticks(seed: int, rows: int, tickers: str = "ABC") -> pa.Table:
-    chance = random.Random(seed)
-    times = sorted(chance.randrange(rows) * _SECOND for _ in range(rows))
-    return pa.table(
-        {
-            "ticker": [chance.choice(tickers) for _ in times],
-            "ts": pa.array(times).cast(pa.timestamp("ns", "UTC")),
-            "p": pa.array([chance.randrange(900) / 7 for _ in times], pa.float64()),
-        }
-    )
-
-
-class Running:
-    """A stream of `sql`, restarted from its parts again and again."""
-
-    def __init__(self, sql: str, table: pa.Table) -> None:
-        self.query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
-        self.stream = TriggerStream(query=self.query)
-        self.buffer = ReleaseBuffer("ts", "ticker")
-        self.buffer.advance(dict.fromkeys("ABC", -1))
-        self.rows: list[dict[str, object]] = []
-
-    def feed(self, rows: pa.Table) -> None:
-        self.rows += self.stream.feed(self.buffer.push(rows).rows, self.buffer.clock).table.to_pylist()
-
-    def restart(self, parts: dict[str, bytes]) -> None:
-        self.stream = TriggerStream(query=self.query)
-        self.stream.restore_parts(parts)
-
-    def close(self) -> list[dict[str, object]]:
-        tickers = set("ABC")
-        self.rows += self.stream.feed(self.buffer.close(tickers), self.buffer.clock).table.to_pylist()
-        return sorted(self.rows, key=repr)
-
-
 @pytest.mark.parametrize("sql", _TEXTS)
 @pytest.mark.parametrize("seed", seeds(3))
 def test_steps_of_any_size_and_restarts_give_the_rows_of_the_batch(sql: str, seed: int) -> None:
-    table = _ticks(seed, 2_600)
+    table = ticks(random.Random(seed), 2_600, nulls=0)
     chance = random.Random(seed)
     running = Running(sql, table)
     at = 0
     while at < table.num_rows:
         size = chance.choice([1, 3, 40, 700])
-        running.feed(table.slice(at, size))
+        running.push(table.slice(at, size))
         at += size
         if chance.random() < 0.6:
-            parts = running.stream.parts()
             if chance.random() < 0.6:
-                running.restart(parts)
-                assert running.stream.parts() == parts
+                running.restart()
             elif chance.random() < 0.3:
-                running.restart({"": running.stream.snapshot()})
-    assert running.close() == sorted(evaluate(sql, table).to_pylist(), key=repr)
+                running.restore({"": running.stream.snapshot()})
+    running.close()
+    assert running.found == sorted(evaluate(sql, table).to_pylist(), key=repr)
     assert running.rows
 
 
 @pytest.mark.parametrize("loop", ["B*?", "B*"])
 def test_a_step_writes_little_of_a_long_attempt_and_keeps_few_parts(loop: str) -> None:
-    table = _ticks(1, 3_000, "A")
+    table = ticks(random.Random(1), 3_000, "A", nulls=0)
     running = Running(_pattern(f"A {loop} C", "C AS C.p > A.p + 1000").replace("'400' SECOND", "'1' HOUR"), table)
     for at in range(0, 2_500, 500):
-        running.feed(table.slice(at, 500))
-    written = bytes_written(running, table, 2_500)
+        running.push(table.slice(at, 500))
+    written = running.bytes_written(table, 2_500)
     whole = len(running.stream.snapshot())
     assert sorted(written)[len(written) // 2] < whole / 20
     assert sum(written) < whole * len(written) / 8
 
 
 def test_rows_that_nothing_needs_leave_the_log() -> None:
-    table = _ticks(2, 6_000, "A")
+    table = ticks(random.Random(2), 6_000, "A", nulls=0)
     running = Running(_TEXTS[0].replace("100", "1000"), table)
     for at in range(0, table.num_rows, 100):
-        running.feed(table.slice(at, 50))
+        running.push(table.slice(at, 50))
         parts = running.stream.parts()
     kept = running.stream.retained_rows
     assert kept > 200
@@ -115,9 +77,9 @@ def test_rows_that_nothing_needs_leave_the_log() -> None:
 
 
 def test_a_part_that_is_missing_is_refused() -> None:
-    table = _ticks(3, 2_000, "A")
+    table = ticks(random.Random(3), 2_000, "A", nulls=0)
     running = Running(_TEXTS[0].replace("100", "1000"), table)
-    running.feed(table)
+    running.push(table)
     parts = running.stream.parts()
     assert len(parts) > 1
     with pytest.raises(ValueError, match="chunk 1 of a state is missing"):
@@ -145,7 +107,7 @@ def test_a_state_from_before_the_log_continues() -> None:
     table = pa.table(
         {
             "ticker": ["AB"[row % 2] for row in range(40)],
-            "ts": pa.array([row // 2 * _SECOND for row in range(40)]).cast(pa.timestamp("ns", "UTC")),
+            "ts": pa.array([row // 2 * SECOND for row in range(40)]).cast(pa.timestamp("ns", "UTC")),
             "p": [float(row // 2 * 3 % 7) for row in range(40)],
         }
     )
@@ -155,12 +117,13 @@ def test_a_state_from_before_the_log_continues() -> None:
         "PREV(A.p), C AS C.p > A.p + 2) AS m"
     )
     running = Running(sql, table)
-    running.feed(table.slice(0, 25))
+    running.push(table.slice(0, 25))
     assert not running.rows
-    running.restart({"": zlib.decompress(b85decode(_WITHOUT_LOG))})
-    running.feed(table.slice(25, 5))
-    running.restart(running.stream.parts())
-    running.feed(table.slice(30))
+    running.restore({"": zlib.decompress(b85decode(_WITHOUT_LOG))})
+    running.push(table.slice(25, 5))
+    running.restart()
+    running.push(table.slice(30))
     expected = sorted(evaluate(sql, table).to_pylist(), key=repr)
     assert expected
-    assert running.close() == expected
+    running.close()
+    assert running.found == expected

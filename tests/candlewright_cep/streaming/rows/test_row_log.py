@@ -2,15 +2,13 @@
 
 import random
 
-import pyarrow as pa
 import pytest
 
 from candlewright_cep import ReleaseBuffer, StreamInput, TriggerRejected, TriggerStream, compile_stream, evaluate
 from candlewright_cep.limits import Limits
-from tests.candlewright_cep.streaming.written import bytes_written
+from tests.candlewright_cep.streaming.running import Running, ticks
 from tests.rounds import seeds
 
-_SECOND = 10**9
 _BY_TICKER = (
     "SELECT ticker, ts, MAX(p) OVER w AS top, SUM(p) OVER w AS s, AVG(p) OVER w AS a, COUNT(*) OVER w AS n, "
     "STDDEV(p) OVER w AS d, FIRST_VALUE(p) OVER w AS f, LAG(p, 2, -1.0) OVER w AS before, MIN_BY(n, p) OVER w AS at, "
@@ -31,96 +29,59 @@ _OTHERS = (
 )
 
 
-def _ticks(seed: int, rows: int, tickers: str = "ABC") -> pa.Table:
-    chance = random.Random(seed)
-    times = sorted(chance.randrange(rows) * _SECOND for _ in range(rows))
-    return pa.table(
-        {
-            "ticker": [chance.choice(tickers) for _ in times],
-            "ts": pa.array(times).cast(pa.timestamp("ns", "UTC")),
-            "p": pa.array([None if chance.random() < 0.1 else chance.randrange(900) / 7 for _ in times], pa.float64()),
-            "n": [chance.randrange(5) for _ in times],
-        }
-    )
-
-
-class Stage:
-    """A stream of `sql`, restarted from its parts again and again."""
-
-    def __init__(self, sql: str, table: pa.Table) -> None:
-        self.query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))})
-        self.stream = TriggerStream(query=self.query)
-        self.buffer = ReleaseBuffer("ts", "ticker")
-        self.buffer.advance(dict.fromkeys("ABC", -1))
-        self.rows: list[dict[str, object]] = []
-
-    def feed(self, rows: pa.Table) -> None:
-        self.rows += self.stream.feed(self.buffer.push(rows).rows, self.buffer.clock).table.to_pylist()
-
-    def restart(self) -> None:
-        parts = self.stream.parts()
-        self.stream = TriggerStream(query=self.query)
-        self.stream.restore_parts(parts)
-        assert self.stream.parts() == parts
-
-    def close(self) -> list[dict[str, object]]:
-        tickers = set("ABC")
-        self.rows += self.stream.feed(self.buffer.close(tickers), self.buffer.clock).table.to_pylist()
-        return sorted(self.rows, key=repr)
-
-
 @pytest.mark.parametrize("sql", [*(_BY_TICKER.format(frame=frame) for frame in _FRAMES), *_OTHERS])
 @pytest.mark.parametrize("seed", seeds(3))
 def test_steps_of_any_size_and_restarts_give_the_rows_of_the_batch(sql: str, seed: int) -> None:
-    table = _ticks(seed, 2_600)
+    table = ticks(random.Random(seed), 2_600)
     chance = random.Random(seed)
-    stage = Stage(sql, table)
+    running = Running(sql, table)
     at = 0
     while at < table.num_rows:
         size = chance.choice([1, 3, 40, 700])
-        stage.feed(table.slice(at, size))
+        running.push(table.slice(at, size))
         at += size
         if chance.random() < 0.4:
-            stage.restart()
-    assert stage.close() == sorted(evaluate(sql, table).to_pylist(), key=repr)
+            running.restart()
+    running.close()
+    assert running.found == sorted(evaluate(sql, table).to_pylist(), key=repr)
 
 
 def test_a_step_writes_little_of_a_long_frame_and_keeps_few_parts() -> None:
-    table = _ticks(1, 11_500, "A")
-    stage = Stage(_BY_TICKER.format(frame="ROWS 8000 PRECEDING"), table)
+    table = ticks(random.Random(1), 11_500, "A")
+    running = Running(_BY_TICKER.format(frame="ROWS 8000 PRECEDING"), table)
     for at in range(0, 8_500, 500):
-        stage.feed(table.slice(at, 500))
-    written = bytes_written(stage, table, 8_500)
-    whole = len(stage.stream.snapshot())
+        running.push(table.slice(at, 500))
+    written = running.bytes_written(table, 8_500)
+    whole = len(running.stream.snapshot())
     assert sorted(written)[len(written) // 2] < whole / 20
     assert sum(written) < whole * len(written) / 10
-    assert stage.stream.retained_rows <= 8_000
+    assert running.stream.retained_rows <= 8_000
 
 
 def test_a_ticker_that_leaves_takes_its_rows_from_all_chunks() -> None:
-    table = _ticks(2, 3_000, "AB")
-    stage = Stage(_BY_TICKER.format(frame="ROWS 5000 PRECEDING"), table)
+    table = ticks(random.Random(2), 3_000, "AB")
+    running = Running(_BY_TICKER.format(frame="ROWS 5000 PRECEDING"), table)
     for at in range(0, table.num_rows, 100):
-        stage.feed(table.slice(at, 100))
-    stage.stream.remove("A")
-    assert stage.stream.retained_rows == table.column("ticker").to_pylist().count("B")
-    stage.restart()
-    assert stage.stream.retained_rows == table.column("ticker").to_pylist().count("B")
+        running.push(table.slice(at, 100))
+    running.stream.remove("A")
+    assert running.stream.retained_rows == table.column("ticker").to_pylist().count("B")
+    running.restart()
+    assert running.stream.retained_rows == table.column("ticker").to_pylist().count("B")
 
 
 def test_a_part_that_is_missing_is_refused() -> None:
-    table = _ticks(3, 2_000, "A")
-    stage = Stage(_BY_TICKER.format(frame="ROWS 5000 PRECEDING"), table)
-    stage.feed(table)
-    parts = stage.stream.parts()
+    table = ticks(random.Random(3), 2_000, "A")
+    running = Running(_BY_TICKER.format(frame="ROWS 5000 PRECEDING"), table)
+    running.push(table)
+    parts = running.stream.parts()
     with pytest.raises(ValueError, match="chunk 1 of a state is missing"):
-        TriggerStream(query=stage.query).restore_parts({"": parts[""]})
+        TriggerStream(query=running.query).restore_parts({"": parts[""]})
     with pytest.raises(ValueError, match="not a trigger's state"):
-        TriggerStream(query=stage.query).restore_parts({})
+        TriggerStream(query=running.query).restore_parts({})
 
 
 def test_the_limit_counts_the_rows_that_are_needed() -> None:
-    table = _ticks(4, 3_000, "A")
+    table = ticks(random.Random(4), 3_000, "A")
     sql = "SELECT MAX(p) OVER (PARTITION BY ticker ORDER BY ts ROWS {rows} PRECEDING) AS m FROM ticks"
     inputs = {"ticks": StreamInput(table.schema, ("ts",))}
     for rows, fits in ((900, True), (1_100, False)):

@@ -7,12 +7,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from candlewright_cep import ReleaseBuffer, StreamInput, TriggerStream, compile_stream, evaluate
+from candlewright_cep import evaluate
 from candlewright_cep.streaming.rows import row_log
 from candlewright_cep.streaming.stages.group_stage import GroupStage
+from tests.candlewright_cep.streaming.running import SECOND, Running, ticks
 from tests.rounds import seeds
-
-_SECOND = 10**9
 
 
 def _windows(call: str, value: str = "SUM(p) AS s", *, keys: str = "ticker, ", where: str = "") -> str:
@@ -38,56 +37,17 @@ _TEXTS = (
 )
 
 
-def _ticks(chance: random.Random, rows: int, tickers: str = "ABC") -> pa.Table:
-    times = sorted(chance.randrange(rows) * _SECOND for _ in range(rows))
-    return pa.table(
-        {
-            "ticker": [chance.choice(tickers) for _ in times],
-            "ts": pa.array(times).cast(pa.timestamp("ns", "UTC")),
-            "p": pa.array([None if chance.random() < 0.1 else chance.randrange(900) / 7 for _ in times], pa.float64()),
-            "n": [chance.randrange(5) for _ in times],
-        }
-    )
-
-
-class Running:
-    """A stream of `sql`, restarted from its parts again and again."""
-
-    def __init__(self, sql: str, table: pa.Table, *, is_in_order: bool = True) -> None:
-        self.query = compile_stream(sql, {"ticks": StreamInput(table.schema, ("ts",))}, is_in_order=is_in_order)
-        self.stream = TriggerStream(query=self.query)
-        self.buffer = ReleaseBuffer("ts", "ticker")
-        self.buffer.advance(dict.fromkeys("ABC", -1))
-        self.rows: list[dict[str, object]] = []
-
-    def feed(self, rows: pa.Table) -> None:
-        self.rows += self.stream.feed(rows, self.buffer.clock).table.to_pylist()
-
-    def restart(self) -> None:
-        parts = self.stream.parts()
-        self.stream = TriggerStream(query=self.query)
-        self.stream.restore_parts(parts)
-        assert self.stream.parts() == parts
-
-    def close(self, tickers: str = "ABC") -> None:
-        self.feed(self.buffer.close(set(tickers)))
-
-    @property
-    def found(self) -> list[dict[str, object]]:
-        return sorted(self.rows, key=repr)
-
-
 @pytest.mark.parametrize("sql", _TEXTS)
 @pytest.mark.parametrize("seed", seeds(3))
 def test_steps_of_any_size_and_restarts_give_the_rows_of_the_batch(sql: str, seed: int) -> None:
     chance = random.Random(seed)
-    table = _ticks(chance, 500)
+    table = ticks(chance, 500)
     running = Running(sql, table)
     at = 0
     with patch.object(row_log, "NEWEST_ROWS", chance.choice([4, 128])):
         while at < table.num_rows:
             size = chance.choice([1, 2, 9, 60])
-            running.feed(running.buffer.push(table.slice(at, size)).rows)
+            running.push(table.slice(at, size))
             at += size
             if chance.random() < 0.3:
                 running.restart()
@@ -99,12 +59,12 @@ def test_steps_of_any_size_and_restarts_give_the_rows_of_the_batch(sql: str, see
 
 @pytest.mark.parametrize("sql", [*_TEXTS, f"SELECT *, LAG(s) OVER (ORDER BY window_end) AS b FROM ({_TEXTS[0]})"])
 def test_windows_that_end_in_the_first_step_after_all_tickers_paused_are_emitted(sql: str) -> None:
-    before = _ticks(random.Random(1), 60)
-    later = pa.array([time + 3 * 86_400 * _SECOND for time in before.column("ts").cast(pa.int64()).to_pylist()])
+    before = ticks(random.Random(1), 60)
+    later = pa.array([time + 3 * 86_400 * SECOND for time in before.column("ts").cast(pa.int64()).to_pylist()])
     after = before.set_column(1, "ts", later.cast(pa.timestamp("ns", "UTC")))
     running = Running(sql, before)
     for table in (before, after):
-        running.feed(running.buffer.push(table).rows)
+        running.push(table)
         running.close()
         running.restart()
     expected = sorted(evaluate(sql, pa.concat_tables([before, after])).to_pylist(), key=repr)
@@ -119,7 +79,7 @@ def test_late_rows_and_tickers_that_come_again_do_not_depend_on_chunks(sql: str,
     found = []
     for newest in (2, 10_000):
         chance = random.Random(seed)
-        table = _ticks(chance, 240)
+        table = ticks(chance, 240)
         running = Running(sql, table, is_in_order=is_in_order)
         with patch.object(row_log, "NEWEST_ROWS", newest):
             for at in range(0, table.num_rows, 5):
@@ -145,27 +105,20 @@ def test_late_rows_and_tickers_that_come_again_do_not_depend_on_chunks(sql: str,
 
 @pytest.mark.parametrize("call", ["TUMBLE({} '2' HOUR)", "HOP({} '1' MINUTE, INTERVAL '2' HOUR)"])
 def test_a_step_writes_little_of_a_long_window_and_keeps_few_parts(call: str) -> None:
-    table = _ticks(random.Random(1), 6_000, "A")
+    table = ticks(random.Random(1), 6_000, "A")
     running = Running(_windows(call.format(_TICKS)), table)
     for at in range(0, 5_500, 500):
-        running.feed(running.buffer.push(table.slice(at, 500)).rows)
-    known = running.stream.parts()
-    written: list[int] = []
-    for at in range(5_500, table.num_rows, 10):
-        running.feed(running.buffer.push(table.slice(at, 10)).rows)
-        parts = running.stream.parts()
-        written.append(sum(len(part) for name, part in parts.items() if known.get(name) is not part))
-        known = parts
-        assert len(parts) < 12
+        running.push(table.slice(at, 500))
+    written = running.bytes_written(table, 5_500)
     assert running.stream.retained_rows > 5_000
     assert sorted(written)[len(written) // 2] < len(running.stream.snapshot()) / 20
 
 
 def test_the_limit_counts_the_rows_of_open_windows() -> None:
-    table = _ticks(random.Random(4), 3_000, "A")
+    table = ticks(random.Random(4), 3_000, "A")
     running = Running(_windows(_TUMBLE), table)
     for at in range(0, table.num_rows, 50):
-        running.feed(running.buffer.push(table.slice(at, 50)).rows)
+        running.push(table.slice(at, 50))
     assert running.stream.retained_rows < 60
 
 
@@ -181,26 +134,26 @@ _JOINT = (
 @pytest.mark.parametrize("seed", seeds(6))
 def test_windows_that_end_together_are_read_in_the_order_in_which_they_began(sql: str, seed: int) -> None:
     chance = random.Random(seed)
-    table = _ticks(chance, 90)
+    table = ticks(chance, 90)
     running = Running(sql, table)
     cuts = sorted(chance.sample(range(90), 20))
     for start, end in zip([0, *cuts], [*cuts, 90], strict=True):
-        running.feed(running.buffer.push(table.slice(start, end - start)).rows)
+        running.push(table.slice(start, end - start))
         running.restart()
     running.close()
     assert sorted(map(repr, running.rows)) == sorted(map(repr, evaluate(sql, table).to_pylist()))
 
 
 def test_a_state_that_kept_tickers_apart_repeats_no_window() -> None:
-    table = _ticks(random.Random(5), 90)
+    table = ticks(random.Random(5), 90)
     running = Running(_JOINT[0], table)
-    running.feed(running.buffer.push(table.slice(0, 60)).rows)
+    running.push(table.slice(0, 60))
     windows = running.stream.stages[0]
     assert isinstance(windows, GroupStage)
     state, rows = windows.snapshot()
     least = json.loads(state)["least"]
-    assert least > 20 * _SECOND
+    assert least > 20 * SECOND
     windows.restore({"seen": dict.fromkeys("ABC", least), "least": None}, rows)
-    running.feed(running.buffer.push(table.slice(60)).rows)
+    running.push(table.slice(60))
     running.close()
     assert sorted(map(repr, running.rows)) == sorted(map(repr, evaluate(_JOINT[0], table).to_pylist()))
