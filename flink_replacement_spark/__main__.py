@@ -4,7 +4,7 @@ import sys
 
 from candlewright.wire.errors import ConfigurationError
 from core.settings import load_settings
-from flink_replacement_spark.engine.session import Starting
+from flink_replacement_spark.spark.session import Starting
 
 
 def main() -> int:

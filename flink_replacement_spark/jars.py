@@ -17,7 +17,7 @@ from xml.sax.saxutils import quoteattr
 from candlewright.wire.errors import ConfigurationError
 from core.catalog_conf import is_object_store
 from core.settings import Settings, load_settings
-from flink_replacement_spark.engine.java import java_home, spark_home
+from flink_replacement_spark.spark.java import java_home, spark_home
 
 ICEBERG_VERSION = "1.12.0"
 ICEBERG_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG_VERSION}"

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 from pyspark import SparkConf, SparkContext, TaskContext
 
 from core.settings import Settings, load_settings
-from flink_replacement_spark import shipping
-from flink_replacement_spark.engine.java import java_home
-from flink_replacement_spark.engine.worker_python import worker_python
+from flink_replacement_spark.spark import shipping
+from flink_replacement_spark.spark.java import java_home
+from flink_replacement_spark.spark.worker_python import worker_python
 
 _MAX_CORES = 16
 _MEMORY = "512m"

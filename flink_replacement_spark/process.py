@@ -11,9 +11,9 @@ from core.background import exit_on_failure
 from core.log import configure_logging, get_logger
 from core.part import call_to_stop, serve_status
 from core.settings import Settings
-from flink_replacement_spark.engine.session import Starting
 from flink_replacement_spark.engine.watched import gist_of
 from flink_replacement_spark.server import PART, Driver
+from flink_replacement_spark.spark.session import Starting
 
 __all__ = ["run"]
 

@@ -18,10 +18,10 @@ from candlewright.wire.errors import CandlewrightError
 from candlewright.wire.spark_connect import connect_session
 from core.log import configure_logging
 from core.settings import Settings
-from flink_replacement_spark.engine.class_archive import QUIET, archive_of
-from flink_replacement_spark.engine.conf import JAVA_OPTIONS
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.server import PART, Driver
+from flink_replacement_spark.spark.class_archive import QUIET, archive_of
+from flink_replacement_spark.spark.conf import JAVA_OPTIONS
 
 _EXIT_SECONDS = 300
 _MERGE = """

@@ -33,8 +33,6 @@ from flink_replacement_spark.driver.standby import WarmUp
 from flink_replacement_spark.driver.topics import prepare_topics
 from flink_replacement_spark.driver.vitals import Vitals
 from flink_replacement_spark.engine.bus_source import BusSource, pass_on
-from flink_replacement_spark.engine.conf import QUERIES_SERVING, is_listening, leaves_a_core
-from flink_replacement_spark.engine.session import Starting
 from flink_replacement_spark.engine.waiting import Awaited
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
@@ -42,6 +40,8 @@ from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
+from flink_replacement_spark.spark.conf import QUERIES_SERVING, is_listening, leaves_a_core
+from flink_replacement_spark.spark.session import Starting
 from flink_replacement_spark.tables.deliveries import APPENDED_DELIVERIES
 from flink_replacement_spark.tables.followers import Followers
 from flink_replacement_spark.tables.locks import TableLocks

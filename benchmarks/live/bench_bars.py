@@ -26,10 +26,10 @@ from candlewright.wire import streams, tick_columns
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.driver.topics import prepare_topics
-from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.live.query import start_live_query
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
+from flink_replacement_spark.spark.session import start_session
 
 MINUTE_NS = 60_000_000_000
 TICKER = "BTC/USDT.BENCH"

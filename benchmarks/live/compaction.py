@@ -21,7 +21,7 @@ from benchmarks.measuring.process_tree import ProcessTree
 from benchmarks.measuring.spark_master import TWO_CORES, add_master, spark_of
 from core.log import configure_logging
 from core.settings import Settings
-from flink_replacement_spark.engine.session import start_session
+from flink_replacement_spark.spark.session import start_session
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
 from iceberg import OHLC, append_or_find, create_tables, load_table, open_catalog

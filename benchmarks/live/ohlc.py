@@ -48,12 +48,12 @@ from core.background import spare_startup
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.driver.topics import prepare_topics
-from flink_replacement_spark.engine.session import start_session
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.live.query import start_live_query
 from flink_replacement_spark.live.results import LiveCounts, LiveHealth
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, BarTable
+from flink_replacement_spark.spark.session import start_session
 from flink_replacement_spark.tables.follower import Follower
 from flink_replacement_spark.tables.locks import TableLocks
 from iceberg import OHLC, create_tables, load_table, open_catalog

@@ -39,7 +39,7 @@ from bus.redis.embedded import EmbeddedRedis
 from bus.redis.redis_bus import RedisBus
 from core.log import configure_logging
 from flink_replacement_spark.driver.topics import prepare_topics
-from flink_replacement_spark.engine.session import start_session
+from flink_replacement_spark.spark.session import start_session
 from flink_replacement_spark.triggers.source import TriggerSource
 from protobuf import records_pb2 as records
 from triggers.records.rows import ticker_of

@@ -40,7 +40,7 @@ from bus.redis.embedded import EmbeddedRedis
 from candlewright_cep import evaluate
 from core.log import configure_logging
 from flink_replacement_spark.driver.topics import prepare_topics
-from flink_replacement_spark.engine.session import start_session
+from flink_replacement_spark.spark.session import start_session
 from flink_replacement_spark.tables.appended import AppendedTable
 from flink_replacement_spark.tables.follower import Follower
 from flink_replacement_spark.tables.locks import TableLocks

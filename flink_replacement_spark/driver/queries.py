@@ -15,7 +15,6 @@ from core.settings import Settings
 from flink_replacement_spark.driver.standby import Prepared
 from flink_replacement_spark.driver.vitals import Reading
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint, forget_lost
-from flink_replacement_spark.engine.conf import checkpoint_of
 from flink_replacement_spark.engine.serving_query import ServingQuery
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.query import HISTORY_QUERY, make_writer, start_history_query
@@ -28,6 +27,7 @@ from flink_replacement_spark.live.query import (
     start_live_query,
 )
 from flink_replacement_spark.live.results import LiveHealth
+from flink_replacement_spark.spark.conf import checkpoint_of
 from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.triggers.functions import TriggerFunctions
 from flink_replacement_spark.triggers.query import (

@@ -1,1 +1,1 @@
-"""Spark itself: session, workers, sources, and queries that are restarted."""
+"""What all queries share: their sources, checkpoints and modes, the steps of tasks that serve, and how they write."""

@@ -26,7 +26,7 @@ from bus import Bus, PartitionState, StoredRecord, TopicPartition
 from bus.lives import Lives, agreed
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange, RecordsLost
-from flink_replacement_spark.engine.worker_daemon import leave_archives
+from flink_replacement_spark.spark.worker_daemon import leave_archives
 
 # On a cluster, Spark plans a read in Python workers whose daemon cannot be configured; they drop the archives when they
 # first load this module, which saves 0.1 s per micro-batch.

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
 from flink_replacement_spark.engine.checkpoints import SharedCheckpoint
-from flink_replacement_spark.engine.conf import STREAMS_POOL
+from flink_replacement_spark.spark.conf import STREAMS_POOL
 
 __all__ = ["start_query"]
 

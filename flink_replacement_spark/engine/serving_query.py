@@ -17,9 +17,9 @@ from core.background import start_thread
 from core.log import get_logger
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import worker_bus
-from flink_replacement_spark.engine.conf import STREAMS_POOL, serving_tasks
 from flink_replacement_spark.engine.serving import Done, Owner, Reports, Serving, task
 from flink_replacement_spark.engine.sizing import Sizing
+from flink_replacement_spark.spark.conf import STREAMS_POOL, serving_tasks
 
 __all__ = ["TABLE_SERVING", "ServingQuery", "query_id_of"]
 

@@ -28,7 +28,7 @@ def run_sql(settings: Settings, text: str, limit: int | None = None) -> pa.Table
 
     Raises as `answer`, and SparkUnreachable if no platform answers.
     """
-    from flink_replacement_spark.engine.conf import is_listening
+    from flink_replacement_spark.spark.conf import is_listening
 
     # The Connect client itself would retry for a while.
     if not is_listening(settings):

@@ -63,7 +63,7 @@ def _python(settings: Settings) -> Iterator[Finding]:
 
 
 def _java(settings: Settings) -> Iterator[Finding]:
-    from flink_replacement_spark.engine.java import java_home
+    from flink_replacement_spark.spark.java import java_home
 
     try:
         yield Finding("java", Verdict.OK, str(java_home(os.environ)))

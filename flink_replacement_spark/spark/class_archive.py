@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flink_replacement_spark.engine.java import java_home, spark_home
+from flink_replacement_spark.spark.java import java_home, spark_home
 
 #: A JVM that finds an archive for another class path would warn and continue without it.
 QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"

@@ -29,8 +29,8 @@ for entry in $PYTHONPATH; do
 done
 export PYTHONPATH="$kept"
 case $2 in
-  pyspark.sql.streaming.python_streaming_source_runner) set -- -m flink_replacement_spark.engine.source_runner ;;
-  pyspark.daemon) shift 2; set -- -m flink_replacement_spark.engine.worker_daemon "$@" ;;
+  pyspark.sql.streaming.python_streaming_source_runner) set -- -m flink_replacement_spark.spark.source_runner ;;
+  pyspark.daemon) shift 2; set -- -m flink_replacement_spark.spark.worker_daemon "$@" ;;
 esac
 exec {python} "$@"
 """

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Self
 from candlewright.wire.errors import ConfigurationError
 from core.background import start_thread
 from core.settings import Settings
-from flink_replacement_spark.engine.conf import is_listening, spark_conf
-from flink_replacement_spark.engine.fence import DriverLock
-from flink_replacement_spark.engine.java import java_home
-from flink_replacement_spark.engine.jvm import Jvm, environment
-from flink_replacement_spark.engine.worker_python import worker_python
+from flink_replacement_spark.spark.conf import is_listening, spark_conf
+from flink_replacement_spark.spark.fence import DriverLock
+from flink_replacement_spark.spark.java import java_home
+from flink_replacement_spark.spark.jvm import Jvm, environment
+from flink_replacement_spark.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

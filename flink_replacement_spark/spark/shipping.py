@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from core.settings import Settings
-from flink_replacement_spark.engine.worker_python import FOLDER, ON_CLUSTER, script_for
+from flink_replacement_spark.spark.worker_python import FOLDER, ON_CLUSTER, script_for
 
 #: Top-level packages that executors run or load.
 PACKAGES = (

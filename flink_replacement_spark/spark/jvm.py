@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from candlewright.wire.errors import CandlewrightError
-from flink_replacement_spark.engine.java import spark_home
+from flink_replacement_spark.spark.java import spark_home
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]

@@ -12,9 +12,9 @@ from candlewright.wire.errors import ConfigurationError
 from candlewright.wire.spark_connect import TOKEN
 from core.catalog_conf import SPARK_CATALOG, spark_catalog_conf
 from core.settings import Settings
-from flink_replacement_spark import shipping
-from flink_replacement_spark.engine.class_archive import java_options
 from flink_replacement_spark.jars import fetch_jars, packages_of
+from flink_replacement_spark.spark import shipping
+from flink_replacement_spark.spark.class_archive import java_options
 
 _FOLDER = Path(__file__).parent
 #: A heap that begins small, whatever the memory of the machine, and is returned when idle; no jstat counters, which
@@ -78,7 +78,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.python.daemon.module": "flink_replacement_spark.engine.worker_daemon",
+        "spark.python.daemon.module": "flink_replacement_spark.spark.worker_daemon",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
