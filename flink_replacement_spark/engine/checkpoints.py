@@ -21,7 +21,7 @@ from bus import Bus
 from bus.lost import report
 from candlewright.wire.errors import RecordsLost
 from core.log import get_logger
-from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, lives_of, positions_of, remembered_plan
+from flink_replacement_spark.engine.bus_source import TABLE_PLANNED, Positions, lives_of, positions_of, remembered_plan
 from flink_replacement_spark.engine.serving_query import TABLE_SERVING
 
 #: Query -> its newest batch, and the files that a driver needs to continue from it, by name.
@@ -195,3 +195,23 @@ class CheckpointFolder:
 
     def remove(self) -> None:
         self._files.delete(self._path, True)
+
+
+class PlannedBatches:
+    """Which records a micro-batch has, from Spark's log of offsets, which it writes before the batch runs."""
+
+    def __init__(self, folder: CheckpointFolder) -> None:
+        self._folder = folder
+        self._newest: tuple[int, Positions] = -1, {}
+
+    def bounds(self, batch_id: int) -> tuple[Positions, Positions] | None:
+        """By partition, the first offset and the one after the last; None if the log does not say."""
+        end = self._folder.offsets(batch_id)
+        before, start = self._newest
+        if before != batch_id - 1:
+            found = self._folder.offsets(batch_id - 1) if batch_id else None
+            start = positions_of(found or {})
+        if not start or end is None:
+            return None
+        self._newest = batch_id, positions_of(end)
+        return start, self._newest[1]

@@ -9,6 +9,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from bus import Bus
 from bus import topics as bus_topics
 from core.settings import Settings
+from flink_replacement_spark.engine.bus_source import Positions, read_range, worker_bus
+from flink_replacement_spark.engine.checkpoints import CheckpointFolder, PlannedBatches
 from flink_replacement_spark.engine.micro_batches import start_query
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.outcomes import OutcomeRecord
@@ -47,14 +49,13 @@ def start_history_query(
 ) -> StreamingQuery:
     """Start the query. Source `bus` must be registered, and its topic must exist."""
 
+    batches = PlannedBatches(CheckpointFolder(session, checkpoint))
+    bus = worker_bus(settings.bus.url)
+
     def write(frame: DataFrame, query_id: str, batch_id: int) -> None:
-        rows = (
-            frame.select("partition", "offset", "value")
-            .toArrow()
-            .sort_by([("partition", "ascending"), ("offset", "ascending")])
-        )
-        partitions, offsets, values = (column.to_pylist() for column in rows.columns)
-        writer.write(query_id, batch_id, [OutcomeRecord(*row) for row in zip(partitions, offsets, values, strict=True)])
+        bounds = batches.bounds(batch_id)
+        found = _of_frame(frame) if bounds is None else _of_bus(bus, *bounds)
+        writer.write(query_id, batch_id, found)
 
     outcomes = (
         session.readStream.format("bus")
@@ -65,3 +66,25 @@ def start_history_query(
         .load()
     )
     return start_query(session, settings, outcomes, name=HISTORY_QUERY, checkpoint=checkpoint, write=write)
+
+
+def _of_frame(frame: DataFrame) -> list[OutcomeRecord]:
+    rows = (
+        frame.select("partition", "offset", "value")
+        .toArrow()
+        .sort_by([("partition", "ascending"), ("offset", "ascending")])
+    )
+    columns = (column.to_pylist() for column in rows.columns)
+    return [OutcomeRecord(*row) for row in zip(*columns, strict=True)]
+
+
+def _of_bus(bus: Bus, start: Positions, end: Positions) -> list[OutcomeRecord]:
+    """The same records, which all come to the driver: a Spark job only for reading them takes 90 ms."""
+    return [
+        OutcomeRecord(record.partition, record.offset, record.value)
+        for partition, stop in sorted(end.items(), key=lambda item: int(item[0]))
+        for part in read_range(
+            bus, bus_topics.HISTORY_OUTCOMES, int(partition), first=start.get(partition, 0), last=stop - 1
+        )
+        for record in part
+    ]

@@ -76,6 +76,19 @@ def test_each_snapshot_names_its_query_and_batch(platform: Platform) -> None:
         assert int(snapshot.summary["candlewright.batch-id"] or "-1") >= 0
 
 
+def test_the_records_of_a_batch_are_read_without_a_spark_job(platform: Platform) -> None:
+    feed = platform.feed("JOBS/USDT.BINANCE")
+    feed.request("jobs-1", range(10))
+    platform.final("jobs-1")
+    query = platform.driver.queries[0].query
+    assert query is not None
+    tracker = platform.driver.session.sparkContext.statusTracker()
+    jobs = tracker.getJobIdsForGroup(str(query.runId))
+    feed.request("jobs-2", range(10, 20))
+    assert platform.final("jobs-2").row_count == 10
+    assert tracker.getJobIdsForGroup(str(query.runId)) == jobs
+
+
 def test_a_query_continues_from_its_checkpoint(platform: Platform) -> None:
     ticker = "RESTART/USDT.BINANCE"
     feed = platform.feed(ticker)

@@ -2,13 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bus import topics as bus_topics
 from bus.api import Record
 from flink_replacement_spark.engine.bus_source import LIVES, remember_plan, remembered_plan
-from flink_replacement_spark.engine.checkpoints import forget_lost
+from flink_replacement_spark.engine.checkpoints import CheckpointFolder, PlannedBatches, forget_lost
 from flink_replacement_spark.engine.serving_query import TABLE_SERVING
 from tests.flink_replacement_spark.running import Platform
 
@@ -50,6 +51,18 @@ def test_a_checkpoint_is_kept_only_if_the_bus_has_the_records_it_read(
     assert folder.exists() is not is_lost
     if is_lost:
         assert remembered_plan(platform.bus, reader) is None, "the source would go on from it"
+
+
+def test_the_log_of_offsets_says_which_records_a_batch_has(platform: Platform, tmp_path: Path) -> None:
+    ends: list[dict[str, Any]] = [{"0": 3, "1": 0}, {"0": 5, "1": 2, LIVES: {}}, {"0": 5, "1": 4}]
+    folder = checkpoint_with(tmp_path / "query", *map(json.dumps, ends), "{")
+    batches = PlannedBatches(CheckpointFolder(platform.driver.session, f"file://{folder}"))
+    assert batches.bounds(0) is None, "its start is not in the log"
+    assert batches.bounds(1) == ({"0": 3, "1": 0}, {"0": 5, "1": 2})
+    assert batches.bounds(2) == ({"0": 5, "1": 2}, {"0": 5, "1": 4})
+    assert batches.bounds(1) == ({"0": 3, "1": 0}, {"0": 5, "1": 2}), "a repeated batch"
+    assert batches.bounds(3) is None, "its entry is truncated"
+    assert batches.bounds(9) is None
 
 
 @pytest.mark.parametrize("shape", ["one topic", "topics"])
