@@ -1,7 +1,11 @@
 """The server: the tools over stdin and stdout, which carry nothing but the protocol."""
 
+from typing import Any
+
 from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
+from pydantic import ValidationError
 
 from candlewright.mcp.api import asking
 from candlewright.mcp.tools import readers, writers
@@ -15,8 +19,24 @@ and are half-open ranges. Begin with `stored` or `markets`; `tables` has the col
 _READ_ONLY = " Nothing can be changed: the operator starts the server with --allow-write for that."
 
 
+class _Server(MCPServer):
+    """The SDK ignores unknown arguments, and its sentences name its own classes."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], *others: Any, **named: Any) -> Any:
+        known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}.get(name, arguments)
+        if unknown := sorted(arguments.keys() - known.keys()):
+            raise ToolError(f"{name} has no argument {unknown[0]!r} (its arguments: {', '.join(known) or 'none'})")
+        try:
+            return await super().call_tool(name, arguments, *others, **named)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = [".".join(map(str, each["loc"])) + f": {each['msg']}" for each in error.__cause__.errors()]
+            raise ToolError("; ".join(wrong)) from None
+
+
 def server_of(settings: ClientConfig, *, allow_write: bool = False) -> MCPServer:
-    server = MCPServer(
+    server = _Server(
         "candlewright",
         version=VERSION,
         instructions=_ABOUT + ("" if allow_write else _READ_ONLY),

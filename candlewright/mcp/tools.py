@@ -75,11 +75,11 @@ def readers(ask: Ask) -> list[Tool]:
         }
 
     async def sql(
-        text: Annotated[Sql, Field(description="SELECT in DuckDB's dialect; MATCH_RECOGNIZE over a table works too.")],
+        sql: Annotated[Sql, Field(description="SELECT in DuckDB's dialect; MATCH_RECOGNIZE over a table works too.")],
         limit: Limit = ROWS,
     ) -> Answer:
         """Query the tables (ohlc, ticks, gaps, coverage, trigger_events …). `truncated` says whether there is more."""
-        return await ask("POST", "/sql", body={"sql": text, "limit": limit})
+        return await ask("POST", "/sql", body={"sql": sql, "limit": limit})
 
     async def triggers() -> Answer:
         """Registered triggers: their texts, tickers, parameters, states and numbers of events."""
@@ -92,21 +92,21 @@ def readers(ask: Ask) -> list[Tool]:
         query = {"from_sequence": from_sequence, "limit": limit}
         return await ask("GET", f"/triggers/{quote(trigger_id, safe='')}/events", query)
 
-    async def check_trigger(text: Sql, parameters: Parameters = None, tickers: Tickers = None) -> Answer:
+    async def check_trigger(sql: Sql, parameters: Parameters = None, tickers: Tickers = None) -> Answer:
         """Check a trigger's text: its columns and warnings, or every mistake with line, column and hint.
 
         A text is a condition over the newest trade (`price > :limit`), or over bars with the parameter
         period_seconds (`close > open * 1.02`), or a SELECT with windows, OVER, joins or MATCH_RECOGNIZE.
         """
-        body = {"sql": text, "parameters": parameters or {}, "tickers": tickers or []}
+        body = {"sql": sql, "parameters": parameters or {}, "tickers": tickers or []}
         return await ask("POST", "/triggers/check", body=body)
 
     async def try_trigger(
-        text: Sql, ticker: Ticker, parameters: Parameters = None, since: Moment = None, limit: Limit = 50
+        sql: Sql, ticker: Ticker, parameters: Parameters = None, since: Moment = None, limit: Limit = 50
     ) -> Answer:
         """Run a trigger's text over the stored data of a ticker: the rows it gives, when it would have fired, and how
         the price had changed 5, 15 and 60 bars later."""
-        body = {"sql": text, "ticker": ticker, "parameters": parameters or {}, "since": since, "limit": limit}
+        body = {"sql": sql, "ticker": ticker, "parameters": parameters or {}, "since": since, "limit": limit}
         found = await ask("POST", "/triggers/try", body={name: each for name, each in body.items() if each is not None})
         fired = found["fired_at"]
         return found | {"fired": len(fired), "fired_at": fired[:limit]}
@@ -147,7 +147,7 @@ def writers(ask: Ask) -> list[Tool]:
         return made
 
     async def add_trigger(
-        text: Sql,
+        sql: Sql,
         tickers: Tickers = None,
         parameters: Parameters = None,
         trigger_id: Annotated[str | None, Field(max_length=200, description="Its name.")] = None,
@@ -157,9 +157,9 @@ def writers(ask: Ask) -> list[Tool]:
         if trigger_id is not None:
             listed = (await ask("GET", "/triggers"))["triggers"]
             other = next((each for each in listed if each["trigger_id"] == trigger_id), None)
-            if other is not None and other["sql"] != text:
+            if other is not None and other["sql"] != sql:
                 raise ToolError(f"another trigger is registered as {trigger_id}: remove it first, or choose another id")
-        body = {"sql": text, "tickers": tickers or [], "parameters": parameters or {}}
+        body = {"sql": sql, "tickers": tickers or [], "parameters": parameters or {}}
         return await ask("POST", "/triggers", body=body | ({"trigger_id": trigger_id} if trigger_id else {}))
 
     async def remove_trigger(trigger_id: TriggerId) -> Answer:

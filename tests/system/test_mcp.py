@@ -33,13 +33,13 @@ async def test_an_assistant_fetches_tries_registers_and_explains(system: System,
 
         assert (await call("fetch_history", **DAY))["state"] == "done"
         assert len((await call("history", **DAY, limit=1_000))["rows"]) == 120
-        assert (await call("sql", text=f"SELECT count(*) AS n FROM ohlc WHERE ticker = '{TICKER}'"))["rows"][0][
+        assert (await call("sql", sql=f"SELECT count(*) AS n FROM ohlc WHERE ticker = '{TICKER}'"))["rows"][0][
             "n"
         ] >= 120
-        assert (await call("try_trigger", text=text, ticker=TICKER, parameters=parameters))["fired"] == 0
-        await call("add_trigger", text=text, tickers=[TICKER], parameters=parameters, trigger_id="of/assistant")
+        assert (await call("try_trigger", sql=text, ticker=TICKER, parameters=parameters))["fired"] == 0
+        await call("add_trigger", sql=text, tickers=[TICKER], parameters=parameters, trigger_id="of/assistant")
         assert "of/assistant" in [each["trigger_id"] for each in (await call("triggers"))["triggers"]]
-        taken = await client.call_tool("add_trigger", {"text": "price > 1", "trigger_id": "of/assistant"})
+        taken = await client.call_tool("add_trigger", {"sql": "price > 1", "trigger_id": "of/assistant"})
         assert taken.is_error and "another trigger is registered" in str(taken.content)
         told = await call("explain_trigger", trigger_id="of/assistant", at="2024-02-01T01:59:00Z")
         condition = told["stages"][0]["attempts"][0]["nearest"][0]["condition"]

@@ -76,17 +76,24 @@ async def test_tools_that_write_are_there_only_when_allowed() -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "said"),
     [
-        ("history", {}, "ticker"),
+        ("history", {}, "ticker: Field required"),
+        (
+            "history",
+            {"ticker": TICKER, "begin": "2024-01-01"},
+            "history has no argument 'begin' (its arguments: ticker, ",
+        ),
         ("history", {"ticker": TICKER, "limit": 1_000_000}, "less than or equal to 1000"),
         ("history", {"ticker": 7}, "valid string"),
         ("explain_trigger", {"trigger_id": ""}, "at least 1 character"),
-        ("add_trigger", {"text": "price > 1"}, "add_trigger"),
+        ("add_trigger", {"sql": "price > 1"}, "add_trigger"),
         ("stored", {}, "no answer from the platform at http://127.0.0.1:9 "),
     ],
 )
 async def test_bad_input_is_answered_with_a_sentence(tool: str, arguments: dict[str, object], said: str) -> None:
     async with client_of(NOWHERE) as client:
-        assert said in await text_of(client, tool, **arguments)
+        found = await text_of(client, tool, **arguments)
+        assert said in found
+        assert "pydantic" not in found
         assert len((await client.list_tools()).tools) == len(READERS)
 
 
@@ -98,7 +105,7 @@ async def test_tools_answer_from_the_tables(console: Server) -> None:
         rows = (await answer(client, "history", ticker=TICKER, start="2024-01-01", limit=2))["rows"]
         assert [row["open_time"][11:16] for row in rows] == ["00:00", "00:01"]
         tried = await answer(
-            client, "try_trigger", text="close > :least", ticker=TICKER, limit=3,
+            client, "try_trigger", sql="close > :least", ticker=TICKER, limit=3,
             parameters={"least": 0, "period_seconds": 60},
         )  # fmt: skip
         assert (tried["fired"], len(tried["rows"]), len(tried["fired_at"])) == (BARS, 3, 3)
@@ -112,7 +119,7 @@ async def test_tools_answer_from_the_tables(console: Server) -> None:
 @pytest.mark.processes
 async def test_mistakes_are_those_of_the_http_api(console: Server) -> None:
     async with client_of(console.settings) as client:
-        said = await text_of(client, "check_trigger", text="SELECT prise FROM ticks WHERE prise > 1")
+        said = await text_of(client, "check_trigger", sql="SELECT prise FROM ticks WHERE prise > 1")
         assert "1:8: unknown column 'prise' (did you mean 'price'?)" in said
         assert "probably meant: SELECT price FROM ticks WHERE price > 1" in said
         assert "BASE/QUOTE.VENUE" in await text_of(client, "history", ticker="BTCUSDT")
@@ -122,7 +129,7 @@ async def test_mistakes_are_those_of_the_http_api(console: Server) -> None:
 @pytest.mark.processes
 async def test_sql_over_the_tables(console: Server) -> None:
     async with client_of(console.settings) as client:
-        found = await answer(client, "sql", text="SELECT count(*) AS n FROM ohlc")
+        found = await answer(client, "sql", sql="SELECT count(*) AS n FROM ohlc")
         assert (found["rows"], found["truncated"]) == ([{"n": BARS}], False)
 
 
