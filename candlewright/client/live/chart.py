@@ -20,6 +20,7 @@ from candlewright.client.live.items import Bar, Tick
 from candlewright.client.live.streams import Stream
 from candlewright.wire import streams
 from candlewright.wire.errors import CandlewrightError
+from candlewright.wire.periods import format_period
 from candlewright.wire.times import iso_nanoseconds
 
 #: Made of `console/web/src/notebook` with the console's pages; the wheel carries it.
@@ -51,6 +52,10 @@ class Chart(anywidget.AnyWidget):
         self._streams: tuple[Stream[Any], ...] = ()
         super().__init__(ticker=ticker, period_seconds=period_seconds, height=height, _esm=BUNDLE.read_text())
         self.on_msg(self._take)
+
+    def __repr__(self) -> str:
+        """What a notebook shows where its widgets are not drawn."""
+        return f"<Chart {self.ticker} {format_period(self.period_seconds)}>"
 
     def close(self) -> None:
         self._unfollow()

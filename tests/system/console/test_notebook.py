@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from candlewright.client.live.chart import BUNDLE, Chart
 from tests.system.conftest import System
@@ -75,8 +75,10 @@ def test_a_chart_shows_stored_bars_and_the_one_that_forms(
         )
         page.route(f"{HOST}/chart.js", lambda route: route.fulfill(path=BUNDLE))
         page.goto(f"{HOST}/")
+        expect(page.locator(".note")).to_contain_text("The kernel is busy")
         notebook = Notebook(page, chart, monkeypatch)
         notebook.until(lambda: "forming" in page.inner_text(".legend"))
+        expect(page.locator(".note")).to_be_empty()
         assert page.get_attribute(".candlewright-chart", "data-theme") == theme
         assert page.locator(".candlewright-chart canvas").count() > 0
         assert chart._streams

@@ -7,6 +7,9 @@ import type { Bar } from "../chart/candles";
 import { Kernel, type Model } from "./kernel";
 import style from "./widget.css";
 
+/** A kernel answers the chart only after the cells that it runs. */
+const BUSY_MS = 2_000;
+
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const ticker = String(model.get("ticker"));
   const period = Number(model.get("period_seconds"));
@@ -71,6 +74,10 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     }),
     followTheme(box, () => view?.paint()),
   ];
+  const busy = setTimeout(() => {
+    if (feed.state.get().phase !== "loading") return;
+    part(".note").textContent = "The kernel is busy: the chart is drawn when its cells have run";
+  }, BUSY_MS);
   // Only after this call is the element in the page, with a width.
   const frame = requestAnimationFrame(() => {
     view = new ChartView(canvas, period, {
@@ -84,6 +91,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   });
   return () => {
     cancelAnimationFrame(frame);
+    clearTimeout(busy);
     for (const end of ends) end();
     feed.close();
     kernel.close();

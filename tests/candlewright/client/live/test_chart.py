@@ -86,6 +86,10 @@ def test_a_chart_answers_the_reads_of_its_view(chart: Chart, monkeypatch: pytest
     assert third["error"] == "a chart does not read 'sql'"
 
 
+def test_a_chart_without_its_widget_names_its_bars(chart: Chart) -> None:
+    assert chart._repr_mimebundle_()[0]["text/plain"] == f"<Chart {TICKER} 1m>"
+
+
 def test_a_chart_follows_its_topics_while_it_is_shown(
     relay: Relay,  # noqa: F811
     chart: Chart,
