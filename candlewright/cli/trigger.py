@@ -2,6 +2,7 @@
 
 import logging
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from candlewright.wire.ticker import Ticker
 from candlewright.wire.times import format_nanoseconds
 
 LIST_COLUMNS = ("trigger_id", "state", "events", "tickers", "registered", "sql")
+_COMMENT_OR_QUOTED = re.compile(r"""--[^\n]*|('(?:[^']|'')*'|"(?:[^"]|"")*")""")
 #: Of a text in a table.
 SHOWN_CHARACTERS = 60
 _TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ")
@@ -111,7 +113,7 @@ def list_triggers(output: Output, config: Path | None, timeout: float) -> None:
         for row, info in zip(rows, infos, strict=True):
             row["tickers"] = shortened(" ".join(row["tickers"])) or "(all)"
             row["registered"] = format_nanoseconds(row["registered_at"] // 10**9 * 10**9)
-            row["sql"] = shortened(row["sql"])
+            row["sql"] = shortened(without_comments(row["sql"]))
             row["state"] = _state(info)
     print_rows(rows, output, columns=LIST_COLUMNS, empty="no trigger is registered")
 
@@ -318,6 +320,10 @@ def _state(info: TriggerInfo) -> str:
     if info.is_starting:
         return "starting"
     return f"{info.state}: {info.reason}" if info.reason else info.state
+
+
+def without_comments(sql: str) -> str:
+    return _COMMENT_OR_QUOTED.sub(lambda found: found[1] or " ", sql)
 
 
 def shortened(text: str) -> str:

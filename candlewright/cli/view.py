@@ -6,7 +6,7 @@ from pathlib import Path
 
 from candlewright.cli.loading import settings_for
 from candlewright.cli.output import Output, json_line, print_rows, say
-from candlewright.cli.trigger import read_text, refuse, shortened
+from candlewright.cli.trigger import read_text, refuse, shortened, without_comments
 from candlewright.client import InvalidTrigger, ViewInfo, connect
 from candlewright.wire.times import format_nanoseconds
 
@@ -58,7 +58,7 @@ def list_views(output: Output, config: Path | None, timeout: float) -> None:
         for row, info in zip(rows, infos, strict=True):
             row["triggers"] = info.trigger_count
             row["read_by"] = shortened(" ".join(info.read_by))
-            row["sql"] = shortened(info.sql)
+            row["sql"] = shortened(without_comments(info.sql))
     print_rows(rows, output, columns=LIST_COLUMNS, empty="no view is registered")
 
 

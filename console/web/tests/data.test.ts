@@ -4,13 +4,17 @@ import { coveredDays } from "../src/data/coverage";
 import { type Attempt, drawnBars, drawnPeriod, linesOf, stretchOf } from "../src/data/explain";
 import { columnCompletion, completions } from "../src/data/language";
 import { compact, counted, price, precisionOf, prices } from "../src/data/numbers";
-import { parameterNames } from "../src/data/parameters";
+import { onOneLine, parameterNames } from "../src/data/parameters";
 import { problemsOf, startingOf } from "../src/data/platform";
 import { openTime, periodName, periodSeconds, span, timesOf } from "../src/data/times";
 
 test("parameters are found outside strings, comments and casts", () => {
   const sql = "close > :rise AND side = ':no' -- :nor\n AND x::int > ${size} AND a{:n} AND :rise < 1";
   assert.deepEqual(parameterNames(sql), ["rise", "size", "n"]);
+});
+
+test("a text on one line has no comments, which would hide the rest of it", () => {
+  assert.equal(onOneLine("-- rise=1\nclose > open -- why\n  AND source = '--x'"), "close > open AND source = '--x'");
 });
 
 test("a day is covered once by overlapping requests, except for holes", () => {

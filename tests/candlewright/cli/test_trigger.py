@@ -138,7 +138,7 @@ def test_add_with_count_shows_events_until_then(run: Run, relay: TriggerRelay) -
 
 def test_list_show_and_remove(run: Run, relay: TriggerRelay) -> None:
     assert run("list").stderr == "no trigger is registered\n"
-    run("add", "--sql", "price >\n  70000", "--id", "b", "--ticker", TICKER)
+    run("add", "--sql", "-- high\nprice >\n  70000", "--id", "b", "--ticker", TICKER)
     run("add", "--sql", "size > 1 AND " * 20 + "size > 2", "--id", "a")
     relay.fire("b", 2)
     rows = [json.loads(line) for line in run("list", "--output", "json").stdout.splitlines()]
@@ -146,9 +146,9 @@ def test_list_show_and_remove(run: Run, relay: TriggerRelay) -> None:
         ("a", "active", 0),
         ("b", "active", 2),
     ]
-    assert rows[1]["sql"] == "price >\n  70000"
+    assert rows[1]["sql"] == "-- high\nprice >\n  70000"
     table = run("list").stdout
-    assert "price > 70000" in table
+    assert "| price > 70000 " in table
     assert "(all)" in table
     assert "2024-01-01T00:00:00Z" in table
     assert max(map(len, table.splitlines())) < 200

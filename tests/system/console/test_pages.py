@@ -366,6 +366,20 @@ def test_crosshair_and_dialogs_are_used_with_the_keyboard(show: Open, stored: st
     assert shown.errors == []
 
 
+def test_long_prices_and_sizes_fit_beside_the_chart(show: Open, stored: str) -> None:
+    page = show().go(path_of("chart", stored))
+    expect(page.locator(".tape tbody tr").first).to_be_visible()
+    assert page.evaluate(
+        """() => {
+          const [, price, size] = document.querySelectorAll(".tape td");
+          [price.textContent, size.textContent] = ["150,973.06", "0.00067"];
+          const right = (element) => element.getBoundingClientRect().right;
+          return right(size) <= right(document.querySelector(".chart-side"));
+        }"""
+    )
+    assert page.evaluate(FITS)
+
+
 def test_no_page_scrolls_sideways_on_a_phone(show: Open, stored: str, system: System) -> None:
     name = "every-trade-of-this-market-whatever-its-price-and-size-and-side"
     with system.connect() as client:

@@ -58,6 +58,7 @@ export default function Sql() {
     <div class="page sql">
       <aside class="card tables" aria-labelledby="tables">
         <h2 id="tables">Tables</h2>
+        {known === undefined && <div class="waiting" aria-busy="true" />}
         {tables.map(([name, columns]) => (
           <details key={name}>
             <summary>{name}</summary>

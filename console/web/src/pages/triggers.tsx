@@ -8,7 +8,7 @@ import { type Trigger, useTriggers } from "../data/events";
 import { language, type Language } from "../data/language";
 import { type Stored, storedBars } from "../data/markets";
 import { counted, percent, whole } from "../data/numbers";
-import { parameterNames } from "../data/parameters";
+import { onOneLine, parameterNames } from "../data/parameters";
 import { useMayChange } from "../data/platform";
 import type { Column } from "../data/sql";
 import { day, iso, moment, now, openTime, periodSeconds, seconds, span, timesOf } from "../data/times";
@@ -497,7 +497,7 @@ function Running(props: {
                 <span class="unseen">Remove {trigger.trigger_id}</span>
               </button>
             )}
-            <code>{trigger.sql.replace(/\s+/g, " ")}</code>
+            <code>{onOneLine(trigger.sql)}</code>
             <small>
               {trigger.tickers.join(", ") || "all active markets"}
               {trigger.state !== "active" && <span class="bad"> {trigger.state}: {trigger.reason}</span>}
