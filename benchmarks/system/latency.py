@@ -14,6 +14,8 @@ notifications. One line each:
   trades a second.
 - `idle`: cores and memory (PSS) of all of the platform's processes, with five trades a second of one ticker that has a
   trigger.
+- `sandbox_condition`, `sandbox_pattern`: on a second platform, from the time of a trade at the sandbox exchange (whole
+  milliseconds) through its websocket and an ingestor to the event of a condition and of a row pattern.
 
 `floor_…`: a hand-written consumer of the same bus, in a separate process, that waits for a trade, decodes it and sends
 it to a ZeroMQ subscriber. With `--hops` there are further lines for the parts of the first three: `publish` (until the
@@ -51,6 +53,7 @@ from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
 from candlewright.client import Client
 from candlewright.client import connect as connect_client
+from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire import streams, tick_columns
 from candlewright_platform.supervisor.private import PrivatePlatform
 from core.log import configure_logging
@@ -73,6 +76,12 @@ SLOW_SQL = """SELECT price FROM (
   FROM ticks)
 WHERE CARDINALITY(prices) < 0"""
 _SLOW_BATCH = 500
+SANDBOX_TICKER = "BTC/USDT.BINANCE"
+#: Each is decided by every trade.
+SANDBOX_SQL = {
+    "sandbox_condition": "price > 0",
+    "sandbox_pattern": SQL.replace("price > A.price", "price > 0"),
+}
 TIMEOUT_SECONDS = 120.0
 WARM_ROWS = 5
 LOAD_TICKERS = 100
@@ -443,6 +452,36 @@ def run(
         pids = [pid for pid in (redis.pid, platform.pid) if pid is not None]
         with repeated(trades.publish, 1 / 5):
             yield {"name": "idle", **idle(idle_seconds, pids), "seconds": idle_seconds}
+    yield from of_sandbox(rows, fsync=fsync, mode=mode, master=master)
+
+
+def of_sandbox(rows: int, *, fsync: str, mode: str, master: str) -> Iterator[dict[str, Any]]:
+    """From a trade's time at the exchange to its event. Both kinds of trigger get the same trades."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="candlewright-bench-")))
+        own = {"BUS__FSYNC": fsync, "SPARK__MODE": mode, "SPARK__MASTER": master}
+        platform = stack.enter_context(
+            PrivatePlatform(folder, ("--sandbox",), own, hear=lambda line: print(line, file=sys.stderr))
+        )
+        client: Client = stack.enter_context(connect_client(settings=platform.settings, timeout=TIMEOUT_SECONDS))
+        poller, found = zmq.Poller(), defaultdict[str, list[float]](list)
+        names: dict[zmq.Socket[bytes], str] = {}
+        for name, sql in SANDBOX_SQL.items():
+            events = _subscriber(stack, platform, streams.trigger(name))
+            poller.register(events, zmq.POLLIN)
+            names[events] = name
+            client.triggers.add(sql, tickers=[SANDBOX_TICKER], trigger_id=name, timeout=TIMEOUT_SECONDS).close()
+        deadline = time.monotonic() + TIMEOUT_SECONDS + 5 * rows
+        while min(len(found[name]) for name in SANDBOX_SQL) < WARM_ROWS + rows:
+            for events, _ in poller.poll(1_000):
+                *_, message = events.recv_multipart()
+                now_ns = time.time_ns()
+                event = ing.CEPTriggerEvent.FromString(message[1:])
+                found[names[events]].append((now_ns - event.timestamp) / 1_000_000)
+            if time.monotonic() > deadline:
+                raise TimeoutError("the sandbox's trades did not come")
+    for name, values in found.items():
+        yield {"name": name, **figures(values[WARM_ROWS:]), "rows": len(values) - WARM_ROWS, "fsync": fsync}
 
 
 def _load_ticker(number: int) -> str:
