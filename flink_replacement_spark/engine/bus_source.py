@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, PartitionState, StoredRecord, TopicPartition
+from bus import Bus, KeyedTables, Log, PartitionState, StoredRecord, TopicPartition
 from bus.lives import Lives, agreed
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire.errors import BusUnavailable, OffsetOutOfRange, RecordsLost
@@ -69,7 +69,7 @@ class RangesPartition(InputPartition):
 
 
 def read_range(
-    bus: Bus, topic: str, partition: int, *, first: int, last: int, known: KnownRecords = NOTHING_KNOWN
+    bus: Log, topic: str, partition: int, *, first: int, last: int, known: KnownRecords = NOTHING_KNOWN
 ) -> Iterator[list[StoredRecord]]:
     """The records `first` to `last`, both included, in lists. Raises OffsetOutOfRange if one is missing. `known`:
     records that need not be read.
@@ -186,7 +186,7 @@ class BusStreamReader(HoldingReader):
         self._planned = self._hold_start(self._topic, lives) | written_lives(lives)
         return dict(self._planned)
 
-    def _next(self, bus: Bus, planned: Offsets) -> Offsets:
+    def _next(self, bus: Log, planned: Offsets) -> Offsets:
         before, lives = positions_of(planned), lives_of(planned)
         after = {int(p): offset for p, offset in before.items()}
         bus.wait({(self._topic, p): offset for p, offset in after.items()}, POLL_SECONDS, lives=lives)
@@ -252,12 +252,12 @@ def worker_bus(url: str) -> Bus:
     return RedisBus(url)
 
 
-def remember_plan(bus: Bus, reader: str, end: Mapping[str, Any]) -> None:
+def remember_plan(bus: KeyedTables, reader: str, end: Mapping[str, Any]) -> None:
     """Store the end of a planned micro-batch; call before it runs."""
     bus.put(TABLE_PLANNED, {reader: json.dumps(end).encode()})
 
 
-def remembered_plan(bus: Bus, reader: str) -> dict[str, Any] | None:
+def remembered_plan(bus: KeyedTables, reader: str) -> dict[str, Any] | None:
     """The end of the last planned micro-batch; None for a reader that never planned one.
 
     A source that continues from a checkpoint is not given its position, and must not plan anything before it; its hold
@@ -284,7 +284,7 @@ def written_lives(lives: Lives) -> dict[str, dict[str, str]]:
     return {LIVES: {f"{topic}:{partition}": history for (topic, partition), history in sorted(lives.known.items())}}
 
 
-def lives_at(bus: Bus, topics: Iterable[str]) -> Lives:
+def lives_at(bus: Log, topics: Iterable[str]) -> Lives:
     """The current lives of all partitions of these topics."""
     lives = Lives()
     for topic in topics:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from bus import Bus
+from bus import Bus, KeyedTables
 from bus.lost import report
 from candlewright.wire.errors import RecordsLost
 from core.log import get_logger
@@ -80,7 +80,7 @@ class SharedCheckpoint:
     `keep` is called before the newest batch has any effect, so no driver starts behind an effect that it does not know.
     """
 
-    def __init__(self, bus: Bus, checkpoint: str) -> None:
+    def __init__(self, bus: KeyedTables, checkpoint: str) -> None:
         self._bus = bus
         self._name = checkpoint.rpartition("/")[2]
         self._folder = Path(urlsplit(checkpoint).path) if checkpoint.startswith("file:") else None

@@ -26,7 +26,7 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
-from bus import Bus, Swap
+from bus import Bus, KeyedTables, Swap
 from candlewright.wire.errors import BusError, BusUnavailable
 from core.background import start_thread, switch_often
 from core.log import get_logger
@@ -420,7 +420,7 @@ def serve_all(serving: Serving, number: int, owners: Sequence[Owner]) -> None:
 class Reports:
     """The reports of a query's tasks, read by the driver."""
 
-    def __init__(self, bus: Bus, serving: Serving) -> None:
+    def __init__(self, bus: KeyedTables, serving: Serving) -> None:
         self._bus = bus
         self._serving = serving
         self._known: dict[str, Mapping[str, Any]] = {}

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bus import Bus
+from bus import KeyedTables
 from candlewright.wire.errors import BusError, RoleLost
 from core.background import start_thread
 from core.log import get_logger
@@ -34,7 +34,7 @@ _SILENT_SECONDS = 30.0
 log = get_logger()
 
 
-def query_id_of(bus: Bus, name: str) -> str:
+def query_id_of(bus: KeyedTables, name: str) -> str:
     """The query's id, which stays the same as long as the bus keeps it."""
     return bus.put_new(TABLE_SERVING, name, str(uuid.uuid4()).encode()).decode()
 

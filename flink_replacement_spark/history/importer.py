@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from bus import Bus
+from bus import KeyedTables
 from bus import topics as bus_topics
 from candlewright.wire.errors import RoleLost
 from core import metrics
@@ -56,7 +56,7 @@ class Importer:
     """`run` returns when `stopping` is set."""
 
     def __init__(
-        self, bus: Bus, catalog: Catalog, locks: TableLocks, *, data_dir: Path, stopping: threading.Event
+        self, bus: KeyedTables, catalog: Catalog, locks: TableLocks, *, data_dir: Path, stopping: threading.Event
     ) -> None:
         self._bus = bus
         self._catalog = catalog

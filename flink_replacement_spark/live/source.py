@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, Lives, PartitionState, StoredRecord
+from bus import Lives, Log, PartitionState, StoredRecord
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import (
     NOTHING_KNOWN,
@@ -55,7 +55,7 @@ class LiveStreamReader(HoldingReader):
         self._planned = {topic: self._hold_start(topic, lives) for topic in TOPICS} | written_lives(lives)
         return dict(self._planned)
 
-    def _next(self, bus: Bus, planned: Offsets) -> Offsets:
+    def _next(self, bus: Log, planned: Offsets) -> Offsets:
         before, lives = positions_of(planned), lives_of(planned)
         after = {(t, int(p)): offset for t, own in before.items() for p, offset in own.items()}
         bus.wait(after, POLL_SECONDS, lives=lives)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bus import Bus
+from bus import Bus, KeyedTables
 from bus.dead_letters import Letter, put_aside
 from candlewright.wire.errors import CandlewrightError
 from core.log import get_logger
@@ -180,7 +180,7 @@ class StateStore:
         return f"{self.prefix}:{self.query_id}"
 
 
-def drop_outdated(bus: Bus, query_id: str, prefix: str = "live_state") -> None:
+def drop_outdated(bus: KeyedTables, query_id: str, prefix: str = "live_state") -> None:
     """Drop the states of earlier queries with lost checkpoints, once only `query_id` runs.
 
     There is one live query per bus, so any other is obsolete. After a failure they stay until the next start.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bus import Bus
+from bus import Bus, KeyedTables
 from core import metrics
 from core.log import get_logger
 from core.settings_gateways import KapacitorFunctionSettings
@@ -171,7 +171,7 @@ class TriggerFunctions:
             self.close()
             self._query_id = query_id
 
-    def _load(self, bus: Bus, trigger_ids: Iterable[str]) -> None:
+    def _load(self, bus: KeyedTables, trigger_ids: Iterable[str]) -> None:
         wanted = [trigger_id for trigger_id in trigger_ids if trigger_id not in self._stored]
         if wanted:
             for trigger_id, content in zip(wanted, bus.get(self._table, wanted), strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from bus import Bus
+from bus import Holds
 from bus import topics as bus_topics
 from bus.connect import connect
 from core import metrics
@@ -175,7 +175,7 @@ def is_served(settings: Settings) -> bool:
     return settings.spark.mode == "continuous" and not settings.gateways.kapacitor.udf
 
 
-def held_for_triggers(settings: Settings, bus: Bus, partitions: int) -> dict[int, int]:
+def held_for_triggers(settings: Settings, bus: Holds, partitions: int) -> dict[int, int]:
     """By partition, the first trade that is not evaluated yet."""
     if not is_served(settings):
         return bus.holds(bus_topics.TICKS, bus_topics.READER_TRIGGERS)

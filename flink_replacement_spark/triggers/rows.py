@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.message import DecodeError
 
-from bus import Bus, Record, SequenceStamp, StoredRecord
+from bus import Bus, KeyedTables, Record, SequenceStamp, StoredRecord
 from bus import topics as bus_topics
 from candlewright.wire import streams
 from candlewright.wire.grid import SECOND
@@ -217,7 +217,7 @@ def run_step(
 _NOTED: dict[tuple[str, int], tuple[int, bytes]] = {}
 
 
-def _note_costs(bus: Bus, query_id: str, plan: TriggerPlan, live: TriggerPartition) -> None:
+def _note_costs(bus: KeyedTables, query_id: str, plan: TriggerPlan, live: TriggerPartition) -> None:
     """Publish costs for the trigger's details, at most every `_COST_NS`."""
     at, known = _NOTED.get((query_id, plan.owner), (-_COST_NS, None))
     if plan.now_ns - at < _COST_NS:
@@ -256,7 +256,7 @@ def _first(
     return live
 
 
-def _registered(bus: Bus, before: int) -> list[bytes]:
+def _registered(bus: KeyedTables, before: int) -> list[bytes]:
     """The registrations whose controls are before offset `before`, as controls."""
     if not before:
         return []

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from bus import Bus, FewRecords, Lives, PartitionState
+from bus import Bus, FewRecords, Lives, Log, PartitionState
 from bus import topics as bus_topics
 from flink_replacement_spark.engine.bus_source import (
     LIVES,
@@ -144,7 +144,7 @@ class TriggerPlanner:
 
     def next(
         self,
-        bus: Bus,
+        bus: Log,
         planned: Ends,
         now_ns: int,
         *,

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from bus import topics
+from bus import KeyedTables, topics
 from bus.api import Bus, Record
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
@@ -98,7 +98,7 @@ class KeepStore:
         self._bus.publish(topics.REQUESTS, [Record(record.SerializeToString(), key=request_id.encode())])
 
 
-def added_rules(bus: Bus) -> list[Rule]:
+def added_rules(bus: KeyedTables) -> list[Rule]:
     """The rules of `candlewright keep add`, by name."""
     found = []
     for name, value in sorted(bus.items(topics.TABLE_KEEP_RULES).items()):
@@ -109,7 +109,7 @@ def added_rules(bus: Bus) -> list[Rule]:
     return found
 
 
-def read_series(bus: Bus) -> list[Series]:
+def read_series(bus: KeyedTables) -> list[Series]:
     found = []
     for name, value in bus.items(topics.TABLE_KEEP_SERIES).items():
         try:
@@ -119,13 +119,13 @@ def read_series(bus: Bus) -> list[Series]:
     return found
 
 
-def read_summary(bus: Bus) -> list[dict[str, Any]] | None:
+def read_summary(bus: KeyedTables) -> list[dict[str, Any]] | None:
     """The summary by venue; None while no relay keeps candles fresh."""
     (value,) = bus.get(topics.TABLE_KEEP, [_SUMMARY])
     return None if value is None else orjson.loads(value)
 
 
-def listed_venues(bus: Bus, names: Sequence[str]) -> dict[str, Listed]:
+def listed_venues(bus: KeyedTables, names: Sequence[str]) -> dict[str, Listed]:
     """The venues among `names` that an ingestor describes."""
     found = {}
     for name, value in zip(names, bus.get(topics.TABLE_VENUES, names) if names else (), strict=True):

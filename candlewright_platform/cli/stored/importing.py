@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import typer
 from pyarrow import csv
 
-from bus import topics
-from bus.api import Bus
+from bus import KeyedTables, topics
 from candlewright.cli.output import Output, print_rows, say
 from candlewright.wire.errors import CandlewrightError, ConfigurationError, InvalidRequest
 from candlewright.wire.periods import format_period, parse_period
@@ -174,7 +173,7 @@ def _check_origin(settings: Settings, of: str) -> None:
             raise CandlewrightError(text) from error
 
 
-def _carried_out(bus: Bus, ordered: Import, target: Path) -> Import:
+def _carried_out(bus: KeyedTables, ordered: Import, target: Path) -> Import:
     """Its outcome. Ctrl-C withdraws the part that the driver has not begun; the driver finishes the rest."""
     bus.put(topics.TABLE_IMPORTS, {ordered.import_id: ordered.to_bytes()}, keep_seconds=KEEP_SECONDS)
     said, asked_at, has_warned = "", time.monotonic(), False
@@ -242,7 +241,7 @@ def _report(settings: Settings, done: Import, file: Path, output: Output) -> Non
     say(f"{count:,} {what} were not written, because the stored ones stay: all of them are in {file}")
 
 
-def _tidy(settings: Settings, bus: Bus) -> None:
+def _tidy(settings: Settings, bus: KeyedTables) -> None:
     """Delete the files of interrupted imports."""
     ordered = bus.items(topics.TABLE_IMPORTS)
     folder = folder_of(settings.data_dir)
