@@ -21,6 +21,8 @@ from tests.rounds import rounds, take_all, take_few
 pytest_plugins = ("tests.forks", "tests.timeouts")
 
 ROOT = Path(__file__).resolve().parent.parent
+#: The packages of the repository, without the tests.
+PACKAGES = sorted(path.parent.name for path in ROOT.glob("[a-z]*/__init__.py") if path.parent.name != "tests")
 
 # As hypothesis does if CI is set: how long an example takes depends on how busy the machine is. Each test has a
 # timeout.

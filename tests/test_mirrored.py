@@ -4,17 +4,14 @@ A test of something that several modules do together is in the room that holds t
 """
 
 from collections import defaultdict
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.conftest import PACKAGES, ROOT
+
 #: Tests of the whole platform, and of what is not a package of it.
 WHOLE = {"cluster", "distributions", "documentation", "faults", "system"}
 #: Fixtures and helpers that tests share.
 MAKERS = {"clients"}
 
-PACKAGES = sorted(
-    folder.parent for folder in ROOT.glob("[a-z]*/__init__.py") if folder.parent.name not in WHOLE | {"tests"}
-)
 TESTS = sorted((ROOT / "tests").glob("*/**/test_*.py"))
 
 
@@ -37,7 +34,7 @@ def test_each_folder_of_tests_is_that_of_a_room() -> None:
 
 def test_the_tests_of_a_module_are_in_its_room() -> None:
     wrong, seen = [], 0
-    for package in PACKAGES:
+    for package in (ROOT / name for name in PACKAGES if name not in WHOLE):
         modules, tests = defaultdict(list), defaultdict(list)
         for path in sorted(package.rglob("*.py")):
             modules[path.stem].append(str(path.parent.relative_to(ROOT)))

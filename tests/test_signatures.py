@@ -7,34 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.conftest import ROOT
+from tests.conftest import PACKAGES, ROOT
 
-#: The packages that are checked.
-ROOMS = (
-    "alerts",
-    "bars",
-    "benchmarks",
-    "broker",
-    "bus",
-    "candlewright",
-    "candlewright_cep",
-    "candlewright_platform",
-    "console",
-    "core",
-    "datasets",
-    "distributions",
-    "documentation",
-    "examples",
-    "flink_replacement_spark",
-    "gateways",
-    "iceberg",
-    "ingestor",
-    "protobuf",
-    "relay",
-    "sandbox",
-    "triggers",
-    "venues",
-)
+#: The folders that are checked.
+ROOMS = (*PACKAGES, "distributions", "examples")
 MOST = 3
 MOST_FIELDS = 6
 #: Of Redis', ccxt's, jinja's and pyiceberg's classes; `evaluate` and the client's `load` are the contract's.

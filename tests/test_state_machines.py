@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.conftest import PACKAGES, ROOT
+
 #: Not part of the platform: a module in them is named for the subject that it tests, measures or shows.
-OTHER_ROOMS = {"tests", "benchmarks", "documentation"}
+OTHER_ROOMS = {"benchmarks", "documentation"}
 #: What CONTRIBUTING.md promises of these files: each has a class whose name ends so, and every such class is in one.
 CLASSES = {"feed": "Feed", "writer": "Writer", "desk": "Desk", "store": "Store"}
 #: The exchange of the sandbox, and an address where it listens: two whole things, and most tests need both as one.
@@ -36,12 +37,9 @@ IMPURE = {
 }
 
 
-def modules() -> list[Path]:
-    rooms = [path for path in ROOT.glob("[a-z]*/__init__.py") if path.parent.name not in OTHER_ROOMS]
-    return sorted(path.relative_to(ROOT) for room in rooms for path in room.parent.glob("**/*.py"))
-
-
-MODULES = modules()
+MODULES = sorted(
+    path.relative_to(ROOT) for name in PACKAGES if name not in OTHER_ROOMS for path in (ROOT / name).glob("**/*.py")
+)
 
 
 def called(name: str) -> list[Path]:

@@ -6,39 +6,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.conftest import PACKAGES, ROOT
+
 #: Folders and files.
 PROSE = (
-    "README.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "SECURITY.md",
-    "alerts",
-    "bars",
-    "benchmarks",
-    "broker",
-    "bus",
-    "candlewright",
-    "candlewright_cep",
-    "candlewright_platform",
-    "console",
-    "clients",
-    "core",
-    "datasets",
-    "distributions",
-    "docs",
-    "documentation",
-    "examples",
-    "flink_replacement_spark",
-    "iceberg",
-    "ingestor",
-    "relay",
-    "gateways",
-    "protobuf",
-    "sandbox",
-    "tests",
-    "triggers",
-    "venues",
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"),
+    *PACKAGES,
+    *("clients", "distributions", "docs", "examples", "tests"),
 )
 SUFFIXES = (".lua", ".md", ".proto", ".py", ".ts", ".tsx")
 #: Pattern of a phrase, and the better wording.

@@ -2,14 +2,12 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from bus import api
+from tests.conftest import PACKAGES, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-OTHERS = {"tests", "benchmarks"}
 SMALL = (api.Log, api.Registries, api.Holds, api.Groups, api.Leases, api.KeyedTables, api.Budgets)
 INTERFACES = {name: each.__name__ for each in SMALL for name in vars(each) if not name.startswith("_")}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -47,8 +45,8 @@ def too_wide(tree: ast.Module) -> Iterator[str]:
 
 
 def test_a_part_takes_only_the_interface_that_it_uses() -> None:
-    packages = sorted(path.parent for path in ROOT.glob("[a-z]*/__init__.py") if path.parent.name not in OTHERS)
-    files = {path: path.read_text() for package in packages for path in package.rglob("*.py")}
+    parts = [name for name in PACKAGES if name != "benchmarks"]
+    files = {path: path.read_text() for part in parts for path in (ROOT / part).rglob("*.py")}
     takers = [path for path, text in files.items() if ": Bus" in text]
     assert len(takers) > 30
     assert [f"{path.relative_to(ROOT)}:{each}" for path in takers for each in too_wide(ast.parse(files[path]))] == []
