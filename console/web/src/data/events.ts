@@ -1,8 +1,8 @@
 /** Events of triggers: stored ones, and those that fire while the page is open. */
 import type { TriggerBody as Trigger } from "candlewright/api";
-import { useEffect, useState } from "preact/hooks";
-import { type Problem, get } from "./api";
+import { get } from "./api";
 import { follow } from "./live";
+import { type Refreshed, useRefreshed } from "./refreshed";
 import { seconds, timesOf } from "./times";
 
 export interface TriggerEvent {
@@ -26,26 +26,8 @@ export const listTriggers = async (signal?: AbortSignal): Promise<Trigger[]> =>
 
 const EVERY_MS = 5000;
 
-/** The registered triggers, read again while the page is visible; `error`: why the last attempt failed. */
-export function useTriggers(): { triggers: Trigger[] | undefined; error: string; read: () => void } {
-  const [triggers, setTriggers] = useState<Trigger[]>();
-  const [error, setError] = useState("");
-  const read = (): void => {
-    listTriggers().then(
-      (found) => {
-        setTriggers(found);
-        setError("");
-      },
-      (problem: Problem) => setError(problem.message),
-    );
-  };
-  useEffect(() => {
-    read();
-    const timer = setInterval(() => !document.hidden && read(), EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
-  return { triggers, error, read };
-}
+/** The registered triggers. */
+export const useTriggers = (): Refreshed<Trigger[]> => useRefreshed(listTriggers, EVERY_MS);
 
 /** The limit of one answer, which also covers events since the trigger was listed. */
 const PAGE_EVENTS = 1000;

@@ -20,7 +20,7 @@ export default function Events() {
   const { query } = useValue(place);
   const chosen = query.get("trigger") ?? "";
   const ticker = (query.get("ticker") ?? "").toUpperCase();
-  const { triggers, error: listError } = useTriggers();
+  const { value: triggers, error: listError } = useTriggers();
   const [removed, setRemoved] = useState<TriggerEvent[]>([]);
   const [events, setEvents] = useState<TriggerEvent[]>();
   const [error, setError] = useState("");

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Problem } from "../data/api";
 import { findMarkets, listVenues, storedBars, type Market, type Stored } from "../data/markets";
 import { counted, whole } from "../data/numbers";
+import { useRefreshed } from "../data/refreshed";
 import { minute, now, periodName, span } from "../data/times";
 import { useValue } from "../data/value";
 import { Icon } from "../shell/icons";
@@ -27,29 +28,14 @@ export default function Markets() {
   const { query } = useValue(place);
   const text = query.get("q") ?? "";
   const venue = query.get("venue") ?? "";
-  const [stored, setStored] = useState<Stored[]>();
+  const { value: stored, error: storedError } = useRefreshed(storedBars, EVERY_MS);
   const [found, setFound] = useState<Market[]>([]);
   const [venues, setVenues] = useState<string[]>([]);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
-  const [storedError, setStoredError] = useState("");
   const [foundError, setFoundError] = useState("");
   const error = foundError || storedError;
   const field = useRef<HTMLInputElement>(null);
 
-  useEffect(() => {
-    const read = (): void => {
-      storedBars().then(
-        (rows) => {
-          setStored(rows);
-          setStoredError("");
-        },
-        (problem: Problem) => setStoredError(problem.message),
-      );
-    };
-    read();
-    const timer = setInterval(() => !document.hidden && read(), EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
   useEffect(() => {
     listVenues().then(setVenues, () => undefined);
   }, []);

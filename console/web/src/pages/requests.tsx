@@ -5,6 +5,7 @@ import { Problem, get, send } from "../data/api";
 import { type Covered, coveredDays } from "../data/coverage";
 import { counted, whole } from "../data/numbers";
 import { useMayChange } from "../data/platform";
+import { useRefreshed } from "../data/refreshed";
 import { day, iso, minute, periodSeconds, seconds } from "../data/times";
 import { useValue } from "../data/value";
 import { Calendar } from "../parts/calendar";
@@ -16,27 +17,15 @@ const PERIODS = ["1m", "5m", "15m", "1h", "4h", "1d"];
 const EVERY_MS = 1500;
 const SHOWN = 200;
 
+const listRequests = async (): Promise<Request[]> =>
+  ordered((await get<{ requests: Request[] }>("history", { limit: SHOWN })).requests);
+
 export default function Requests() {
   const { query } = useValue(place);
   const ticker = query.get("ticker") ?? "";
   const period = query.get("period") ?? "1m";
-  const [requests, setRequests] = useState<Request[]>();
-  const [error, setError] = useState("");
   const mayChange = useMayChange();
-  const read = (): void => {
-    get<{ requests: Request[] }>("history", { limit: SHOWN }).then(
-      (answer) => {
-        setRequests(ordered(answer.requests));
-        setError("");
-      },
-      (problem: Problem) => setError(problem.message),
-    );
-  };
-  useEffect(() => {
-    read();
-    const timer = setInterval(() => !document.hidden && read(), EVERY_MS);
-    return () => clearInterval(timer);
-  }, []);
+  const { value: requests, error, read } = useRefreshed(listRequests, EVERY_MS);
   const finished = requests?.filter((each) => each.state === "done").length ?? 0;
   useEffect(() => {
     const newest = requests?.find((each) => each.ticker !== null);

@@ -91,7 +91,7 @@ export default function Triggers() {
   const [error, setError] = useState("");
   const [tried, setTried] = useState<{ result: Tried; draft: Draft }>();
   const [isBusy, setBusy] = useState(false);
-  const { triggers, error: listError, read: readTriggers } = useTriggers();
+  const { value: triggers, error: listError, read: readTriggers } = useTriggers();
   const [registered, setRegistered] = useState("");
   const mayChange = useMayChange();
 
