@@ -4,9 +4,9 @@ import time
 from collections.abc import Iterator, Mapping
 
 from candlewright_cep import TriggerStream
-from triggers.packing import squeezed
+from triggers.packing import squeezed, unsqueezed
 
-__all__ = ["Parts", "States"]
+__all__ = ["Parts", "States", "states_in"]
 
 #: The state of a stream, see `TriggerStream.parts`.
 Parts = Mapping[str, bytes]
@@ -58,3 +58,13 @@ class States:
                 self.save_ns = time.thread_time_ns() - began
             for name, (_, written) in packed.items():
                 yield (f"{label}.{name}" if name else str(label)), written
+
+
+def states_in(parts: Mapping[str, bytes]) -> dict[int, Parts]:
+    """The states by input, out of parts that `written` has named; other parts are left out."""
+    found: dict[int, dict[str, bytes]] = {}
+    for name, written in parts.items():
+        label, _, part = name.partition(".")
+        if label.lstrip("-").isdecimal():
+            found.setdefault(int(label), {})[part] = unsqueezed(written)
+    return dict(found)

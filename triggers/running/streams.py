@@ -25,9 +25,9 @@ from triggers.records.moved import Moved
 from triggers.running.backlog import Backlog
 from triggers.running.recent import Recent
 from triggers.running.standings import Standings
-from triggers.running.states import Parts, States
+from triggers.running.states import Parts, States, states_in
 from triggers.running.thresholds import thresholds_of
-from triggers.running.trigger import Common, Text, Trigger, as_pairs, glance_of
+from triggers.running.trigger import Common, Text, Trigger, glance_of, text_of
 from triggers.running.views import View, clock_of
 from triggers.texts.check import CompiledTrigger
 
@@ -572,19 +572,12 @@ class Saved:
 
     @classmethod
     def of(cls, parts: Mapping[str, bytes]) -> "Saved":
-        states: dict[int, dict[str, bytes]] = {}
-        for name, content in parts.items():
-            label, _, part = name.partition(".")
-            if label.lstrip("-").isdecimal():
-                states.setdefault(int(label), {})[part] = unsqueezed(content)
         meta, pending = unpacked(unsqueezed(parts["meta"]).decode()), parts.get(_PENDING, b"")
-        return cls(meta, states, pending, Backlog.load(parts), parts.get(_STANDINGS, b""))
+        return cls(meta, states_in(parts), pending, Backlog.load(parts), parts.get(_STANDINGS, b""))
 
     @property
     def text(self) -> Text:
-        # States of older versions have no views.
-        sql, parameters, views = (*self.meta["text"], [])[:3]
-        return sql, as_pairs(parameters), as_pairs(views)
+        return text_of(self.meta["text"])
 
     @property
     def sole(self) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from candlewright_cep import TriggerStream
 from candlewright_cep.matching.glance import Glance
@@ -11,7 +12,7 @@ from protobuf import records_pb2 as records
 from triggers.texts.alerts import engine_parameters
 from triggers.texts.check import CompiledTrigger
 
-__all__ = ["Common", "Pairs", "Text", "Trigger", "as_pairs", "glance_of"]
+__all__ = ["Common", "Pairs", "Text", "Trigger", "glance_of", "text_of"]
 
 #: Parameters by name, sorted by name.
 Pairs = tuple[tuple[str, str], ...]
@@ -19,7 +20,13 @@ Pairs = tuple[tuple[str, str], ...]
 Text = tuple[str, Pairs, Pairs]
 
 
-def as_pairs(written: Sequence[Sequence[str]]) -> Pairs:
+def text_of(written: Sequence[Any]) -> Text:
+    """A text that was saved as JSON; that of an older version has no views."""
+    sql, parameters, views = (*written, [])[:3]
+    return sql, _pairs(parameters), _pairs(views)
+
+
+def _pairs(written: Sequence[Sequence[str]]) -> Pairs:
     return tuple((name, value) for name, value in written)
 
 

@@ -16,8 +16,8 @@ from candlewright_cep import Clock, TriggerStream
 from candlewright_cep.streaming.stream import Passed
 from triggers.packing import squeezed, unsqueezed
 from triggers.records.moved import Moved
-from triggers.running.states import Parts, States
-from triggers.running.trigger import Common, Text, as_pairs
+from triggers.running.states import Parts, States, states_in
+from triggers.running.trigger import Common, Text, text_of
 from triggers.texts.check import CompiledTrigger
 
 __all__ = ["View", "Views", "clock_of"]
@@ -406,17 +406,11 @@ class Views:
 
     def _restore(self, parts: dict[str, bytes], common_of: Callable[[Text], Common]) -> None:
         meta: dict[str, Any] = json.loads(unsqueezed(parts.pop("meta")))
-        sql, parameters, views = meta["text"]
         before = None if meta["before"] is None else self.get(meta["before"])
-        common = common_of((sql, as_pairs(parameters), as_pairs(views)))
-        view = self.new(common, meta["level"], scope=meta["scope"], before=before)
+        view = self.new(common_of(text_of(meta["text"])), meta["level"], scope=meta["scope"], before=before)
         view.firsts = dict(meta["firsts"])
-        states: dict[int, dict[str, bytes]] = {}
-        for name, written in parts.items():
-            label, _, part = name.partition(".")
-            states.setdefault(int(label), {})[part] = unsqueezed(written)
-        for of, state in states.items():
-            view.restore(of, state)
+        for label, state in states_in(parts).items():
+            view.restore(label, state)
 
     def get(self, number: int) -> View:
         """Raises ValueError for one that could not be restored."""
