@@ -8,17 +8,14 @@ from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, 
 from candlewright_cep.binding.dialects import INPUTS
 from candlewright_cep.binding.expressions import Apply, Column, Constant, Expression, rewrite
 from candlewright_cep.binding.recovery import is_noted
-from candlewright_cep.functions.scalars.arrays import item_type
-from candlewright_cep.functions.signatures import Mismatch
 from candlewright_cep.limits import Limits
-from candlewright_cep.matching.recognize import SortKey, bind_recognize
-from candlewright_cep.planning.bars import bars
+from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.changes import changes
 from candlewright_cep.planning.closings import BARS, CLOSE_TIME, closings, looks_ahead, with_close_time
-from candlewright_cep.planning.group_windows import WindowedBinder, group_window, place_of, windowed
+from candlewright_cep.planning.group_windows import WindowedBinder, group_window, windowed
 from candlewright_cep.planning.hops import grouped
 from candlewright_cep.planning.joins import filtered_early, join, values, with_keys_of
-from candlewright_cep.planning.over import UP_TO_HERE, Over, Window
+from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.plans import (
     Distinct,
     Filter,
@@ -33,9 +30,9 @@ from candlewright_cep.planning.plans import (
     Union,
 )
 from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
-from candlewright_cep.planning.unnest import Unnest
+from candlewright_cep.planning.sources import bars_by, matched, renamed, unnested, window_table
 from candlewright_cep.planning.views import Views
-from candlewright_cep.planning.windows import NOWHERE, WindowTable, check_intervals, window_fields
+from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.syntax.tree import (
     BarsNode,
     CallNode,
@@ -45,7 +42,6 @@ from candlewright_cep.syntax.tree import (
     MatchNode,
     NameNode,
     Node,
-    ParameterNode,
     QueryNode,
     SelectItem,
     SelectNode,
@@ -62,7 +58,7 @@ from candlewright_cep.syntax.tree import (
     WindowTableNode,
     has_join,
 )
-from candlewright_cep.types import BIGINT, Kind, common
+from candlewright_cep.types import Kind, common
 
 _BEFORE = (
     "make it a column of a sub-query, as in SELECT * FROM "
@@ -125,7 +121,7 @@ class Planner:
     def view(self, node: ViewNode) -> Plan:
         """The plan of a text that defines a view."""
         self._joins = has_join(node.query)
-        return _renamed(self.query(node.query), "", node.columns)
+        return renamed(self.query(node.query), "", node.columns)
 
     def query(self, node: QueryNode) -> Plan:
         self.views.append(dict(self.views[-1]))
@@ -141,7 +137,7 @@ class Planner:
     def _view(self, node: QueryNode, name: str, columns: tuple[Identifier, ...]) -> Plan:
         """The plan of a query that others read by name; its sources count wherever it is read."""
         before = self._sources
-        view = _renamed(self.query(node), name, columns)
+        view = renamed(self.query(node), name, columns)
         self._sizes[id(view)] = self._sources - before
         self._sources = before
         return view
@@ -438,15 +434,18 @@ class Planner:
                 return self._table(node)
             case SubqueryNode():
                 plan = self.query(node.query)
-                return _renamed(plan, node.alias.text if node.alias is not None else "", node.columns)
+                return renamed(plan, node.alias.text if node.alias is not None else "", node.columns)
             case MatchNode():
-                return self._match(node)
+                found = matched(node, self._source(node.source), self.parameters, limits=self.limits)
+                self.matches.append(found)
+                alias = node.alias.text if node.alias is not None else ""
+                return renamed(found, alias, node.columns) if node.columns else found
             case WindowTableNode():
-                return self._window_table(node)
+                return window_table(node, self._source(node.source), self.parameters, limits=self.limits)
             case UnnestNode():
-                return self._unnest(node)
+                return unnested(node, self._source(node.source), self.parameters, limits=self.limits)
             case BarsNode():
-                return self._bars(node)
+                return bars_by(node, self._source(node.source), self.parameters, limits=self.limits)
             case ValuesNode():
                 return values(node, self.parameters, self.limits)
             case JoinNode():
@@ -473,7 +472,7 @@ class Planner:
                 f"the query reads more than {self.limits.sources} tables, including those of its WITH queries"
             )
         if view is not None:
-            return replace(_renamed(view, alias, node.columns), is_view=True, is_registered=is_registered)
+            return replace(renamed(view, alias, node.columns), is_view=True, is_registered=is_registered)
         if name not in self.inputs and self.any_name:
             name = self.any_name
         if name not in self.inputs:
@@ -488,91 +487,8 @@ class Planner:
             name = near[0] if near else next(iter(self.inputs))
         original, fields = self.inputs[name]
         if self._joins and original.lower() == BARS:
-            return _renamed(with_close_time(Scan(original, fields), self.limits), alias, node.columns)
-        return _renamed(Scan(original, fields), alias, node.columns)
-
-    def _match(self, node: MatchNode) -> Plan:
-        inner = self._source(node.source)
-        alias = node.alias.text if node.alias is not None else ""
-        plan = bind_recognize(node.body, inner.fields, self.parameters, limits=self.limits, alias=alias)
-        if plan.computed:
-            hidden = tuple(Field("", function.type, hidden=True) for function in plan.computed)
-            window = Window(plan.partition, plan.order, UP_TO_HERE)
-            inner = Over(
-                inner=inner,
-                window=window,
-                functions=plan.computed,
-                measures=(),
-                fields=(*inner.fields, *hidden),
-                limits=self.limits,
-                at=node.at,
-            )
-        found = Match(inner, plan)
-        self.matches.append(found)
-        return _renamed(found, alias, node.columns) if node.columns else found
-
-    def _window_table(self, node: WindowTableNode) -> Plan:
-        inner = self._source(node.source)
-        binder = Binder(inner.fields, self.parameters, self.limits)
-        time = binder.name(NameNode((node.time,), node.time.at))
-        assert isinstance(time, Column)
-        if time.type.kind is not Kind.TIMESTAMP:
-            raise node.time.at.reject(f"the time column of {node.function} has type {time.type}")
-        partition: list[int] = []
-        for name in node.partition:
-            column = binder.name(NameNode((name,), name.at))
-            assert isinstance(column, Column)
-            partition.append(column.index)
-        intervals = tuple(binder.interval(part).value for part in node.intervals if isinstance(part, CallNode))
-        check_intervals(node.function, intervals, node.at)
-        place = NOWHERE if node.zone is None else place_of(binder, node.zone, node.function, intervals=intervals)
-        if partition and node.function != "SESSION":
-            raise node.at.reject(f"{node.function} takes no PARTITION BY")
-        alias = node.alias.text if node.alias is not None else ""
-        fields = window_fields(inner.fields, time.type, alias, hidden=False)
-        plan = WindowTable(
-            inner=inner,
-            function=node.function,
-            time_column=time.index,
-            intervals=intervals,
-            partition=tuple(partition),
-            fields=fields,
-            at=node.at,
-            place=place,
-        )
-        return _renamed(plan, alias, node.columns) if alias else plan
-
-    def _unnest(self, node: UnnestNode) -> Plan:
-        inner = self._source(node.source)
-        array = Binder(inner.fields, self.parameters, self.limits).bind(node.array)
-        try:
-            kinds = [item_type(array.type), *([BIGINT] if node.is_numbered else [])]
-        except Mismatch:
-            raise node.array.at.reject(f"UNNEST takes an array, this is {array.type}") from None
-        alias = node.alias.text if node.alias is not None else ""
-        names = [name.text for name in node.columns] or ["value", "ordinality"][: len(kinds)]
-        if len(names) != len(kinds):
-            raise node.at.reject(f"{len(names)} names for {len(kinds)} columns of UNNEST")
-        fields = tuple(Field(name, kind, alias) for name, kind in zip(names, kinds, strict=True))
-        return Unnest(
-            inner=inner,
-            array=array,
-            is_outer=node.is_outer,
-            is_numbered=node.is_numbered,
-            fields=(*inner.fields, *fields),
-            limits=self.limits,
-            at=node.at,
-        )
-
-    def _bars(self, node: BarsNode) -> Plan:
-        inner = self._source(node.source)
-        is_given = isinstance(node.size, LiteralNode | ParameterNode)
-        size = Binder((), self.parameters, self.limits).bind(node.size) if is_given else None
-        if not isinstance(size, Constant) or not size.type.is_numeric or size.value is None:
-            raise node.size.at.reject("the size of BARS BY must be a number or a parameter")
-        alias = node.alias.text if node.alias is not None else ""
-        plan = bars(inner, node.measure, float(size.value), alias=alias, at=node.at)
-        return _renamed(plan, alias, node.columns) if node.columns else plan
+            return renamed(with_close_time(Scan(original, fields), self.limits), alias, node.columns)
+        return renamed(Scan(original, fields), alias, node.columns)
 
 
 def _has_window(plan: Plan) -> bool:
@@ -652,18 +568,6 @@ def _shown(plan: Plan) -> Plan:
         return plan
     fields = tuple(plan.fields[index] for index in kept)
     return Project(plan, tuple(Column(index, plan.fields[index].type) for index in kept), fields)
-
-
-def _renamed(plan: Plan, alias: str, columns: tuple[Identifier, ...]) -> Renamed:
-    """The plan under an alias, with new names for its visible columns."""
-    shown = [index for index, field in enumerate(plan.fields) if not field.hidden]
-    if columns and len(columns) != len(shown):
-        raise columns[0].at.reject(f"{len(columns)} names for {len(shown)} columns")
-    names = {index: name.text for index, name in zip(shown, columns, strict=False)}
-    fields = tuple(
-        Field(names.get(index, field.name), field.type, alias, field.hidden) for index, field in enumerate(plan.fields)
-    )
-    return Renamed(plan, fields)
 
 
 def _behind(plan: Plan) -> Sequence[Field]:
