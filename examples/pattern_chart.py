@@ -34,18 +34,14 @@ SELECT * FROM ohlc MATCH_RECOGNIZE (
 ) AS w
 """
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 880, 340, 14, 66, 48, 34
+#: Colours that can be read on light and on dark.
 STYLE = """
-  text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #59636e }
-  .title { font-size: 14px; font-weight: 600; fill: #1f2328 }
-  .grid { stroke: #8c959f; stroke-opacity: .25 }
-  .up { stroke: #1a7f5a; fill: #1a7f5a } .down { stroke: #cf4a3c; fill: #cf4a3c }
-  .match { fill: #0969da; fill-opacity: .08 } .shape { stroke: #0969da; stroke-width: 2; fill: none }
-  .event { fill: #0969da } .label { fill: #0969da; font-weight: 600 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #9198a1 } .title { fill: #f0f6fc }
-    .up { stroke: #3fb98a; fill: #3fb98a } .down { stroke: #ff7b6b; fill: #ff7b6b }
-    .match { fill: #58a6ff; fill-opacity: .13 } .shape { stroke: #58a6ff } .event, .label { fill: #58a6ff }
-  }
+  text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #768390 }
+  .title { font-size: 14px; font-weight: 600 }
+  .grid { stroke: #768390; stroke-opacity: .25 }
+  .up { stroke: #2a9d6f; fill: #2a9d6f } .down { stroke: #e0604f; fill: #e0604f }
+  .match { fill: #2f81f7; fill-opacity: .13 } .shape { stroke: #2f81f7; stroke-width: 2; fill: none }
+  .event, .label { fill: #2f81f7 } .label { font-weight: 600 }
 """
 
 
