@@ -4,6 +4,7 @@ application.
 
 import mimetypes
 from collections.abc import Callable
+from os.path import isfile
 from pathlib import Path
 
 from starlette.datastructures import Headers
@@ -80,6 +81,7 @@ def _packed(path: str, accepted: str) -> tuple[str, str]:
         return "index.html", ""
     wanted = {each.partition(";")[0].strip() for each in accepted.split(",")}
     for encoding, suffix in _PACKED.items():
-        if encoding in wanted and path.startswith("assets/") and (DIST / f"{path}{suffix}").is_file():
+        # `Path.is_file` raises for a name that is too long.
+        if encoding in wanted and path.startswith("assets/") and isfile(DIST / f"{path}{suffix}"):  # noqa: PTH113
             return f"{path}{suffix}", encoding
     return path, ""

