@@ -60,6 +60,10 @@ def test_recorded_candles_equal_their_trades(
     sound = CliRunner().invoke(app, ["quality", TICKER, "--data-dir", str(tmp_path / "sound")])
     assert f"{COMPARED} of {COMPARED}" in sound.stdout
     assert sound.stderr.strip().startswith(f"{TICKER} 1m: no problems, 20")
+    nothing = CliRunner().invoke(
+        app, ["quality", TICKER, "--data-dir", str(tmp_path / "sound"), "--end", "2001-01-01", "--start", "2000-01-01"]
+    )
+    assert nothing.stderr.strip() == f"{TICKER} 1m: no candles are stored in this range"
     # One of the busiest minute, whose neighbours have trades, too.
     minutes = [row[2] // 60 for row in trades]
     lost = minutes.index(max(minutes, key=minutes.count)) + 1

@@ -56,10 +56,10 @@ def quality(
     print_rows([_as_row(each) for each in found], output, columns=COLUMNS, empty="")
     for each in found:
         what = f"{each.ticker} {format_period(each.period_seconds)}"
-        span = (
-            f", {format_nanoseconds(each.first)} to {format_nanoseconds(each.last)}" if each.first and each.last else ""
-        )
-        for problem in each.problems or [f"no problems{span}"]:
+        sound = "no candles are stored in this range"
+        if each.first is not None and each.last is not None:
+            sound = f"no problems, {format_nanoseconds(each.first)} to {format_nanoseconds(each.last)}"
+        for problem in each.problems or [sound]:
             say(f"{what}: {problem}")
     if html is not None:
         say(f"the page is {html}")
