@@ -72,13 +72,10 @@ class Roles:
     def __init__(self, url: str, *, retry_seconds: float = 1.0, timeout_seconds: float = 2.0) -> None:
         self._store = Store(url.partition("#")[0], retry_seconds=retry_seconds, timeout_seconds=timeout_seconds)
 
-    def acquire(self, role: str, holder: str, lease_seconds: float, *, seat: str = "", above: int = 0) -> Term | None:
-        """The term that begins now, or None while another process holds the role; `holder` is then a standby.
-
-        `above`: a past epoch, in case the store has lost the count.
-        """
+    def acquire(self, role: str, holder: str, lease_seconds: float, *, seat: str = "") -> Term | None:
+        """The term that begins now, or None while another process holds the role; `holder` is then a standby."""
         milliseconds = round(lease_seconds * 1_000)
-        epoch, is_mine = self._store.run("role", "take", role, holder, seat, milliseconds, above)
+        epoch, is_mine = self._store.run("role", "take", role, holder, seat, milliseconds)
         return Term(role, int(epoch)) if is_mine else None
 
     def renew(self, term: Term, lease_seconds: float) -> bool:
@@ -180,14 +177,6 @@ class Keeper:
                 on_standby()
             pause = self.lease_seconds / _LOOKS
         return None
-
-    def advance(self, above: int) -> Term:
-        """Our next term, with an epoch greater than `above`, which a store that lost its count may not know."""
-        term = self.roles.acquire(self.role, self.holder, self.lease_seconds, seat=self.seat, above=above)
-        if term is None:
-            raise RoleLost(self.role, 0 if self.term is None else self.term.epoch, above)
-        self.term = term
-        return term
 
     def status(self) -> Mapping[str, Any]:
         return {"name": self.role, "epoch": None if self.term is None else self.term.epoch, "standby": self.is_standby}

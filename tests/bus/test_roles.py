@@ -71,10 +71,6 @@ def test_a_part_that_its_supervisor_started_again_does_not_wait_for_its_own_leas
     assert roles.acquire(BROKER, "one again", 60, seat="run/broker") == Term(BROKER, 2)
 
 
-def test_an_epoch_passes_the_one_that_a_store_has_forgotten(roles: Roles) -> None:
-    assert roles.acquire(BROKER, "one", 60, above=41) == Term(BROKER, 42)
-
-
 #: Calls that change something.
 WRITES: dict[str, Callable[[RedisBus], object]] = {
     "publish": lambda bus: bus.publish("t", [Record(b"x")]),

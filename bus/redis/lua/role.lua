@@ -1,5 +1,5 @@
 -- The terms of a role: see bus/roles.py.
--- ARGV: 'take', role, holder, seat, milliseconds of the lease, epoch to pass;
+-- ARGV: 'take', role, holder, seat, milliseconds of the lease;
 --       'keep', role, epoch, milliseconds; 'leave', role, epoch; 'withdraw', role, holder.
 -- Reply: to 'take' the epoch, and 1 if it is the caller's; to 'keep' and 'leave' 1, or 0 once the term is over.
 --@ oom
@@ -19,7 +19,7 @@ if what == 'take' then
     redis.call('ZADD', standbys, after(2 * tonumber(ARGV[5])), ARGV[3])
     return { kept[1], 0 }
   end
-  epoch = string.format('%.0f', math.max(epoch, tonumber(ARGV[6])) + 1)
+  epoch = string.format('%.0f', epoch + 1)
   redis.call('HSET', role, 'epoch', epoch, 'holder', ARGV[3], 'seat', ARGV[4], 'until', after(ARGV[5]))
   redis.call('ZREM', standbys, ARGV[3])
   redis.call('HSETNX', 'cw:roles', name, '')
