@@ -229,3 +229,28 @@ def test_a_bus_that_refuses_the_password_is_reported_once(redis_url: str) -> Non
     url = re.sub(r":[^:@]*@", ":wrong@", redis_url)
     with closing(Keeper.of(url, BROKER, 0.5)) as keeper, pytest.raises(BusError, match="invalid username-password"):
         keeper.wait(threading.Event())
+
+
+def test_a_clock_that_was_put_back_lengthens_no_lease(roles: Roles, admin: redis.Redis) -> None:
+    """A holder that died just before would have kept the role for as long as the clock went back."""
+    assert roles.acquire(BROKER, "one", 0.5) == Term(BROKER, 1)
+    admin.hincrby(f"cw:role:{BROKER}", "until", 3_600_000)
+    assert roles.acquire(BROKER, "two", 0.5) is None
+    until(lambda: roles.acquire(BROKER, "two", 0.5), 10, "the lease ends")
+
+
+@pytest.mark.parametrize("stopped_seconds", [4, 3_600])
+def test_a_holder_may_renew_first_after_redis_stopped_or_its_clock_was_put_forward(
+    roles: Roles, admin: redis.Redis, stopped_seconds: int
+) -> None:
+    """A standby's call that Redis received while it was stopped ran before the holder's renewal, and took the role."""
+    first = roles.acquire(BROKER, "one", 5)
+    assert first is not None
+    assert roles.acquire(BROKER, "two", 5) is None
+    lapse(admin)
+    admin.zincrby(f"cw:standbys:{BROKER}", -1_000 * stopped_seconds, "two")
+    assert roles.acquire(BROKER, "two", 5) is None
+    assert roles.all()[BROKER].holder == "one"
+    assert roles.renew(first, 5)
+    lapse(admin)
+    assert roles.acquire(BROKER, "two", 5) == Term(BROKER, 2)

@@ -12,15 +12,36 @@ local function after(milliseconds)
   return string.format('%.0f', now + tonumber(milliseconds))
 end
 
-if what == 'take' then
-  local kept = redis.call('HMGET', role, 'epoch', 'holder', 'seat', 'until')
-  local epoch, is_mine = tonumber(kept[1] or '0'), kept[2] == ARGV[3] or (ARGV[4] ~= '' and kept[3] == ARGV[4])
-  if kept[1] and not is_mine and tonumber(kept[4]) > now then
-    redis.call('ZADD', standbys, after(2 * tonumber(ARGV[5])), ARGV[3])
-    return { kept[1], 0 }
+-- Whether the holder still has its lease, which is corrected where the time says nothing about the holder: the clock was
+-- put back, or a standby, which looks twenty times within a lease, has not looked for half of it. Then Redis did not run,
+-- or its clock was put forward, and the holder gets the time of two renewals.
+local function is_kept(expiry, lease, looked, own_lease)
+  local left = expiry - now
+  local pause = looked and now + 2 * own_lease - looked or 0
+  if left > lease then
+    left = lease
+  elseif left <= 0 and pause > own_lease / 2 then
+    left = 0.4 * lease
+  else
+    return left > 0
   end
-  epoch = string.format('%.0f', epoch + 1)
-  redis.call('HSET', role, 'epoch', epoch, 'holder', ARGV[3], 'seat', ARGV[4], 'until', after(ARGV[5]))
+  redis.call('HSET', role, 'until', after(left))
+  return true
+end
+
+if what == 'take' then
+  local kept = redis.call('HMGET', role, 'epoch', 'holder', 'seat', 'until', 'lease')
+  local own_lease = tonumber(ARGV[5])
+  local is_mine = kept[2] == ARGV[3] or (ARGV[4] ~= '' and kept[3] == ARGV[4])
+  if kept[1] and kept[2] ~= '' and not is_mine then
+    local looked = tonumber(redis.call('ZMSCORE', standbys, ARGV[3])[1])
+    redis.call('ZADD', standbys, after(2 * own_lease), ARGV[3])
+    if is_kept(tonumber(kept[4]), tonumber(kept[5] or ARGV[5]), looked, own_lease) then
+      return { kept[1], 0 }
+    end
+  end
+  local epoch = string.format('%.0f', tonumber(kept[1] or '0') + 1)
+  redis.call('HSET', role, 'epoch', epoch, 'holder', ARGV[3], 'seat', ARGV[4], 'until', after(ARGV[5]), 'lease', ARGV[5])
   redis.call('ZREM', standbys, ARGV[3])
   redis.call('HSETNX', 'cw:roles', name, '')
   return { epoch, 1 }
