@@ -5,7 +5,8 @@ over `Term.address`, and every script of the bus refuses an outdated epoch in th
 was stopped or cut off therefore changes nothing when it comes back: its writes raise RoleLost.
 
 A process that finds the role taken stands by, and takes over once the lease has run out. It does so immediately if the
-holder left, or had the same seat, because a supervisor restarts a part only after the previous process has ended.
+holder left, was killed, or had the same seat, because a supervisor restarts a part only after the previous process has
+ended.
 """
 
 import contextlib
@@ -18,7 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bus.redis.store import Fence, Store
+from bus.redis.store import Fence, Store, pack, script
+from bus.renewing import Renewer
 from candlewright.wire.errors import BusError, BusUnavailable, ConfigurationError, RoleLost
 from core.background import start_thread
 from core.log import get_logger
@@ -81,6 +83,24 @@ class Roles:
     def renew(self, term: Term, lease_seconds: float) -> bool:
         """False once another term has begun."""
         return bool(self._store.run("role", "keep", term.role, term.epoch, round(lease_seconds * 1_000)))
+
+    def renewer(self, term: Term, lease_seconds: float) -> Renewer | None:
+        """What renews it in place of this process, or None where only this process can connect."""
+        connecting = self._store.connecting()
+        if connecting is None:
+            return None
+        source, milliseconds = script("role").source, round(lease_seconds * 1_000)
+        renew = pack(("EVAL", source, 0, "keep", term.role, term.epoch, milliseconds))
+        release = pack(("EVAL", source, 0, "leave", term.role, term.epoch))
+        return Renewer(
+            {
+                **connecting,
+                "renew": renew.decode("latin-1"),
+                "release": release.decode("latin-1"),
+                "pause_seconds": lease_seconds / _RENEWALS / 2,
+                "silence_seconds": lease_seconds / 2,
+            }
+        )
 
     def check(self, term: Term) -> None:
         """Raises RoleLost once another term has begun."""
@@ -202,17 +222,30 @@ class Keeper:
         return term
 
     def _keep(self) -> None:
-        while not self._closing.wait(self.lease_seconds / _RENEWALS):
-            term = self.term
-            assert term is not None
-            try:
-                is_ours = self.roles.renew(term, self.lease_seconds)
-            except BusUnavailable as error:
-                self.is_cut_off = True
-                log.warning("role_not_renewed", role=self.role, error=str(error))
-                continue
-            self.is_cut_off = False
-            if not is_ours and term is self.term:
-                newest = self.roles.all().get(self.role)
-                self.on_lost(RoleLost(self.role, term.epoch, newest.epoch if newest else 0))
-                return
+        term = self.term
+        assert term is not None
+        renewer = self.roles.renewer(term, self.lease_seconds)
+        try:
+            pause = 0.0
+            while not self._closing.wait(pause):
+                pause = self.lease_seconds / _RENEWALS
+                if renewer is not None and renewer.beat():
+                    self.is_cut_off = False
+                elif not self._renew(term):
+                    newest = self.roles.all().get(self.role)
+                    self.on_lost(RoleLost(self.role, term.epoch, newest.epoch if newest else 0))
+                    return
+        finally:
+            if renewer is not None:
+                renewer.close()
+
+    def _renew(self, term: Term) -> bool:
+        """False once another term has begun."""
+        try:
+            is_ours = self.roles.renew(term, self.lease_seconds)
+        except BusUnavailable as error:
+            self.is_cut_off = True
+            log.warning("role_not_renewed", role=self.role, error=str(error))
+            return True
+        self.is_cut_off = False
+        return is_ours

@@ -33,6 +33,9 @@ _AT_ONCE_BYTES = 1 << 18
 #: Options of an address that name files: without them every connection fails, as if the server were down.
 _FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 
+#: Options of TLS that `renewer.py` knows.
+_TLS = {*_FILES, "ssl_cert_reqs", "ssl_check_hostname"}
+
 Argument = bytes | str | int
 Result = TypeVar("Result")
 
@@ -171,6 +174,35 @@ class Store:
         self._ungreeted: weakref.WeakSet[AbstractConnection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
+
+    def connecting(self) -> dict[str, Any] | None:
+        """How a program without redis-py connects (`renewer.py`); None if the URL has an option that only redis-py
+        knows.
+        """
+        if any(name.startswith("ssl_") and name not in _TLS for name in self._options):
+            return None
+        options = self._connection_class(**self._options)
+        user, password = self._options.get("username"), self._options.get("password")
+        greetings = [("AUTH", *([user] if user else []), password or "")] if user or password else []
+        if database := self._options.get("db"):
+            greetings.append(("SELECT", str(database)))
+        tls = None
+        if isinstance(options, redis.SSLConnection):
+            tls = {
+                "authorities": options.ca_certs,
+                "certificate": options.certfile,
+                "key": options.keyfile,
+                "check_hostname": options.check_hostname,
+                "verify_mode": int(options.cert_reqs),
+            }
+        return {
+            "path": self._options.get("path"),
+            "host": getattr(options, "host", None),
+            "port": getattr(options, "port", None),
+            "tls": tls,
+            "greetings": [pack(each).decode("latin-1") for each in greetings],
+            "timeout_seconds": self.timeout_seconds,
+        }
 
     def call(self, *arguments: Argument) -> Any:
         """The reply to one command. Raises BusError for an error reply, BusUnavailable."""

@@ -13,9 +13,14 @@ import pytest
 
 from bus.api import Record
 from bus.connect import connect
+from bus.renewing import Renewer
+from bus.roles import BROKER, Roles, Term
 from candlewright.wire.errors import BusError, ConfigurationError
 from core.settings import BusSettings
 from gateways.rocketmq.door.certificate import key_and_certificate
+from tests.faults.harness import until
+
+PATIENCE_SECONDS = 30.0
 
 
 class TlsEnd:
@@ -76,6 +81,30 @@ def test_records_pass_over_tls(tls: TlsEnd, redis_url: str) -> None:
         bus.create_topic("t", 1)
         bus.publish("t", [Record(b"v", key=b"k")])
         assert [record.value for record in bus.read("t", 0, 0)] == [b"v"]
+
+
+def test_a_lease_is_renewed_over_tls_by_a_process_that_checks_the_certificate_as_well(
+    tls: TlsEnd, redis_url: str
+) -> None:
+    with closing(Roles(redis_url)) as plain:
+        term = plain.acquire(BROKER, "one", 60)
+        assert term is not None
+    trusting, strange = url(tls, redis_url, ssl_ca_certs=str(tls.certificate)), url(tls, redis_url)
+    with closing(Roles(trusting)) as roles, closing(renewer_of(roles, term)) as renewer:
+        until(renewer.beat, PATIENCE_SECONDS, "a renewal")
+        with closing(Roles(strange)) as others, closing(renewer_of(others, term)) as other:
+            assert not any(other.beat() or threading.Event().wait(0.1) for _ in range(20))
+
+
+def renewer_of(roles: Roles, term: Term) -> Renewer:
+    made = roles.renewer(term, 1)
+    assert made is not None
+    return made
+
+
+def test_options_of_tls_that_only_redis_py_knows_leave_renewing_to_the_holder(tls: TlsEnd, redis_url: str) -> None:
+    with closing(Roles(url(tls, redis_url, ssl_ciphers="ECDHE"))) as roles:
+        assert roles.renewer(Term(BROKER, 1), 1) is None
 
 
 def test_a_certificate_that_is_not_trusted_is_refused(tls: TlsEnd, redis_url: str) -> None:
