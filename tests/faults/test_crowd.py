@@ -1,12 +1,17 @@
 """Peers that only open connections, more than the usual limit on descriptors: others are served meanwhile."""
 
+# ruff: noqa: T201
+
 import resource
 import socket
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 
 import candlewright as cw
@@ -45,35 +50,54 @@ def crowd(address: str, count: int, stack: ExitStack) -> None:
             threading.Event().wait(PAUSE_SECONDS)
 
 
+class Doors:
+    """A bus, and a process for each part with a door, started with the usual soft limit."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        redis = stack.enter_context(EmbeddedRedis(folder / "redis", fsync="no"))
+        self.broker, self.requests, self.notifications = (f"tcp://127.0.0.1:{free_port()}" for _ in range(3))
+        self.console, self.status = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        binds = {
+            "CANDLEWRIGHT_BROKER__BIND": self.broker,
+            "CANDLEWRIGHT_RELAY__REQUESTS_BIND": self.requests,
+            "CANDLEWRIGHT_RELAY__NOTIFICATIONS_BIND": self.notifications,
+            "CANDLEWRIGHT_CONSOLE__BIND": self.console,
+        }
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT_LIMIT, most))
+        self.parts: list[Process] = []
+        for part in ("broker", "relay", "console"):
+            own = folder / part
+            own.mkdir()
+            link = stack.enter_context(Link(redis.url))
+            further = {"CANDLEWRIGHT_HTTP__BIND": self.status} if part == "console" else {}
+            self.parts.append(Process(part, own, link, CANDLEWRIGHT_DATA_DIR=str(own), **binds, **further))
+            stack.callback(self.parts[-1].end)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for each in self.parts:
+            eventually(each.is_ready, 60)
+
+    def memory_mib(self) -> dict[str, int]:
+        return {each.part: psutil.Process(each.process.pid).memory_info().rss >> 20 for each in self.parts}
+
+
 @pytest.mark.parametrize("count", [CROWD, pytest.param(LONG_CROWD, marks=pytest.mark.long)])
 def test_a_silent_crowd_keeps_no_client_and_no_ingestor_out(tmp_path: Path, stack: ExitStack, count: int) -> None:
-    redis = stack.enter_context(EmbeddedRedis(tmp_path / "redis", fsync="no"))
-    broker, requests, notifications = (f"tcp://127.0.0.1:{free_port()}" for _ in range(3))
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (SOFT_LIMIT, most))
-    parts = []
-    for part, binds in (
-        ("broker", {"BROKER__BIND": broker}),
-        ("relay", {"RELAY__REQUESTS_BIND": requests, "RELAY__NOTIFICATIONS_BIND": notifications}),
-    ):
-        own = {f"CANDLEWRIGHT_{name}": bind for name, bind in binds.items()}
-        folder = tmp_path / part
-        folder.mkdir()
-        link = stack.enter_context(Link(redis.url))
-        parts.append(Process(part, folder, link, CANDLEWRIGHT_DATA_DIR=str(folder), **own))
-        stack.callback(parts[-1].end)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    for part in parts:
-        eventually(part.is_ready, 60)
-
-    for address in (broker, requests, notifications):
+    doors = Doors(tmp_path, stack)
+    print("MiB before:", doors.memory_mib())
+    for address in (doors.broker, doors.requests, doors.notifications, doors.console, doors.status):
         with ExitStack() as peers:
             crowd(address, count, peers)
-            # Both wait for less time than the 30 s for which libzmq keeps silent connections.
-            with cw.connect([(requests, notifications)], timeout=20) as client:
+            # They wait for less time than the 30 s for which libzmq keeps silent connections.
+            began = time.monotonic()
+            with cw.connect([(doors.requests, doors.notifications)], timeout=20) as client:
                 assert client.triggers.list() == []
-            worker = Peer(broker)
+            worker = Peer(doors.broker)
             peers.callback(worker.close)
             worker.offer()
             assert worker.receive(20, heartbeats=True) is not None
-    assert [part.process.poll() for part in parts] == [None, None]
+            for page in (f"{doors.console}/api/v1/triggers", f"{doors.status}/health"):
+                with urllib.request.urlopen(f"http://{page}", timeout=20) as answer:
+                    assert answer.status == 200
+            print(f"{address}, {count} connections: {time.monotonic() - began:.1f} s; MiB:", doors.memory_mib())
+    assert [part.process.poll() for part in doors.parts] == [None, None, None]
