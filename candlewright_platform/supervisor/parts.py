@@ -170,7 +170,13 @@ class _Builder:
 
 
 def _plan(folder: str, name: str) -> PartPlan:
-    return PartPlan(name, STAGES[folder], START_SECONDS.get(folder, 60.0), STOP_SECONDS.get(folder, 10.0))
+    return PartPlan(
+        name,
+        STAGES[folder],
+        START_SECONDS.get(folder, 60.0),
+        STOP_SECONDS.get(folder, 10.0),
+        starts_first=folder == SPARK,
+    )
 
 
 def bus_url_of(settings: Settings) -> str:

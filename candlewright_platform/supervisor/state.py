@@ -16,21 +16,28 @@ SICK_SECONDS = 180.0
 MAX_SICK_SECONDS = 3_600.0
 #: How long a part that has never been ready may take to stop.
 UNREADY_STOP_SECONDS = 3.0
+#: Until a part that starts first is ready, the others start one by one and leave it a processor: this long (s) after
+#: the one before, or as soon as that is ready. `TURN_LOOK_SECONDS`: how often it is checked whose turn it is.
+TURN_SECONDS, TURN_LOOK_SECONDS = 5.0, 0.1
 #: The exit code of a part that refuses its settings: another start would end the same way.
 REFUSED = 2
 #: By stage of a part: parts of a stage below this one must be ready before it starts. So only ingestors and doors wait
-#: for the sandbox; Spark, which takes longest to start, does not.
+#: for the sandbox.
 READY_BELOW = {2: 1, 3: 2}
 
 
 @dataclass(frozen=True, slots=True)
 class PartPlan:
-    """`stage` orders starting (upwards) and stopping (downwards); `start_seconds`: patience for the first answer."""
+    """`stage` orders starting (upwards) and stopping (downwards); `start_seconds`: patience for the first answer.
+
+    `starts_first`: takes longest to start, and waits by itself for what it needs.
+    """
 
     name: str
     stage: int
     start_seconds: float = 60.0
     stop_seconds: float = 10.0
+    starts_first: bool = False
 
 
 # ---- events
@@ -355,18 +362,34 @@ class Supervision:
     def _may_start(self, part: Part) -> bool:
         if self.is_stopping or part.is_alive:
             return False
-        if part.restarts:
+        if part.restarts or part.plan.starts_first:
             return True
         stage = READY_BELOW.get(part.plan.stage, 0)
         return all(each.was_ready for each in self.parts.values() if each.plan.stage < stage)
 
     def _start_due(self, at: float) -> list[Command]:
         due: list[Command] = []
-        for part in self.parts.values():
-            if part.start_at is not None and part.start_at <= at and self._may_start(part):
-                part.start_at = None
-                due.append(Start(part.plan.name))
+        is_turn_taken = self._is_turn_taken(at)
+        for part in sorted(self.parts.values(), key=lambda part: not part.plan.starts_first):
+            if part.start_at is None or part.start_at > at or not self._may_start(part):
+                continue
+            if is_turn_taken and not part.plan.starts_first:
+                part.start_at = at + TURN_LOOK_SECONDS
+                continue
+            part.start_at = None
+            due.append(Start(part.plan.name))
+            is_turn_taken = self._has_first and not part.plan.starts_first
         return due
+
+    @property
+    def _has_first(self) -> bool:
+        return any(part.plan.starts_first and not part.was_ready for part in self.parts.values())
+
+    def _is_turn_taken(self, at: float) -> bool:
+        return self._has_first and any(
+            part.is_alive and not part.plan.starts_first and not part.was_ready and at - part.started_at < TURN_SECONDS
+            for part in self.parts.values()
+        )
 
     def _stop(self, at: float) -> list[Command]:
         self.is_stopping = True

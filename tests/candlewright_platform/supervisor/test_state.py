@@ -1,5 +1,7 @@
 """Decisions of the supervisor, without a process."""
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +11,8 @@ from candlewright_platform.supervisor.state import (
     QUIET_SECONDS,
     REFUSED,
     SICK_SECONDS,
+    TURN_LOOK_SECONDS,
+    TURN_SECONDS,
     UNREADY_STOP_SECONDS,
     AllReady,
     AllStandBy,
@@ -89,6 +93,43 @@ def test_only_ingestors_and_doors_wait_for_the_sandbox() -> None:
     supervision.handle(Started("sandbox", 0.0))
     assert starts(supervision.handle(ready("redis", 1.0))) == ["broker", "spark"]
     assert starts(supervision.handle(ready("sandbox", 2.0))) == ["ingestor"]
+
+
+FIRST = (PartPlan("redis", 0), PartPlan("broker", 2), PartPlan("spark", 2, starts_first=True), PartPlan("relay", 2))
+
+
+def first_started(*names: str) -> Supervision:
+    supervision = Supervision(plans=FIRST)
+    supervision.handle(Begun(0.0))
+    for name in names:
+        supervision.handle(Started(name, 0.0))
+    return supervision
+
+
+def test_a_part_that_starts_first_does_not_wait_for_the_bus() -> None:
+    assert Supervision(plans=FIRST).handle(Begun(0.0)) == [Start("spark"), Start("redis")]
+
+
+def test_beside_a_part_that_starts_first_the_others_start_one_by_one() -> None:
+    supervision = first_started("spark", "redis")
+    assert starts(supervision.handle(ready("redis", 0.1))) == ["broker"]
+    supervision.handle(Started("broker", 0.1))
+    assert starts(supervision.handle(ready("broker", 0.5, is_ready=False))) == []
+    assert supervision.next_deadline() == 0.5 + TURN_LOOK_SECONDS
+    assert starts(supervision.handle(ready("broker", 1.0))) == ["relay"]
+
+
+def test_a_part_that_never_becomes_ready_holds_no_other_back_for_long() -> None:
+    supervision = first_started("spark", "redis", "broker")
+    assert starts(supervision.handle(ready("redis", 0.1))) == []
+    assert starts(supervision.handle(TimePassed(TURN_SECONDS - 0.1))) == []
+    assert starts(supervision.handle(TimePassed(TURN_SECONDS + 0.1))) == ["relay"]
+
+
+def test_the_others_start_at_once_when_the_first_is_ready() -> None:
+    supervision = first_started("spark", "redis")
+    supervision.handle(ready("spark", 0.1))
+    assert starts(supervision.handle(ready("redis", 0.2))) == ["broker", "relay"]
 
 
 def test_parts_without_a_bus_of_their_own_start_at_once() -> None:
@@ -233,12 +274,13 @@ def test_nothing_starts_after_a_stop() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["exit", "ready", "silent", "pass", "stop"]), st.sampled_from(PLANS)), max_size=60
-    )
+    st.sampled_from([PLANS, FIRST]),
+    st.lists(st.tuples(st.sampled_from(["exit", "ready", "silent", "pass", "stop"]), st.integers(0, 3)), max_size=60),
 )
-def test_every_stop_ends_and_no_living_part_is_started(script: list[tuple[str, PartPlan]]) -> None:
-    supervision = Supervision(plans=PLANS)
+def test_every_stop_ends_and_no_living_part_is_started(
+    plans: Sequence[PartPlan], script: list[tuple[str, int]]
+) -> None:
+    supervision = Supervision(plans=plans)
     alive: set[str] = set()
     finished = 0
 
@@ -257,8 +299,8 @@ def test_every_stop_ends_and_no_living_part_is_started(script: list[tuple[str, P
 
     at = 0.0
     obey(supervision.handle(Begun(at)), at)
-    for what, plan in [*script, ("stop", PLANS[0])]:
-        at += 7.0
+    for what, index in [*script, ("stop", 0)]:
+        at, plan = at + 7.0, plans[index]
         match what:
             case "exit" if plan.name in alive:
                 alive.discard(plan.name)
