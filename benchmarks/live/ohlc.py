@@ -44,7 +44,7 @@ from bus import Bus
 from bus import topics as bus_topics
 from bus.connect import connect
 from bus.redis.embedded import EmbeddedRedis
-from candlewright_platform.supervisor.processes import MEMORY
+from candlewright_platform.supervisor.processes import LIBRARIES
 from core.background import spare_startup
 from core.log import configure_logging
 from core.settings import Settings
@@ -275,7 +275,7 @@ def main() -> None:
     parser.add_argument("--output", choices=["json"], default="json")
     arguments = parser.parse_args()
     # One process per run: Spark's memory and this process's do not shrink again. It allocates like a part.
-    os.environ.update({**MEMORY, **os.environ})
+    os.environ.update({**LIBRARIES, **os.environ})
     for first in arguments.sizes or [arguments.first]:
         run_apart = multiprocessing.get_context("spawn").Process(
             target=_print_run, args=(arguments.input, arguments.rows, first, arguments.master)

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from benchmarks.live import ohlc
 from benchmarks.measuring.spark_master import TWO_CORES, add_master
 from benchmarks.measuring.ticks_file import MEAN_GAP_MS, trades
-from candlewright_platform.supervisor.processes import MEMORY
+from candlewright_platform.supervisor.processes import LIBRARIES
 from core.log import configure_logging
 
 TICKERS = (10, 100, 1_000)
@@ -121,7 +121,7 @@ def main() -> None:
     add_master(parser)
     parser.add_argument("--output", choices=["json"], default="json")
     asked = parser.parse_args()
-    os.environ.update({**MEMORY, **os.environ})
+    os.environ.update({**LIBRARIES, **os.environ})
     for line in run(asked.rows, asked.of_tickers, asked.master):
         print(json.dumps(line), flush=True)
 

@@ -15,8 +15,9 @@ _PROC = Path("/proc")
 #: glibc gives each thread its own heap, up to eight a core. Memory that one thread frees is not available to the
 #: others, so that the parts, above all Spark with its many threads, grow for hours before they are as large as they
 #: get. Arrow's own allocator has a heap for each thread as well, and gives back that of the thread that asks; what it
-#: takes from glibc goes back with the rest.
-MEMORY = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+#: takes from glibc goes back with the rest. The threads of numpy's library for linear algebra first look for work
+#: without a pause, for a tenth of a second of processor time in each process; at the lowest value they sleep at once.
+LIBRARIES = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_THREAD_TIMEOUT": "4"}
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, *, cwd: Path) -> "subprocess.Popen[bytes]":
@@ -25,7 +26,7 @@ def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, *, 
     """
     return subprocess.Popen(
         [sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), *command],
-        env={**MEMORY, **environment, MARK: mark},
+        env={**LIBRARIES, **environment, MARK: mark},
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from candlewright.cli.output import say
-from candlewright_platform.supervisor.processes import MEMORY
+from candlewright_platform.supervisor.processes import LIBRARIES
 
 #: Set before a name that is also that of a package, which the benchmarks of the same folder could not import otherwise.
 _PREFIX = "bench_"
@@ -39,4 +39,4 @@ def run(name: str | None, arguments: Sequence[str]) -> None:
         raise typer.BadParameter(f"no benchmark {name}; there are: {', '.join(known) or 'none here'}")
     command = [sys.executable, "-m", f"benchmarks.{found[name]}", *arguments]
     # Code that it measures in its own process is that of a part, and allocates memory as a part does.
-    raise typer.Exit(subprocess.call(command, env={**MEMORY, **os.environ}))
+    raise typer.Exit(subprocess.call(command, env={**LIBRARIES, **os.environ}))
