@@ -15,7 +15,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +29,7 @@ __all__ = [
     "collect_rarely",
     "exit_on_failure",
     "forget_failures",
+    "loading",
     "only_noted",
     "problems",
     "start_task",
@@ -100,6 +102,19 @@ def spare_startup() -> None:
     until it has visited every object: the driver for 0.1 to 0.3 s every few seconds.
     """
     gc.freeze()
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Around the import of large modules, of which a sixth of the time is a search for garbage: nearly everything that
+    they make stays, and is never searched.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def collect_rarely() -> None:

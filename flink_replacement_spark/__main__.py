@@ -3,6 +3,7 @@
 import sys
 
 from candlewright.wire.errors import ConfigurationError
+from core.background import loading
 from core.settings import load_settings
 from flink_replacement_spark.spark.session import Starting
 
@@ -12,9 +13,10 @@ def main() -> int:
         settings = load_settings()
         if not settings.bus.url:
             raise ConfigurationError("bus.url is needed: candlewright up sets it for the parts that it starts")
-        spark = Starting.of(settings)
-        # Loaded while the JVM starts.
-        from flink_replacement_spark.process import run
+        with loading():
+            spark = Starting.of(settings)
+            # Loaded while the JVM starts.
+            from flink_replacement_spark.process import run
 
         return run(settings, spark)
     except ConfigurationError as error:

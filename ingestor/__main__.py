@@ -7,14 +7,15 @@ from bus import Bus
 from bus.connect import check_access, connect
 from bus.origin import settle_origin
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
-from core.background import exit_on_failure
+from core.background import exit_on_failure, loading
 from core.log import configure_logging, get_logger
 from core.part import call_to_stop, serve_status
 from core.settings import Settings, load_settings
-from ingestor.server import IngestorServer
 
 
 async def serve(settings: Settings, bus: Bus) -> None:
+    with loading():
+        from ingestor.server import IngestorServer
     server = IngestorServer(settings, bus)
     call_to_stop(server.shut_down)
     http = serve_status(settings.http.bind, server.status)

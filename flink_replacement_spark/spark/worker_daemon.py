@@ -8,7 +8,6 @@ Spark ends workers that were idle for a minute, which no setting changes, but no
 what the daemon has loaded, so the first batch after a quiet time is as fast as any.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -61,13 +60,16 @@ def leave_archives() -> None:
 
 
 def load_ahead(daemon_arguments: Sequence[str]) -> None:
-    """Import what the workers of a daemon with these arguments need; nothing if Spark uses another worker module."""
-    for worker in daemon_arguments[:1] or ("pyspark.worker",):
-        for module in _NEEDED.get(worker, ()):
-            import_module(module)
-    # Workers collect garbage after each task; exclude these objects from it.
-    gc.collect()
-    gc.freeze()
+    """Import what the workers of a daemon with these arguments need; nothing if Spark uses another worker module.
+
+    Workers collect garbage after each task, but not what was loaded here.
+    """
+    from core.background import loading
+
+    with loading():
+        for worker in daemon_arguments[:1] or ("pyspark.worker",):
+            for module in _NEEDED.get(worker, ()):
+                import_module(module)
 
 
 if __name__ == "__main__":

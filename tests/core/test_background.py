@@ -222,3 +222,13 @@ def test_every_part_ends_when_its_background_work_does() -> None:
     mains = [ROOT / part / "__main__.py" for part in ("broker", "gateways", "ingestor", "relay", "sandbox")]
     mains += [ROOT / "flink_replacement_spark/process.py", ROOT / "candlewright_platform/cli/machine/platform.py"]
     assert [path for path in mains if "    exit_on_failure()\n" not in path.read_text()] == []
+
+
+def test_objects_made_while_loading_are_not_searched_for_garbage() -> None:
+    gc.unfreeze()
+    with background.loading():
+        assert not gc.isenabled()
+        kept: list[list[object]] = [[] for _ in range(100)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > len(kept)
+    assert not any(found is kept for found in gc.get_objects())
