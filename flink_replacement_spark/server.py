@@ -32,7 +32,7 @@ from flink_replacement_spark.driver.queries import Queries
 from flink_replacement_spark.driver.standby import WarmUp
 from flink_replacement_spark.driver.topics import prepare_topics
 from flink_replacement_spark.driver.vitals import Vitals
-from flink_replacement_spark.engine.bus_source import BusSource, pass_on
+from flink_replacement_spark.engine.bus_source import BusSource
 from flink_replacement_spark.engine.waiting import Awaited
 from flink_replacement_spark.engine.watched import WatchedQuery
 from flink_replacement_spark.history.importer import Importer
@@ -135,15 +135,15 @@ class Driver:
         """
         settings, started = self._settings, time.monotonic()
         spark = self._spark = self._spark or Starting.of(settings)
+        # Spark starts on other threads.
+        if (catalog := self._awaited.run(self._open_tables)) is None:
+            return
         session = self._session = spark.session()
         queries = self._queries = Queries(session, settings, self._stopping)
         for source in (BusSource, LiveSource, TriggerSource):
             session.dataSource.register(source)
-        # The workers load what they need while this process opens tables and waits for the role.
-        for name, run in (("first-task", _run_task), ("first-source", _load_source)):
-            start_thread(name, partial(run, session), on_failure=only_noted)
-        if (catalog := self._awaited.run(self._open_tables)) is None:
-            return
+        # Spark's planning workers load what they need while this process waits for the role.
+        start_thread("first-source", partial(_load_source, session), on_failure=only_noted)
         if (
             term := self._keeper.wait(self._stopping, lambda: self._stand_by(session, queries, on_standby))
         ) is not None:
@@ -385,10 +385,6 @@ class Driver:
             warnings=tuple(filter(None, warnings)),
             waits_for=self._awaited.names,
         )
-
-
-def _run_task(session: SparkSession) -> None:
-    session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
 
 
 def _load_source(session: SparkSession) -> None:

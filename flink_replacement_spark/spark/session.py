@@ -4,10 +4,11 @@ import os
 import sys
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from candlewright.wire.errors import ConfigurationError
-from core.background import start_thread
+from core.background import only_noted, start_thread
 from core.settings import Settings
 from flink_replacement_spark.spark.conf import is_listening, spark_conf
 from flink_replacement_spark.spark.fence import DriverLock
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Starting", "start_session"]
+
+#: What Spark SQL adds to the environment of its workers. Spark has a daemon for each environment.
+_OF_SQL = {"SPARK_SIMPLIFIED_TRACEBACK": "1", "PYTHON_UDF_BATCH_SIZE": "100"}
 
 
 class Starting:
@@ -51,7 +55,9 @@ class Starting:
 
         def run() -> None:
             try:
-                session.set_result(_open_session(settings, conf, jvm))
+                context = _open_context(settings, conf, jvm)
+                start_thread("first-task", partial(_load_workers, context), on_failure=only_noted)
+                session.set_result(_session_of(context))
             except BaseException as error:
                 # The owner gets it.
                 session.set_exception(error)
@@ -70,7 +76,7 @@ def start_session(settings: Settings, lock: DriverLock | None = None) -> "SparkS
     The JVM inherits `lock`, which must be held. Raises ConfigurationError for invalid settings.
     """
     conf = spark_conf(settings)
-    return _open_session(settings, conf, _launch(settings, conf, lock))
+    return _session_of(_open_context(settings, conf, _launch(settings, conf, lock)))
 
 
 def _launch(settings: Settings, conf: Mapping[str, str], lock: DriverLock | None) -> Jvm | None:
@@ -90,9 +96,8 @@ def _variables(settings: Settings) -> dict[str, str]:
     return {"JAVA_HOME": str(java_home(os.environ)), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
 
 
-def _open_session(settings: Settings, conf: Mapping[str, str], jvm: Jvm | None) -> "SparkSession":
+def _open_context(settings: Settings, conf: Mapping[str, str], jvm: Jvm | None) -> "SparkContext":
     from pyspark import SparkConf, SparkContext
-    from pyspark.sql import SparkSession
 
     if jvm is not None:
         SparkContext._gateway = jvm.gateway()
@@ -101,8 +106,24 @@ def _open_session(settings: Settings, conf: Mapping[str, str], jvm: Jvm | None) 
     with environment(_variables(settings)):
         context = SparkContext.getOrCreate(SparkConf(loadDefaults=False).setAll(list(conf.items())))
     context.setLogLevel("ERROR")
+    return context
+
+
+def _session_of(context: "SparkContext") -> "SparkSession":
+    from pyspark.sql import SparkSession
+
     _register_no_sources(context)
     return SparkSession.builder.getOrCreate()
+
+
+def _load_workers(context: "SparkContext") -> None:
+    """Run a task, for which Spark starts the daemon of its Python workers, which then loads what they need."""
+    context.environment.update(_OF_SQL)
+    context.parallelize([0], 1).foreach(_pass)
+
+
+def _pass(_: int) -> None:
+    """The work of the first task."""
 
 
 def _register_no_sources(context: "SparkContext") -> None:

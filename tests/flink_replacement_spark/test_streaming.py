@@ -17,6 +17,7 @@ from bus import topics as bus_topics
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.errors import InvalidRequest
 from core.http import StatusServer
+from flink_replacement_spark.engine.bus_source import pass_on
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.query import HISTORY_QUERY
 from flink_replacement_spark.jars import fetch_jars, packages_of
@@ -288,6 +289,13 @@ def test_spark_starts_the_daemon_of_sources_again_after_it_has_ended(platform: P
 def test_spark_searches_for_no_sources_but_those_of_the_platform(platform: Platform) -> None:
     assert platform.driver.session.version
     assert not _daemons("lookup_data_sources")
+
+
+def test_the_daemon_of_the_first_task_serves_sql_as_well(platform: Platform) -> None:
+    platform.driver.session.range(1).mapInArrow(pass_on, "id bigint").toArrow()
+    variables = [Path(f"/proc/{pid}/environ").read_text() for pid in _daemons("worker")]
+    # Those of Spark Connect name its sessions.
+    assert len([each for each in variables if "SPARK_JOB_ARTIFACT_UUID=default" in each]) == 1
 
 
 def _daemons(worker: str) -> list[int]:
