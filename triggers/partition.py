@@ -6,6 +6,7 @@ order. A trigger that fails is suspended and reported; the results of the others
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +28,7 @@ from triggers.running.registry import Registry
 from triggers.running.resting import Rests
 from triggers.running.saved import SavedRegistry, archive_of, parts_of, read_meta, written_meta
 from triggers.running.shares import Shares
-from triggers.running.silences import silences
+from triggers.running.silences import silences, silences_due
 from triggers.running.streams import Shard
 from triggers.running.trigger import Trigger
 from triggers.texts.check import CompiledTrigger, TriggerRules
@@ -156,6 +157,17 @@ class TriggerPartition:
             self._control(value, now_ns, output)
         return output
 
+    def due_after(self, now_ns: int) -> int | None:
+        """When the wall clock alone next brings something after `now_ns`, the time of the last call: a silence, or a
+        ticker that becomes idle. None without any.
+        """
+        clocks, idle_ns = self._intake.clocks, self.rules.idle_ns
+        times = chain(
+            silences_due(self._registry, clocks.arrivals, self._intake.ticks.asked_for),
+            *(clocks.idle_due(label, clock, idle_ns) for label, clock in self._clocks.items()),
+        )
+        return min((time_ns for time_ns in times if time_ns > now_ns), default=None)
+
     def prime(self, ticks: Sequence[bytes], now_ns: int) -> None:
         """After a time without records: read the newest ones of `ticks`, which no trigger sees.
 
@@ -177,7 +189,7 @@ class TriggerPartition:
             limit = self.rules.retained_rows
             self.refuse_lookback(request, f"the look-back has {most} rows of a ticker, {limit} are allowed", output)
             return
-        clocks = {TICKS: self._intake.buffer.clock, **self._intake.clocks.bars}
+        clocks = self._clocks
         try:
             shard.look_back(past, clocks, self.rules.watermark_delay_ns)
         except Exception as error:  # No error caused by one trigger's rows may stop the others.
@@ -187,6 +199,11 @@ class TriggerPartition:
         """The trigger's past rows cannot be read: suspend it."""
         if self._registry.shard_of(request.trigger_id) is not None:
             self._registry.suspend(self.triggers[request.trigger_id], reason, output)
+
+    @property
+    def _clocks(self) -> Mapping[int, Clock]:
+        """By label."""
+        return {TICKS: self._intake.buffer.clock, **self._intake.clocks.bars}
 
     def _control(self, value: bytes, now_ns: int, output: TriggerOutput) -> None:
         try:

@@ -107,6 +107,14 @@ def is_behind(query_id: str, owner: int) -> bool:
     return cached is None or cached.live.is_behind
 
 
+def due_after(query_id: str, owner: int, now_ns: int) -> int | None:
+    """When the wall clock alone next brings something after `now_ns` (ns), as far as this process knows; None without
+    any.
+    """
+    cached = _CACHE.get((query_id, owner))
+    return None if cached is None else cached.live.due_after(now_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """Counts by name; the triggers that were suspended, with the reason; rows for functions in the driver."""

@@ -4,6 +4,7 @@ An owner without a trigger waits only for registrations, and skips all rows unti
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,11 +12,12 @@ from typing import Any, Self
 
 from bus import Bus, FewRecords, Lives
 from bus import topics as bus_topics
+from candlewright.wire.grid import SECOND
 from core.settings import Settings
 from flink_replacement_spark.engine.bus_source import BatchRoom, Positions, worker_bus
 from flink_replacement_spark.engine.serving import WAIT_SECONDS, Done, Held, Step
 from flink_replacement_spark.engine.writes import Writes
-from flink_replacement_spark.triggers.rows import is_active, is_behind, reads_events, run_step
+from flink_replacement_spark.triggers.rows import due_after, is_active, is_behind, reads_events, run_step
 from flink_replacement_spark.triggers.source import (
     BEHIND,
     ROWS,
@@ -79,7 +81,9 @@ class TriggerOwner:
             # Another task has advanced.
             self._planner = TriggerPlanner(_ROOM)
         has_work = is_behind(self.query_id, self.owner)
-        waiting = 0.0 if has_work else self._held.seconds_left(min(WAIT_SECONDS, longest_seconds))
+        due_ns = due_after(self.query_id, self.owner, before.now_ns)
+        due_seconds = math.inf if due_ns is None else max(0.0, (due_ns - time.time_ns()) / SECOND)
+        waiting = 0.0 if has_work else self._held.seconds_left(min(WAIT_SECONDS, longest_seconds, due_seconds))
         wants_events = reads_events(self.query_id, self.owner)
         end = self._at = self._planner.next(
             self._bus,
@@ -90,7 +94,8 @@ class TriggerOwner:
             reads_events=wants_events,
             few_records=self._few_records,
         )
-        now_ns = next_time(before.now_ns, is_moved=end != at or has_work)
+        is_due = due_ns is not None and time.time_ns() >= due_ns
+        now_ns = next_time(before.now_ns, is_moved=end != at or has_work or is_due)
         return None if end == at and now_ns == before.now_ns else Step(before.number + 1, at, end, now_ns)
 
     def run(self, step: Step, writes: Writes | None = None) -> Done:

@@ -365,6 +365,25 @@ def test_a_dead_man_fires_once_for_each_silence(partition: TriggerPartition) -> 
     assert len({found.context["event_id"] for found in (never, event, again)}) == 3
 
 
+def test_the_partition_knows_when_a_silence_is_due(partition: TriggerPartition) -> None:
+    assert partition.due_after(0) is None
+    partition.process([], controls=[register("d", "FALSE", TICKER, deadman_seconds="10")], now_ns=100 * SECOND)
+    assert partition.due_after(100 * SECOND) == 110 * SECOND
+    partition.process([prices(1, 1)], now_ns=105 * SECOND)
+    assert partition.due_after(105 * SECOND) == 115 * SECOND
+    partition.process([], now_ns=115 * SECOND)
+    assert partition.due_after(115 * SECOND) is None
+
+
+def test_the_partition_knows_when_a_ticker_becomes_idle() -> None:
+    partition = TriggerPartition(TriggerRules(idle_ns=20 * SECOND))
+    partition.process([], controls=[register("v", V_SHAPE, TICKER)], now_ns=100 * SECOND)
+    partition.process([prices(1, 3, 2)], now_ns=101 * SECOND)
+    assert partition.due_after(101 * SECOND) == 121 * SECOND
+    partition.process([], now_ns=121 * SECOND)
+    assert partition.due_after(0) is None
+
+
 def test_a_dead_man_over_all_tickers_waits_for_a_first_row(partition: TriggerPartition) -> None:
     partition.process([], controls=[register("d", "FALSE", deadman_seconds="10")], now_ns=100 * SECOND)
     partition.process([prices(1, 1)], now_ns=200 * SECOND)

@@ -1,6 +1,6 @@
 """Time in one bus partition: event time by the exchanges' clocks and by bars, quiet time by the wall clock."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,9 +82,17 @@ class Clocks:
         """Tickers that have been quiet for `idle_ns` (0 = never); a bar is not missing before its period has passed."""
         if not idle_ns or not now_ns:
             return set()
+        return {ticker for ticker, due_ns in self._idle_at(label, clock, idle_ns) if now_ns >= due_ns}
+
+    def idle_due(self, label: int, clock: Clock, idle_ns: int) -> Iterator[int]:
+        """When each ticker will have been quiet for `idle_ns` (wall clock, ns), if no row arrives until then."""
+        return (due_ns for _, due_ns in self._idle_at(label, clock, idle_ns)) if idle_ns else iter(())
+
+    def _idle_at(self, label: int, clock: Clock, idle_ns: int) -> Iterator[tuple[str, int]]:
         limit = idle_ns + label * SECOND
-        arrivals = self.arrivals.get(label, {})
-        return {t for t, last in arrivals.items() if t not in clock.closed and now_ns - last.at_ns >= limit}
+        for ticker, last in self.arrivals.get(label, {}).items():
+            if ticker not in clock.closed:
+                yield ticker, last.at_ns + limit
 
     def advance_bars(self, due: Mapping[str, int]) -> None:
         """Advance the clocks of bars to the exchanges' times. A ticker's clock stops while the bar of one of its trades

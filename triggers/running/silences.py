@@ -1,6 +1,6 @@
 """Dead-man triggers: an event when nothing has arrived for too long, by the wall clock."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from triggers.events.firings import Fired, silence
 from triggers.records.asked_for import AskedFor
@@ -8,13 +8,27 @@ from triggers.records.clocks import NO_ROW, Arrival
 from triggers.running.registry import Registry
 from triggers.running.trigger import Trigger
 
-__all__ = ["silences"]
+__all__ = ["silences", "silences_due"]
 
 Arrivals = dict[int, dict[str, Arrival]]
 
 
 def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, *, now_ns: int) -> Iterable[Fired]:
     """The silences that are due, each reported once."""
+    for trigger, label, ticker, last, due_ns in _awaited(registry, arrivals, asked_for):
+        if now_ns >= due_ns:
+            yield from _said(trigger, label, ticker, last, now_ns)
+
+
+def silences_due(registry: Registry, arrivals: Arrivals, asked_for: AskedFor) -> Iterator[int]:
+    """When each silence is due (wall clock, ns), reported or not, if no row arrives until then."""
+    return (due_ns for *_, due_ns in _awaited(registry, arrivals, asked_for))
+
+
+def _awaited(
+    registry: Registry, arrivals: Arrivals, asked_for: AskedFor
+) -> Iterator[tuple[Trigger, int, str, Arrival | None, int]]:
+    """What each dead-man trigger waits for: its label and ticker, the last row, and when the silence is due."""
     for shard in registry.shards.values():
         silent_ns = shard.compiled.options.deadman_ns
         if not silent_ns:
@@ -34,11 +48,10 @@ def silences(registry: Registry, arrivals: Arrivals, asked_for: AskedFor, *, now
                 and not asked_for.is_past(label, ticker, last.row, time_ns=last.time_ns, registered_at=trigger.asked_ns)
             }
             for label, last in found.items():
-                if now_ns - last.at_ns >= silent_ns:
-                    yield from _said(trigger, label, ticker, last, now_ns)
-            waited_ns = now_ns - trigger.registered_ns if trigger.registered_ns else 0
-            if not found and ticker in named and waited_ns >= silent_ns:
-                yield from _said(trigger, shard.compiled.options.period_seconds, ticker, None, now_ns)
+                yield trigger, label, ticker, last, last.at_ns + silent_ns
+            if not found and ticker in named and trigger.registered_ns:
+                period = shard.compiled.options.period_seconds
+                yield trigger, period, ticker, None, trigger.registered_ns + silent_ns
 
 
 def _said(trigger: Trigger, label: int, ticker: str, last: Arrival | None, now_ns: int) -> Iterable[Fired]:

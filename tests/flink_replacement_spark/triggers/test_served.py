@@ -159,6 +159,18 @@ def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [4, 5]
 
 
+def test_a_silence_is_noticed_when_it_is_due(bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with the next full second of the clock."""
+    cache = OwnCache()
+    monkeypatch.setattr(trigger_rows, "_CACHE", cache)
+    owners = [partial(owner, redis.url, partition_of(ONE.encode(), PARTITIONS))]
+    with served(bus, "q", cache, owners=owners):
+        register(bus, "d", "FALSE", ONE, deadman_seconds="1.3")
+        (event,) = wait_for(lambda: feed.first_events(bus, 1, "d"))
+    (row,) = rows(event)
+    assert 1.3 <= row["silent_seconds"] < 1.9
+
+
 def test_a_step_of_a_version_that_read_no_events_is_continued(
     bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
