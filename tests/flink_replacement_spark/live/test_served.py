@@ -1,6 +1,7 @@
 """Serving tasks make the correct bars, however trades arrive and whichever process dies."""
 
 import random
+import time
 from collections import defaultdict
 
 import pytest
@@ -97,3 +98,25 @@ def test_bars_are_those_of_all_trades_and_their_numbers_have_no_holes(monkeypatc
         revisions[bar.period_seconds, bar.open_time].append(bar.revision)
     assert all(own == list(range(1, len(own) + 1)) for own in numbers.values())
     assert all(own == list(range(len(own))) for own in revisions.values())
+
+
+def test_the_exchanges_clock_alone_ends_a_bar_within_a_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = FreshBus(1)
+    for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TICK_ROWS):
+        bus.create_topic(topic, 1)
+    cache = OwnCache()
+    monkeypatch.setattr(live_rows, "_CACHE", cache)
+    took = []
+    with served(bus, "q", cache, owners=[lambda: LiveOwner(bus.url, "q", 0, TIMES)]):
+        for number in range(1, 11):
+            stamp = SequenceStamp(f"TICKS:{TICKER}")
+            second = 60 * number
+            bus.publish(bus_topics.TICKS, [Record(trade(second, number), TICKER.encode(), sequence=stamp)])
+            clock = records.Clock(exchange_time=T0 + (second + 60) * SECOND, sequence=number)
+            bus.publish(bus_topics.TICK_MARKS, [Record(mark(clock=clock), TICKER.encode())])
+            published_at = time.monotonic()
+            assert bus.wait({(bus_topics.OHLC, 0): number - 1}, 20)
+            took.append(time.monotonic() - published_at)
+    assert len(published(bus)) == len(took)
+    # The machine may be busy, but no pause is part of the way.
+    assert min(took) < 0.1

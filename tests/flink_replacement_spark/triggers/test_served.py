@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -157,6 +158,37 @@ def test_an_owner_without_triggers_plans_nothing_and_keeps_no_record(
     assert following is not None
     idle.run(steps.advance(idle.name, step, following))
     assert [row["price"] for event in feed.events(bus, "a") for row in rows(event)] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT COUNT(*) AS n FROM ticks GROUP BY ticker, TUMBLE(ts, INTERVAL '10' SECOND)",
+        "SELECT COUNT(*) AS n FROM ticks GROUP BY ticker, SESSION(ts, INTERVAL '10' SECOND)",
+        """SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES COUNT(*) AS n
+           PATTERN (A+) WITHIN INTERVAL '10' SECOND DEFINE A AS price > 0)""",
+    ],
+    ids=["window", "session", "within"],
+)
+def test_the_exchanges_clock_alone_ends_what_waits_for_it_within_a_tenth_of_a_second(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    cache = OwnCache()
+    monkeypatch.setattr(trigger_rows, "_CACHE", cache)
+    partition = partition_of(ONE.encode(), PARTITIONS)
+    took = []
+    with served(bus, "q", cache, owners=[partial(owner, redis.url, partition)]):
+        register(bus, "t", sql, ONE)
+        wait_for(lambda: feed.progress(bus) or None)
+        for number in range(1, 11):
+            feed.trades(bus, ONE, 100 * number, prices=[5])
+            feed.clock(bus, ONE, 100 * number + 50, sequence=number)
+            published_at = time.monotonic()
+            assert bus.wait({(bus_topics.TRIGGER_EVENTS, partition): number - 1}, 20)
+            took.append(time.monotonic() - published_at)
+    assert len(feed.events(bus, "t")) == 10
+    # The machine may be busy, but no pause is part of the way.
+    assert min(took) < 0.1
 
 
 def test_a_silence_is_noticed_when_it_is_due(bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
