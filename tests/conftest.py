@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The packages of the repository, without the tests.
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("[a-z]*/__init__.py") if path.parent.name != "tests")
 
-# As hypothesis does if CI is set: how long an example takes depends on how busy the machine is. Each test has a
-# timeout.
+# No deadlines, as hypothesis has if CI is set: how long an example takes depends on how busy the machine is. Each test
+# has a timeout.
 _SETTINGS = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-#: JVMs of the suite live for some minutes: with the first compiler alone they need less processor time in all.
+#: JVMs of the suite live for a few minutes, and need less processor time in total with only the first compiler.
 _FIRST_COMPILER = "-XX:TieredStopAtLevel=1"
 #: The mark of a whole file.
 _ALL_START_PROCESSES = re.compile(r"^pytestmark = .*\bmark\.processes\b", re.MULTILINE)

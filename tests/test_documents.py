@@ -1,4 +1,4 @@
-"""What the READMEs and guides say of files, settings and metrics is there."""
+"""Files, settings and metrics that READMEs and guides name exist."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ from candlewright.settings.environment import names_of
 from core.settings import Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[1]
-#: A user's own.
+#: Files of the user.
 USERS_FILES = {"candlewright.toml"}
 
 
@@ -43,7 +43,7 @@ def test_every_file_that_a_document_names_is_there(document: Path) -> None:
     assert {name for name in missing if "NAME" not in name} == set()
 
 
-#: Rooms of one file for each venue, format, subject …: their README says what each file is.
+#: Folders with one file for each venue, format or subject, whose README explains the files together.
 ALIKE = ("console/routes/", "datasets/archives/", "datasets/layouts/", "ingestor/venues/", "sandbox/venues/")
 
 

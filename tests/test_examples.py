@@ -1,4 +1,4 @@
-"""The pictures and examples in the repository are what its code makes."""
+"""The code generates exactly the pictures and examples in the repository."""
 
 import importlib.util
 from pathlib import Path

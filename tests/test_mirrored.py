@@ -1,6 +1,6 @@
 """Tests mirror the rooms: the tests of `X/Y.py` are in `tests/X/test_Y.py`.
 
-A test of something that several modules do together is in the room that holds them all, under a name of no module.
+A test of what several modules do together is in the folder that contains them all, and not named after a module.
 """
 
 from collections import defaultdict

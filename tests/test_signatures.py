@@ -13,11 +13,11 @@ from tests.conftest import PACKAGES, ROOT
 ROOMS = (*PACKAGES, "distributions", "examples")
 MOST = 3
 MOST_FIELDS = 6
-#: Of Redis', ccxt's, jinja's and pyiceberg's classes; `evaluate` and the client's `load` are the contract's.
+#: Methods of Redis', ccxt's, jinja's and pyiceberg's classes; the contract fixes `evaluate` and the client's `load`.
 NAMED_BY_OTHERS = {"read_response", "handle_errors", "call_binop", "fetch_manifest_entry", "evaluate", "load"}
 #: Methods whose only argument is the value that they set.
 OF_AN_ANSWER = {"give_back", "yes_or_no"}
-#: Of the trigger language's aggregates: one call for every aggregate, which names only what they share.
+#: Calls of the trigger language's aggregates, all of which have the same signature.
 KERNELS = {"framed", "joined_whole", "most_frequent", "reduced", "whole_arrays"}
 #: Decorators of functions that no one calls by position.
 _CALL_BY_NAME = (".command(", "fixture", "rule(", "given(")
@@ -29,7 +29,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 class Declared:
     place: str
     name: str
-    #: Name and annotation of those that may be given by position.
+    #: Name and annotation of the parameters that may be given by position.
     positional: tuple[tuple[str, str], ...]
     #: A nested function is called by position by whatever it is passed to.
     is_inner: bool
@@ -48,7 +48,7 @@ class File:
 
 @cache
 def files() -> list[File]:
-    """Without their syntax trees, which the garbage collector would scan again and again."""
+    """Without their syntax trees, which the garbage collector would scan repeatedly."""
     gc.disable()
     try:
         return [_read(path) for room in (*ROOMS, "tests") for path in sorted((ROOT / room).rglob("*.py"))]
@@ -67,7 +67,7 @@ def _read(path: Path) -> File:
 
 
 def _inside(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements directly in one, not its expressions, which are most of a tree."""
+    """The statements directly inside, without expressions, which are most of a tree."""
     for name in ("body", "orelse", "handlers", "finalbody", "cases"):
         yield from getattr(node, name, ())
 

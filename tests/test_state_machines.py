@@ -1,5 +1,5 @@
 """One dialect: a file called state.py is a state machine, `handle(event)` to a list of commands, and pure. The files
-beside it are what CONTRIBUTING.md says of their names.
+beside it do what CONTRIBUTING.md says under their names.
 """
 
 import ast
@@ -14,9 +14,10 @@ from tests.conftest import PACKAGES, ROOT
 
 #: Not part of the platform: a module in them is named for the subject that it tests, measures or shows.
 OTHER_ROOMS = {"benchmarks", "documentation"}
-#: What CONTRIBUTING.md promises of these files: each has a class whose name ends so, and every such class is in one.
+#: CONTRIBUTING.md promises that each of these files has a class whose name ends like this, and that every such class is
+#: in such a file.
 CLASSES = {"feed": "Feed", "writer": "Writer", "desk": "Desk", "store": "Store"}
-#: The exchange of the sandbox, and an address where it listens: two whole things, and most tests need both as one.
+#: The exchange of the sandbox, and the address where it listens: two complete objects, which most tests need as one.
 JOINED = {"Sandbox"}
 #: Operations that run as generators: the steps that they yield are commands, and they are resumed with events.
 CLIENT = Path("candlewright/client/session/session.py")
@@ -48,7 +49,7 @@ def called(name: str) -> list[Path]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _trees_are_not_searched() -> Iterator[None]:
-    """The collector would look through the trees of all files again and again."""
+    """The garbage collector would scan the trees of all files repeatedly."""
     gc.disable()
     yield
     parsed.cache_clear()
@@ -160,7 +161,7 @@ def test_only_a_state_handles() -> None:
 
 
 def test_a_class_has_at_most_one_base_with_fields() -> None:
-    """A class that is put together from several, each with its own part of the fields, is in no file whole."""
+    """A class that inherits fields from several classes cannot be read in one file."""
     own = {each.name: each for path in MODULES for each in classes(path)}
 
     def has_fields(base: str) -> bool:

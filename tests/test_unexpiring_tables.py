@@ -1,6 +1,6 @@
 """Tables of the bus whose rows never expire: each keeps no more than a few rows, however long it is filled.
 
-`OF_ONE_KEY` are written under fixed keys alone; `FILLED_BY` names the tests that fill a table through its own part.
+`OF_ONE_KEY` are written only under fixed keys; `FILLED_BY` names the tests that fill a table through its own part.
 """
 
 import json
@@ -31,7 +31,7 @@ from tests.fresh_bus import FreshBus
 from tests.relay.harness import config
 
 ROOT = Path(__file__).parents[1]
-#: Rounds of filling; the second number of them leaves no more rows than the first.
+#: Rounds of filling: the second number leaves no more rows than the first.
 ROUNDS = (100, 200)
 
 #: By table the source that writes it, and the keys that it uses: constants, partitions, queries or topics.
@@ -117,7 +117,7 @@ def dead_letters(bus: FreshBus, rounds: int) -> str:
 
 
 def numaflow_sources(bus: FreshBus, rounds: int) -> str:
-    """Start one source again and again."""
+    """Start one source repeatedly."""
     for number in range(rounds):
         journal = Journal(bus, "source", "t", dead_letters="t.dead")
         journal.begin()

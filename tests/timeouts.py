@@ -1,4 +1,4 @@
-"""A test that reached its timeout has failed, whatever happened to the exception that was to end it.
+"""A test that reached its timeout has failed, even if the exception that should have ended it was lost.
 
 pytest-timeout raises wherever the test is. In a finalizer, which Python may run at any time, the exception is dropped
 and the test continues.

@@ -159,7 +159,7 @@ async def test_both_secrets_sign_during_a_rotation() -> None:
 async def test_a_receiver_that_fails_in_eight_ways_gets_each_event_in_order(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Over HTTPS: slow, 500, 429, cut, redirect, gone, back with a wrong certificate, back with its own."""
+    """Over HTTPS: slow, 500, 429, cut, redirect, gone, then back with a wrong certificate, and back with its own."""
     patience = webhook._SECONDS
     monkeypatch.setattr(webhook, "_SECONDS", 1.0)
     monkeypatch.setattr(state, "FIRST_PAUSE_SECONDS", 0.05)
@@ -173,9 +173,9 @@ async def test_a_receiver_that_fails_in_eight_ways_gets_each_event_in_order(
         async with serving(bus, settings) as alerts:
             bus.publish(topics.TRIGGER_EVENTS, events[:5])
             await until(lambda: receiver.requests, "the slow answer is waited for")
-            # Only that one is to time out: an answer that a busy machine delays would be sent twice.
+            # Only that one may time out: an alert whose answer a busy machine delays would be sent twice.
             monkeypatch.setattr(webhook, "_SECONDS", patience)
-            # What is taken but not yet known to be is sent again by the next process.
+            # The next process sends again what was accepted without this being recorded.
             await until(lambda: len(outcomes(bus)) == 5, "all arrive")
             first = alerts.status().details["destinations"]["hook"]
     assert first["failures"] == dict.fromkeys(("slow", "server_error", "rate_limited", "cut", "redirect"), 1)

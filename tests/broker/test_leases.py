@@ -82,7 +82,9 @@ def test_a_connection_silent_for_a_whole_lease_gets_nothing_until_it_is_heard() 
 
 
 def test_a_job_that_another_connection_names_follows_its_ingestor_once_the_holder_is_gone() -> None:
-    """It was stopped, and nothing came until the lease of the connection before had run out: 20 s without trades."""
+    """The job used to be stopped, and no trades arrived for 20 s, until the lease of the previous connection had
+    expired.
+    """
     clock = Clock()
     clock.offer(b"b", 0.0)
     (asked,) = clock.state.handle(HeartbeatHeard(b"b", "job-0", 1.0))

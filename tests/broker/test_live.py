@@ -203,7 +203,7 @@ def test_realtime_requests_that_are_never_cancelled_fill_neither_memory_nor_thei
     assert set(stage.bus.items(TABLE_REALTIME)) == {"live-0", "live-1", "live-2"}
     assert len(broker.server.state.requests) == 3
     assert "broker.max_slots allows no more" in state_of(stage, "live-3").notification.error_message
-    # There is room again once one ends, and no other client is kept from history meanwhile.
+    # There is room again once one ends, and other clients can request history meanwhile.
     stage.client.cancel("live-0")
     eventually(lambda: is_done(stage, "live-0"))
     stage.client.ask(realtime("again"))

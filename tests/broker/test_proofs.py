@@ -283,7 +283,7 @@ def test_clients_take_turns_with_their_questions(stage: Stage, monkeypatch: pyte
     assert prover.question().request_id == crowd[4]
     prover.answer(first[1], (0, 10))
     assert prover.question().request_id == other
-    # All others have been asked about, except those that have ended meanwhile.
+    # Questions about all others were asked, except those that have ended meanwhile.
     for question in first[2:]:
         prover.answer(question, (0, 10))
     for _ in range(14):

@@ -155,7 +155,9 @@ def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
     ],
 )
 def test_a_store_that_lost_read_records_ends_the_process(has_topic: bool, reason: str) -> None:
-    """Requests accepted from then on would wait until it has caught up; the next process begins with what there is."""
+    """Requests accepted from then on would wait until the process has caught up; the next process begins with the
+    existing records.
+    """
     bus = FreshBus()
     bus.create_topic(topics.NOTIFICATIONS)
     bus.create_topic(topics.HISTORY)

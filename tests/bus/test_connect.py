@@ -48,7 +48,7 @@ def test_a_missing_or_foreign_url_is_a_configuration_error(url: str) -> None:
 
 
 def test_access_is_checked_with_the_first_words_of_a_part(redis_url: str) -> None:
-    """A relay with a wrong password ended with a traceback, and an ingestor ran on."""
+    """A relay with a wrong password used to end with a traceback, and an ingestor continued."""
     for user, reason in (
         (":wrong@", "invalid username-password pair"),
         ("stranger:p@", "invalid username-password pair"),
@@ -61,7 +61,7 @@ def test_access_is_checked_with_the_first_words_of_a_part(redis_url: str) -> Non
 
 
 def as_user(redis_url: str, *rules: str, keys: str = "cw:*") -> str:
-    """A user of these rules, as the address begins with it."""
+    """A user with these rules, as the beginning of an address."""
     with redis.Redis.from_url(redis_url) as admin:
         admin.acl_setuser("guest", enabled=True, reset=True, passwords=["+p"], keys=[keys], commands=list(rules))
     return "guest:p@"
@@ -98,7 +98,7 @@ def test_every_command_and_key_of_the_bus_is_among_those_that_access_is_checked_
 
 @pytest.mark.parametrize("command", sorted({call[0] for call in CALLS} - {"PING"}))
 def test_a_user_that_lacks_one_command_is_refused_by_its_name(redis_url: str, command: str) -> None:
-    """A user without EVALSHA passed the check, and each part then failed in its own way."""
+    """A user without EVALSHA used to pass the check, and each part then failed in its own way."""
     user = as_user(redis_url, *RULES, f"-{command.lower()}")
     with pytest.raises(ConfigurationError, match=rf"^bus\.url: Redis .*\b{command}\b|'{command.lower()}'"):
         check_access(settings_of(redis_url, user))

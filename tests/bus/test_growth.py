@@ -87,7 +87,7 @@ def test_too_many_names_of_requests_are_refused_until_their_time_is_over(bus: Fr
         submit(f"n{number}", 60 if number else 0.5)
     with pytest.raises(BusLimit, match="50 names of requests"):
         submit("more")
-    # What is known stays known.
+    # Known names remain known.
     assert not submit("n3")
     deadline = time.monotonic() + 5
     while bus.recall("requests", ["n0"]) != [None]:

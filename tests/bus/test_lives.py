@@ -49,7 +49,7 @@ def test_two_histories_agree_up_to_the_first_record_that_differs(steps: list[tup
         while same < min(len(records), len(log.records)) and records[same] == log.records[same]:
             same += 1
         kept = agreed(history, log.history, len(log.records))
-        # Nothing is known of records that never existed.
+        # Nothing is known about records that never existed.
         assert min(len(records), kept) == same
 
 

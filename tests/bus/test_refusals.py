@@ -1,4 +1,6 @@
-"""A server that answers but accepts no writes for a time: refused by name, nothing half done, and over when it ends."""
+"""A server that answers but accepts no writes for a time: calls fail with the cause, nothing is half done, and calls
+succeed afterwards.
+"""
 
 import threading
 import time
@@ -245,7 +247,7 @@ def test_a_server_that_is_busy_with_a_script_is_a_refusal(server: EmbeddedRedis,
 def test_a_bus_that_was_accepted_waits_for_its_user_and_one_that_was_not_does_not(
     server: EmbeddedRedis, admin: redis.Redis
 ) -> None:
-    """Its calls failed as if they could never succeed, and each part ended."""
+    """Its calls used to fail as if they could never succeed, and each part ended."""
     admin.acl_setuser("guest", enabled=True, reset=True, passwords=["+p"], keys=["cw:*"], commands=["+@all"])
     url = f"redis://guest:p@127.0.0.1:{server.port}/0"
     bus, stranger = RedisBus(url, retry_seconds=1.0), RedisBus(url, retry_seconds=60)

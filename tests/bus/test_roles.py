@@ -225,7 +225,7 @@ def test_a_holder_knows_whether_it_is_cut_off(redis_url: str) -> None:
 
 
 def test_a_bus_that_refuses_the_password_is_reported_once(redis_url: str) -> None:
-    """Closing the keeper met the same refusal, which hid the first one behind a traceback."""
+    """Closing the keeper used to meet the same refusal, whose traceback hid the first one."""
     url = re.sub(r":[^:@]*@", ":wrong@", redis_url)
     with closing(Keeper.of(url, BROKER, 0.5)) as keeper, pytest.raises(BusError, match="invalid username-password"):
         keeper.wait(threading.Event())

@@ -122,7 +122,7 @@ def test_plain_words_get_nothing_from_a_tls_port(tls: TlsEnd, redis_url: str) ->
 
 
 def test_a_certificate_file_that_does_not_exist_is_named_at_once(tls: TlsEnd, redis_url: str) -> None:
-    """Each connection failed on it, so that a part waited for the bus as if it were down."""
+    """Each connection used to fail on it, so a part waited for the bus as if it were down."""
     address = url(tls, redis_url, ssl_ca_certs="/missing/ca.pem")
     with pytest.raises(ConfigurationError, match=r"bus\.url: ssl_ca_certs: the file /missing/ca\.pem does not exist"):
         connect(BusSettings(url=address))

@@ -100,7 +100,7 @@ _BARS = (
     "SELECT {by} FROM (SELECT *, {so_far} OVER (PARTITION BY ticker ORDER BY ts, ts_ns, CAST(trade_id AS BIGINT) "
     "ROWS UNBOUNDED PRECEDING) AS total FROM ticks WHERE price IS NOT NULL)"
 )
-#: Instead of an example that these trades do not answer, or that shows less than the form.
+#: Texts that replace examples which find nothing in these trades, or show less than the form.
 _TEXTS = {
     "BARS BY TRADES count": "SELECT * FROM ticks BARS BY TRADES 10",
     "BARS BY VALUE size": "SELECT * FROM ticks BARS BY VALUE 5000",
@@ -108,7 +108,7 @@ _TEXTS = {
     "OFFSET n ROWS FETCH FIRST m ROWS ONLY": "SELECT * FROM ticks ORDER BY ts, ts_ns, trade_id OFFSET 5 ROWS FETCH FIRST 10 ROWS ONLY",
     "LIMIT n": "SELECT * FROM ticks ORDER BY ts, ts_ns, trade_id LIMIT 10",
 }
-#: What the grammar has further.
+#: Further forms of the grammar.
 _FURTHER = {
     "FOLLOWING": "SELECT ts, SUM(size) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS s FROM ticks",
     "EXCLUDE GROUP": "SELECT ts, SUM(size) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW EXCLUDE GROUP) AS s FROM ticks",
@@ -131,7 +131,7 @@ _REFUSED = {
     "ORDER BY x ASC NULLS LAST": ORDERED, "ORDER BY x DESC NULLS FIRST": ORDERED, "LIMIT n": ORDERED, "OFFSET n ROWS FETCH FIRST m ROWS ONLY": ORDERED,
     "DISTINCT columns": ORDERED, "UNION query": "UNION on a stream would keep every row",
 }  # fmt: skip
-#: DuckDB's text where it is not that of the construct, or not by the rules of `in_duckdb`.
+#: DuckDB's text if it differs from the construct's, and the rules of `in_duckdb` do not derive it.
 _ORACLES = {
     "EMIT CHANGES": "SELECT ticker, top FROM (SELECT *, LAG(top) OVER (PARTITION BY ticker ORDER BY n) AS was FROM (SELECT ticker, MAX(price) OVER w AS top, ROW_NUMBER() OVER w AS n FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY ts, ts_ns, CAST(trade_id AS BIGINT) ROWS UNBOUNDED PRECEDING))) WHERE top IS DISTINCT FROM was OR n = 1",
     "CROSS JOIN UNNEST (array) AS u(x)": "SELECT ts, price AS x FROM ticks UNION ALL SELECT ts, size FROM ticks",
@@ -153,7 +153,7 @@ _BY_TEST = {
     "WITH TIMEOUT ROWS": "streaming/test_stream.py",
     "WITHIN interval": "random_matches.py",
 }
-#: The item of SQL:2016 that a form of patterns is; its answer is the standard's.
+#: The item of SQL:2016 for each form of patterns; the standard determines its answer.
 _ITEMS = {
     "MATCH_RECOGNIZE (…)": "PARTITION BY", "MEASURES x AS name": "MEASURES", "ONE ROW PER MATCH": "ONE ROW PER MATCH",
     "ALL ROWS PER MATCH": "ALL ROWS PER MATCH", "SHOW EMPTY MATCHES": "SHOW EMPTY MATCHES", "WITH UNMATCHED ROWS": "WITH UNMATCHED ROWS",
@@ -190,7 +190,7 @@ def of_the_grammar() -> Iterator[Construct]:
 # -- row patterns ---------------------------------------------------------------------------------------------------
 
 
-#: What a stream refuses of the standard's items, and why.
+#: The standard's items that a stream refuses, and why.
 _REFUSED_ITEMS = {"ORDER BY several keys, DESC": "needs ORDER BY the event time, ascending"}
 
 
@@ -216,7 +216,7 @@ _IN_DUCKDB = {
     "TO_UNIXTIME": "EPOCH(TIMESTAMP '1970-01-01 00:01:00') = 60", "TO_SECONDS": "EPOCH(INTERVAL '2' MINUTE) = 120", "DATE_ADD": "DATE '2024-02-28' + INTERVAL 1 DAY = DATE '2024-02-29'",
     "DATE_FORMAT": "STRFTIME(TIMESTAMP '2024-01-31 09:30:00', '%H:%M') = '09:30'", "JSON_VALUE": "JSON_EXTRACT('{\"a\": [5]}', '$.a[0]')::BIGINT = 5", "ROW": "{'low': 2, 'high': 3}.high = 3",
 }  # fmt: skip
-#: What DuckDB does not have, or does not determine.
+#: Functions that DuckDB lacks, or whose result it does not determine.
 _BY_EXAMPLE = frozenset(
     ["DATE_CEIL", "INITCAP", "NANOSECOND", "WIDTH_BUCKET", "DAY_OF_MONTH", "DAY_OF_WEEK", "DAY_OF_YEAR", "DOW", "DOY", "YEAR_OF_WEEK", "YOW"]
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random row patterns, conditions and measures: each as SQL and as what the slow matcher runs."""
+"""Random row patterns, conditions and measures: each as SQL and in the slow matcher's form."""
 
 import operator
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The examples with answers of reference engines stored beside the checkout."""
+"""Examples whose answers from reference engines are stored beside the checkout."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The examples with answers of reference engines, on a stream: the same rows, however the input is cut."""
+"""Examples with answers from reference engines, on a stream: the same rows, however the input is split."""
 
 import random
 from typing import Any

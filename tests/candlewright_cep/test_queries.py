@@ -1,4 +1,4 @@
-"""Queries around and beside row patterns: joins, groups, windows, OVER, set operations."""
+"""Queries around row patterns, and without them: joins, groups, windows, OVER, set operations."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ def _trades(seed: int, rows: int = 240) -> pa.Table:
     )
 
 
-# -- over finished tables, beside DuckDB ----------------------------------------------------------------------------
+# -- over finished tables, compared with DuckDB ---------------------------------------------------------------------
 
 BY_TIME = "OVER (PARTITION BY ticker ORDER BY ts"
 SAME = [

@@ -124,7 +124,7 @@ class Cluster:
         self.services.wait_until(lambda: listens(self.master), "a master")
 
     def start_worker(self, name: str, *, without_java: bool = False) -> None:
-        """Without Java, which it lost since, no executor starts on it."""
+        """Without Java, as if it had been removed since, no executor starts on it."""
         page = free_port()
         names = {"spark-master": "127.0.0.1", "7077": str(self.master), "8082": str(page)}
         environment = self._java(name) | {"SPARK_WORKER_CORES": "6", "SPARK_WORKER_MEMORY": "1g"}
@@ -152,7 +152,7 @@ class Cluster:
         return self.environment | {"CANDLEWRIGHT_DATA_DIR": str(self.data_dir)} | _variables(self._groups)
 
     def doctor(self, **groups: dict[str, Any]) -> dict[str, str]:
-        """The verdict on each thing that `doctor` looks at. `groups` replace entries of the settings."""
+        """The verdict of each of `doctor`'s checks. `groups` replace entries of the settings."""
         different = {"CANDLEWRIGHT_DATA_DIR": str(self.folder / "doctor"), "CANDLEWRIGHT_SPARK__MAX_CORES": "2"}
         different |= _variables(groups)
         program = str(Path(sys.executable).with_name("candlewright"))

@@ -44,7 +44,7 @@ class ManyTickers:
         self.trades = number
 
     def read(self) -> None:
-        """What came since."""
+        """Reads what has arrived since the last call."""
         for topic, places in self._read.items():
             for partition, offset in places.items():
                 for record in self._bus.read(topic, partition, offset, max_records=10_000):

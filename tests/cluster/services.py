@@ -15,7 +15,7 @@ import yaml
 
 from tests.conftest import ROOT
 
-#: A busy machine takes minutes for what a quiet one does in seconds; an end is reported immediately.
+#: A busy machine takes minutes for what a quiet one does in seconds; a process that ends is reported immediately.
 PATIENCE_SECONDS = 600.0
 
 T = TypeVar("T")
@@ -80,13 +80,13 @@ class Services:
         process.wait()
 
     def kill_alone(self, name: str) -> None:
-        """Without the processes that it has started."""
+        """Kills the process without those that it has started."""
         process = self._processes.pop(name)
         process.kill()
         process.wait()
 
     def release(self, name: str) -> subprocess.Popen[bytes]:
-        """A service that may end from now on."""
+        """From now on the service may end."""
         return self._processes.pop(name)
 
     def wait_until(self, condition: Callable[[], T | None], what: str) -> T:

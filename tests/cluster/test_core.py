@@ -108,7 +108,7 @@ def test_history_bars_triggers_and_maintenance_are_exact_while_parts_are_killed(
         playing = replay(platform, bus, {PAIR: trades}, stack=stack, periods=PERIODS)
         until(lambda: PAIR.replace("/", "") in streamed(platform), 60, "it is streamed")
         # Trades that arrive as they happen are recognised by their position on the bus; the exchange's clock, which the
-        # tape drives, plays no role.
+        # tape drives, does not matter.
         playing.play(UNSEEN)
         playing.finish()
         trigger = client.triggers.add(f"size > {LARGE}", tickers=[f"{PAIR}.BINANCE"], trigger_id="large")

@@ -1,4 +1,4 @@
-"""`doctor` on a cluster that is well, and on ones of which one thing is broken: one line each, with what to do."""
+"""`doctor` on a healthy cluster, and on clusters with one fault each: one line, with what to do."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The catalog of compose.yaml over an S3 server, both real, as `doctor` and two writers at once meet them."""
+"""The catalog of compose.yaml over an S3 server, both real, used by `doctor` and by two simultaneous writers."""
 
 import re
 import sqlite3
@@ -74,7 +74,7 @@ def test_doctor_names_an_address_that_is_not_a_store_or_not_a_catalog(tmp_path: 
 
 
 def test_parallel_commits_of_several_writers_all_succeed(tmp_path: Path, lake: Lake) -> None:
-    """A catalog with two connections to SQLite locked itself, and then answered every commit with 500."""
+    """A catalog with two connections to SQLite used to lock itself, and then answered every commit with 500."""
     settings = settings_for(tmp_path, lake)
     row = pa.table({"n": pa.array([1], pa.int64())})
     catalog = open_catalog(settings)
@@ -91,7 +91,7 @@ def test_parallel_commits_of_several_writers_all_succeed(tmp_path: Path, lake: L
             try:
                 own.load_table(name).append(row)
             except CommitFailedException:
-                continue  # Another writer of this table was first.
+                continue  # Another writer of this table committed first.
             except Exception as error:
                 faults.append(error)
                 return

@@ -22,7 +22,7 @@ from tests.flink_replacement_spark.harness import MINUTE
 
 #: Ten seconds of silence, the interval of checks, and an allowance for a busy machine.
 SILENT_SECONDS = 20.0
-#: From the kill of a worker to a bar and an event of every ticker, from trades that came since.
+#: From the kill of a worker until every ticker has a bar and an event from trades that arrived since.
 LOST_WORKER_SECONDS = 10.0
 #: Trades of a ticker in the time that a busy machine takes for them.
 BEHIND = 20
@@ -68,7 +68,7 @@ def test_an_executor_that_falls_silent_holds_nothing_up(cluster: Cluster, bus: R
         assert time.monotonic() - stopped_at < SILENT_SECONDS
         cluster.request(bus, "meanwhile")
     finally:
-        # Its worker kills it too, ten seconds after the driver has given it up.
+        # Its worker kills it too, ten seconds after the driver has given up on it.
         with suppress(ProcessLookupError):
             os.kill(frozen, signal.SIGKILL)
 
@@ -89,7 +89,7 @@ def kill_both(cluster: Cluster, worker: str) -> None:
 
 @pytest.mark.long
 def test_a_lost_worker_takes_little_of_anyones_bars(cluster: Cluster, bus: RedisBus) -> None:
-    """An executor that had run no task needed a minute before it could take over those of a lost one."""
+    """An executor that had run no task used to need a minute before it could take over those of a lost one."""
     cluster.start_pipeline()
     many, took = ManyTickers(bus), list[float]()
     with many.trading():
@@ -126,7 +126,7 @@ def is_served(many: ManyTickers) -> bool:
 
 @pytest.mark.long
 def test_a_driver_restarts_after_its_executors_are_gone_permanently(cluster: Cluster, bus: RedisBus) -> None:
-    """A master that was killed and is back without its memory gives an old application no executors."""
+    """A master that was killed and restarted without its state gives an old application no executors."""
     cluster.start_pipeline()
     cluster.request(bus, "before")
     assert cluster.doctor()["cluster"].startswith("ok: ")

@@ -93,7 +93,7 @@ def test_one_reachable_master_of_several_suffices(tmp_path: Path, catalog: str, 
 def test_a_locked_catalog_is_away_until_its_writer_has_finished(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit first keeps other writers out, and then readers."""
+    """A commit first locks out other writers, and then readers."""
     monkeypatch.setattr(reach, "SECONDS", 0.1)
     file = catalog_file(Settings(data_dir=tmp_path))
     with closing(sqlite3.connect(file, isolation_level=None)) as writer:

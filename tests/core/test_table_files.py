@@ -17,12 +17,12 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def _cut_commit(file: Path, known: Path) -> None:
-    """A catalog that names `known`, with what a process leaves that dies while it commits other locations."""
+    """A catalog that names `known`, left by a process that died while it committed other locations."""
     work = file.with_name("before.db")
     with closing(sqlite3.connect(work, isolation_level=None)) as catalog:
         catalog.execute("CREATE TABLE iceberg_tables (metadata_location TEXT)")
         catalog.executemany("INSERT INTO iceberg_tables VALUES (?)", [(str(known),)] * 1_000)
-        # With so small a cache, the changed pages reach the file before the end of the transaction.
+        # With such a small cache, the changed pages reach the file before the end of the transaction.
         catalog.execute("PRAGMA cache_size = 1")
         catalog.execute("BEGIN")
         catalog.execute("UPDATE iceberg_tables SET metadata_location = '/elsewhere/' || metadata_location")

@@ -56,7 +56,7 @@ def minutes(count: int = 3) -> Any:
 
 
 def entry(folder: Path, name: str = NAME, **said: Any) -> File:
-    """The entry of a file, true as far as `said` does not say otherwise."""
+    """The entry of a file, which is true except for `said`."""
     file = folder / name
     first = {
         "path": name, "bytes": 0, "sha256": "0" * 64, "ticker": TICKER, "period_seconds": 60, "rows": 3,
@@ -322,7 +322,7 @@ def test_a_file_that_was_signed_as_it_is_proves_nothing(folder: Path, make: Call
     signed(folder, entry(folder, partitions=[]))
     (fault,) = faults(folder)
     assert fault.startswith(NAME) and said in fault
-    # One that was not signed is read only to name what differs.
+    # An unsigned manifest is read only to name the differences.
     signed(folder, entry(folder, sha256="1" * 64, partitions=[]))
     (fault,) = faults(folder)
     assert fault.startswith(f"{NAME}: its bytes differ from those that were signed")
@@ -353,7 +353,7 @@ def test_prices_of_every_size_are_compared(folder: Path) -> None:
 @pytest.mark.skipif(not memory._STATUS.exists(), reason="only Linux limits the memory of a process")
 def test_values_that_unpack_to_gigabytes_are_not_unpacked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_MOST_MEMORY", 256 << 20)
-    # 4 GB in a file of some kilobytes: a dictionary's only text, which every row repeats.
+    # 4 GB in a file of a few kilobytes: every row repeats a dictionary's only text.
     texts = pa.DictionaryArray.from_arrays(pa.array(np.zeros(40_000, np.int32)), pa.array([f"{START}" * 5_000]))
     table = rows(OHLC.arrow_schema, minutes(40_000)).set_column(0, "ticker", texts)
     stored(folder, table, store_schema=False)

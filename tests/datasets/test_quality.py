@@ -34,7 +34,7 @@ def test_a_range_without_candles_has_nothing_to_report(settings: Settings) -> No
 
 @pytest.fixture
 def faulty(tmp_path: Path) -> Settings:
-    """Sound candles, and one with each fault; trades that give all but two of them exactly."""
+    """Sound candles, and one with each fault; trades that reproduce all but two of them exactly."""
     settings = Settings(data_dir=tmp_path)
     catalog = open_catalog(settings)
     create_tables(catalog)
@@ -89,7 +89,9 @@ def test_each_fault_is_counted(faulty: Settings) -> None:
 
 
 def test_candles_are_compared_with_the_trades_between_the_edges(faulty: Settings) -> None:
-    """The trades cover ten candles, with a hole of two minutes after the fifth: the edges of both runs do not count."""
+    """The trades cover ten candles, with a hole of two minutes after the fifth; the first and last candle of each run
+    are not compared.
+    """
     trades = examine(faulty, TICKER, 60, start=START, end=END).trades
     assert trades.compared == trades.equal + trades.volume_differs + trades.price_differs
     assert (trades.volume_differs, trades.volume_off) == (1, 0.125)

@@ -54,7 +54,7 @@ def choice() -> random.Random:
 
 @pytest.fixture
 def past(platform: Platform) -> Iterator[None]:
-    """Afterwards it is now again, and nothing is disturbed."""
+    """Afterwards the clock shows the present again, and no fault is active."""
     yield
     platform.exchange.clear_faults()
     platform.exchange.call(lambda sandbox: sandbox.clock.set(round(time.time() * 1_000), 1.0))

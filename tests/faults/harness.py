@@ -42,7 +42,7 @@ SUBMIT, SUBMITTED, HISTORY_READY = 0x10, 0x11, 0x12
 #: A row in comparable form: open time in ms, open, high, low, close, volume, quote volume, trades.
 Row = tuple[Any, ...]
 _COLUMNS = ("open", "high", "low", "close", "volume", "quote_volume", "trade_count")
-#: Of ten victims each part is at least one; one is Spark, which takes longest to return.
+#: Each part is at least one of ten victims; Spark, which takes longest to return, is one.
 _VICTIMS = ("flink_replacement_spark", *("relay", "broker", "redis") * 2, "ingestor-1", "ingestor-2", "ingestor-3")
 
 
@@ -262,7 +262,7 @@ class WireClient:
         return None
 
     def final(self, request_id: str, seconds: float = 90.0) -> ing.HistoryReadyNotification:
-        """The single content of its final; fails if there are two, or none in time."""
+        """The content of its final; fails if there are two different ones, or none in time."""
         until(lambda: request_id in self.deliveries.bodies, seconds, f"a final for {request_id}")
         (body,) = set(self.deliveries.bodies[request_id])
         return Final.FromString(body[1:])

@@ -1,4 +1,4 @@
-"""Live trades of two tickers under 50 triggers, and what has to come of them, for any process that serves them."""
+"""Live trades of two tickers under 50 triggers, and their expected results, for any process that serves them."""
 
 import time
 from contextlib import AbstractContextManager
@@ -21,7 +21,7 @@ from tests.triggers.trigger_records import V_SHAPE, rows
 PATIENCE_SECONDS = 300.0
 #: Trades of each ticker, and how often they come.
 TRADES, PAUSE_SECONDS = 4, 0.2
-#: Of a bar, on the bus and in the table.
+#: The columns of a bar, on the bus and in the table.
 VALUES = ("open", "high", "low", "close", "volume", "trade_count")
 TICKER, OTHER = "WALK/USDT.BINANCE", "ANY/USDT.BINANCE"
 
@@ -82,8 +82,8 @@ class LiveTrades:
         return self._events
 
     def check(self) -> list[str]:
-        """Nothing is lost or doubled, no sequence has a hole, and nothing differs from what the trades make. The ids of
-        all events.
+        """Check that nothing is lost or duplicated, that no sequence has a hole, and that everything follows from the
+        trades. Returns the ids of all events.
         """
         every = feed.events(self.bus, "any")
         assert [int(event.context["sequence"]) for event in every] == list(range(1, self.trades + 1))

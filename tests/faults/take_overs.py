@@ -40,7 +40,7 @@ def stopped(process: Process) -> Iterator[None]:
 
 @contextmanager
 def cut_off(process: Process) -> Iterator[None]:
-    """Cut off from Redis, which all other processes can reach."""
+    """The process is cut off from Redis, which all other processes can reach."""
     process.link.cut()
     yield
     process.link.mend()

@@ -151,7 +151,7 @@ def published(bus: Bus, topic: str) -> list[bytes]:
 
 
 def live_through(platform: Platform, bus: Bus, shared_data: Path, *, number: int, victims: list[str]) -> None:
-    """The exchange's clock runs like this machine's; how far it is ahead tells which trades are from after a
+    """The exchange's clock runs like this machine's; by how far it is ahead shows which trades are from after a
     registration.
     """
     platform.wait_until_well()

@@ -1,4 +1,4 @@
-"""The bus when its server dies, forgets its scripts, hangs, or is cut off in the middle of a call."""
+"""The bus while its server dies, forgets its scripts, hangs, or is cut off in the middle of a call."""
 
 import os
 import signal

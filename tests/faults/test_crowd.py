@@ -32,7 +32,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """With room for a crowd in this process, and a small soft limit in those that it starts."""
+    """Raises the limit for a crowd in this process, and sets a small soft limit for those that it starts."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
@@ -40,7 +40,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def crowd(address: str, count: int, stack: ExitStack) -> None:
-    """`count` connections that say nothing."""
+    """`count` connections that send nothing."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     for number in range(count):
         peer = stack.enter_context(socket.socket())

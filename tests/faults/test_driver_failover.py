@@ -1,7 +1,7 @@
 """Two Spark drivers over one Redis and one catalog, each with its own data directory: one serves, one stands by.
 
 The standby takes over from a driver that was killed, stopped or cut off, with the state and the positions of the first
-one, and what the first one still does changes nothing.
+one, whose later actions have no effect.
 """
 
 # ruff: noqa: T201
@@ -160,7 +160,7 @@ def take_over(stage: Stage, fault: Fault) -> TakeOver:
 
 @contextmanager
 def locked(file: str) -> Iterator[None]:
-    """Another process holds the catalog's lock, as one does that was stopped in a commit."""
+    """Another process holds the catalog's lock, like one that was stopped in a commit."""
     code = (
         "import sqlite3, sys; catalog = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None); "
         "catalog.execute('BEGIN EXCLUSIVE'); print('locked', flush=True); sys.stdin.read()"
@@ -242,9 +242,9 @@ def check(stage: Stage) -> None:
 
 
 def test_a_standby_takes_over_from_a_driver_that_was_killed_stopped_or_cut_off(stage: Stage) -> None:
-    """Two drivers at once sent matches again under other event ids, and bars twice."""
+    """Two simultaneous drivers used to send matches again under other event ids, and bars twice."""
     take_over_while_the_catalog_is_locked(stage)
-    # With that one, three kills.
+    # Together with that one, three kills.
     for fault in (SUITE_ROUNDS * FAULTS)[1:]:
         take_over(stage, fault)
     check(stage)

@@ -1,4 +1,4 @@
-"""`keep` under kill -9 of every part, and beside a person's requests, on an exchange whose rate limits both."""
+"""`keep` under kill -9 of every part, and alongside a person's requests, on an exchange whose rate limits both."""
 # ruff: noqa: T201
 
 import itertools

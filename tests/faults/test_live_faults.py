@@ -1,6 +1,6 @@
 """Recorded trades at their own pace through every process under fifty triggers, while processes are killed or stopped
-at random: each trade is once on the bus and once in its table, bars equal those of the file, and each match is an
-event, once.
+at random: each trade is once on the bus and once in its table, bars equal those of the file, and each match is exactly
+one event.
 
 `KILL_ROUNDS` and `KILL_SEED` in the environment make shorter or repeated runs.
 """
@@ -110,7 +110,7 @@ def test_hurt_processes_cost_no_trade_no_bar_and_no_event(
     def begin(sandbox: Sandbox) -> None:
         for pair, trades in markets.items():
             sandbox.add_trades(pair, trades, drive=False)
-        # It runs at the speed of ours, so that no ingestor takes it for ahead of what it is.
+        # It runs at the speed of our clock, so that no ingestor believes it to be ahead of its real time.
         sandbox.clock.set(first_ms - LEAD_MS, 1.0)
 
     def now_ms() -> int:
@@ -144,7 +144,7 @@ def test_hurt_processes_cost_no_trade_no_bar_and_no_event(
 
 
 def repeated(trades: list[Trade], milliseconds: int) -> list[Trade]:
-    """These trades again and again, until so much time is over."""
+    """These trades, repeated until this much time has passed."""
     found: list[Trade] = []
     step, span = len(trades), trades[-1][3] - trades[0][3] + 1
     for turn in range(-(-milliseconds // span)):

@@ -1,4 +1,4 @@
-"""What a part says whose role another process has taken."""
+"""What a part reports when another process has taken its role."""
 
 import json
 from contextlib import ExitStack

@@ -60,7 +60,7 @@ class Gateways:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self) -> None:
-        """Files of a killed process are still there: the info file is the new one's once its process has changed."""
+        """A killed process leaves its files: the info file belongs to the new process once it names that one."""
         old = self.info.stat().st_mtime_ns if self.info.exists() else None
         self._process = subprocess.Popen([sys.executable, "-m", "gateways"], cwd=ROOT, env=self._environment)
         await until(lambda: self.info.exists() and self.info.stat().st_mtime_ns != old)
@@ -144,7 +144,7 @@ async def test_a_killed_client_and_a_killed_gateway_lose_and_acknowledge_nothing
 async def test_kills_of_gateway_and_redis_between_a_source_and_its_reader_lose_and_invent_nothing(
     tmp_path: Path,
 ) -> None:
-    """The platform serves as a source what it reads from another one."""
+    """The platform reads a source and serves the same records as a source."""
     total = 1_200
     payloads = sorted(b"%d" % n for n in range(total))
     other = SourceServer(tmp_path)

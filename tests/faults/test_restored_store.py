@@ -1,4 +1,4 @@
-"""A store that lost its newest records assigns their offsets again: no reader may take the new records for the old.
+"""A store that lost its newest records assigns their offsets again; no reader may mistake the new records for the old.
 
 A real Redis is restored from a copy of its folder, and then filled beyond its former end before any reader looks again.
 """

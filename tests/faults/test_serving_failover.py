@@ -1,5 +1,5 @@
-"""Take-overs between two processes that serve as drivers do, without Spark: what they publish is exact, however the one
-before them ended. Two of them are ready within a second, so that many rounds are cheap.
+"""Take-overs between two processes that serve like drivers, without Spark: what they publish is exact, however the
+previous one ended. Two of them are ready within a second, so that many rounds are cheap.
 """
 # ruff: noqa: T201
 

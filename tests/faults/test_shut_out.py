@@ -1,4 +1,4 @@
-"""Redis no longer accepts the platform's user: its password is another one, the user is gone, or may do too little.
+"""Redis no longer accepts the platform's user: the password was changed, the user was removed, or lost a permission.
 
 A part that runs waits, says why, and continues once it is accepted again; nothing is lost.
 """
@@ -108,7 +108,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_parts_that_are_shut_out_wait_and_lose_nothing(
     stage: Stage, shut_out: Callable[[redis.Redis], None], reason: str
 ) -> None:
-    """Each part ended, and was restarted until the user was accepted again."""
+    """Each part used to end, and was restarted until the user was accepted again."""
     name = stage.client.submit(rows=12_000, ticker=TICKER, start=START)
     shut_out(stage.admin)
     broker, relay, _ = stage.parts

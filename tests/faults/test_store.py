@@ -1,4 +1,4 @@
-"""Redis refuses writes, freezes or dies at any moment; and it contains what the guide lists."""
+"""Redis refuses writes, freezes or dies at any moment; its contents are those that the guide lists."""
 
 import json
 import os
@@ -157,7 +157,7 @@ def test_live_data_waits_for_a_store_that_takes_no_writes_and_loses_no_trade(
 ) -> None:
     """The exchange shows further trades meanwhile, and `doctor` names what keeps them from the bus."""
     pair, recorded = f"{fault.__name__.upper()}/USDT", recorded_trades(shared_data)
-    # Days after what was played before, because the clock only advances.
+    # Days after the trades that were played before, because the clock only advances.
     trades = moved(recorded, milliseconds=(2 + FAULTS.index(fault)) * DAY_MS)
     platform.wait_until_well()
     with ExitStack() as stack:

@@ -1,4 +1,6 @@
-"""Parts that `bus.url` does not let in: a sentence and the exit code after which `up` does not start them again."""
+"""Parts that the server of `bus.url` refuses: they print a sentence, and exit with the code after which `up` does not
+restart them.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""The life of `candlewright up`: it ends cleanly when told to, leaves nothing behind when killed, and is alone."""
+"""The life of `candlewright up`: it ends cleanly on a signal, leaves nothing behind when killed, and refuses a second
+one.
+"""
 
 import json
 import os

@@ -1,5 +1,6 @@
-"""Merging small files beside active writers loses and duplicates no row, delays no writer, and deletes no needed
-file."""
+"""Merging small files while writers are active loses and duplicates no row, delays no writer, and deletes no needed
+file.
+"""
 
 import threading
 import time

@@ -39,7 +39,7 @@ def test_ready_says_503_for_as_long_as_maintenance_keeps_a_writer_waiting_past_t
             assert is_held
             writer.start()
             wait_for(lambda: locks.waiting() or None)
-            # Below the bound no client is kept waiting for long.
+            # Below the bound, no client waits for long.
             monkeypatch.setattr(server, "_LONG_WAIT_SECONDS", 3_600.0)
             assert ready() == 200
             monkeypatch.setattr(server, "_LONG_WAIT_SECONDS", 0.05)

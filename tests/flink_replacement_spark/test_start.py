@@ -163,7 +163,7 @@ def test_workers_without_the_product_load_everything_from_the_shipped_archive(tm
         ("spark://host:7077", "continuous", [3], True),
         ("spark://host:7077", "continuous", [1, 2, 2, 12], True),
         ("spark://host:7077", "continuous", [2] * 20, False),
-        # An executor that starts slowly left a cluster of any size in micro-batches.
+        # An executor that started slowly used to leave a cluster of any size in micro-batches.
         ("spark://host:7077", "continuous", [*[0] * 40, 12], True),
         ("spark://host:7077", "continuous", [*[0] * 40, *[2] * 20], False),
         ("spark://host:7077", "continuous", [0] * 80, False),

@@ -142,7 +142,7 @@ async def test_timed_messages_and_clients_are_served_despite_invalid_rows(start:
     client = await start()
 
     until = time.monotonic() + 20
-    # A letter is kept before its message is taken from the queue.
+    # A dead letter is stored before its message is taken from the queue.
     while (len(list(kept(bus))) < 2 or queue.next_due(sending.QUEUE) is not None) and time.monotonic() < until:
         await asyncio.sleep(0.05)
     assert {letter.key: letter.record for _, letter in kept(bus)} == {b"bad": b"\xff", b"half": b"\xfe"}

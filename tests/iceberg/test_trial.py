@@ -70,7 +70,7 @@ def settings_for(folder: Path, url: str, path: str = "") -> Settings:
 def test_old_metadata_is_deleted_once_by_the_server_of_a_catalog_where_there_is_one(
     tmp_path: Path, server: str
 ) -> None:
-    """When both deleted, a session logged a thousand lines "Failed to delete metadata file"."""
+    """When both deleted it, a session logged a thousand lines "Failed to delete metadata file"."""
     own = open_catalog(Settings.model_validate({"data_dir": tmp_path}))
     create_tables(own)
     table = load_table(own, OHLC)

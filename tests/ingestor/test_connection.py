@@ -16,7 +16,7 @@ from ingestor.connection import Connection
 from tests.broker.test_keys import counted
 
 SECONDS = 2.0
-#: libzmq tries ten times a second at most.
+#: libzmq reconnects at most ten times a second.
 MANY = 30
 
 
@@ -59,7 +59,7 @@ def stack() -> Iterator[ExitStack]:
 async def test_a_refused_key_is_not_tried_hundreds_of_times_a_second(
     tmp_path: Path, stack: ExitStack, *, moves_on: bool
 ) -> None:
-    """Before, the end of a refused connection counted as a lost broker, which caused 250 connections a second."""
+    """The end of a refused connection used to count as a lost broker, which caused 250 connections a second."""
     context = zmq.Context()
     stack.callback(context.destroy, 0)
     guard = stack.enter_context(closing(Guard(context, tmp_path)))
@@ -80,7 +80,7 @@ async def test_a_refused_key_is_not_tried_hundreds_of_times_a_second(
 async def test_a_door_that_closes_at_once_is_not_tried_hundreds_of_times_a_second(
     stack: ExitStack, *, moves_on: bool
 ) -> None:
-    """As the address of a load balancer without a running broker does."""
+    """The address of a load balancer without a running broker behaves like this."""
     accepted = 0
 
     async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,5 +1,5 @@
-"""The published files equal the fixed wire contracts, what is compiled only adds to them, and the committed classes
-are what the files generate.
+"""The published files equal the fixed wire contracts, the compiled files only add to them, and the committed classes
+are those that the files generate.
 """
 
 import json

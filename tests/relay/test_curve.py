@@ -261,7 +261,7 @@ def test_a_connection_may_not_name_itself(guarded: Guarded) -> None:
 
 
 def test_messages_that_are_not_subscriptions_reveal_no_topic_of_another_client(guarded: Guarded) -> None:
-    """They make libzmq take subscriptions for those of another connection: the client that sends one is shut out."""
+    """They make libzmq attribute subscriptions to another connection, so the client that sends one is disconnected."""
     alice, bob = guarded.key("alice"), guarded.key("bob")
     guarded.client(alice).ask(submit("r1"))
     address = guarded.platform.relay.notifications_address

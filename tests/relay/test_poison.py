@@ -39,7 +39,7 @@ class Stage:
         self._number = 0
 
     def put(self, topic: str, values: Sequence[bytes]) -> None:
-        """Half of them with a number, as a writer of the platform gives one."""
+        """Half of them have a number, like those of the platform's writers."""
         stamp = SequenceStamp("TICKS:wild", tag=b"\x10")
         self.platform.bus.publish(
             topic,

@@ -99,7 +99,7 @@ def test_triggers_are_registered_and_listed_at_any_relay(group: Group) -> None:
 
 
 def test_a_second_relay_leaves_the_live_requests_of_the_first_one_alone(group: Group) -> None:
-    """It took them for requests of an earlier run, and cancelled them."""
+    """It used to mistake them for requests of an earlier run, and cancelled them."""
     list_markets(group.bus, "BTC/USDT")
     first = group.start()
     one = first.platform.ready_subscriber(f"TICKS:{BTC}")

@@ -1,4 +1,4 @@
-"""Triggers over real sockets: acknowledged when they run, kept over restarts, taken away again."""
+"""Triggers over real sockets: acknowledged once they run, kept over restarts, and removed."""
 
 import time
 from collections import Counter

@@ -54,7 +54,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
                 "INGESTOR__VENUES": '["BINANCE"]',
                 "INGESTOR__RATE_LIMIT": "false",
                 "BROKER__LEASE_SECONDS": "5",
-                # A busy machine answers late, and what is fetched then would be counted.
+                # A busy machine answers late, and calls made then would be counted.
                 "BROKER__PROOF_SECONDS": "60",
                 "GATEWAYS__KAPACITOR__UDF": json.dumps({"sums": _sums(folder)}),
                 "GATEWAYS__KAFKA_PIXY__ENABLED": "true",

@@ -1,4 +1,4 @@
-"""The broker as a process over a real Redis, killed again and again under load."""
+"""The broker as a process over a real Redis, killed repeatedly under load."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Functions for a Kapacitor daemon as it meets them: another process, over its pipes or a socket."""
+"""Functions for a Kapacitor daemon as it uses them: in another process, over pipes or a socket."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ def test_task_over_pipes_from_init_to_the_end(tmp_path: Path) -> None:
     with Daemon("ohlc", cwd=tmp_path) as daemon:
         assert daemon.ask(init(OPTIONS)).init.success
         daemon.send([_trade(1, 5.0), _trade(2, 7.0), _trade(60, 1.0)])
-        # Flushed by itself: nothing else is written in between.
+        # Flushed separately: nothing else is written in between.
         assert daemon.receive().point.fieldsDouble["high"] == 7.0
         assert daemon.ask(request("keepalive", time=5)).keepalive.time == 5
         state = daemon.ask(request("snapshot")).snapshot.snapshot
@@ -71,7 +71,7 @@ def test_task_over_pipes_from_init_to_the_end(tmp_path: Path) -> None:
         assert bar.fieldsInt["partial"] == 1
         daemon.send([request("keepalive", time=6)])
         alive, last = daemon.receive(), daemon.receive()
-        # Its minute ended long ago by the clock on the wall, and no trade had to come.
+        # Its minute ended long ago by the wall clock, so no further trade was needed.
         assert (alive.keepalive.time, last.point.time) == (6, 120 * SECOND)
 
 
@@ -182,7 +182,7 @@ def test_socket_serves_many_uses_with_states_of_their_own(tmp_path: Path) -> Non
             assert other.receive().point.fieldsDouble["open"] == 6.0
             one.send([_trade(60, 1.0)])
             assert one.receive().point.fieldsDouble["open"] == 5.0
-            # Half-closed: the rest still comes.
+            # Half-closed: the rest still arrives.
             assert one.close_input()[-1].point.time == 60 * SECOND
             with urllib.request.urlopen(f"{pages[0]}/metrics", timeout=10) as page:
                 told = page.read().decode()

@@ -18,7 +18,7 @@ from tests.ingestor.realtime.stage import ingestor, stopped, until
 TICKER, SYMBOL = "BTC/USDT.BINANCE", "BTCUSDT"
 PERIODS = {60: "1m", 300: "5m", 3_600: "1h", 14_400: "4h", 86_400: "1d", 604_800: "1w"}
 MILLISECOND = 1_000_000
-#: A Sunday, two minutes before everything from a minute to a week ends.
+#: A Sunday, two minutes before every period from a minute to a week ends.
 START = "2024-03-03T23:57:50"
 MONDAY_MS = 1_709_510_400_000
 

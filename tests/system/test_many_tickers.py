@@ -62,7 +62,7 @@ class Platform:
             "SANDBOX__SEED": "3",
             "SANDBOX__CLOCK": "2024-03-05T12:34:20",
             "SANDBOX__RATE_LIMIT": "false",
-            # With so many tickers the rarest one needs twice the time.
+            # With this many tickers, the rarest one needs twice the time.
             "SANDBOX__SPEED": "3",
             "SANDBOX__SYMBOLS": json.dumps(self.pairs),
         }

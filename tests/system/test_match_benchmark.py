@@ -1,4 +1,4 @@
-"""The benchmark of a row pattern finds what the library finds in the same ticks, and notices when a match differs."""
+"""The benchmark of a row pattern finds what the library finds in the same ticks, and reports a match that differs."""
 
 from pathlib import Path
 

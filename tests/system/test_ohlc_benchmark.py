@@ -1,4 +1,4 @@
-"""The benchmark of live bars makes the bars that a direct computation makes, and notices when one differs."""
+"""The benchmark of live bars makes the same bars as a direct computation, and reports one that differs."""
 
 from pathlib import Path
 

@@ -14,7 +14,7 @@ from tests.system.test_history import ns, rows_of
 
 pytestmark = pytest.mark.timeout(600)
 
-#: 2023-06-05 00:00 UTC, of a market that no other test asks for.
+#: 2023-06-05 00:00 UTC, of a market that no other test requests.
 START_MS = 1_685_923_200_000
 TICKER, SYMBOL = "XRP/USDT.BINANCE", "XRPUSDT"
 PAGE = 1_000
@@ -23,7 +23,7 @@ ExchangeRows = Callable[[str, int, int], Rows]
 
 @contextmanager
 def counted(system: System) -> Iterator[list[RequestArrived]]:
-    """The questions for candles of SYMBOL that reach the exchange meanwhile."""
+    """The requests for candles of SYMBOL that reach the exchange meanwhile."""
     seen: list[RequestArrived] = []
 
     def listen(sandbox: Sandbox) -> Callable[[RequestArrived], Serve | Refuse]:

@@ -1,4 +1,4 @@
-"""The pages for Java and Go: their code, compiled and run as they say, against the running platform."""
+"""The code on the pages for Java and Go, compiled and run as described there, against the running platform."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The snippets of the README and the tutorial work as pasted, against the platform that they tell readers to start."""
+"""The snippets of the README and the tutorial work as pasted, against the platform that readers are asked to start."""
 
 import os
 import re

@@ -177,7 +177,7 @@ def test_a_month_of_minutes_over_three_ingestors_of_which_one_dies(venues: Venue
     assert len(expected) == 45_031
     start_ms, end_ms = expected[0][0], expected[-1][0] + MINUTE_MS
     platform = venues.platform
-    # An ingestor that still loads its markets would come too late to share the range.
+    # An ingestor that is still loading its markets would be too late to share the range.
     all_slots = 3 * 2 * (2 + IngestorSettings().slots_realtime)
     until(lambda: platform.part("broker")["status"]["slots"] >= all_slots, 120, "all ingestors offer their slots")
     slow = platform.exchange.add_fault(Fault(kind="delay", path="*/klines", symbol=LONG, seconds=0.6))

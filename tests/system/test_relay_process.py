@@ -52,7 +52,7 @@ class Installation:
 
     @contextmanager
     def relay(self, seat: str = "test/relay") -> Iterator["subprocess.Popen[bytes]"]:
-        """Started again only after its end, as by a supervisor, where it has the same seat: no lease is waited for."""
+        """Restarted only after its end, like a supervisor does, with the same seat, so it does not wait for a lease."""
         port_file = self.folder / "relay.http"
         port_file.unlink(missing_ok=True)
         environment = {
@@ -177,7 +177,7 @@ def test_a_client_that_waits_for_pages_gets_them_over_a_kill_of_the_relay(instal
         relay.kill()
         relay.wait()
     with installation.relay():
-        # It learns of the client only from what the client sends again.
+        # It learns about the client only from what the client sends again.
         finish(installation.bus, requests[0].historical.request_id, row_count=2_500)
         asking.join(60)
         assert found == [2_500]

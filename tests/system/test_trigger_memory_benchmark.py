@@ -1,4 +1,4 @@
-"""The benchmark of a long run with WITHIN counts what the library finds, and tells memory and state of each tenth."""
+"""The benchmark of a long run with WITHIN counts what the library finds, and reports memory and state by tenths."""
 
 import pytest
 

@@ -100,7 +100,7 @@ def test_a_trigger_fires_and_every_reader_sees_its_event_once(system: System, cl
     assert replaced.is_new
     fresh = replaced.events().next(timeout=PATIENCE_SECONDS)
     while fresh.match_number != 1:
-        # What the old text still gave while it was being replaced.
+        # Events of the old text while it was being replaced.
         fresh = replaced.events().next(timeout=PATIENCE_SECONDS)
     assert fresh.event_id not in {each.event_id for each in events}
 

@@ -1,4 +1,4 @@
-"""Triggers that join events of triggers with trades, bars and other events find what the batch finds."""
+"""Triggers that join events with trades, bars and other events find the same as a batch evaluation."""
 
 import random
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Corrected bars that come again, however their records are cut into micro-batches: the same events, each once."""
+"""Corrected bars give the same events, each once, however their records are split into micro-batches."""
 
 from collections.abc import Sequence
 from dataclasses import replace

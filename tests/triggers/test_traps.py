@@ -1,5 +1,5 @@
-"""Where row patterns are easily got wrong: each rule as a trigger whose events, with the rows cut anywhere and the
-engine restarted in between, are the rows of the finished table.
+"""Rules of row patterns that are easy to get wrong. Each is a trigger whose events, with the rows split anywhere and
+the engine restarted in between, equal the rows of the finished table.
 """
 
 import random

@@ -11,7 +11,7 @@ T0 = 1_700_000_100 * SECOND
 TICKER = "BTC/USDT.BINANCE"
 OTHER = "ETH/USDT.BINANCE"
 
-#: Every trade, once its turn in event time has come.
+#: Every trade, once it is due in event time.
 IN_ORDER = "SELECT price, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks"
 V_SHAPE = """
 SELECT * FROM ticks MATCH_RECOGNIZE (

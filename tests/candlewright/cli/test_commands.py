@@ -316,7 +316,7 @@ def test_columns_that_do_not_fit_are_left_out_and_never_broken() -> None:
     shown, left_out = fitting(columns, rows, 60)
     assert ([name for name, _ in shown], left_out) == (["open_time", "open", "what was said"], ["close"])
     assert fitting(columns, rows, 10) == ([("open_time", False)], ["open", "what was said", "close"])
-    # 20 + 9 + 9, a space and a line behind each, and the left edge.
+    # 20 + 9 + 9, a space and a line after each, and the left edge.
     assert fitting(("a", "b", "c"), [("x" * 20, "x" * 9, "x" * 9)], 45) == (
         [("a", False), ("b", False), ("c", False)],
         [],
@@ -526,7 +526,7 @@ def test_doctor_lists_its_findings(run: Run, page: dict[str, bool]) -> None:
 
 @pytest.mark.processes
 def test_doctor_looks_for_the_jars_of_these_settings(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jars of any other settings were enough, and the driver then failed to fetch its own."""
+    """Jars of any other settings used to be enough, and the driver then failed to fetch its own."""
     monkeypatch.setenv("CANDLEWRIGHT_SPARK__PACKAGES", '["g:a:1"]')
     findings = {row["what"]: row for row in map(json.loads, run("doctor", "--output", "json").stdout.splitlines())}
     assert findings["spark jars"]["verdict"] == "note"

@@ -43,11 +43,10 @@ def event(trigger_id: str, number: int, event_id: str = "") -> ing.CEPTriggerEve
 
 @dataclass(kw_only=True)
 class TriggerRelay(Relay):
-    """`on_register`: how many events a registration sets off before its answer leaves, and whether those go past
-    unseen; `refusal`: the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended at once,
-    which is repeated to those who subscribe later; `costs`: partitions, bytes and steps of each; `slow`: rows
-    that wait for it, its lag and the cost of a row; `trades`: how many of
-    TICKER are kept.
+    """`on_register`: how many events a registration causes before its answer, and whether they are missed; `refusal`:
+    the answer ERROR; `warnings`: of every registration; `suspends`: why each is suspended immediately, which is
+    repeated to later subscribers; `costs`: partitions, bytes and steps of each; `slow`: waiting rows, lag and cost of a
+    row; `trades`: how many of TICKER are kept.
     """
 
     on_register: int = 0

@@ -42,7 +42,7 @@ def _table(seed: int, rows: int = 120) -> pa.Table:
     )
 
 
-#: A condition of B, and its meaning for the rows mapped to A and B: `a` those of A, `b` the row of B.
+#: A condition of B, and its meaning for the rows mapped to A and B: `a` are A's rows, `b` is B's row.
 CONDITIONS: dict[str, Callable[[list[dict[str, Any]], dict[str, Any]], bool]] = {
     "COUNT(DISTINCT A.n) >= 2": lambda a, b: len({row["n"] for row in a} - {None}) >= 2,
     "COUNT(DISTINCT price) = 3": lambda a, b: len({repr(row["price"]) for row in [*a, b]} - {"None"}) == 3,

@@ -84,8 +84,8 @@ def batch_agrees(spark: "SparkSession", folder: Path) -> None:
 
 
 def stream_agrees(spark: "SparkSession", folder: Path, seed: int = 1, *, cuts: int = 3) -> None:
-    """Rows arrive in any order within a minute, cut anywhere; the query is stopped and restarted after every second
-    file.
+    """Rows arrive in any order within a minute, in files cut anywhere; the query is stopped and restarted after every
+    second file.
     """
     chance = random.Random(seed)
     table = clicks()

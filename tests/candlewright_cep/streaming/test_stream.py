@@ -467,7 +467,7 @@ WINDOWED = [
     "MEASURES LAST(D.d) AS d PATTERN (S D) DEFINE D AS D.d < S.d OR S.d IS NULL) AS m",
     "SELECT ticker, ts, price, SUM(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC ROWS 2 PRECEDING) AS s, "
     "LAG(price) OVER (PARTITION BY ticker ORDER BY ts, price DESC) AS l FROM ticks",
-    # A window is emitted at its end: ordered by its start it would be too late for WITHIN, and for windows of another
+    # A window is emitted at its end: ordered by its start, it would be too late for WITHIN and for windows of another
     # size.
     *(
         f"SELECT * FROM (SELECT ticker, window_start AS w, MAX(price) AS hi FROM {window} GROUP BY ticker, "

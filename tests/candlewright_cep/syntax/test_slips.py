@@ -1,4 +1,4 @@
-"""Slips of authors who know other dialects and libraries: what to write instead, and the mended text."""
+"""Slips of authors who know other dialects and libraries: what to write instead, and the corrected text."""
 
 import pyarrow as pa
 import pytest

@@ -378,7 +378,7 @@ def test_a_part_that_a_restart_did_not_fix_is_left_alone_longer_each_time() -> N
 
 
 def test_no_part_is_killed_for_a_bus_that_does_not_serve_it() -> None:
-    """After three minutes, each part was restarted in turn, although none could do better."""
+    """After three minutes, each part used to be restarted in turn, although a restart could not help."""
     supervision = running()
     assert supervision.handle(BusAsked("", 1.5)) == []
     assert supervision.handle(BusAsked("Redis is down", 2.0)) == [BusChanged("Redis is down")]

@@ -102,7 +102,7 @@ async def test_a_reader_waits_for_news_or_for_silence() -> None:
     await asyncio.sleep(0)
     reader.wake()
     assert await waiting
-    # News stays until it is taken, and a timer that runs on from an earlier wait ends none.
+    # News stays until it is taken, and a timer left over from an earlier wait does not end a later one.
     assert await reader.wait(0.0)
     assert reader.take() == []
     began = asyncio.get_running_loop().time()

@@ -116,7 +116,7 @@ def a_bar_a_minute(far: int | None) -> list[StoredRecord]:
 
 @pytest.mark.parametrize("revisions", ["true", "false"])
 def test_triggers_over_bars_fire_as_if_the_bar_far_ahead_had_not_been_there(revisions: str) -> None:
-    """It is put on the bus directly, because the gateways refuse it."""
+    """The bar is published on the bus directly, because the gateways refuse it."""
     sql = """SELECT * FROM ohlc MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY open_time
              MEASURES A.open_time AS t PATTERN (A B) WITHIN INTERVAL '3' MINUTE DEFINE B AS close > PREV(close))"""
     window = "SELECT COUNT(*) AS n FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"
@@ -166,7 +166,7 @@ def test_a_record_put_aside_is_kept_once_with_its_place_even_if_its_batch_is_rep
 
 
 def test_text_ids_that_leave_the_window_raise_the_floor_by_the_oldest_time_alone() -> None:
-    """Also if no record has its time of arrival: one of 24,000 trades, ten a second, is dated 3,500 s ahead."""
+    """Even if no record has a time of arrival: one of 24,000 trades, ten a second, is dated 3,500 s ahead."""
     live = LivePartition(0, 10 * 86_400 * SECOND)
     for first in range(0, 24_000, 1_000):
         trades = [(n / 10 + (3_500 if n == 100 else 0), f"x-{n}", 1.0) for n in range(first, first + 1_000)]

@@ -91,7 +91,7 @@ def test_a_checkpoint_whose_records_were_replaced_goes_and_its_holds_go_back(
 def test_an_old_checkpoint_of_a_query_that_another_driver_continued_in_tasks_is_no_loss(
     platform: Platform, tmp_path: Path
 ) -> None:
-    """It was reported as records that the bus had lost, and the query's hold went back to it."""
+    """It used to be reported as lost records, and the query's hold went back to it."""
     bus, topic, reader = platform.bus, "continued", f"reader-{tmp_path.name}"
     bus.create_topic(topic, 1)
     bus.publish(topic, [Record(b"", partition=0)] * 5)

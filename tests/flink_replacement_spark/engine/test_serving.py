@@ -132,7 +132,7 @@ class _Quiet(_Counting):
         self.written.append(written)
         self.waits.append(longest_seconds)
         if not self.ends:
-            # Until the steps that are not written are due.
+            # Until unwritten steps are due to be written.
             time.sleep(min(longest_seconds, 0.05))
             if longest_seconds > 10:
                 self.stopping.set()
@@ -192,7 +192,7 @@ def test_steps_without_results_are_written_before_a_large_one(monkeypatch: pytes
 
 
 class _StopAfter(threading.Event):
-    """Set once the owner was asked for so many steps, and has carried them out."""
+    """Set once the owner has carried out this many steps."""
 
     def __init__(self, owner: _Quiet, asked: int) -> None:
         super().__init__()

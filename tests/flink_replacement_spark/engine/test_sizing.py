@@ -4,7 +4,7 @@ from flink_replacement_spark.engine.sizing import LACKING_SECONDS, SETTLED_SECON
 
 
 def test_tasks_that_lack_a_core_are_replaced_by_fewer_within_seconds() -> None:
-    """Before, tasks waited until a new executor had fetched its jars and started Java and Python."""
+    """Tasks used to wait until a new executor had fetched its jars and started Java and Python."""
     sizing = Sizing(2)
     assert not sizing.must_begin_anew(1, all_run=False, at=10.0)
     assert sizing.must_begin_anew(1, all_run=False, at=10.0 + LACKING_SECONDS)

@@ -141,7 +141,7 @@ def _killed(*_: object) -> None:
 def test_trades_that_another_writer_stores_meanwhile_are_compared_too(
     bench: Trades, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """Also if the other writer never stops: the last attempt excludes other writers."""
+    """Even if the other writer never stops: the last attempt excludes other writers."""
     left = [*range(1, times + 1)]
     real = trade_importer._judge
 

@@ -57,7 +57,7 @@ def test_trades_are_cut_into_parts_by_their_sizes_however_they_were_read(
 def test_a_bar_begun_with_a_candle_without_count_or_quote_volume_has_none(
     quote_volume: list[float], trade_count: list[int]
 ) -> None:
-    """Kraken's candles have no quote volume, those of OKX and Bybit no trade count, and Coinbase's have neither."""
+    """Kraken's candles have no quote volume, OKX's and Bybit's no trade count, and Coinbase's neither."""
     hour = 1_699_999_200 * SECOND
     opened = hour + 60 * SECOND
     candle = {name: [100.0] for name in ("open", "high", "low", "close")}

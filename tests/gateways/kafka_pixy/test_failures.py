@@ -187,7 +187,7 @@ def test_a_stop_ends_waiting_calls_and_gives_back_undelivered_records(bus: Away)
         await gateway.stop()
         assert (await waiting).code in (Code.NOT_FOUND, Code.UNAVAILABLE)
         await channel.close()
-        # Whether read ahead or not, the next call gets them, in order, and as if for the first time.
+        # Whether or not they were read ahead, the next call gets them in order, as first deliveries.
         left = bus.pending_by_consumer("t", "g")[2]
         assert set(left) <= {"nobody"}
 

@@ -57,7 +57,7 @@ def test_a_record_is_not_redelivered_beyond_its_limit() -> None:
     own.join("a", 3.0)
     own.join("b", 3.0)
     assert given_to(own) == [("a", 1)]
-    # Once, and no more.
+    # Only once.
     assert len(line(max_retries=0).offer_again([offered(0, 2)], 0.0)) == 1
 
 

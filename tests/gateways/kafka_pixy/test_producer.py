@@ -1,4 +1,4 @@
-"""Messages on their way to the bus: together, in order, and their fate if the bus does not accept them."""
+"""Messages on their way to the bus: sent together and in order, and what happens if the bus does not accept them."""
 
 import asyncio
 import threading

@@ -141,7 +141,7 @@ def test_a_call_acknowledges_the_previous_message_and_unacknowledged_ones_are_de
         second = await client.consume("t", "g", ack_partition=first.partition, ack_offset=first.offset)
         third = await client.consume("t", "g", no_ack=True, auto_ack=True, ack_offset=second.offset)
         assert [first.offset, second.offset, third.offset] == [0, 1, 2]
-        # Neither flag but the first holds where several are given.
+        # If several flags are given, only the first applies.
         await until_pending(bus, third.partition, 2)
         await client.ack("t", "g", third.partition, offset=third.offset)
         # A second time, and below: no effect.
@@ -371,7 +371,7 @@ def test_an_unused_line_ends_and_its_group_stays(monkeypatch: pytest.MonkeyPatch
             while gateway.details()["lines"]:
                 await asyncio.sleep(0.01)
             await client.produce("t", b"1", b"bar")
-            # What was handed out stays so, and its acknowledgement counts.
+            # Delivered messages remain delivered, and their acknowledgements count.
             assert (await client.consume("t", "g", no_ack=True)).offset == 1
             await client.ack("t", "g", 2, offset=0)
         await gateway.stop()

@@ -148,7 +148,7 @@ def test_topic_of_the_tasks_own_takes_points_as_json_under_the_key_that_it_names
 
 
 class _Counted(FreshBus):
-    """Says `full` times that it is full; `calls`: the sizes of the others."""
+    """Reports `full` times that it is full; `calls`: the sizes of the other calls."""
 
     def __init__(self, full: int = 0) -> None:
         super().__init__()

@@ -246,7 +246,7 @@ def test_responses_that_end_the_daemon_are_never_written(responses: list[Respons
     with pytest.raises(UnsoundResponse):
         writer.send([Response(point=Point()), *responses])
     assert written == []
-    # What was not written has not begun a batch either.
+    # An unwritten message has not begun a batch either.
     assert writer.send([_begin(0), _end()]) == 2
 
 

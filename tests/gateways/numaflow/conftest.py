@@ -19,7 +19,7 @@ Connect = Callable[[NumaflowSource], Peer]
 
 
 class ShakyBus(FreshBus):
-    """A bus whose store can be away."""
+    """A bus whose store can be down."""
 
     is_away = False
     waits = 0
@@ -35,7 +35,7 @@ class ShakyBus(FreshBus):
         return super().wait(*arguments, **options)
 
     def drop(self, topic: str, partition: int, records: int) -> None:
-        """Drop records behind the platform's back, as an XTRIM by another program does."""
+        """Drop records without the platform's knowledge, as an XTRIM by another program does."""
         self._store.call("XTRIM", f"cw:log:{topic}:{partition}", "MINID", f"{records}-1")
         self._store.call("HSET", f"cw:topic:{topic}", f"{partition}:first", records)
 

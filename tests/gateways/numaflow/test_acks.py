@@ -123,7 +123,7 @@ async def test_delays_and_counts_of_refused_records_outlive_the_process(
     started = time.monotonic()
     await peer.nack(a.offset, delay=700, max_deliveries=1)
     await peer.close()
-    # As if killed: its successor knows what is on the bus.
+    # As if killed: its successor knows only what is on the bus.
     await gateway.stop()
     peer = connect(await serve())
     found: list[source.ReadResponse.Result] = []

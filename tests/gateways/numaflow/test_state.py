@@ -128,7 +128,7 @@ def test_a_refused_record_is_delivered_again_after_its_delay() -> None:
     assert state.outstanding == 1
     assert state.due_at == 102.5
     assert not isinstance(first_fetch(state, 5, 102.4), FetchAgain)
-    # Never before its time, however it is found.
+    # Never early, however it is found.
     assert fetched(state, FetchExpired(60.0, 2), [Found(TWO, 2)], at=102.4) == []
     again = first_fetch(state, 5, 102.5)
     assert again == FetchAgain((Found(TWO, 2),))

@@ -193,7 +193,7 @@ async def test_a_reader_that_dies_around_a_publish_leaves_each_record_once(
     first = await run(max_records=3)
     await until(lambda: other.taken >= 6)
     await until(first.problems)
-    # As if killed: all that remains is what is on the bus.
+    # As if killed: only what is on the bus remains.
     bus.dies_after = 0
     await first.stop()
     assert len(other.acknowledged) == 3

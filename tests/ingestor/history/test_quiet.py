@@ -187,7 +187,7 @@ async def test_an_unreachable_bus_costs_no_candle(threads: BusThreads) -> None:
 
 
 async def test_a_year_before_the_listing_is_requested_once(fresh_bus: Bus, threads: BusThreads) -> None:
-    """Before, this took 1,040 requests: each of 52 pieces requested each of its ten pages twice."""
+    """This used to take 1,040 requests: each of 52 pieces requested each of its ten pages twice."""
     listed = open_containing(utc_ms("2020-08-11T06:00:00") * 1_000_000, 60)
     start = listed - 365 * DAY
     async with (

@@ -1,4 +1,4 @@
-"""OKX and Bybit over their sockets: fills that the socket joins and REST does not, long ids, pages that lag."""
+"""OKX and Bybit over their sockets: fills that the socket merges and REST does not, long ids, pages that lag."""
 
 import time
 from collections.abc import AsyncIterator, Callable

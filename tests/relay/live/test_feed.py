@@ -19,7 +19,7 @@ TOPIC = b"TICKS:A/B.X"
 
 
 class SlowBus(FreshBus):
-    """`meanwhile` runs while it is asked for the state of the topic, as while it is down for a moment."""
+    """`meanwhile` runs while the state of the topic is being read, as if the bus were down for a moment."""
 
     meanwhile: Callable[[], None] | None = None
 

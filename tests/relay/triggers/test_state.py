@@ -352,7 +352,7 @@ def test_a_suspension_is_published_once_it_is_stored_and_again_to_later_subscrib
     world.register(request("b", callback_id="c"))
     world.settle()
     world.suspend("a", saves=0)
-    # The relay died before it had stored anything; the pipeline's word is read again.
+    # The relay died before it had stored anything; the pipeline's report is read again.
     assert not world.told
     world.suspend("a", saves=2)
     assert world.told == {("a", "TRIGGER:a"): 1, ("a", "RESPONSE:c"): 1}
@@ -480,7 +480,7 @@ def test_after_any_run_the_pipeline_matches_the_table_and_every_client_was_answe
     assert shown == {name: "active" if name in running else "suspended" for name in kept}
     owed = {(name, f"TRIGGER:{name}") for name in kept if name not in running}
     owed |= {(name, f"RESPONSE:{kept[name].callback_id}") for name, _ in owed if kept[name].callback_id}
-    # A client that subscribed before has heard it by now, and one that does now hears it once.
+    # A client that subscribed earlier has received it by now, and one that subscribes now receives it once.
     assert owed <= set(world.told)
     world.told.clear()
     for subscription in (b"TRIGGER:", b"RESPONSE:c"):

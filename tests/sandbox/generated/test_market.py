@@ -169,7 +169,7 @@ def flat(row: list[Any]) -> list[Any]:
     ],
 )
 def test_shorter_candles_merge_into_longer_ones(instrument: Instrument, fine: str, coarse: str) -> None:
-    """The unfinished candle of now is among them."""
+    """They include the current, unfinished candle."""
     market = market_of(instrument)
     length = INTERVALS[coarse].step_ms or 31 * DAY
     start = INTERVALS[coarse].floor(NOW - 5 * length)

@@ -55,7 +55,7 @@ async def test_long_intervals_answer_while_short_ones_do(client: aiohttp.ClientS
 async def test_over_the_limit_is_429_then_418_with_retry_after() -> None:
     async with Sandbox(clock=NOON, speed=0) as limited, aiohttp.ClientSession(limited.url) as client:
         statuses = set()
-        # A new minute, which begins a new count, may fall among them.
+        # A new minute, and with it a new count, may begin between them.
         for _ in range(120):
             if 418 in statuses:
                 break

@@ -1,5 +1,5 @@
-"""A part is killed while a page and readers of the stream and of a WebSocket follow a ticker: they say so or wait, and
-get each trade once.
+"""A part is killed while a page and readers of the stream and of a WebSocket follow a ticker: they report it or wait,
+and get each trade once.
 """
 
 import json
@@ -41,7 +41,7 @@ class Trades:
         while not self._ended.is_set():
             with suppress(httpx.HTTPError, WebSocketException, OSError):
                 self._read_once()
-            # While the part is away, connections are refused at once.
+            # While the part is down, connections are refused immediately.
             self._ended.wait(0.05)
 
     def end(self) -> None:
@@ -114,7 +114,7 @@ def part_of(system: System, name: str) -> dict[str, Any]:
     [
         ("relay", ""),
         ("console", "Connection lost"),
-        # Spark takes a while to come back.
+        # Spark takes a while to restart.
         pytest.param("flink_replacement_spark", "1 part starting", marks=pytest.mark.long),
     ],
 )

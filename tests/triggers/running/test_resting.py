@@ -65,7 +65,7 @@ PATTERNS = (
     "PATTERN (S A* B C) DEFINE S AS price > {x}, A AS price > {y}, C AS price > B.price + {y}",
     "PATTERN (A X{{17}} B) DEFINE A AS price < {x}, B AS price > A.price * {y}",
 )
-#: Patterns that look at no row before, over the inputs in `FILTERED`.
+#: Patterns that do not look back, over the inputs in `FILTERED`.
 OVER_FILTERED = (
     "PATTERN (A B) DEFINE A AS price > {x}, B AS price < {y} + 2",
     "PATTERN (A+ B) DEFINE A AS price > {y}, B AS price >= {x}",
@@ -305,7 +305,7 @@ def test_a_condition_with_lag_is_fed_once_rows_may_meet_it(fed: list[int]) -> No
     partition.process([prices(1, 50.0)])
     assert fed == [1] * len(controls)
     del fed[:]
-    # Above no level, then above one that the row before was above as well.
+    # Above no level, then above one that the previous row also exceeded.
     assert partition.process([prices(2, 99.0, 60.0, 99.5)]).events == []
     assert fed == []
     events = partition.process([prices(5, 101.5)]).events

@@ -67,7 +67,7 @@ def test_slow_ones_take_turns_also_after_a_restart() -> None:
 
 
 def test_rows_of_a_ticker_that_comes_first_while_others_wait_keep_their_place() -> None:
-    """Not behind those of tickers that go quiet meanwhile."""
+    """They do not go to the end of the queue, after tickers that fall silent meanwhile."""
     pairs = (
         "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES A.price AS a, B.price AS b "
         "PATTERN (A B) DEFINE B AS B.ticker <> A.ticker)"

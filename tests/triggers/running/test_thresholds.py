@@ -1,4 +1,4 @@
-"""Alerts on one number: those that no row of a micro-batch can reach cost nothing, and the others lose no event."""
+"""Alerts on one number: those that no row of a micro-batch can satisfy cost nothing, and the others lose no event."""
 
 import operator
 import random

@@ -1,4 +1,4 @@
-"""What a plan says is what the engine does."""
+"""The engine does what a plan states."""
 
 import pyarrow as pa
 import pytest

@@ -41,7 +41,7 @@ def test_a_batch_has_its_size_at_the_begin_and_its_time_at_the_end() -> None:
     begin, point, _, end = batch_requests(points, end_ns=9)
     assert (begin.begin.size, begin.begin.byName, begin.begin.group) == (2, True, "cpu\na=1,b=2")
     assert (point.point.time, point.point.group, dict(point.point.tags)) == (5, "cpu\na=1,b=2", dict(points[0].tags))
-    # Of a point in a batch the daemon sends no more.
+    # The daemon sends no more for a point in a batch.
     assert (point.point.name, list(point.point.dimensions), point.point.byName) == ("", [], False)
     assert (end.end.tmax, dict(end.end.tags)) == (9, {"a": "1", "b": "2"})
     assert batch_requests([], end_ns=9) == []

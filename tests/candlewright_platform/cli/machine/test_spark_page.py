@@ -144,7 +144,7 @@ RAN = "tasks ran with the product's code"
 def test_only_workers_that_ran_a_task_are_reported_as_tried(
     ran_on: list[str], free: list[str], full: list[str], expected: Trial
 ) -> None:
-    """One executor, on any worker, was enough for `ok`."""
+    """One executor, on any worker, used to be enough for `ok`."""
     assert services.tried(set(ran_on), free, full) == expected
 
 
@@ -178,7 +178,7 @@ org.apache.spark.SparkException: EOFException occurred while reading the port nu
     ],
 )
 def test_a_python_that_does_not_start_on_an_executor_is_named_with_the_remedy(said: str, reason: str) -> None:
-    """The reason was the last line with "Error" in it: a line of the JVM's stack."""
+    """The reason used to be the last line with "Error" in it, which was from the JVM's stack trace."""
     text = services.why_tasks_fail(FAILED.format(said=said))
     assert text.startswith(
         f"the Python of the executors on 10.0.0.2 does not start: {reason}; install requirements.lock "

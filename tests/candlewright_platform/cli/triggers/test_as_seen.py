@@ -1,4 +1,4 @@
-"""`--as-seen` gives the events that the running engine gave for the same published bars, through the real table."""
+"""`--as-seen` finds the events that the running engine found in the same published bars, through the real table."""
 
 import random
 from collections import Counter
