@@ -112,7 +112,7 @@ def _copy(sound: M) -> M:
 
 
 def records_like(*sound: Message) -> st.SearchStrategy[bytes]:
-    """Serialised records of a topic that holds messages like these: hostile ones, and bytes that are no message."""
+    """Serialised records of a topic that holds messages like these: hostile ones, and bytes that are not a message."""
     serialise: Callable[[Message], bytes] = lambda message: message.SerializeToString()  # noqa: E731
     whole = [message.SerializeToString() for message in sound]
     cut = st.sampled_from(whole).flatmap(lambda value: st.integers(0, len(value)).map(lambda end: value[:end]))

@@ -64,6 +64,9 @@ PHRASES = {
     r"(?:is|are) of (?:no )?use\b": "is useful, is not available",
     r"hears? nothing\b": "gets no answer",
     r"(?:it|they) (?:is|are) looked for\b": "it is searched, they are searched",
+    r"in order of time\b": "in time order",
+    r"again and again\b": "repeatedly",
+    r"beside other work\b": "on a busy machine",
 }
 #: The same in the names of tests, which state behaviour in the field's terms.
 NAME_PHRASES = {
@@ -85,6 +88,10 @@ NAME_PHRASES = {
     r"that_(?:is|are)_none": "that is not a …, an invalid …",
     r"that_there_(?:is|are)_not": "unknown, that does not exist",
     r"inner_topics": "internal topics",
+    r"of_(?:its|their)_own": "its own, separate",
+    r"(?:beside|mended|for_good)": "with, next to; corrected; permanently",
+    r"(?:order_of_time|again_and_again)": "time order; repeatedly",
+    r"(?:says?|tells?)_nothing(?:_more)?": "sends nothing",
 }
 TEST_NAME = re.compile(r"^ *(?:async )?def test_(\w+)\(", re.MULTILINE)
 CHECKS = [(re.compile(rf"\b{pattern}", re.IGNORECASE), better) for pattern, better in PHRASES.items()]

@@ -37,7 +37,7 @@ _LIMITS = Limits(seconds_per_row=1e-2, steps_per_row=10_000)
 
 
 def bars(tickers: int, count: int) -> pa.Table:
-    """In order of time: one bar of every ticker, then the next."""
+    """In time order: one bar of every ticker, then the next."""
     chance = np.random.default_rng(1)
     close = 100 * np.exp(np.cumsum(chance.normal(0, 1e-3, (count, tickers)), axis=0)).reshape(-1)
     names = pa.array([f"T{number}/USDT.SIM" for number in range(tickers)])

@@ -122,7 +122,7 @@ class WindowTable:
         again = np.repeat(times, count)
         turn = np.tile(np.arange(count, dtype=np.int64), len(known))
         if self.function == "HOP":
-            # In order of time, from the earliest window that contains the row.
+            # In time order, from the earliest window that contains the row.
             starts = again - np.mod(again - offset, step) - (count - 1 - turn) * step
             ends = starts + size
         else:

@@ -327,7 +327,7 @@ async def test_a_service_gets_text_and_above_its_rate_a_digest() -> None:
     assert messages[-1][1].startswith(f"{together} alerts: t")
 
 
-async def test_a_trigger_names_its_destinations_and_its_words() -> None:
+async def test_a_trigger_names_its_destinations_and_its_text() -> None:
     bus, receiver = FreshBus(), Receiver()
     async with receiver.serve():
         group = {"url": receiver.url, "allow_private": True}

@@ -60,6 +60,6 @@ def test_ten_tenths_are_one() -> None:
     assert exact.to_doubles(exact.segment_sums(tenths, np.array([0]))).tolist() == [1.0]
 
 
-def test_zeros_and_no_numbers_take_any_scale() -> None:
+def test_zeros_and_empty_arrays_fit_any_scale() -> None:
     for integers in (np.zeros(2, np.int64), np.empty(0, np.int64)):
         assert exact.Scaled(integers, 0).at_scale(40).tolist() == integers.tolist()

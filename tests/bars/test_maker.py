@@ -76,7 +76,7 @@ def test_a_late_trade_revises_the_bar_and_a_doubled_one_does_not() -> None:
     assert maker.duplicates == 1
 
 
-def test_a_trade_past_the_horizon_is_counted_and_changes_nothing() -> None:
+def test_a_trade_beyond_the_horizon_is_counted_and_changes_nothing() -> None:
     maker = BarMaker(periods=[60], horizon_ns=300 * SECOND)
     maker.add([_trades("A/B.C", [_at(0, 1), _at(1_000, 3)])])
     maker.take()

@@ -147,7 +147,7 @@ def served(state: BrokerState, *events: Event) -> list[tuple[str, int]]:
 SLOT = SlotOffered(b"a", ("TEST",), (Kind.HISTORICAL,), 0.0)
 
 
-def test_people_go_ahead_of_background_requests(ten_a_page: BrokerState) -> None:
+def test_clients_requests_go_ahead_of_background_requests(ten_a_page: BrokerState) -> None:
     ten_a_page.handle_all([keeping("a", 0, 5), historical("person", "c", "10.0.0.1", connection="x", offset=1)])
     assert served(ten_a_page, SLOT) == [("person", 10)]
     assert served(ten_a_page, SLOT) == [("keep:a", 10)]

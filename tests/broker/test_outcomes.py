@@ -50,7 +50,7 @@ def test_outcomes_whose_answer_was_lost_are_written_once() -> None:
     assert written == [b"first", b"second", b"third", b"second"]
 
 
-def test_a_broker_that_starts_again_writes_under_numbers_of_its_own() -> None:
+def test_a_restarted_broker_writes_under_its_own_numbers() -> None:
     bus = FreshBus()
     bus.create_topic(topics.HISTORY_OUTCOMES, 1)
     for value in (b"before", b"after"):

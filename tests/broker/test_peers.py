@@ -43,7 +43,7 @@ def test_a_bad_frame_costs_its_sender_one_error(stage: Stage, parts: tuple[bytes
     assert stage.client.end(request_id).rows == 3
 
 
-def test_a_frame_over_the_sockets_limit_costs_the_connection_alone(stage: Stage) -> None:
+def test_a_frame_over_the_sockets_limit_costs_only_the_connection(stage: Stage) -> None:
     broker = stage.broker()
     rude, other = stage.peer(broker), stage.peer(broker)
     rude.send_raw(b"\x01", bytes(18 << 20))

@@ -138,7 +138,7 @@ def test_without_a_driver_nothing_is_asked(stage: Stage) -> None:
     eventually(lambda: UNASKED._value.get() == before + 1)
 
 
-def test_a_driver_that_comes_is_asked_and_one_that_left_is_not(stage: Stage) -> None:
+def test_a_new_driver_is_queried_and_one_that_left_is_not(stage: Stage) -> None:
     broker, prover = with_prover(stage)
     peer = stage.peer(broker)
     prover.go()
@@ -336,9 +336,7 @@ def test_a_crowd_of_refreshes_waits_for_its_turn_as_well(stage: Stage, monkeypat
     assert not broker.server.state.lifecycle._refreshing
 
 
-def test_a_driver_that_leaves_holds_up_none_of_those_that_were_to_ask(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_leaves_does_not_delay_waiting_requests(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "MAX_QUESTIONS", 1)
     broker, prover = with_prover(stage)
     for _ in range(5):

@@ -296,7 +296,7 @@ def test_a_job_that_three_ingestors_failed_ends_as_error(stage: Stage) -> None:
     eventually(lambda: stage.bus.leases() == {})
 
 
-def test_rows_of_accepted_pieces_stay_when_another_piece_fails_for_good(stage: Stage) -> None:
+def test_rows_of_accepted_pieces_stay_when_another_piece_fails_permanently(stage: Stage) -> None:
     stage.venue("TEST", candles_per_page=1)
     peer = stage.peer(stage.broker())
     peer.offer(slots=2)

@@ -239,7 +239,7 @@ def test_a_venue_that_only_a_foreign_ingestor_knows_gets_a_record(stage: Stage) 
 # ---- retention
 
 
-def test_old_records_of_every_topic_go_but_for_those_that_are_held(stage: Stage) -> None:
+def test_old_records_of_every_topic_are_removed_except_held_ones(stage: Stage) -> None:
     bus = stage.bus
     for topic in (topics.HISTORY, topics.TICKS, "made-by-a-gateway"):
         bus.create_topic(topic, 1)

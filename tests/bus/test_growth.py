@@ -117,7 +117,7 @@ def test_an_unused_sequence_is_removed(bus: FreshBus) -> None:
     assert bus.last_sequence("TICKS:3") == 0
 
 
-def test_messages_beside_the_log_are_bounded_in_bytes(bus: FreshBus) -> None:
+def test_messages_outside_the_log_are_bounded_in_bytes(bus: FreshBus) -> None:
     messaging = RedisMessaging(bus)
     with pytest.raises(BusFull):
         for number in range(200):

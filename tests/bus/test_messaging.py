@@ -431,7 +431,7 @@ def test_a_rolled_back_message_goes_nowhere(store: Store) -> None:
     assert store.queue.claim_due("q", max_items=9, lease_seconds=0) == []
 
 
-def test_undecided_messages_are_requested_again_and_again(store: Store) -> None:
+def test_undecided_messages_are_queried_repeatedly(store: Store) -> None:
     queue = store.queue
     queue.prepare("q", "x", b"p", ask_after_seconds=0)
     queue.prepare("q", "y", b"p", ask_after_seconds=HOUR)

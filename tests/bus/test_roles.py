@@ -152,7 +152,7 @@ def test_a_begun_write_of_an_earlier_term_changes_nothing(redis_url: str, roles:
     assert sum(state.end for state in bus.state("t")) == 1
 
 
-def test_a_store_that_was_emptied_takes_nothing_more(redis_url: str, roles: Roles, admin: redis.Redis) -> None:
+def test_an_emptied_store_refuses_writes_of_the_former_term(redis_url: str, roles: Roles, admin: redis.Redis) -> None:
     term = roles.acquire(BROKER, "one", 60)
     assert term is not None
     admin.flushall()

@@ -152,7 +152,7 @@ OF_TICKS = "OVER (PARTITION BY ticker ORDER BY ts)"
          pattern("PATTERN (A) DEFINE A AS close > 1")),
     ],
 )  # fmt: skip
-def test_an_obvious_mistake_is_mended(sql: str, hint: str, mended: str) -> None:
+def test_an_obvious_mistake_is_corrected(sql: str, hint: str, mended: str) -> None:
     told = found(sql)
     assert told.problems[0].hint == hint
     assert told.mended == mended
@@ -224,7 +224,7 @@ def test_a_function_is_not_corrected_to_one_that_is_barely_alike() -> None:
         ),
     ],
 )
-def test_a_name_for_the_row_before_is_mended(sql: str, mended: str) -> None:
+def test_a_name_for_the_previous_row_is_corrected(sql: str, mended: str) -> None:
     assert found(sql).mended == mended
     assert found(mended).problems == ()
 

@@ -62,7 +62,7 @@ def test_example_has_the_answer_of_the_reference_engine(example: dict[str, Any])
     assert sorted(rows, key=repr) == sorted(example["expected"], key=repr)
 
 
-def test_no_example_is_doubted() -> None:
+def test_no_example_gets_a_warning() -> None:
     for example in _examples():
         if example["expected"] is not None:
             schemas = {"ticks": _table(example).schema}

@@ -57,12 +57,12 @@ def test_a_condition_shows_each_part_and_its_sides() -> None:
     assert values(condition) == {"price": 120, "open_at * 1.02": pytest.approx(120.36), "open_at": 118, "size": 2}
 
 
-def test_rows_that_came_nearest_are_first_after_the_last_match_and_the_newest() -> None:
+def test_rows_that_came_closest_are_first_after_the_last_match_and_the_newest() -> None:
     (stage,) = explain("price > 100", ticks(90, 101, 99, 50, 10), attempts=2).stages
     assert outcomes(stage.attempts) == [("matched", 1), ("failed", 4), ("failed", 2), ("failed", 0)]
 
 
-def test_null_is_unknown_and_counts_as_far() -> None:
+def test_a_null_condition_ranks_after_all_numbers() -> None:
     (stage,) = explain("price > 100", ticks(None, 1), attempts=2).stages
     assert [each.nearest[0].condition.holds for each in stage.attempts if each.nearest[0].condition] == [False, None]
 
@@ -134,7 +134,7 @@ def test_rows_after_the_time_do_not_count() -> None:
     assert (found.rows, found.last, found.fired) == (2, SECOND, 0)
 
 
-def test_each_partition_has_attempts_of_its_own() -> None:
+def test_each_partition_has_separate_attempts() -> None:
     both = pa.concat_tables([ticks(100, 99, 98), ticks(100, 99, 98, ticker="B")])
     (stage,) = explain(DIP, both).stages
     assert sorted(str(each.key["ticker"]) for each in stage.attempts if each.outcome == "waiting") == ["A", "B"]

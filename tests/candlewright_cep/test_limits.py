@@ -100,7 +100,7 @@ DEEP = {
 
 
 @pytest.mark.parametrize("form", sorted(DEEP))
-def test_a_text_may_be_as_deep_as_is_documented(form: str) -> None:
+def test_texts_may_be_nested_as_deep_as_documented(form: str) -> None:
     evaluate(DEEP[form](120), rising(3))
     with pytest.raises(TriggerRejected, match=r"INVALID_SQL 1:\d{3,}: the text is nested deeper than 120 levels"):
         evaluate(DEEP[form](124), rising(3))
@@ -216,7 +216,7 @@ SEARCHED = [
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("sql", PRUNED)
-def test_a_loop_before_a_threshold_is_not_walked(sql: str) -> None:
+def test_a_loop_before_a_threshold_is_skipped(sql: str) -> None:
     table = wandering(20_000)
     begin = time.process_time()
     assert evaluate(sql, table).num_rows == 0
@@ -226,7 +226,7 @@ def test_a_loop_before_a_threshold_is_not_walked(sql: str) -> None:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("sql", PRUNED[2:])
-def test_a_loop_before_a_threshold_is_not_walked_on_a_stream(sql: str) -> None:
+def test_a_loop_before_a_threshold_is_skipped_on_a_stream(sql: str) -> None:
     begin = time.process_time()
     assert on_stream(sql, wandering(20_000), 500) == 0
     assert time.process_time() - begin < 5

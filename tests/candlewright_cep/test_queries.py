@@ -317,7 +317,7 @@ def test_an_equality_in_where_joins_like_one_in_on() -> None:
         assert evaluate(text, table).to_pylist() == wanted
 
 
-def test_a_comma_join_is_not_every_row_beside_every_other() -> None:
+def test_a_comma_join_is_not_a_cross_join() -> None:
     count = 20_000
     table = pa.table({"k": pa.array(range(count), pa.int64()), "x": pa.array([1.0] * count)})
     sql = "SELECT COUNT(*) AS n FROM ticks AS a, ticks AS b WHERE a.k = b.k AND a.x = b.x"

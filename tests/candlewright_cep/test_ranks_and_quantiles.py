@@ -57,7 +57,7 @@ SAME = [
 
 @pytest.mark.parametrize("sql", SAME)
 @pytest.mark.parametrize("seed", seeds(3))
-def test_answers_are_those_ofduckdb_rows(sql: str, seed: int) -> None:
+def test_answers_equal_duckdbs_rows(sql: str, seed: int) -> None:
     table = _trades(seed)
     assert ordered(evaluate(sql, table).to_pylist()) == ordered(duckdb_rows(sql, table))
 

@@ -426,7 +426,7 @@ async def test_a_page_of_another_site_gets_no_websocket(start_relay: Start, tmp_
             await websockets.connect(f"ws://{server.place}/ws", origin=websockets.Origin("http://evil.example"))
 
 
-async def test_two_consoles_beside_each_other_serve_everything(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
+async def test_two_consoles_at_the_same_time_serve_everything(start_relay: Start, tmp_path: Path) -> None:  # noqa: F811
     platform = start_relay()
     async with (
         serving(platform, tmp_path / "one") as one,

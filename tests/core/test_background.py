@@ -71,7 +71,7 @@ def test_a_lost_role_ends_a_thread_with_one_line_and_other_failures_with_their_t
     assert _failures("lost") == _failures("locked") == 1
 
 
-def test_a_thread_that_is_to_stop_is_not_started_again() -> None:
+def test_a_stopping_thread_is_not_restarted() -> None:
     stopping = threading.Event()
 
     def run() -> None:
@@ -91,7 +91,7 @@ def test_the_owner_gets_the_failure_of_its_thread() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_outside_of_a_part_a_thread_that_ended_is_a_problem_for_good_and_costs_readiness() -> None:
+def test_outside_a_part_an_ended_thread_is_a_permanent_problem_and_costs_readiness() -> None:
     server = StatusServer("127.0.0.1:0", lambda: Status(part="x", is_ready=True))
     try:
         start_thread("ended", lambda: [][1]).join(10)

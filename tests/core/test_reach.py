@@ -53,7 +53,7 @@ def test_the_embedded_defaults_need_no_service(tmp_path: Path) -> None:
     assert found(tmp_path) == []
 
 
-def test_a_catalog_that_answers_is_there_and_one_that_breaks_is_not(
+def test_a_catalog_that_answers_is_available_and_a_failing_one_is_not(
     tmp_path: Path, catalog: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"iceberg": {"catalog": "rest", "uri": catalog}}

@@ -78,7 +78,7 @@ def test_a_wrong_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, 
         ("SOMETHING__ELSE", "none is named like it"),
     ],
 )
-def test_a_variable_that_is_not_a_setting_is_an_error_that_names_the_nearest(
+def test_a_variable_that_is_not_a_setting_is_an_error_that_names_the_closest(
     monkeypatch: pytest.MonkeyPatch, variable: str, meant: str
 ) -> None:
     monkeypatch.setenv(f"CANDLEWRIGHT_{variable}", "1")

@@ -42,7 +42,7 @@ def build(folder: Path) -> Path:
     return folder
 
 
-def test_an_option_is_no_folder_to_build_in(tmp_path: Path) -> None:
+def test_an_option_is_not_an_output_folder(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "distributions" / "build.py"), "--help"]
     done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     assert b"its contents are replaced" in done.stdout
@@ -144,7 +144,7 @@ def test_the_extras_of_the_client(dist: Path) -> None:
     assert extras == ["mcp", "notebook", "pandas", "polars", "spark-connect"]
 
 
-def test_the_platform_needs_the_other_two_of_its_own_version() -> None:
+def test_the_platform_needs_its_own_version_of_the_other_two() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     assert {each for each in needed if each.startswith("candlewright")} == {
         f"candlewright=={VERSION}",

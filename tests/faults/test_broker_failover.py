@@ -138,7 +138,7 @@ def take_over(stage: Stage, fault: Fault) -> float:
     return took
 
 
-def test_two_brokers_do_no_harm_and_the_standby_says_that_it_is_one(stage: Stage) -> None:
+def test_two_brokers_do_no_harm_and_the_standby_reports_itself(stage: Stage) -> None:
     """Without roles, each broker would revoke the other's leases, and a client would get half of its trades twice."""
     holder, standby = stage.brokers
     assert standby.said() == b"standby\n"

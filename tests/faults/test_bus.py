@@ -274,7 +274,7 @@ def test_closing_ends_a_waiter(server: EmbeddedRedis, bus: RedisBus) -> None:
         bus.topics()
 
 
-def test_a_forked_child_uses_connections_of_its_own(server: EmbeddedRedis, bus: RedisBus) -> None:
+def test_a_forked_child_uses_its_own_connections(server: EmbeddedRedis, bus: RedisBus) -> None:
     bus.create_topic("t", 1)
     bus.publish("t", [Record(b"parent")])
     children = []

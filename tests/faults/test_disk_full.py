@@ -54,7 +54,7 @@ def fill(ballast: Path) -> None:
             assert error.errno == errno.ENOSPC
 
 
-def test_a_full_warehouse_is_reported_and_the_request_ends_well_when_there_is_room(
+def test_a_full_warehouse_is_reported_and_the_request_succeeds_when_there_is_room(
     cramped: Platform, small_disk: Path
 ) -> None:
     end_ms = START_MS + MINUTES * MINUTE_MS

@@ -82,7 +82,7 @@ def hopeless(impatient: Platform, listener: WireClient) -> Iterator[float]:
 
 
 @pytest.mark.usefixtures("hopeless")
-def test_a_fault_that_passes_leaves_no_trace_in_the_rows(impatient: Platform, listener: WireClient) -> None:
+def test_a_temporary_fault_does_not_affect_the_rows(impatient: Platform, listener: WireClient) -> None:
     end_ms = SEPTEMBER_MS + MINUTES * MINUTE_MS
     with struck_by(impatient, FAULTS):
         for base in FAULTS:

@@ -102,7 +102,7 @@ _HANGS_SECONDS = 4.0
 
 
 @pytest.mark.parametrize(("mode", "told"), [("silence", "no sign of life for 4 s"), ("hang", "it did nothing for 4 s")])
-def test_a_function_that_hangs_is_killed_after_its_timeout_and_tried_no_more(
+def test_a_function_that_hangs_is_killed_after_its_timeout_and_not_retried(
     mode: str, told: str, tmp_path: Path
 ) -> None:
     with _hosted(_settings(mode, tmp_path / "note", timeout=_HANGS_SECONDS)) as hosted:

@@ -103,7 +103,7 @@ def is_below(pid: int, ancestor: int) -> bool:
     return pid == ancestor
 
 
-def test_signals_kills_and_a_second_one(stopped: Platform) -> None:
+def test_signals_and_kills_leave_nothing_behind_and_a_second_platform_is_refused(stopped: Platform) -> None:
     """One data directory through three lives: killed, interrupted, stopped."""
     end_ms = START_MS + 30_000 * MINUTE_MS
     up, ran = stopped.up, stopped

@@ -188,7 +188,7 @@ def test_a_record_in_the_partition_of_another_ticker_is_put_aside(stage: Stage) 
         {"seed": AT_ZERO},
     ],
 )
-def test_a_mark_that_cannot_be_is_put_aside(stage: Stage, body: dict[str, records.Clock]) -> None:
+def test_an_impossible_mark_is_put_aside(stage: Stage, body: dict[str, records.Clock]) -> None:
     stage.put(marks=[records.TickMark(ticker=WILD, **body).SerializeToString()])  # type: ignore[arg-type]
     assert stage.good_minute()
     assert stage.good_minute()

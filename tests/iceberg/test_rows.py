@@ -53,7 +53,7 @@ def test_other_tickers_and_periods_are_left_out(catalog: Catalog, settings: Sett
     assert read_ohlc(settings, "BTC/USDT.KRAKEN' OR '1'='1", 60, start_ns=0, end_ns=10 * MINUTE).num_rows == 0
 
 
-def test_gaps_of_a_ticker_come_in_order_of_time(catalog: Catalog, settings: Settings) -> None:
+def test_gaps_of_a_ticker_come_in_time_order(catalog: Catalog, settings: Settings) -> None:
     rows = [
         {"ticker": ticker, "from_trade_id": str(time), "from_ts": time, "repaired": time == 2, "reason": "closed"}
         for ticker, time in ((TICKER, 3), ("ETH/USDT.BINANCE", 1), (TICKER, 2))
@@ -103,7 +103,7 @@ def test_a_commit_is_found_by_its_batch(catalog: Catalog) -> None:
     assert not is_committed(table, {**BATCH, "candlewright.batch-id": "8"})
 
 
-def test_a_commit_beside_another_is_a_conflict(catalog: Catalog) -> None:
+def test_a_concurrent_commit_is_a_conflict(catalog: Catalog) -> None:
     stale = load_table(catalog, OHLC)
     write(catalog, candles([1]))
     with pytest.raises(CommitConflict):

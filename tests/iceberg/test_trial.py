@@ -141,7 +141,7 @@ def test_doctor_stops_at_the_store_and_reports_it_once(
     assert not found.is_good and "does not know the access key" in found.text
 
 
-def test_an_own_warehouse_is_tried_with_a_table_that_is_dropped(tmp_path: Path) -> None:
+def test_a_custom_warehouse_is_tested_with_a_table_that_is_dropped(tmp_path: Path) -> None:
     settings = Settings.model_validate({"data_dir": tmp_path, "iceberg": {"warehouse": f"file://{tmp_path / 'lake'}"}})
     text = "a table was made, written, read and dropped in the sqlite catalog"
     assert list(try_services(settings)) == [Trial("tables", True, text)]

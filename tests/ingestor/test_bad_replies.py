@@ -294,7 +294,7 @@ async def test_a_known_exchange_time_is_not_guessed(binance: tuple[Loopback, Ven
     assert len(server.asked("/api/v3/time")) == 5
 
 
-async def test_no_other_host_is_ever_asked(binance: tuple[Loopback, VenueClient]) -> None:
+async def test_no_other_host_is_ever_contacted(binance: tuple[Loopback, VenueClient]) -> None:
     _, client = binance
     with pytest.raises(ExchangeError, match="only server that is allowed"):
         await client.exchange.fetch("https://api.binance.com/api/v3/time")

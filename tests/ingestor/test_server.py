@@ -303,7 +303,7 @@ async def test_heartbeats_while_the_bus_is_full_and_the_pages_come_when_it_is_no
         assert sum(len(page.open_time) for page in stage.pages("j1")) == 2_500
 
 
-async def test_a_fenced_job_writes_nothing_and_says_nothing() -> None:
+async def test_a_fenced_job_writes_and_sends_nothing() -> None:
     async with staged() as stage:
         connection = await stage.broker.slots(3)
         stage.broker.dispatch(connection, "j1")  # never granted

@@ -274,7 +274,7 @@ def test_a_broken_connection_is_replaced_at_once(state: IngestorState) -> None:
     assert state.handle(ConnectionLost(1, 2.1)) == []
 
 
-def test_a_fenced_job_ends_in_silence(state: IngestorState) -> None:
+def test_a_fenced_job_ends_without_a_message(state: IngestorState) -> None:
     state.handle(Dispatched(1, job(), 1.0))
     commands = state.handle(JobFenced("j1", 2.0))
     assert commands[0] == Count("fenced")
@@ -282,7 +282,7 @@ def test_a_fenced_job_ends_in_silence(state: IngestorState) -> None:
     assert offers(commands) == [(1, "BINANCE", ing.HISTORICAL)]
 
 
-def test_a_lease_lost_in_silence_brings_a_new_socket_beside_the_old_one(state: IngestorState) -> None:
+def test_a_lease_lost_in_silence_opens_a_new_socket_next_to_the_old_one(state: IngestorState) -> None:
     state.handle(Dispatched(1, job("j1"), 0.0))
     state.handle(Dispatched(1, job("j2", request_id="r2#0"), 0.0))
     state.handle(Heard(1, 16.0))

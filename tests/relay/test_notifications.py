@@ -68,7 +68,7 @@ def test_a_live_final_carries_its_whole_topic_to_prefix_subscribers(platform: Pl
     assert sorted(subscriber.next()[0] for _ in range(2)) == ["RESPONSE:live-a", "RESPONSE:live-ab"]
 
 
-def test_a_bare_prefix_is_owed_all_kept_finals(start_relay: Start) -> None:
+def test_a_bare_prefix_gets_all_retained_finals(start_relay: Start) -> None:
     first = start_relay()
     client = first.client()
     for number in range(20):

@@ -18,7 +18,7 @@ from relay.topics import AllFinals, ClientFinals, RequestFinal, Wanted
         (b"\xff\xfe", None),
     ],
 )
-def test_a_subscription_is_owed_the_finals_of_the_topic_it_names(subscription: bytes, wanted: Wanted | None) -> None:
+def test_a_subscription_gets_the_finals_of_the_topic_it_names(subscription: bytes, wanted: Wanted | None) -> None:
     assert topics.wanted_finals(subscription) == wanted
 
 

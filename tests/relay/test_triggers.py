@@ -640,7 +640,7 @@ def test_a_ticker_of_an_unknown_venue_is_registered(start_relay: Start) -> None:
     assert table(platform.bus) == {}
 
 
-def test_a_trigger_on_a_ticker_that_no_one_lists_is_registered_with_a_warning(start_relay: Start) -> None:
+def test_a_trigger_on_an_unlisted_ticker_is_registered_with_a_warning(start_relay: Start) -> None:
     platform = start_relay(limits=LIMITS)
     list_markets(platform.bus, "BTC/USDT")
     put_ticks(platform.bus, "HOUSE/USDT.BINANCE", "1")

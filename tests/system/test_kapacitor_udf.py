@@ -165,7 +165,7 @@ def _serving(path: Path, pages: list[str] | None = None) -> Iterator[subprocess.
         process.stderr.close()
 
 
-def test_socket_serves_many_uses_with_states_of_their_own(tmp_path: Path) -> None:
+def test_a_socket_serves_many_uses_with_separate_states(tmp_path: Path) -> None:
     path, pages = tmp_path / "ohlc.sock", list[str]()
     with _serving(path, pages) as process:
         with Daemon(path=path) as asking:

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.timeout(1_200)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_each_way_is_timed_beside_the_floor_and_its_hops_add_up() -> None:
+def test_each_way_is_timed_with_its_floor_and_its_hops_add_up() -> None:
     found = {
         line["name"]: line
         for line in latency.run(

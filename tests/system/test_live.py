@@ -160,7 +160,7 @@ def test_a_killed_relay_costs_a_client_nothing(fast: System, client: cw.Client, 
     assert same(bars, exchange_rows(SYMBOL, start_ms, start_ms + 5 * 60_000))
 
 
-def test_a_reader_that_slept_reads_on_without_a_gap(fast: System) -> None:
+def test_a_reader_that_slept_continues_without_a_gap(fast: System) -> None:
     with fast.connect() as c, fast.connect() as other, c.ticks(TICKER, buffer=50) as ticks:
         ids = take_ids(ticks, 1)
         with other.ticks(TICKER) as awake:

@@ -184,7 +184,7 @@ def test_a_client_that_waits_for_pages_gets_them_over_a_kill_of_the_relay(instal
     assert queued() == requests
 
 
-def test_a_suspension_is_heard_once_over_kills_of_the_relay(installation: Installation) -> None:
+def test_a_suspension_is_received_once_over_kills_of_the_relay(installation: Installation) -> None:
     bus = installation.bus
     addresses = (installation.requests, installation.notifications)
     with cw_client.connect(*addresses, settings=Settings()) as owner:

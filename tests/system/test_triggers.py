@@ -128,9 +128,7 @@ def function_counts(system: System) -> dict[str, int]:
     return found
 
 
-def test_rows_go_through_the_function_that_a_trigger_names_and_on_where_it_is_killed(
-    system: System, client: cw.Client
-) -> None:
+def test_rows_go_through_a_triggers_function_which_continues_after_a_kill(system: System, client: cw.Client) -> None:
     sql = "SELECT ticker, 1 AS x FROM ticks"
     for parameters, told in (
         ({"udf": "missing"}, "no function 'missing'"),

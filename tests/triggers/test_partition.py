@@ -59,7 +59,7 @@ SELECT * FROM ticks MATCH_RECOGNIZE (
   PARTITION BY ticker, trade_id ORDER BY ts MEASURES A.price AS price PATTERN (A B) DEFINE A AS price > :limit) AS m"""
 
 
-def test_a_trigger_with_too_many_partitions_is_suspended_alone() -> None:
+def test_only_a_trigger_with_too_many_partitions_is_suspended() -> None:
     """Even if it shares its stream with others."""
     partition = TriggerPartition(TriggerRules(kept_partitions=100))
     greedy, modest = register("greedy", BY_TRADE, TICKER, limit="0"), register("modest", BY_TRADE, OTHER, limit="0")
@@ -120,7 +120,7 @@ def test_the_cost_of_a_trigger_is_known_after_each_save() -> None:
     assert costs == {"a": 22, "other": 22}  # 30 and 13 in one stream, rounded up
 
 
-def test_branches_that_one_trade_meets_are_events_of_their_own_and_the_same_again() -> None:
+def test_branches_that_one_trade_meets_are_separate_events_with_stable_ids() -> None:
     sql = "SELECT price, 'a' AS why FROM ticks WHERE price > 5 UNION ALL SELECT price, 'b' FROM ticks WHERE price > 7"
     runs = []
     for _ in range(2):
@@ -305,7 +305,7 @@ def test_a_refused_text_is_suspended_and_the_others_continue(partition: TriggerP
     assert fired(partition.process([prices(1, 1, 2)])) == [("good", 1), ("good", 2)]
 
 
-def test_a_trigger_that_breaks_is_suspended_alone_even_where_it_shares_a_stream(
+def test_only_the_failing_trigger_is_suspended_even_if_it_shares_a_stream(
     partition: TriggerPartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed = TriggerStream.feed
@@ -565,7 +565,7 @@ def test_a_window_over_bars_waits_for_the_bars_of_trades_that_came(partition: Tr
     assert fired(partition.process([], bars=[bar(first + 1, 2)]), "n") == [("w", 2)]
 
 
-def test_a_corrected_bar_brings_no_closed_window_back(partition: TriggerPartition) -> None:
+def test_a_corrected_bar_does_not_reopen_a_closed_window(partition: TriggerPartition) -> None:
     sql = """SELECT ticker, SUM(close) AS total FROM ohlc GROUP BY ticker, TUMBLE(open_time, INTERVAL '2' MINUTE)"""
     partition.process([], controls=[register("w", sql, period_seconds="60", revisions="true")])
     first = T0 // (60 * SECOND) % 2

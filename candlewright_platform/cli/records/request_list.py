@@ -16,7 +16,7 @@ from candlewright_platform.supervisor.parts import bus_url_of
 from core.settings import Settings
 from iceberg.coverage import read_coverage
 
-#: When requests ended, by id, as far as it is known. That never changes, and lists are read again and again.
+#: When requests ended, by id, as far as it is known. That never changes, and lists are read repeatedly.
 _ENDED_NS: LRUCache[str, int] = LRUCache(100_000)
 _IDS_AT_ONCE = 1_000
 

@@ -86,7 +86,7 @@ def _named(period: int) -> str:
 
 
 def _newest(settings: Settings, period: int, tickers: Sequence[str]) -> pa.Table:
-    """In order of time: bars, or, of period 0, trades, at most the newest 20,000 of a ticker."""
+    """In time order: bars, or, of period 0, trades, at most the newest 20,000 of a ticker."""
     parts = [_newest_bars(settings, t, period) if period else newest_trades(settings, t, None) for t in tickers]
     found = pa.concat_tables(parts)
     return found if len(tickers) == 1 else found.sort_by(_TIMES[period > 0])

@@ -73,7 +73,7 @@ def test_requests_that_wait_for_dispatch_limit_further_queries() -> None:
 
 
 @pytest.mark.parametrize("other", [("10.0.0.1", "one"), ("10.0.0.2", "one")], ids=["connection", "sender"])
-def test_a_crowd_beside_another_client_has_one_window_under_way(other: tuple[str, str]) -> None:
+def test_while_another_client_is_active_a_crowd_has_one_window_under_way(other: tuple[str, str]) -> None:
     stage = Stage()
     for number in range(1_000):
         stage.add(request(str(number)))
@@ -89,7 +89,7 @@ def test_a_crowd_beside_another_client_has_one_window_under_way(other: tuple[str
     assert stage.ask() == ["another"]
 
 
-def test_a_crowd_on_many_connections_has_one_window_beside_another_sender() -> None:
+def test_while_another_sender_is_active_a_crowd_on_many_connections_has_one_window() -> None:
     stage = Stage()
     for number in range(1_000):
         stage.add(request(str(number), connection=f"c{number % 100}"))

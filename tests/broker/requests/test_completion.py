@@ -68,7 +68,7 @@ def test_candles_of_the_range_that_are_not_even_expected_are_a_bad_reply(limit: 
     )
 
 
-def test_up_to_a_limit_it_adds_up_as_well() -> None:
+def test_a_limited_result_must_add_up_too() -> None:
     assert (
         problem(PieceResult(partition=0, spans=SPANS, rows=3, expected=5, holes=((MINUTE, 3 * MINUTE),)), limit=3) == ""
     )

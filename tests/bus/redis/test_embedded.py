@@ -40,7 +40,7 @@ def test_a_restart_keeps_the_address(tmp_path: Path) -> None:
     assert server.pid is None
 
 
-def test_strangers_need_the_password(tmp_path: Path) -> None:
+def test_unknown_clients_need_the_password(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path) as server:
         for url in (f"redis://{server.host}:{server.port}", f"redis://:wrong@{server.host}:{server.port}"):
             stranger = RedisBus(url)

@@ -373,7 +373,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bool]]:
     server.close()
 
 
-def test_status_of_a_well_platform(run: Run, page: dict[str, bool]) -> None:
+def test_status_of_a_healthy_platform(run: Run, page: dict[str, bool]) -> None:
     result = run("status", "--output", "json")
     assert result.exit_code == 0
     row = json.loads(result.stdout)
@@ -487,7 +487,7 @@ def test_many_live_tickers_are_summed_up(capsys: pytest.CaptureFixture[str]) -> 
     ("role", "shown"),
     [({"warm": False}, "standby, not warm"), ({"warm": True}, "standby"), ({}, "standby")],
 )
-def test_status_tells_a_standby_that_would_serve_late(
+def test_status_marks_a_standby_that_is_not_warm(
     capsys: pytest.CaptureFixture[str], role: dict[str, bool], shown: str
 ) -> None:
     driver = {"ready": False, "standby": True, "restarts": 0, "pid": 1, "status": {"role": role}}

@@ -203,7 +203,7 @@ def test_impossible_types_are_refused(kind: str) -> None:
     assert "1 to 38 digits" in str(refused.value)
 
 
-def test_a_double_beside_a_decimal_makes_a_double() -> None:
+def test_a_double_with_a_decimal_gives_a_double() -> None:
     found = evaluate("SELECT a * price AS x, a > price AS y FROM ticks", _trades(1))
     assert found.schema.types == [pa.float64(), pa.bool_()]
 
@@ -263,7 +263,7 @@ def test_zeros_take_any_digits_after_the_point(values: list[int | None]) -> None
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])
-def test_null_beside_a_column_without_nulls_is_null(rows: int) -> None:
+def test_null_with_a_column_without_nulls_is_null(rows: int) -> None:
     table = pa.table({"m": pa.array([Decimal("1.5")] * rows, pa.decimal128(20, 8))})
     sql = "SELECT 1 + (NULL - m) AS a, CEIL(NULL * m) AS b FROM ticks"
     assert evaluate(sql, table).to_pylist() == [{"a": None, "b": None}] * rows

@@ -61,7 +61,7 @@ def test_there_are_texts_to_try() -> None:
     assert len(_TEXTS) > 20
 
 
-def test_clauses_have_lines_of_their_own_and_long_lists_too() -> None:
+def test_clauses_and_long_lists_get_separate_lines() -> None:
     text = """select ticker, -price - - 5 as p from ticks
     match_recognize (partition by ticker order by ts measures first(ts) as since, last(price) as a_long_name_for_it,
       count(*) as another_long_name after match skip to last b

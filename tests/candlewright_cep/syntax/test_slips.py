@@ -98,7 +98,7 @@ def pattern(rest: str) -> str:
          "ts AT TIME ZONE 'America/New_York' > ts"),
     ],
 )  # fmt: skip
-def test_a_slip_is_named_and_mended(sql: str, hint: str, mended: str) -> None:
+def test_a_slip_is_named_and_corrected(sql: str, hint: str, mended: str) -> None:
     told = found(sql)
     assert told.problems[0].hint == hint
     assert told.mended == mended
@@ -165,6 +165,6 @@ def test_an_error_elsewhere_gets_no_hint_from_a_slip() -> None:
     assert slips.hinted(TriggerRejected("x", 9, 1), "price ≥ 3").hint == ""
 
 
-def test_a_slip_is_sought_near_the_error_alone() -> None:
+def test_a_slip_is_searched_for_only_near_the_error() -> None:
     text = "price > 3 AND " * 4000 + "price ≥ 3"
     assert slips.hinted(TriggerRejected("x", 1, text.index("≥") + 1), text).hint == "write >="

@@ -32,7 +32,7 @@ def test_each_command_line_names_its_folder(settings: Settings) -> None:
         assert any(spec.name.removesuffix("-1") in word for word in spec.command)
 
 
-def test_a_given_bus_is_used_instead_of_an_own_one(settings: Settings) -> None:
+def test_a_given_bus_is_used_instead_of_a_new_one(settings: Settings) -> None:
     specs = specs_of(with_bus(settings), Choice())
     assert "redis" not in [spec.name for spec in specs]
     assert {spec.environment["CANDLEWRIGHT_BUS__URL"] for spec in specs} == {"redis://elsewhere"}

@@ -349,7 +349,7 @@ def test_a_part_that_waits_for_a_service_is_not_started_again() -> None:
     assert isinstance(kill, Kill)
 
 
-def test_a_part_that_never_was_ready_may_wait_as_well() -> None:
+def test_a_part_that_was_never_ready_may_wait_too() -> None:
     supervision = Supervision(plans=PLANS)
     supervision.handle(Begun(0.0))
     supervision.handle(Started("spark", 0.0))

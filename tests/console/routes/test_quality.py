@@ -34,7 +34,7 @@ async def test_the_answer_agrees_with_the_command(settings: Settings) -> None:  
     assert (found["sources"], found["trades"], found["delay_ms"]) == ({"exchange": COUNT - 3}, None, None)
 
 
-async def test_a_range_is_examined_alone_and_beside_its_trades(settings: Settings) -> None:  # noqa: F811
+async def test_a_range_is_examined_alone_and_with_its_trades(settings: Settings) -> None:  # noqa: F811
     bounds = {"start": iso(START), "end": iso(START + 5 * MINUTE)}
     async with calling(settings) as http:
         found = (await http.get("/api/v1/quality", params={"ticker": TICKER, "trades": True, **bounds})).json()

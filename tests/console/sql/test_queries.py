@@ -213,7 +213,7 @@ def test_memory_is_bounded() -> None:
 
 @pytest.mark.processes
 @pytest.mark.timeout(120)
-async def test_over_http_with_limits_of_time_and_processes_of_their_own(tmp_path: Path) -> None:
+async def test_queries_over_http_have_time_limits_and_separate_processes(tmp_path: Path) -> None:
     settings = settings_in(tmp_path, sql_seconds=1.0)
     create_tables(open_catalog(settings))
     load_table(open_catalog(settings), OHLC).append(bars(50))

@@ -64,7 +64,7 @@ async def test_a_worker_killed_during_a_call_is_replaced(workers: Workers) -> No
     assert b'"two":2' in body
 
 
-async def test_work_without_a_limit_of_its_own_ends_after_the_longest_time(
+async def test_work_without_its_own_limit_ends_after_the_longest_time(
     workers: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await workers.run("query", query("SELECT 1 AS one"))

@@ -73,7 +73,7 @@ def test_a_new_key_under_the_same_name_is_a_different_key(folder: KeyFolder, tmp
     assert known.revocations == 1
 
 
-def test_a_barred_key_stays_out(folder: KeyFolder, tmp_path: Path) -> None:
+def test_a_barred_key_remains_refused(folder: KeyFolder, tmp_path: Path) -> None:
     key = folder.new("alice", tmp_path / "a")
     known = KnownKeys(folder)
     known.bar(key.public)

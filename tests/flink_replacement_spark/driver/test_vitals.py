@@ -8,7 +8,7 @@ def seen(vitals: Vitals, at: float, steps: int, *, end: int, held: int = 0, is_i
     vitals.observe_query("live", Reading(steps, at, (end, 0), {0: held, 1: 0}, is_idle), at)
 
 
-def test_a_query_that_steps_is_well_however_far_it_is_behind() -> None:
+def test_a_query_that_makes_steps_is_healthy_however_far_behind_it_is() -> None:
     vitals = Vitals()
     for at in range(200):
         seen(vitals, at, steps=at, end=10_000 * at, held=10 * at)
@@ -16,7 +16,7 @@ def test_a_query_that_steps_is_well_however_far_it_is_behind() -> None:
     assert vitals.to_json(199)["queries"]["live"]["lag"] == 9_990 * 199
 
 
-def test_a_query_with_nothing_to_read_is_well_without_a_step() -> None:
+def test_a_query_with_nothing_to_read_is_healthy_without_a_step() -> None:
     vitals = Vitals()
     for at in range(0, 1_000, 5):
         seen(vitals, at, steps=7, end=100, held=60, is_idle=True)

@@ -144,7 +144,7 @@ def test_a_source_does_not_skip_records_that_replaced_read_ones(bus: FreshBus) -
         after.partitions(planned, end)
 
 
-def test_offsets_of_a_checkpoint_without_histories_are_gone_on_from(bus: FreshBus) -> None:
+def test_a_checkpoint_without_histories_continues_from_its_offsets(bus: FreshBus) -> None:
     fill(bus, 0, 5)
     remember_plan(bus, "me", {"0": 3, "1": 0})
     reader = BusStreamReader(OPTIONS)

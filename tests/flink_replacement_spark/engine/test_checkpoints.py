@@ -69,7 +69,7 @@ def test_the_log_of_offsets_says_which_records_a_batch_has(platform: Platform, t
 @pytest.mark.parametrize(
     ("history", "is_lost"), [("", False), ("gone@1 {}", True), ("gone@3 {}", False), ("{}", False)]
 )
-def test_a_checkpoint_whose_records_were_replaced_goes_and_its_holds_go_back(
+def test_a_checkpoint_whose_records_were_replaced_is_dropped_and_its_holds_go_back(
     platform: Platform, tmp_path: Path, shape: str, history: str, is_lost: bool
 ) -> None:
     bus, topic, reader = platform.bus, "replaced", f"reader-{tmp_path.name}"

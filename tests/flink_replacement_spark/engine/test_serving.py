@@ -227,7 +227,7 @@ def test_a_task_fails_with_the_first_of_its_owners() -> None:
     assert [len(owner.ran) for owner in owners[::2]] == [0, 0], "row 3 is for the second of two tasks"
 
 
-def test_tasks_wait_for_the_orders_of_their_own_run() -> None:
+def test_tasks_wait_for_orders_of_their_run() -> None:
     bus, owner = FreshBus(), _Counting()
     waiting = Serving(bus.url, "live", "standby", tasks=1, interval_seconds=0.01)
     Serving(bus.url, "live", "holder", tasks=1, interval_seconds=0.01).begin(bus.url, "earlier")

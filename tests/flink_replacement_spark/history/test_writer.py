@@ -252,7 +252,7 @@ def test_a_repeated_batch_needs_no_pages_of_written_pieces(bench: Bench, is_over
 
 
 @pytest.mark.parametrize("step", ["_write_wave", "_cover", "_publish"])
-def test_a_crash_between_any_two_steps_is_made_good(bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_a_crash_between_any_two_steps_is_repaired(bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     original = getattr(HistoryWriter, step)
 
     def crash_after(*args: object) -> object:
@@ -320,7 +320,7 @@ def test_the_first_stored_candle_is_revision_0_and_each_correction_adds_one(benc
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt, RuntimeError])
-def test_revisions_survive_a_crash_beside_their_commit(
+def test_revisions_survive_a_crash_around_their_commit(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], when: str
 ) -> None:
     bench.feed.piece("first", range(2))
@@ -415,7 +415,7 @@ def test_a_page_that_cannot_be_decoded_ends_its_request_as_error(bench: Bench) -
         ({"holes": [cw.TimeRange(start_time=0, end_time=2**64 - 1)]}, "a hole"),
     ],
 )
-def test_an_outcome_that_cannot_be_is_put_aside_and_its_request_ends_as_error(
+def test_an_impossible_outcome_is_put_aside_and_its_request_ends_as_error(
     bench: Bench, changes: dict[str, Any], reason: str
 ) -> None:
     piece = bench.feed.piece("bad", range(5))
@@ -436,7 +436,7 @@ def test_an_outcome_that_cannot_be_is_put_aside_and_its_request_ends_as_error(
     assert reason in letter.reason
 
 
-def test_an_end_that_cannot_be_is_an_error_without_coverage(bench: Bench) -> None:
+def test_an_impossible_end_is_an_error_without_coverage(bench: Bench) -> None:
     bench.feed.done("r", 5)
     bench.feed.outcomes[0].request.status = 999  # type: ignore[assignment]
     bench.batch()

@@ -203,7 +203,7 @@ def test_bars_that_clients_publish_reach_no_table(case: Case) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("are_snapshots_gone", [False, True])
-def test_a_crash_beside_the_commit_neither_loses_nor_repeats_a_row(
+def test_a_crash_around_the_commit_neither_loses_nor_repeats_a_row(
     case: Case, monkeypatch: pytest.MonkeyPatch, moment: str, are_snapshots_gone: bool
 ) -> None:
     case.publish((1, 0, 1.0))

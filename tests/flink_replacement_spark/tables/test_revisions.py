@@ -100,7 +100,7 @@ def test_every_published_revision_is_a_row_in_the_order_of_the_topic(case: Case)
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("are_snapshots_gone", [False, True])
-def test_a_crash_beside_the_commit_neither_loses_nor_repeats_a_row(
+def test_a_crash_around_the_commit_neither_loses_nor_repeats_a_row(
     case: Case, monkeypatch: pytest.MonkeyPatch, moment: str, are_snapshots_gone: bool
 ) -> None:
     case.publish((1, 0, 1.0))

@@ -202,7 +202,7 @@ def test_function_that_dies_continues_from_its_state(bus: Bus, start: Start, tmp
 
 
 @pytest.mark.parametrize("mode", ["silence", "hang"])
-def test_a_function_that_hangs_costs_its_timeout_once_and_suspends_its_triggers_alone(
+def test_a_function_that_hangs_costs_its_timeout_once_and_suspends_only_its_triggers(
     mode: str, bus: Bus, start: Start
 ) -> None:
     stuck = _function(mode).model_copy(update={"timeout_seconds": 2.0})

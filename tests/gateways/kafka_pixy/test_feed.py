@@ -44,7 +44,7 @@ def test_new_records_are_reported_for_watched_topics_only(stage: Stage) -> None:
     assert stage.told.empty()
 
 
-def test_a_topic_that_is_made_after_it_was_requested_is_watched_beside_others(stage: Stage) -> None:
+def test_a_topic_that_is_made_after_it_was_requested_is_watched_with_the_others(stage: Stage) -> None:
     stage.bus.create_topic("a")
     stage.feed.watch(frozenset({"a", "later"}))
     assert stage.next() == "a"

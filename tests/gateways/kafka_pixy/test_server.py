@@ -218,7 +218,7 @@ def test_hundreds_of_calls_get_each_message_once(serve: Serve, bus: Bus) -> None
     serve(scenario, channel_buffer_size=300, long_polling_seconds=10)
 
 
-def test_a_cancelled_call_eats_no_message(serve: Serve, bus: Bus) -> None:
+def test_a_cancelled_call_consumes_no_message(serve: Serve, bus: Bus) -> None:
     async def scenario(client: Client) -> None:
         bus.create_group("t", "g", at_end=True)
         for number in range(20):

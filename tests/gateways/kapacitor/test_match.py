@@ -43,7 +43,7 @@ def test_condition_decides_at_once_for_each_point() -> None:
     assert event.fieldsString["ticker"] == "BTC"
 
 
-def test_pattern_is_looked_for_in_each_group_by_itself_without_partition_by() -> None:
+def test_without_partition_by_each_group_is_searched_separately() -> None:
     function = _matcher(VALLEY)
     prices = {"BTC": [5.0, 3.0, 4.0], "ETH": [1.0, 2.0, 3.0]}
     points = [_tick(i, prices[symbol][i], symbol) for i in range(3) for symbol in prices]

@@ -103,7 +103,7 @@ def _bar(said: Value | None, **tags: str) -> Point:
 
 
 @pytest.mark.parametrize("partial", [1, 1.0, True, "1", "true", "T"])
-def test_a_bar_that_is_not_whole_is_passed_on_alone_and_keeps_no_whole_one_out(partial: Value) -> None:
+def test_an_incomplete_bar_is_passed_on_unpublished_and_does_not_block_the_complete_one(partial: Value) -> None:
     bus = FreshBus()
     bus.create_topic("ohlc")
     function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
@@ -118,7 +118,7 @@ def test_a_bar_that_is_not_whole_is_passed_on_alone_and_keeps_no_whole_one_out(p
 
 
 @pytest.mark.parametrize("partial", [0, 0.0, False, "0", "false", "F", ""])
-def test_a_bar_that_says_that_it_is_not_partial_is_whole(partial: Value) -> None:
+def test_a_bar_marked_as_not_partial_is_complete(partial: Value) -> None:
     bus = FreshBus()
     function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
     function.take([_bar(partial)])
@@ -126,7 +126,7 @@ def test_a_bar_that_says_that_it_is_not_partial_is_whole(partial: Value) -> None
     assert OHLCV.FromString(value).complete
 
 
-def test_a_bar_that_is_partial_in_no_known_way_is_refused() -> None:
+def test_a_bar_with_an_unknown_value_of_partial_is_refused() -> None:
     bus = FreshBus()
     bus.create_topic("ohlc")
     function = _publisher(bus, option("topic", "ohlc"), option("period", seconds(60)))
@@ -134,7 +134,7 @@ def test_a_bar_that_is_partial_in_no_known_way_is_refused() -> None:
     assert _values(bus, "ohlc") == [] and function.counts["refused"] == 1
 
 
-def test_topic_of_the_tasks_own_takes_points_as_json_under_the_key_that_it_names() -> None:
+def test_a_topic_that_the_task_names_gets_points_as_json_under_the_given_key() -> None:
     bus = FreshBus()
     function = _publisher(bus, option("topic", "alerts"), option("key", "level"), option("key", "time"))
     function.take([point(T0, {"level": "high", "n": i, "ok": True}, host="a") for i in range(2)])
@@ -203,7 +203,7 @@ def test_points_of_a_batch_have_the_tags_of_its_group() -> None:
 
 
 @pytest.mark.parametrize("topic", ["requests", "tick_marks", "trigger_controls", "notifications", "trigger_events", ""])
-def test_topics_of_the_platforms_own_are_refused(topic: str) -> None:
+def test_the_platforms_own_topics_are_refused(topic: str) -> None:
     with pytest.raises(OptionsRefused, match="no topic"):
         _publisher(FreshBus(), option("topic", topic))
 

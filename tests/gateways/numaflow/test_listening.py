@@ -19,7 +19,7 @@ def listening(tmp_path: Path) -> Iterator[tuple[Path, socket.socket]]:
         yield path, server
 
 
-def test_the_file_of_a_dead_process_makes_way(listening: tuple[Path, socket.socket]) -> None:
+def test_the_file_of_a_dead_process_is_replaced(listening: tuple[Path, socket.socket]) -> None:
     path, server = listening
     with pytest.raises(OSError, match="another process listens"):
         make_way(path)

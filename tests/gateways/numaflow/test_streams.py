@@ -73,7 +73,7 @@ async def test_a_client_that_leaves_without_a_word_leaves_nothing_behind(serve: 
     assert gateway.details()["streams"] == {"ReadFn": 0, "AckFn": 0}
 
 
-async def test_a_client_that_closes_its_side_ends_the_call_well(serve: Serve, connect: Connect) -> None:
+async def test_a_client_that_closes_its_side_ends_the_call_without_an_error(serve: Serve, connect: Connect) -> None:
     peer = connect(await serve())
     await peer.read(1)
     await peer.ack()

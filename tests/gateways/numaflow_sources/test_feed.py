@@ -204,7 +204,7 @@ async def test_a_reader_that_dies_around_a_publish_leaves_each_record_once(
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 20])
-async def test_a_source_that_restarts_is_read_on(
+async def test_reading_continues_after_a_source_restarts(
     bus: KillableBus, other: SourceServer, run: Run, timeout_ms: int
 ) -> None:
     other.add(numbered(2))
@@ -332,7 +332,7 @@ async def test_a_full_bus_stops_being_a_problem_once_it_accepts_records(
         ([source.ReadResponse(handshake=SOT).SerializeToString(), b"\xff\xff"], "invalid source.v1 message"),
     ],
 )
-async def test_a_source_that_does_not_speak_as_it_must_is_refused_with_a_sentence(
+async def test_a_source_that_violates_the_protocol_is_refused_with_a_sentence(
     bus: KillableBus, tmp_path: Path, run: Run, answers: list[bytes], sentence: str
 ) -> None:
     def saying(answers: list[bytes]) -> grpc.RpcMethodHandler:

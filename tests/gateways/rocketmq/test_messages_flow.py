@@ -129,7 +129,7 @@ async def test_text_that_is_not_a_handle_is_refused(client: Client, handle: str)
     assert code(await client.forward(message, "orders")) == INVALID_ARGUMENT
 
 
-async def test_a_handle_holds_for_its_group_and_topic_only(client: Client) -> None:
+async def test_a_handle_is_valid_only_for_its_group_and_topic(client: Client) -> None:
     await client.send("orders", b"1", 0)
     (message,) = (await client.receive("orders")).messages
     assert code(await client.ack(message, "orders", "other")) == INVALID_ARGUMENT

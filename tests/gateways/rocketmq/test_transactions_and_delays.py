@@ -100,7 +100,7 @@ async def test_a_check_without_a_producer_is_not_sent_and_does_not_count(start: 
     assert code(await client.end(id)) == 0
 
 
-async def test_undecided_messages_are_put_away_after_the_last_query(start: Start) -> None:
+async def test_undecided_messages_are_moved_away_after_the_last_query(start: Start) -> None:
     client = await start(transaction_check_seconds=0.02, transaction_check_max=2)
     await client.heartbeat("p", "group")
     group = definition.Resource(name="group")

@@ -139,7 +139,7 @@ async def test_okx_days_and_weeks_are_those_of_utc() -> None:
 
 
 @pytest.mark.parametrize("venue", SERVE)
-async def test_a_symbol_that_is_nowhere_costs_no_candle_request(venue: str) -> None:
+async def test_an_unknown_symbol_costs_no_candle_request(venue: str) -> None:
     async with loopback() as server, client_of(venue, server.url) as client:
         SERVE[venue](server, [], 1000)
         await client.load_markets(HastyProgress())

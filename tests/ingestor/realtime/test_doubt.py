@@ -89,7 +89,7 @@ async def test_a_reconnection_after_a_trade_far_ahead_loses_nothing(monkeypatch:
     assert wild.seen and not marks(bus, TICKER, "gap")
 
 
-async def test_one_wild_answer_of_the_exchanges_clock_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_single_wrong_time_of_the_exchange_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     bus = FreshBus()
     async with Sandbox(seed=3, clock="2024-03-05T12:34:20", speed=1.0, rate_limit=False) as exchange:
         async with ingestor(bus, exchange.url) as own:

@@ -43,7 +43,7 @@ def test_an_aggregate_is_cut_to_the_missing_ids_exactly(lots: list[int], data: s
     assert piece == Aggregate(100 + low, 100 + high, 7, 5.0, float(sum(sizes[low : high + 1])))
 
 
-def test_an_aggregate_whose_other_trades_are_unknown_is_not_guessed_at() -> None:
+def test_an_aggregate_whose_other_trades_are_unknown_is_not_used() -> None:
     whole = Aggregate(100, 109, 7, 5.0, 10.0)
     assert cut(whole, 105, 200, known={}) is None
     assert cut(whole, 110, 200, known={}) is None

@@ -90,7 +90,7 @@ async def test_a_shutdown_hands_the_job_back() -> None:
         await asyncio.wait_for(asyncio.shield(stage.task), 10)
 
 
-async def test_a_fenced_job_says_nothing_more() -> None:
+async def test_a_fenced_job_sends_nothing_more() -> None:
     async with staged() as stage:
         await stage.start("j1")
         stage.bus.revoke(["j1"])

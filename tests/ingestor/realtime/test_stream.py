@@ -211,7 +211,7 @@ def test_ids_that_the_exchange_never_gave_are_not_a_gap() -> None:
     assert stream.counts.absent == 2
 
 
-def test_a_trade_given_up_that_comes_after_all_is_released_late_and_mends_its_gap() -> None:
+def test_a_trade_that_arrives_after_it_was_given_up_is_released_late_and_closes_its_gap() -> None:
     stream = opened()
     stream.came([trade(101)], 0.0)
     stream.came([trade(104)], 0.1)

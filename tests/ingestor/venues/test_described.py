@@ -203,6 +203,6 @@ async def test_a_new_file_is_a_venue_with_exact_history(moonbase: None) -> None:
     assert (record.is_live, record.depth_candles, 60 in record.period_seconds) == (True, 0, True)
 
 
-def test_a_venue_of_no_class_of_ccxt_is_refused() -> None:
+def test_a_venue_without_a_ccxt_class_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="ccxt has no exchange"):
         stock.build(venue_of("ATLANTIS"), url="", timeout_seconds=1)

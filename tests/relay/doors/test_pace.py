@@ -20,7 +20,7 @@ def test_a_flood_alone_is_taken_at_full_speed() -> None:
     assert pace.rest(ROUND, 0.01, at + 0.01) == 0
 
 
-def test_a_flood_rests_while_another_client_waits() -> None:
+def test_a_flood_is_paused_while_another_client_waits() -> None:
     pace = Pace()
     at = flood(pace)
     assert pace.rest([*ROUND, OTHER], 0.01, at) == 0.02

@@ -122,7 +122,7 @@ def test_wildcards_follow_the_markets_of_the_venue() -> None:
     assert keeping.series("ETH/USDT.BINANCE").ended_at == NOW
 
 
-def test_a_delisted_market_is_fetched_to_its_end_and_then_over() -> None:
+def test_a_delisted_market_is_fetched_to_its_end_and_then_finished() -> None:
     keeping = Keeping(BTC)
     while asked := keeping.ask():
         keeping.end(asked[0])

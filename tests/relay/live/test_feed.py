@@ -40,7 +40,7 @@ def publish(bus: FreshBus, number: int) -> None:
 
 
 @pytest.mark.parametrize("is_followed", [False, True])
-def test_a_subscriber_gets_records_published_while_the_end_is_looked_up(is_followed: bool) -> None:
+def test_a_subscriber_gets_records_published_while_the_end_is_being_read(is_followed: bool) -> None:
     bus, interest, sent, stop = SlowBus(partitions=1), Interest(), list[Batch](), threading.Event()
 
     def hand_over(batch: Batch, seconds: float) -> bool:

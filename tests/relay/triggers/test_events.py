@@ -171,7 +171,7 @@ def test_a_suspension_while_the_relay_was_down_reaches_returning_clients(start_r
     assert suspensions(subscriber, 1) == [("TRIGGER:t", "t", "too slow", 0)]
 
 
-def test_its_place_is_held_on_the_bus(start_relay: Start) -> None:
+def test_the_readers_position_is_held_on_the_bus(start_relay: Start) -> None:
     platform = start_relay()
     registered(platform)
     for number in range(3):

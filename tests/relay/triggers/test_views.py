@@ -64,7 +64,7 @@ def test_a_view_is_registered_once_and_described(start_relay: Start) -> None:
         ("v", "price > 1", "1:1: expected SELECT"),
     ],
 )
-def test_a_text_that_is_wrong_is_refused_with_its_place(platform: Platform, name: str, sql: str, said: str) -> None:
+def test_an_invalid_text_is_refused_with_its_position(platform: Platform, name: str, sql: str, said: str) -> None:
     with client_of(platform) as c:
         with pytest.raises(InvalidTrigger, match=said):
             c.views.add(name, sql)

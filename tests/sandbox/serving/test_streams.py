@@ -59,7 +59,7 @@ def test_streamed_trades_are_those_of_rest() -> None:
     assert [round(float(event["p"]) * 100) for event in events] == trades.price.tolist()
 
 
-def test_aggregates_are_a_stream_of_their_own() -> None:
+def test_aggregates_are_a_separate_stream() -> None:
     events = texts(drain(session("btcusdt@aggTrade"), START + MINUTE))
     assert [event["a"] for event in events] == list(range(BTC.order_at(START + 1), BTC.order_at(START + MINUTE + 1)))
     assert all(later["f"] == earlier["l"] + 1 for earlier, later in pairwise(events))
@@ -160,7 +160,7 @@ def test_only_due_streams_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked < 2 * len(markets) + 6 * found
 
 
-def test_the_trades_of_more_markets_than_blocks_are_kept_are_not_computed_again_and_again(
+def test_the_trades_of_more_markets_than_kept_blocks_are_not_computed_repeatedly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = Kept()

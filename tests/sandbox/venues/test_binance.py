@@ -99,7 +99,7 @@ def test_agg_trades_of_a_window_and_by_id_are_the_same() -> None:
     assert following[0]["f"] == window[-1]["l"] + 1
 
 
-def test_agg_trades_of_a_quiet_window_are_none_although_later_ones_exist() -> None:
+def test_a_quiet_window_has_no_agg_trades_although_later_ones_exist() -> None:
     candles = get("klines", symbol="LTCBNB", interval="1m", startTime=START, limit=100)
     quiet = next(row for row in candles if row[8] == 0)
     assert get("aggTrades", symbol="LTCBNB", startTime=quiet[0], endTime=quiet[6]) == []

@@ -78,7 +78,7 @@ def test_columns_agree_with_single_values(data: st.DataObject) -> None:
     ]
 
 
-def test_an_event_of_several_rows_is_an_array_beside_others() -> None:
+def test_an_event_of_several_rows_is_an_array_among_others() -> None:
     cells = [cell("int_val", number) for number in range(4)]
     one, two = event(["a"], ["BIGINT"], [[cells[0]]]), event(["a"], ["BIGINT"], [[cells[1]], [cells[2]]], number=1)
     none = event(["a"], ["BIGINT"], [], number=2)

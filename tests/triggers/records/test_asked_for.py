@@ -77,7 +77,7 @@ def test_trades_that_arrived_as_they_happened_are_seen_whatever_their_time() -> 
     assert told(run(partition, asked(4, *seconds(4, 5), until=2_000), batch(6, *seconds(6, 7)))) == [6.0, 7.0]
 
 
-def test_each_trigger_has_a_beginning_of_its_own() -> None:
+def test_each_trigger_has_its_own_beginning() -> None:
     partition = TriggerPartition()
     run(partition, controls=[register("old", ANY, TICKER, at=0), register("new", ANY, TICKER, at=20)])
     run(partition, controls=[register("every", ANY, at=25)])

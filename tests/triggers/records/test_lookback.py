@@ -158,7 +158,7 @@ def test_a_trigger_that_does_not_ask_sees_nothing_from_before() -> None:
     assert output.lookbacks == []
 
 
-def test_a_condition_has_no_use_for_a_past() -> None:
+def test_a_condition_needs_no_past_rows() -> None:
     controls = [register("t", "price > 0", TICKER, lookback_seconds="60")]
     assert TriggerPartition().process([], controls=controls, now_ns=NOW).lookbacks == []
 

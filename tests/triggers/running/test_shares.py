@@ -56,7 +56,7 @@ def test_others_get_all_rows_at_once_and_the_slow_one_its_rows_in_later_steps() 
     assert costs(partition)["slow"].waiting_rows == 0
 
 
-def test_slow_ones_take_turns_also_after_a_restart() -> None:
+def test_slow_triggers_take_turns_even_after_a_restart() -> None:
     slow = [register(name, f"{IN_ORDER} WHERE price > {place}", TICKER) for place, name in enumerate(("a", "b", "c"))]
     partition = fallen_behind(*slow)
     found = ids(partition.process([prices(3, 9.0, 9.0)]))

@@ -282,7 +282,7 @@ def test_a_trigger_that_is_registered_again_begins_afresh_while_others_continue(
     assert partition.views == 0
 
 
-def test_triggers_whose_registration_hides_other_late_trades_have_views_of_their_own() -> None:
+def test_triggers_whose_registration_hides_other_late_trades_have_separate_views() -> None:
     partition = TriggerPartition()
     texts = {30: "SELECT total FROM sums", 10: "SELECT total FROM sums WHERE total > 0"}
     controls = [_register(f"t{at}", sql, TICKER, at=WALL + at * SECOND) for at, sql in texts.items()]

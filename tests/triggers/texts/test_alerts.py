@@ -59,7 +59,7 @@ def test_a_bad_message_is_refused_with_its_place(message: str, problem: str) -> 
     assert str(refused.value).startswith(problem)
 
 
-def test_a_template_that_was_registered_but_cannot_be_compiled_is_an_error_of_its_own() -> None:
+def test_a_registered_template_that_cannot_be_compiled_is_a_separate_error() -> None:
     for message in ("{{ 1" + " + 1" * 450 + " }}", "{{ " + "(" * 600 + "1" + ")" * 600 + " }}"):
         with pytest.raises(ValueError, match="nested too deeply"):
             render(message, {})

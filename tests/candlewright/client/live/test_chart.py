@@ -129,7 +129,7 @@ def test_a_wrong_ticker_or_period_is_refused_at_once(client: cw.Client) -> None:
         client.chart(TICKER, "1x")
 
 
-def test_the_asyncio_twin_has_charts_of_its_own_sockets(
+def test_the_asyncio_twin_has_charts_over_its_own_sockets(
     relay: Relay,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

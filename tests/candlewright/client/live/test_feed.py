@@ -203,7 +203,7 @@ def test_a_lost_question_is_asked_again_and_never_given_up() -> None:
 
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "BUSY", "FAILED"])
-def test_an_error_that_passes_is_not_a_gap(code: str) -> None:
+def test_a_temporary_error_is_not_a_gap(code: str) -> None:
     platform = Platform(bars_feed())
     publish_all(platform, 1, 2, 3, unseen=(2,))
     platform.reply(cw.Error(code=code, topic=BARS, from_sequence=2))
@@ -242,7 +242,7 @@ def test_when_nothing_of_the_gap_is_kept_all_of_it_is_lost() -> None:
     assert platform.take() == [1, (2, 2), 3]
 
 
-def test_silence_is_asked_about_less_and_less_often() -> None:
+def test_a_silence_is_checked_at_growing_intervals() -> None:
     platform = Platform(bars_feed())
     publish_all(platform, 1)
     platform.pass_time(10 * SILENCE_MAX_SECONDS)

@@ -168,7 +168,7 @@ def test_a_missed_notification_is_found_by_the_state(talk: Conversation) -> None
     assert ticket.result().row_count == 10
 
 
-def test_a_request_that_the_platform_forgot_is_handed_in_again(talk: Conversation) -> None:
+def test_a_request_that_the_platform_forgot_is_resubmitted(talk: Conversation) -> None:
     ticket = talk.history()
     talk.queued()
     talk.pass_time(0.5)

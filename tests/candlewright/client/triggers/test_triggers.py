@@ -83,7 +83,7 @@ def test_the_same_trigger_again_is_the_one_that_is_there_and_another_is_another(
     assert set(relay.triggers) == {first.id, other.id}
 
 
-def test_a_refused_text_shows_its_place(client: cw.Client) -> None:
+def test_a_refused_text_shows_its_position(client: cw.Client) -> None:
     with pytest.raises(cw.InvalidTrigger) as caught:
         client.triggers.add("SELECT pric FROM ticks")
     error = caught.value

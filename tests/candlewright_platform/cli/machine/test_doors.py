@@ -16,7 +16,7 @@ def doors(where: Path, **groups: Any) -> dict[str, Door]:
     return {door.name: door for door in doors_of(Settings.model_validate({"data_dir": where, **groups}))}
 
 
-def test_by_default_every_door_is_this_machines_own(tmp_path: Path) -> None:
+def test_by_default_every_door_is_on_loopback(tmp_path: Path) -> None:
     found = doors(tmp_path)
     assert list(found) == [
         "relay requests",
@@ -86,7 +86,7 @@ def test_the_bus_door_names_missing_password_and_tls(tmp_path: Path, url: str, r
     assert ":p@" not in door.address + door.who
 
 
-def test_a_cluster_has_doors_of_its_own(tmp_path: Path) -> None:
+def test_a_cluster_has_its_own_doors(tmp_path: Path) -> None:
     properties = {"s3.endpoint": "http://s3.internal:9000", "s3.access-key-id": "K", "s3.secret-access-key": "S"}
     iceberg = {"catalog": "rest", "uri": "http://catalog.internal:8181", "warehouse": "s3://lake/"}
     spark = {"master": "spark://10.0.0.1:7077", "conf": {"spark.driver.host": "10.0.0.1"}}

@@ -23,7 +23,7 @@ def run(*arguments: str) -> str:
     return result.stdout
 
 
-def test_new_writes_a_private_file_beside_the_caller_and_says_where() -> None:
+def test_new_writes_a_private_file_in_the_callers_folder_and_prints_its_path() -> None:
     out = run("new", "alice")
     file = Path("alice.key").absolute()
     assert str(file) in out

@@ -94,7 +94,7 @@ def test_a_master_without_workers_is_a_fault(tmp_path: Path, master: Master, wor
 
 
 @pytest.mark.parametrize(("memory", "has_room"), [("512m", True), ("1g", False), ("1025", False), ("1048576k", False)])
-def test_a_free_core_needs_the_memory_of_an_executor_beside_it(
+def test_a_free_core_needs_memory_for_an_executor(
     tmp_path: Path, master: Master, memory: str, *, has_room: bool
 ) -> None:
     master.says(worker(7, 1_023), worker(8))

@@ -75,7 +75,7 @@ def test_a_letter_is_shown_with_its_bytes_and_as_a_message_where_it_is_one(bus: 
     assert missing.exit_code == 1 and "dead letter 9 was not found" in str(missing.exception)
 
 
-def test_a_replayed_record_is_on_its_topic_once_with_a_number_of_its_own(bus: Bus) -> None:
+def test_a_replayed_record_is_on_its_topic_once_with_its_own_number(bus: Bus) -> None:
     assert run("replay", "0").exit_code == 0
     again = run("replay", "0", "--output", "json")
     assert [row["outcome"] for row in rows(again)] == ["was replayed before"]
@@ -85,7 +85,7 @@ def test_a_replayed_record_is_on_its_topic_once_with_a_number_of_its_own(bus: Bu
     assert bus.publish(topics.TICKS, [Record(b"", key=b"BTC/USDT.BINANCE")])[0].partition == partition
 
 
-def test_an_inner_record_goes_back_to_its_partition_as_it_was(bus: Bus) -> None:
+def test_an_internal_record_returns_to_its_partition_unchanged(bus: Bus) -> None:
     assert run("replay", "--all", "--topic", "requests").exit_code == 0
     assert records(bus, topics.REQUESTS) == [(0, b"\xff\x00")]
     assert records(bus, topics.TICKS) == []

@@ -13,7 +13,7 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["trigger", "check", *arguments])
 
 
-def test_all_errors_come_at_once_with_the_mended_text() -> None:
+def test_all_errors_come_together_with_the_corrected_text() -> None:
     sql = "SELECT prise FROM ticks WHERE sise > :limit"
     found = run("--sql", sql, "--param", "limit=2", "--output", "json")
     assert found.exit_code == 1

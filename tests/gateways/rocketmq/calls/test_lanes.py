@@ -44,7 +44,7 @@ async def test_items_that_wait_during_a_batch_form_the_next_one() -> None:
     assert (lane.is_idle, room.items, room.bytes) == (True, 0, 0)
 
 
-async def test_a_batch_that_fails_fails_its_own_calls_alone() -> None:
+async def test_a_failing_batch_fails_only_its_own_calls() -> None:
     work = Work()
     lane = Lane(work, Room())
     (bad,) = await begun(work, lane, -1)
