@@ -1,4 +1,4 @@
-"""Streams of a text over random trades, restarted from their parts again and again."""
+"""Streams of a text over random trades, restarted repeatedly from their parts."""
 
 import random
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The state of OVER on a stream grows by what comes, and its chunks survive restarts."""
+"""The state of OVER on a stream grows only by new rows, and its chunks survive restarts."""
 
 import random
 

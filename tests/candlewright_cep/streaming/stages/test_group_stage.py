@@ -1,4 +1,4 @@
-"""Time windows on a stream: their state grows by what comes, and its chunks survive restarts."""
+"""Time windows on a stream: their state grows only by new rows, and its chunks survive restarts."""
 
 import json
 import random
