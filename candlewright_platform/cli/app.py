@@ -1,6 +1,6 @@
 """Commands that need the platform on this machine; they join the command line by an entry point.
 
-As in `candlewright.cli.app`, bodies live in the modules beside this one and are loaded when a command runs.
+As in `candlewright.cli.app`, the bodies of commands are in the neighbouring modules and are loaded when a command runs.
 """
 
 from enum import StrEnum
@@ -236,7 +236,9 @@ def config_show(output: OutputOption = Output.table, data_dir: DataDir = None, c
 
 @keys_app.callback()
 def keys() -> None:
-    """Keys of clients and ingestors (with `curve = true` in [security]), tokens for HTTP. A change needs no restart."""
+    """Keys of clients and ingestors (with `curve = true` in [security]), and tokens for HTTP. A change needs no
+    restart.
+    """
 
 
 class KeyRole(StrEnum):

@@ -1,4 +1,4 @@
-"""Commands for triggers that need the platform on this machine: `trigger check`, `plan`, `try` and their like."""
+"""Commands for triggers that need the platform on this machine: `trigger check`, `plan`, `try` and others."""
 
 from pathlib import Path
 from typing import Annotated

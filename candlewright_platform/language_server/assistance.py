@@ -1,4 +1,4 @@
-"""What an editor shows of a text: problems, completions, help. No protocol, no clock; places are 0-based."""
+"""What an editor shows for a text: problems, completions, help. No protocol, no clock; positions are 0-based."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -117,7 +117,7 @@ def _with_hint(message: str, hint: str) -> str:
 
 
 def _span(lines: list[str], line: int, column: int) -> tuple[int, int, int]:
-    """The token there; at the end of the text the last one."""
+    """The token at the position; at the end of the text, the last one."""
     number = min(line, len(lines)) - 1
     start = min(column - 1, len(lines[number]))
     token = _TOKEN.match(lines[number], start)
@@ -128,7 +128,7 @@ def _span(lines: list[str], line: int, column: int) -> tuple[int, int, int]:
 
 
 def _at_the_start(text: str, message: str, *, is_error: bool) -> Finding:
-    """Of the first line that is not a comment."""
+    """The span of the first line that is not a comment."""
     lines = text.split("\n")
     number = next((place for place, line in enumerate(lines) if line.strip() and not line.startswith("--")), 0)
     start = len(lines[number]) - len(lines[number].lstrip())
@@ -136,7 +136,7 @@ def _at_the_start(text: str, message: str, *, is_error: bool) -> Finding:
 
 
 def canonical(text: str) -> str | None:
-    """The text in its canonical layout, None where it cannot be read."""
+    """The text in its canonical layout; None if it cannot be parsed."""
     try:
         return formatted(text)
     except TriggerRejected:
@@ -150,7 +150,7 @@ def _language() -> dict[str, Any]:
 
 
 def completions(text: str, line: int, column: int, *, views: Mapping[str, str]) -> list[Completion]:
-    """What fits a place; the editor filters by what is typed."""
+    """Completions for a position; the editor filters them by the typed characters."""
     before = _line(text, line)[:column]
     if re.search(r"[:$]\{?[A-Za-z0-9_]*$", before) and not before.endswith("::"):
         return [Completion(name, "parameter", value) for name, value in given_beside(text).parameters.items()]
@@ -181,7 +181,7 @@ def _line(text: str, number: int) -> str:
 
 
 def _columns(text: str, qualifier: str) -> Iterator[Completion]:
-    """Of the inputs that the text names; of all where it names none."""
+    """Columns of the inputs that the text names; of all inputs if it names none."""
     words = {word.lower() for word in _WORD.findall(text[:_MOST_CHARACTERS])}
     tables = _language()["tables"]
     named = [qualifier.lower()] if qualifier.lower() in tables else [name for name in tables if name in words]
@@ -194,7 +194,7 @@ def _columns(text: str, qualifier: str) -> Iterator[Completion]:
 
 
 def _variables(text: str) -> list[str]:
-    """Of DEFINE; names of WITH and of windows come along."""
+    """Variables of DEFINE, and names of WITH and of windows."""
     return sorted(
         {name for name in _VARIABLE.findall(text[:_MOST_CHARACTERS]) if name.upper() not in ("CREATE", "END")}
     )

@@ -1,4 +1,4 @@
-"""The Language Server Protocol over stdio, by pygls: what an editor asks, answered by `assistance`."""
+"""The Language Server Protocol over stdio, by pygls: an editor's requests, answered by `assistance`."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from triggers.texts.check import TriggerRules
 
 __all__ = ["make_server"]
 
-#: An editor sends every key; a text is checked once they pause.
+#: An editor sends every keystroke; a text is checked once the user pauses.
 _PAUSE_SECONDS = 0.15
 _SOURCE = "candlewright"
 _KINDS = {
@@ -38,7 +38,7 @@ class _Texts:
         self._found: dict[str, tuple[str, Findings]] = {}
 
     def changed(self, uri: str) -> None:
-        """Checks it after a pause, unless it changes again."""
+        """Check the text after a pause, unless it changes again."""
         self._stop(uri)
         self._checks[uri] = awaited_task(self._check(uri))
 
@@ -48,7 +48,7 @@ class _Texts:
         self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
 
     def of(self, document: TextDocument) -> Findings:
-        """Checked now where the last check was of another text."""
+        """The findings; checked now if the last check was of another text."""
         text, found = self._found.get(document.uri, ("", Findings(())))
         if text != document.source:
             found = assistance.findings(document.source, self._rules, self._views)
@@ -168,7 +168,7 @@ def _meets(one: lsp.Range, other: lsp.Range) -> bool:
 
 
 def _range(document: TextDocument, line: int, start: int, end: int) -> lsp.Range:
-    """In the units that the editor counts."""
+    """The range in the editor's units."""
     found = lsp.Range(start=lsp.Position(line, start), end=lsp.Position(line, end))
     return document.position_codec.range_to_client_units(document.lines, found)
 

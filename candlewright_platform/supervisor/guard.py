@@ -1,7 +1,7 @@
 """Run a command that must not outlive its parent: `python guard.py PARENT_PID COMMAND …`.
 
 Started as a plain script, without site packages, and replaced by the command at once. The kernel's parent-death signal
-survives the replacement, so that nothing is left behind even when the parent is killed.
+survives the replacement, so nothing is left behind even when the parent is killed.
 """
 
 import ctypes

@@ -12,9 +12,8 @@ MAX_LINE_BYTES = 64 << 10
 
 
 class PartLog:
-    """`<folder>/<part>.log`, moved to `.log.1` and so on when it is full; the oldest goes.
-
-    `tell` gets a readable line for each one that a part logged as error or worse.
+    """`<folder>/<part>.log`, moved to `.log.1` and so on when it is full; the oldest is deleted. `tell` gets a readable
+    line for each one that a part logged as an error or worse.
     """
 
     def __init__(self, folder: Path, part: str, tell: Callable[[str], None]) -> None:

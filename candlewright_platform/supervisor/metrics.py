@@ -25,7 +25,7 @@ OPEN_FILES = metrics.Gauge(
 
 
 def fetch(ports: Mapping[str, int]) -> dict[str, str]:
-    """The metrics page of each part that answers, asked all at once."""
+    """The metrics page of each part that answers, requested concurrently."""
     if not ports:
         return {}
     with ThreadPoolExecutor(max_workers=min(16, len(ports))) as pool:
@@ -34,7 +34,7 @@ def fetch(ports: Mapping[str, int]) -> dict[str, str]:
 
 
 def merge(pages: Mapping[str, str]) -> bytes:
-    """One Prometheus page from several; an invalid page is left out."""
+    """One Prometheus page from several; an invalid page is omitted."""
     families: dict[str, Metric] = {}
     for part, page in pages.items():
         try:

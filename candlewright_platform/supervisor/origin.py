@@ -25,7 +25,7 @@ def origin_of(settings: Settings, names: list[str]) -> Origin:
 
 
 def settle(data_dir: Path, origin: Origin) -> None:
-    """Write `origin` to a directory without one; raises ConfigurationError where the directory has the other one."""
+    """Write `origin` to a directory without one; raises ConfigurationError if the directory has the other one."""
     check(data_dir, origin)
     if not (data_dir / FILE).exists():
         try:
@@ -35,7 +35,7 @@ def settle(data_dir: Path, origin: Origin) -> None:
 
 
 def check(data_dir: Path, origin: Origin) -> None:
-    """Raises ConfigurationError where the directory has the other origin."""
+    """Raises ConfigurationError if the directory has the other origin."""
     known = known_origin(data_dir)
     if known is not None:
         check_same(f"data directory {data_dir}", known, origin, way_out=_WAY_OUT)
@@ -53,7 +53,7 @@ def known_origin(data_dir: Path) -> str | None:
 
 
 def _write(file: Path, origin: Origin) -> None:
-    """Whole or not at all, even after a power loss."""
+    """Writes the file whole or not at all, even if power is lost."""
     content = {"origin": origin.value, "since": datetime.now(UTC).isoformat(timespec="seconds"), "version": VERSION}
     new = file.with_suffix(".new")
     with new.open("w") as written:

@@ -1,4 +1,4 @@
-"""Which parts there are, and how each is started."""
+"""The parts of the platform, and how each is started."""
 
 import json
 import os
@@ -30,7 +30,7 @@ GATEWAYS = "gateways"
 ALERTS = "alerts"
 CONSOLE = "console"
 
-#: In the order of starting; stages stop the other way round.
+#: In the order of starting; stages stop in reverse order.
 STAGES: Mapping[str, int] = {
     REDIS: 0,
     SANDBOX: 1,
@@ -95,7 +95,7 @@ class Choice:
 
 
 def specs_of(settings: Settings, choice: Choice, origin: Origin = Origin.EXCHANGES) -> list[PartSpec]:
-    """The processes to run. The embedded Redis and the sandbox get free ports that stay theirs over restarts.
+    """The processes to run. The embedded Redis and the sandbox get free ports that they keep over restarts.
 
     Raises ConfigurationError.
     """
@@ -180,7 +180,9 @@ def _plan(folder: str, name: str) -> PartPlan:
 
 
 def bus_url_of(settings: Settings) -> str:
-    """The address of the bus of a platform on this data directory: as set, or that of the last embedded one."""
+    """The address of the bus of a platform on this data directory: the configured one, or that of the last embedded
+    one.
+    """
     if settings.bus.url:
         return settings.bus.url
     try:
@@ -190,7 +192,7 @@ def bus_url_of(settings: Settings) -> str:
 
 
 def _keep_private(file: Path, text: str) -> None:
-    """The address holds a password."""
+    """Restricts access to the file, because the address contains a password."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.unlink(missing_ok=True)
     file.touch(mode=0o600)

@@ -50,7 +50,7 @@ def binds_of(settings: Settings, parts: Iterable[str]) -> list[Bind]:
 
 
 def check(binds: Sequence[Bind], patience_seconds: float) -> None:
-    """Raises ConfigurationError that names the first port which stays taken, and its setting."""
+    """Raises ConfigurationError with the first port that stays taken, and its setting."""
     give_up = time.monotonic() + patience_seconds
     for bind in binds:
         while (reason := _why_not(bind.address)) is not None:
@@ -79,7 +79,7 @@ def _why_not(address: str) -> str | None:
 
 
 def answers(url: str) -> bool:
-    """Whether something listens at `scheme://host:port`; true where the URL names no port to try."""
+    """Whether something listens at `scheme://host:port`; true if the URL names no port to try."""
     parts = urlsplit(url)
     if parts.hostname is None:
         return True
@@ -91,11 +91,9 @@ def answers(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that was free a moment ago.
-
-    Below those that the kernel gives to connections and for port 0: none of these takes it before the
-    part that will listen there has started, which for Spark is many seconds later. Raises ConfigurationError where
-    there is none.
+    """A TCP port on loopback that was free a moment ago. It is below the range that the kernel uses for connections and
+    port 0, so no connection takes it before the part that will listen there has started, which for Spark is many
+    seconds later. Raises ConfigurationError if there is none.
     """
     for _ in range(_TRIES):
         port = _random.randrange(*_BELOW_EPHEMERAL)

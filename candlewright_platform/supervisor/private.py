@@ -67,7 +67,7 @@ class PrivatePlatform:
 
     @property
     def pid(self) -> int:
-        """Of `up`; raises CandlewrightError while it does not run."""
+        """The process id of `up`; raises CandlewrightError while it does not run."""
         if self._process is None:
             raise CandlewrightError("this platform is not running")
         return self._process.pid
@@ -113,7 +113,7 @@ class PrivatePlatform:
         return self
 
     def stop(self) -> int:
-        """A clean stop; returns the exit code of `up`, 0 when it did not run."""
+        """Stop it cleanly; returns the exit code of `up`, or 0 if it did not run."""
         if self._process is None:
             return 0
         self._process.terminate()

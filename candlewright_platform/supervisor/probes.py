@@ -14,7 +14,7 @@ _MAX_PAGE_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`answered` False: no part there, or too slow; `details` is the part's own status page."""
+    """`answered` False: the part does not run, or is too slow; `details` is the part's own status page."""
 
     answered: bool
     is_ready: bool = False
@@ -30,7 +30,7 @@ _NONE = Answer(answered=False)
 
 
 class _Line:
-    """A connection to a status page that is kept from one question to the next."""
+    """A connection to a status page that is kept between requests."""
 
     def __init__(self) -> None:
         self._port = 0
@@ -79,7 +79,7 @@ class Probe(Protocol):
     async def ask(self) -> Answer: ...
 
     def port(self) -> int | None:
-        """Where the part's status page is, for its metrics; None where it has none."""
+        """The port of the part's status page, for its metrics; None if it has none."""
         ...
 
 
@@ -149,7 +149,7 @@ class HttpPing:
 
 
 async def _exchange(port: int, request: bytes) -> bytes:
-    """Everything that a server on loopback answers until it closes; empty when it does not."""
+    """Everything that a server on loopback answers until it closes; empty if it does not close in time."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -1,4 +1,6 @@
-"""One part as a process: started in a new session, found again by a mark in its environment, killed whole."""
+"""One part as a process: started in a new session, found again by a mark in its environment, and killed with all its
+processes.
+"""
 
 import os
 import signal
@@ -22,7 +24,7 @@ LIBRARIES = {"MALLOC_ARENA_MAX": "2", "ARROW_DEFAULT_MEMORY_POOL": "system", "OP
 
 def spawn(command: Sequence[str], environment: Mapping[str, str], mark: str, *, cwd: Path) -> "subprocess.Popen[bytes]":
     """Start `command` with its output on one pipe. Must be called in the main thread: the kernel's parent-death signal
-    goes by the thread that forked. Raises OSError.
+    depends on the thread that forked. Raises OSError.
     """
     return subprocess.Popen(
         [sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), *command],
@@ -60,13 +62,13 @@ def kill_marked(mark: str) -> int:
 
 
 def marked(mark: str) -> list[int]:
-    """Process ids that carry the mark, this process excepted."""
+    """Ids of the processes with the mark, except this one."""
     return [pid for pid, own in _marks() if own == mark or own.startswith(f"{mark}/")]
 
 
 def of_parts(run: str, leaders: Mapping[str, int]) -> dict[str, set[int]]:
-    """The process ids of each part: those with its mark, and the session of its leader, because redis-server writes its
-    title over its environment.
+    """The process ids of each part: those with its mark, and the session of its leader, because redis-server overwrites
+    its environment with its title.
     """
     found = {name: {leader} for name, leader in leaders.items()}
     by_leader = {leader: name for name, leader in leaders.items()}
@@ -79,7 +81,7 @@ def of_parts(run: str, leaders: Mapping[str, int]) -> dict[str, set[int]]:
 
 
 def _marks() -> Iterator[tuple[int, str]]:
-    """Every process but this one whose environment may be read, with its mark; empty without one."""
+    """Every other process whose environment may be read, with its mark; empty if it has none."""
     start = f"\0{MARK}=".encode()
     for name in os.listdir(_PROC):  # noqa: PTH208
         if name.isdecimal() and int(name) != os.getpid():
@@ -89,7 +91,7 @@ def _marks() -> Iterator[tuple[int, str]]:
 
 
 def _session(pid: int) -> int:
-    """The leader of its session; 0 where that is not known."""
+    """The leader of its session; 0 if unknown."""
     try:
         # The name in brackets may hold anything; after it come state, parent, group and session.
         return int(Path(f"{_PROC}/{pid}/stat").read_text().rpartition(")")[2].split()[3])
@@ -98,7 +100,7 @@ def _session(pid: int) -> int:
 
 
 def resident_bytes(pids: Iterable[int]) -> int:
-    """Memory of these processes together; pages that they share count once for each."""
+    """Memory of these processes together; shared pages count once per process."""
     total = 0
     for pid in pids:
         with suppress(OSError, IndexError, ValueError):

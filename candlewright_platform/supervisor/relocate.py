@@ -9,7 +9,7 @@ from iceberg import Relocated, relocate
 
 
 def run_relocate(settings: Settings) -> Relocated | None:
-    """None where nothing was moved. Raises ConfigurationError, also while a platform runs there."""
+    """None if nothing was moved. Raises ConfigurationError, for example while a platform runs there."""
     if settings.iceberg.catalog != "sqlite":
         raise ConfigurationError(
             f"the {settings.iceberg.catalog} catalog is not part of the data directory: tables in it move with that"

@@ -81,7 +81,7 @@ class Running:
 
 class Supervisor:
     """`tell` gets what the operator should read. `announce` is called with `ready` when every part is ready for the
-    first time, and with `standby` when every part is, but for those whose role another process has.
+    first time, and with `standby` when every part is, except those whose role another process has.
     """
 
     def __init__(
@@ -113,9 +113,8 @@ class Supervisor:
         self._page = self._compose_page()
 
     async def run(self) -> int:
-        """Until the parts have stopped after SIGTERM, SIGINT or SIGHUP; a second signal kills what still runs.
-
-        Returns the exit code: 2 where a part refused its settings, and 0 else.
+        """Runs until the parts have stopped after SIGTERM, SIGINT or SIGHUP; a second signal kills those that still
+        run. Returns the exit code: 2 if a part refused its settings, else 0.
         """
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
@@ -163,9 +162,9 @@ class Supervisor:
             except BusUnavailable as error:
                 problem = str(error)
             except CandlewrightError:
-                # Not for this process to judge: parts report it.
+                # Not judged here, because the parts report it.
                 pass
-            # Before it has served, parts wait for it as they start.
+            # Until it has served, starting parts wait for it.
             if self._roles:
                 self._events.put_nowait(BusAsked(problem, time.monotonic()))
             await asyncio.sleep(PROBE_SECONDS)
@@ -348,7 +347,7 @@ class Supervisor:
 
 
 def _disk_of(folder: Path) -> dict[str, int]:
-    """Of the file system that `folder` is on, in bytes."""
+    """The space of the file system of `folder`, in bytes."""
     try:
         usage = shutil.disk_usage(folder)
     except OSError:
@@ -357,7 +356,7 @@ def _disk_of(folder: Path) -> dict[str, int]:
 
 
 class _Output:
-    """Moves what a part writes into its log, as it comes; children of the part may write on after its end."""
+    """Copies a part's output to its log as it arrives; children of the part may continue to write after its end."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: PartLog) -> None:
         assert process.stdout is not None

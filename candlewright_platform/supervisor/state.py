@@ -6,12 +6,12 @@ from enum import StrEnum
 
 FIRST_BACKOFF_SECONDS = 0.2
 MAX_BACKOFF_SECONDS = 10.0
-#: A part that ran this long without trouble starts with the shortest pause again.
+#: A part that ran this long without problems is restarted after the shortest pause again.
 QUIET_SECONDS = 60.0
 #: After this long without an answer from the status page, the process is considered hung, and is replaced.
 DEAD_SECONDS = 30.0
-#: After this long of reported problems the part is restarted. If that did not help, the next process gets twice as
-#: long, up to the second bound.
+#: After problems have been reported for this long, the part is restarted. If that did not help, the next process gets
+#: twice as long, up to the second bound.
 SICK_SECONDS = 180.0
 MAX_SICK_SECONDS = 3_600.0
 #: How long a part that has never been ready may take to stop.
@@ -206,7 +206,7 @@ class Part:
     problems: tuple[str, ...] = ()
     waits_for: str = ""
     failures: int = 0
-    #: Kills for a problem, since it was well for a while.
+    #: Kills because of problems since it was last healthy for a while.
     sick_kills: int = 0
     restarts: int = 0
     kill_at: float | None = None
@@ -328,7 +328,7 @@ class Supervision:
         return commands + self._start_due(event.at) + self._replace_if_dead(part, event.at)
 
     def _bus_asked(self, problem: str, at: float) -> list[Command]:
-        """No part can do without the bus, and a restart helps none: that is not the time that a part is sick."""
+        """Every part needs the bus, and a restart does not help, so this time does not count as a part's problem."""
         is_news = problem != self.bus_problem
         self.bus_problem = problem
         for part in self.parts.values():
@@ -347,7 +347,7 @@ class Supervision:
             reason = f"it has reported a problem for {sick:g} s: {'; '.join(part.problems)}"
         else:
             return []
-        # Asked again, should the kill itself get lost.
+        # Repeated, in case the kill itself was lost.
         part.kill_at = at + DEAD_SECONDS
         return [Kill(part.plan.name, reason)]
 
@@ -396,7 +396,7 @@ class Supervision:
         return self._stop_next(at)
 
     def _stop_next(self, at: float) -> list[Command]:
-        """Stop the highest stage that still lives; the next one when that is gone."""
+        """Stop the highest stage that still runs; the next one follows when it has ended."""
         alive = [part for part in self.parts.values() if part.is_alive]
         if not alive:
             if self._is_finished:

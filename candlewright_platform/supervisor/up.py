@@ -21,7 +21,7 @@ PORT_PATIENCE_SECONDS = 5.0
 
 
 def tell(line: str) -> None:
-    """One line for the operator; a closed terminal stops no process."""
+    """Print one line for the operator; a closed terminal does not stop the process."""
     try:
         print(f"up: {line}", file=sys.stderr, flush=True)
     except OSError:
@@ -29,7 +29,7 @@ def tell(line: str) -> None:
 
 
 def say(word: str) -> None:
-    """`ready` or `standby`, alone on its line."""
+    """Print `ready` or `standby`, alone on its line."""
     try:
         print(word, flush=True)
     except OSError:
@@ -39,9 +39,8 @@ def say(word: str) -> None:
 def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] = say) -> int:
     """Start the parts, keep them running until SIGTERM or Ctrl-C, stop them. Must run in the main thread.
 
-    Returns the exit code: 2 where a part refused its settings, and 0 else.
-
-    Raises ConfigurationError when the data directory is in use, a port is taken, or the chosen parts are invalid.
+    Returns the exit code: 2 if a part refused its settings, else 0. Raises ConfigurationError if the data directory is
+    in use, a port is taken, or the chosen parts are invalid.
     """
     from bus.roles import Roles
 
@@ -84,13 +83,13 @@ def run_up(settings: Settings, choice: Choice, announce: Callable[[str], None] =
 
 
 def remove_left_behind(lock: DataDirectoryLock) -> None:
-    """A platform that was killed may have left parts that still write."""
+    """Kill parts that a killed platform left running, which may still write."""
     if lock.previous_run and (left := processes.kill_marked(lock.previous_run)):
         tell(f"removed {left} processes that a killed platform left behind")
 
 
 def _settle_bus(settings: Settings, origin: Origin) -> None:
-    """Of a bus that others may share; where it is down, the ingestors do this when they start."""
+    """Settle the origin of a bus that others may share; if it is down, the ingestors do this when they start."""
     from bus.connect import check_access, connect
     from bus.origin import settle_origin
 

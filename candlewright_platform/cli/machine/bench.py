@@ -12,7 +12,8 @@ import typer
 from candlewright.cli.output import say
 from candlewright_platform.supervisor.processes import LIBRARIES
 
-#: Set before a name that is also that of a package, which the benchmarks of the same folder could not import otherwise.
+#: The prefix of a name that is also a package's; without it, benchmarks of the same folder could not import the
+#: package.
 _PREFIX = "bench_"
 
 

@@ -23,7 +23,7 @@ def address_of(settings: Settings) -> str:
 def open_console(
     ticker: str | None, period: str, *, is_printed: bool, data_dir: Path | None, config: Path | None
 ) -> None:
-    """Raises CandlewrightError where no console answers."""
+    """Raises CandlewrightError if no console answers."""
     settings = settings_for(config, data_dir)
     address = address_of(settings)
     chart = f"chart?{urlencode({'ticker': str(Ticker.parse(ticker)), 'period': period}, safe='/')}" if ticker else ""

@@ -28,7 +28,7 @@ from core.origin import Origin
 from core.settings import Settings
 
 TICKER, PERIOD_SECONDS = "BTC/USDT.BINANCE", 60
-#: How much faster than real time the generated exchange's clock runs: its minutes close while one watches.
+#: How much faster than real time the generated exchange's clock runs, so that minutes close while the user watches.
 EXCHANGE_SPEED = 20
 SHORT_PERIOD_SECONDS, SHOWN_SHORT_BARS, SHOWN_MINUTES = 5, 8, 2
 LIVE_TIMEOUT_SECONDS = 120.0
@@ -53,9 +53,8 @@ class Stage:
 
 
 def run(keep: Path | None, *, leaves_console: bool = False) -> None:
-    """Raises CandlewrightError when a step fails; everything is stopped then, too.
-
-    `leaves_console`: it stops on Ctrl-C.
+    """Stops everything at the end. Raises CandlewrightError when a step fails. `leaves_console`: keeps running until
+    Ctrl-C.
     """
     if keep is not None:
         origin.check(keep.absolute(), Origin.SANDBOX)

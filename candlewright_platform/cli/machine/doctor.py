@@ -173,7 +173,7 @@ def _venues(settings: Settings) -> Iterator[Finding]:
 
 
 def _platform(settings: Settings) -> Iterator[Finding]:
-    """A running platform is asked for its health; if none runs, its ports must be free."""
+    """Checks the health of a running platform, or, if none runs, that its ports are free."""
     try:
         page = fetch_status(settings)
     except CandlewrightError:

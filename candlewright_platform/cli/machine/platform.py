@@ -39,7 +39,7 @@ def up(
         choice.names(settings)
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
-    # Only what is wrong, on stderr: a bus that starts or stops is not.
+    # Logs only problems, on stderr, and not the start and stop of a bus.
     configure_logging("up", "error")
     exit_on_failure()
     raise typer.Exit(run_up(settings, choice))
@@ -57,7 +57,7 @@ def relocate(data_dir: Path | None, config: Path | None) -> None:
 
 
 def _exchange_url(text: str) -> tuple[str, dict[str, str]]:
-    # Loaded only here: everything waits for the first start of a process.
+    # Imported only here, because nothing should delay the first start of a process.
     from ingestor.venues import described
     from venues.catalogue import CCXT_EXCHANGES, is_known
 
@@ -89,7 +89,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _hide(values: dict[str, Any]) -> dict[str, Any]:
-    """The same without passwords and keys."""
+    """The value without passwords and keys."""
     hidden: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):

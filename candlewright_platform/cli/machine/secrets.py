@@ -7,7 +7,7 @@ from candlewright.cli.output import Output, json_line
 from candlewright.wire.errors import ConfigurationError
 from core.doors import KeyFolder, Role
 
-#: Of the passwords and tokens in compose.yaml.
+#: Length of the passwords and tokens in compose.yaml.
 NAMES = ("REDIS_PASSWORD", "S3_SECRET_KEY", "SPARK_CONNECT_TOKEN")
 FOLDER = "secrets"
 INGESTOR, CONSOLE = "ingestors", "console"
@@ -19,7 +19,7 @@ def make(folder: Path, output: Output) -> None:
     environment, keys = folder / ".env", folder / FOLDER
     made = _complete(environment)
     try:
-        # Only the owner gets in here. The files inside are readable: containers run as another user.
+        # Only the owner may enter this folder. The files inside are readable, because containers run as another user.
         keys.mkdir(mode=0o700, exist_ok=True)
         file = KeyFolder(keys).own(INGESTOR, Role.ingestor)
         console = KeyFolder(keys).own(CONSOLE, Role.client)

@@ -18,7 +18,7 @@ from core.settings import Settings
 
 #: A cluster without a free core provides no executor: the trial ends after this time.
 _CLUSTER_SECONDS = 240.0
-#: What the Python of an executor wrote as it failed to start, and the address of an executor whose task failed.
+#: The error of an executor's Python that failed to start, and the address of an executor whose task failed.
 _WORKER_SAID = re.compile(r"^Error from python worker:\n((?: +\S.*\n)+)", re.MULTILINE)
 _LOST_TASK = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor ")
 
@@ -33,7 +33,7 @@ class Trial:
 
 
 def try_services(settings: Settings, config: Path | None = None) -> Iterator[Trial]:
-    """Nothing for the embedded catalog and a local Spark. Each trial cleans up."""
+    """No trials for the embedded catalog and a local Spark. Each trial cleans up."""
     missing = list(away(settings))
     for sentence in missing:
         yield Trial("service", False, f"not usable: {sentence}")
@@ -96,10 +96,10 @@ def _try_cluster(settings: Settings, config: Path | None) -> Trial:
 
 
 def tried(seen: set[str], free: list[str], full: list[str]) -> Trial:
-    """What a probe that did not fail has shown. `seen`: the workers whose executors ran tasks."""
+    """The result of a probe that did not fail. `seen`: the workers whose executors ran tasks."""
     ran = "tasks ran with the product's code"
     if not seen <= set(free):
-        # The master's page does not answer, or names workers otherwise than they do.
+        # The master's page does not answer, or gives workers other addresses than they report.
         return Trial("cluster", True, ran)
     workers = len(free) + len(full)
     if idle := sorted(set(free) - seen):
@@ -112,7 +112,7 @@ def tried(seen: set[str], free: list[str], full: list[str]) -> Trial:
 
 
 def why_tasks_fail(stderr: str) -> str:
-    """A sentence from what a failed probe has written."""
+    """A sentence made from the output of a failed probe."""
     from flink_replacement_spark.engine.watched import gist_of
 
     if (said := _WORKER_SAID.search(stderr)) is None:

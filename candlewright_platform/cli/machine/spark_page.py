@@ -14,7 +14,7 @@ from core.settings import Settings
 
 __all__ = ["DRIVER_NAME", "free_workers", "in_use", "lost_workers"]
 
-#: What the pipeline's driver is called there.
+#: The name of the pipeline's driver on that page.
 DRIVER_NAME = "candlewright"
 #: Spark's name for the port of the page, and its default.
 _PORT, _DEFAULT_PORT = "spark.master.ui.port", "8080"
@@ -55,7 +55,7 @@ def free_workers(settings: Settings, memory: str) -> tuple[list[str], list[str]]
 
 
 def lost_workers(settings: Settings) -> list[str]:
-    """`host:port` of each worker that the master has lost and still remembers; none where the page does not answer."""
+    """`host:port` of each worker that the master has lost and still lists; none if the page does not answer."""
     workers = (_first_page(settings) or _NO_WORKERS)["workers"]
     return sorted(f"{worker['host']}:{worker['port']}" for worker in workers if worker["state"] == "DEAD")
 

@@ -24,7 +24,7 @@ from candlewright_platform.cli.records.bus import open_bus
 from core.http import supervisor_page
 from core.settings_alerts import KINDS, DestinationSettings, RouteSettings
 
-#: Of one that ends with a trigger's event.
+#: The end of a silence that an event of a trigger ends.
 _LONGEST_SILENCE_SECONDS = 30 * 86_400
 
 

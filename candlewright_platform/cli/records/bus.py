@@ -13,7 +13,7 @@ from core.settings import Settings
 
 @contextmanager
 def open_bus(settings: Settings) -> Iterator[Bus]:
-    """Raises CandlewrightError where no platform has run."""
+    """Raises CandlewrightError if no platform has run."""
     url = bus_url_of(settings)
     if not url:
         what_to_do = running_elsewhere(settings) or "start it with `candlewright up`"

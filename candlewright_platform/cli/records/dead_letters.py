@@ -103,9 +103,8 @@ def _replayed(bus: Bus, number: int, letter: rec.DeadLetter) -> str:
 
 
 def _record(letter: rec.DeadLetter) -> Record:
-    """On topics that clients read it gets a number as any other record; elsewhere it goes back as it was.
-
-    Raises InvalidRequest.
+    """On topics that clients read, it gets a number like any other record; on others it is published unchanged. Raises
+    InvalidRequest.
     """
     key = letter.key if letter.HasField("key") else None
     partition = letter.partition if letter.HasField("partition") else None

@@ -54,7 +54,7 @@ def _table(bus: KeyedTables, table: str, kind: type[Kind]) -> dict[str, Kind]:
 
 
 def _parsed(kind: type[Kind], value: bytes) -> Kind | None:
-    """None for a record by another writer of the bus: the broker puts it aside."""
+    """None for a record of an unknown writer, which the broker puts aside."""
     try:
         return kind.FromString(value)
     except DecodeError:

@@ -16,15 +16,14 @@ from candlewright_platform.supervisor.parts import bus_url_of
 from core.settings import Settings
 from iceberg.coverage import read_coverage
 
-#: When requests ended, by id, as far as it is known. That never changes, and lists are read repeatedly.
+#: When requests ended, by id, as far as known. Cached, because it never changes and lists are read repeatedly.
 _ENDED_NS: LRUCache[str, int] = LRUCache(100_000)
 _IDS_AT_ONCE = 1_000
 
 
 def all_requests(settings: Settings) -> list[dict[str, Any]]:
-    """Those that have not ended, then those that have, in the order in which they ended.
-
-    The bus forgets that order after some days: such requests come before the others, in order of their range.
+    """Unfinished requests, then finished ones in the order in which they ended. The bus forgets that order after a few
+    days; such requests come before the other finished ones, ordered by their range.
     """
     url = bus_url_of(settings)
     if not url:
@@ -32,7 +31,7 @@ def all_requests(settings: Settings) -> list[dict[str, Any]]:
     bus = connect(settings.bus.model_copy(update={"url": url}))
     try:
         running = unfinished(bus)
-        # After the bus: one that ends meanwhile is in both, and not in neither.
+        # Read after the bus, so that a request that ends meanwhile is in both, and never missing from both.
         finished = _finished(settings)
         ended_ns = _ended_ns(bus, [row["request_id"] for row in finished])
     except BusError as error:

@@ -43,7 +43,7 @@ def _nothing(settings: Settings, ticker: str) -> str:
 
 
 def read(settings: Settings, ticker: str) -> "pa.Table":
-    """From the tables themselves where they can be reached, else through Spark Connect."""
+    """Reads the tables directly if they can be reached, else through Spark Connect."""
     if are_near(settings):
         from iceberg.read import read_gaps
 

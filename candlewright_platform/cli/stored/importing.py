@@ -48,7 +48,7 @@ _MICRO = 1_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _LOOK_SECONDS = 0.2
 _QUIET_SECONDS = 10.0
-#: What no import has ordered, and no command has written to for this long.
+#: Files that no import has ordered, and to which no command has written for this long.
 _ABANDONED_SECONDS = 3_600.0
 
 
@@ -220,7 +220,7 @@ def _show(done: Import, staged: _Staged, wanted: Wanted, output: Output) -> None
 
 
 def _report(settings: Settings, done: Import, file: Path, output: Output) -> None:
-    """What was not written, the first of it on the screen and all of it in `file`."""
+    """Reports the rows that were not written: the first ones on the screen, and all of them in `file`."""
     found = differences_of(settings.data_dir, done.import_id)
     if not (done.different or done.absent):
         return

@@ -1,4 +1,4 @@
-"""The stored tickers closest to one that was requested and of which nothing is stored."""
+"""The stored tickers closest to a requested one without stored rows."""
 
 import re
 from difflib import SequenceMatcher, get_close_matches

@@ -1,4 +1,4 @@
-"""`candlewright quality`: how good stored candles are."""
+"""`candlewright quality`: the quality of stored candles."""
 
 import sys
 from collections.abc import Sequence

@@ -60,7 +60,7 @@ def _properties(settings: Settings) -> dict[str, str]:
 
     found = catalog_properties(settings)
     if found["type"] == "sql":
-        # Each table knows where its files are; a REST catalog is chosen by its warehouse.
+        # Each table states where its files are; only a REST catalog needs its warehouse.
         del found["warehouse"]
     return found
 
@@ -70,5 +70,5 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def _variable(name: str) -> str:
-    """Where pyiceberg looks for a property of the catalog `lake`."""
+    """The environment variable in which pyiceberg looks for a property of the catalog `lake`."""
     return f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('.', '__').replace('-', '_')}"

@@ -35,10 +35,10 @@ Progress = Callable[[int, int], None]
 
 #: The bars that a text reads if its parameters name no period.
 DEFAULT_PERIOD_SECONDS = 60
-#: Rows that go through the engine at a time, and the stretch of trades that is read at a time.
+#: Rows that the engine gets at a time, and the time range of trades that is read at a time.
 CHUNK_ROWS = 50_000
 WINDOW_NS = 86_400 * SECOND
-#: Candles that are kept for the chart of trades; beyond that two become one.
+#: Candles kept for the chart of trades; beyond that, pairs are merged.
 CHART_CANDLES = 2_000
 _FAR_NS = (1 << 63) - 1
 
@@ -75,8 +75,8 @@ def run(
     """`since` in ns; `table`: what a bare condition is about (ticks, or ohlc with a `period_seconds` parameter);
     `progress` is called with per cent; `views`: texts that it may read by name.
 
-    `as_seen`: over bars as they were published after `since`, late ones and corrections in their order; the rows are
-    those of the events that the trigger had if it was registered then.
+    `as_seen`: over bars as they were published after `since`, including late ones and corrections in order; the rows
+    are those of the events of a trigger registered at that time.
 
     Raises TriggerRejected, and CandlewrightError where nothing is stored or `as_seen` cannot be answered.
     """
@@ -105,7 +105,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """Rows in order, in parts, each with how much of `total` is done after it."""
+    """Rows in order, in parts, each with the progress towards `total` after it."""
 
     what: str
     parts: Iterator[tuple[pa.Table, int]]
@@ -113,7 +113,7 @@ class _Stored:
 
 
 class _Events:
-    """The rows of events, without those that `cooldown_seconds` keeps back."""
+    """The rows of events, without those that `cooldown_seconds` suppresses."""
 
     def __init__(self, query: StreamQuery, options: TriggerOptions) -> None:
         self._query = query
@@ -196,7 +196,7 @@ def _run_as_seen(
     options = compiled.options
     if not compiled.is_on_bars:
         raise CandlewrightError(
-            "--as-seen is for triggers over ohlc: stored trades keep neither the order in which they came nor how late"
+            "--as-seen is for triggers over ohlc: stored trades have neither their order of arrival nor their delay"
         )
     if options.deadman_ns:
         say("deadman_seconds uses the wall clock: silences are not part of a run over stored data")
@@ -276,7 +276,7 @@ def _cut(table: pa.Table) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _windows(settings: Settings, ticker: str, since: int | None) -> list[tuple[int, int]]:
-    """Stretches of a day each, which may hold trades."""
+    """Ranges of a day each that may have trades."""
     from iceberg.read import tick_bounds
 
     bounds = tick_bounds(settings, ticker, start_ns=since or 0, end_ns=_FAR_NS)
@@ -297,7 +297,7 @@ def _ticks(settings: Settings, ticker: str, windows: list[tuple[int, int]]) -> I
 
 
 def in_trade_order(ticks: pa.Table) -> pa.Table:
-    """By time; trades of one moment by their ids where these are numbers."""
+    """By time; trades of the same time by their ids if these are numbers."""
     ids = ticks.column("trade_id")
     are_numbers = pc.all(pc.match_substring_regex(ids, r"^[0-9]{1,18}$")).as_py()
     if not ticks.num_rows or not are_numbers:
@@ -308,7 +308,7 @@ def in_trade_order(ticks: pa.Table) -> pa.Table:
 
 
 def _peeked(parts: Iterator[tuple[pa.Table, int]]) -> Iterator[tuple[pa.Table, int]] | None:
-    """None where no part has a row; empty ones at the beginning are left out."""
+    """None if no part has a row; empty parts at the beginning are skipped."""
     for part, done in parts:
         if part.num_rows:
             return _chained((part, done), parts)
@@ -335,7 +335,7 @@ def _run_whole(
     live: TriggerRejected | None,
     views: Mapping[str, str] | None,
 ) -> Backtest:
-    """ORDER BY, LIMIT and the like, and joins: rows, and nothing about when it would have fired."""
+    """ORDER BY, LIMIT and the like, and joins: gives the rows, but not when the trigger would have fired."""
     schemas = {name: source.schema for name, source in INPUTS.items()}
     query = compile_query(sql, schemas, parameters, default_table=default, is_stored=True, views=views)
     if live is not None:
@@ -359,7 +359,7 @@ def _run_whole(
 def _periods(
     sql: str, parameters: Mapping[str, str], options: TriggerOptions, views: Mapping[str, str] | None
 ) -> list[int]:
-    """Of the bars that a text reads."""
+    """The periods of the bars that a text reads."""
     try:
         labels = compile_trigger(sql, parameters, TriggerRules(idle_ns=SECOND), views=views).labels
     except TriggerRejected:

@@ -31,7 +31,7 @@ _MOST_TICKERS = 20
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """`note`: why nothing was measured; `what`: what was, as `bars of 1m`."""
+    """`note`: why nothing was measured; `what`: what was measured, such as `bars of 1m`."""
 
     plan: TriggerPlan
     warnings: tuple[str, ...]
@@ -86,14 +86,14 @@ def _named(period: int) -> str:
 
 
 def _newest(settings: Settings, period: int, tickers: Sequence[str]) -> pa.Table:
-    """In time order: bars, or, of period 0, trades, at most the newest 20,000 of a ticker."""
+    """In time order: bars, or trades for period 0; at most the newest 20,000 of a ticker."""
     parts = [_newest_bars(settings, t, period) if period else newest_trades(settings, t, None) for t in tickers]
     found = pa.concat_tables(parts)
     return found if len(tickers) == 1 else found.sort_by(_TIMES[period > 0])
 
 
 def _last_hour(rows: Mapping[int, pa.Table]) -> dict[int, pa.Table]:
-    """Those of the last hour that every input has reached, by period; of a longer period the last bar."""
+    """The rows of the last hour that every input has reached, by period; for a longer period, the last bar."""
     ends = {
         period: pc.add(found[_TIMES[period > 0]].cast(pa.int64()), period * SECOND) for period, found in rows.items()
     }
@@ -107,7 +107,7 @@ def _last_hour(rows: Mapping[int, pa.Table]) -> dict[int, pa.Table]:
 
 
 def _newest_bars(settings: Settings, ticker: str, period: int) -> pa.Table:
-    """Those of about the last hour; if it has none, from further back."""
+    """The bars of about the last hour, or, if it has none, earlier ones."""
     from iceberg.read import read_ohlc
 
     now = time.time_ns()

@@ -1,4 +1,4 @@
-"""`candlewright trigger explain`: how near a registered trigger came to firing."""
+"""`candlewright trigger explain`: how close a registered trigger came to firing."""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -28,13 +28,13 @@ ATTEMPTS = 3
 BARS, TRADES, EVENTS = 2_000, 20_000, 2_000
 #: How far back trades are read; the span grows until there are enough of them.
 _FIRST_REACH, _FARTHEST_REACH, _ENOUGH_TRADES = 600 * SECOND, 86_400 * SECOND, 2_000
-#: A text that joins tickers reads the rows of each one that it names, up to so many.
+#: The most tickers whose rows are read for a text that joins tickers.
 _MOST_TICKERS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """`what`: what it ran over, as `bars of 1m`; no `tickers`: all of them."""
+    """`what`: what it ran over, such as `bars of 1m`; empty `tickers` mean all."""
 
     explanation: Explanation
     tickers: tuple[str, ...]
@@ -139,7 +139,7 @@ def _reads_bars(compiled: CompiledTrigger) -> bool:
 
 
 def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Table:
-    """Those that had closed; the last one may have opened `at` that time."""
+    """The closed bars; the last one may have opened `at` that time."""
     from iceberg.read import read_ohlc
 
     now = time.time_ns()
@@ -153,7 +153,7 @@ def _bars(settings: Settings, ticker: str, period: int, at: int | None) -> pa.Ta
 
 
 def newest_trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
-    """The newest ones, however far back they are."""
+    """The newest trades, however old they are."""
     from iceberg.read import read_ticks, tick_bounds
 
     found = LIVE_INPUTS["ticks"].schema.empty_table()
@@ -173,7 +173,7 @@ def newest_trades(settings: Settings, ticker: str, at: int | None) -> pa.Table:
 def _events(
     settings: Settings, tickers: Sequence[str], sources: Sequence[str], at: int | None, *, own: str
 ) -> pa.Table:
-    """The newest ones, in the order of their times. Without `sources` those of triggers that read no events."""
+    """The newest events, in time order. Without `sources`, those of triggers that read no events."""
     from iceberg.read import read_newest_events
 
     end = time.time_ns() if at is None else at + 1

@@ -10,7 +10,7 @@ from triggers.texts.check import TriggerRules
 
 
 def serve(views: Sequence[Path], config: Path | None) -> None:
-    """Until the editor ends it."""
+    """Serve until the editor ends it."""
     settings = settings_for(config, None)
     rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))
     make_server(rules, read_views(views, settings)).start_io()

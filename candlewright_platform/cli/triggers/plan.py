@@ -20,7 +20,7 @@ from candlewright_platform.cli.triggers.text import read_views
 from triggers.texts.planned import Measured, PlanStep
 
 _WIDTH = 80
-#: What a text contains and an id does not.
+#: Characters that a text contains and an id does not.
 _OF_A_TEXT = re.compile(r"[\s<>=(]|^(TRUE|FALSE|NULL)$", re.IGNORECASE)
 
 

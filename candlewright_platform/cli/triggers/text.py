@@ -23,8 +23,9 @@ _SECONDS = 10.0
 
 
 def read_views(given: Sequence[Path], settings: Settings) -> dict[str, str]:
-    """Texts of files, by the names that they give themselves, and of views that are registered with the platform: what
-    is a name and not a file. Raises typer.BadParameter and CandlewrightError."""
+    """Texts of files, by the names in them, and of views that are registered with the platform: a `--view` that is not
+    a file is such a name. Raises typer.BadParameter and CandlewrightError.
+    """
     names = [str(each) for each in given if str(each).isidentifier() and not each.exists()]
     found = _registered(names, settings) if names else {}
     for file in given:
@@ -42,7 +43,7 @@ def read_views(given: Sequence[Path], settings: Settings) -> dict[str, str]:
 
 
 def _registered(names: Sequence[str], settings: Settings) -> dict[str, str]:
-    """With the views that these read."""
+    """Registered views of these names, with the views that they read."""
     with connect(settings=settings, timeout=_SECONDS) as c:
         found = {info.name: info for info in map(c.views.show, names)}
         for name in sorted({name for info in found.values() for name in info.reads} - found.keys()):
@@ -60,7 +61,7 @@ def check(
     config: Path | None,
     views: Sequence[Path] = (),
 ) -> None:
-    """Exit code 1 where the text would be refused."""
+    """Exit code 1 if the text would be refused."""
     text = read_text(sql, file)
     settings = settings_for(config, None)
     rules = TriggerRules.of(settings.triggers, settings.bus.partitions, frozenset(settings.alerts.destinations))
@@ -127,7 +128,7 @@ def _print_entry(entry: Mapping[str, str], *, labels: Sequence[str]) -> None:
 
 
 def reformat(sql: str | None, file: Path | None, *, in_place: bool, check: bool) -> None:
-    """Exit code 1 where the text cannot be read, or `check` finds another layout."""
+    """Exit code 1 if the text cannot be parsed, or if `check` finds another layout."""
     if in_place and file is None:
         raise typer.BadParameter("--in-place needs --file")
     text = read_text(sql, file)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from candlewright_platform.cli.triggers.backtest import Backtest
 
 _NAMED_FILE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.+)", re.DOTALL)
-#: The parameter, and the column that it is about.
+#: The parameter, and the column to which it applies.
 PERIOD = "period_seconds"
 _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
@@ -110,7 +110,9 @@ def _default_table(files: Mapping[str, Path], table: str | None, parameters: Map
 def _evaluated(
     text: str, tables: Mapping[str, pa.Table | str], parameters: Mapping[str, str], default: str
 ) -> pa.Table:
-    """As a running trigger has it: without `period_seconds`, one that keeps state runs over each period for itself."""
+    """Evaluates like a running trigger: without `period_seconds`, a text that keeps state runs over each period
+    separately.
+    """
     bars = tables.get("ohlc")
     if not isinstance(bars, pa.Table) or PERIOD in parameters or not _is_of_each_period(text, bars, tables, parameters):
         return evaluate_named(text, tables, parameters, table_name=default)
@@ -130,7 +132,7 @@ def _is_of_each_period(
     try:
         compiled = compile_trigger(text, parameters, TriggerRules(idle_ns=SECOND), views=views)
     except TriggerRejected:
-        # No running trigger: an ORDER BY, other columns, a join that does not say which bars it takes.
+        # This could not run live: an ORDER BY, other columns, a join that does not say which bars it reads.
         return False
     return compiled.is_on_bars and not compiled.is_stateless and not compiled.labels
 
@@ -194,7 +196,7 @@ def try_batch(batch: Path) -> None:
 
     `input`: a file, or an object of files by the names of the tables.
     """
-    # Not splitlines: a text may hold other characters that some take for the end of a line.
+    # Not splitlines, which also splits at other characters that a text may contain.
     lines = content_of("--batch", batch).split("\n")
     tables: dict[str, pa.Table] = {}
     for line in filter(str.strip, lines):
@@ -219,7 +221,7 @@ def _case(line: str, tables: dict[str, pa.Table]) -> dict[str, Any]:
         rows = list(plain_rows(found))
     except (CandlewrightError, TriggerRejected, SkipFailed) as error:
         return {"name": name, "error": one_line(error)}
-    except Exception as error:  # The outermost loop: the other cases have their answers whatever happens to one.
+    except Exception as error:  # The outermost loop: the other cases get their answers whatever happens to one.
         traceback.print_exc()
         return {"name": name, "error": f"internal error: {type(error).__name__}: {one_line(error)}"}
     return {"name": name, "columns": found.column_names, "rows": rows}

@@ -366,7 +366,7 @@ def test_crosshair_and_dialogs_are_used_with_the_keyboard(show: Open, stored: st
     assert shown.errors == []
 
 
-def test_long_prices_and_sizes_fit_beside_the_chart(show: Open, stored: str) -> None:
+def test_long_prices_and_sizes_fit_next_to_the_chart(show: Open, stored: str) -> None:
     page = show().go(path_of("chart", stored))
     expect(page.locator(".tape tbody tr").first).to_be_visible()
     assert page.evaluate(
