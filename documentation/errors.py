@@ -78,7 +78,7 @@ WIRE = {
     "TOO_MANY_CONNECTIONS": ("`broker.max_connections` is reached", "Close some, or raise the setting."),
 }
 FAILURES = {
-    FailureCode.UNKNOWN: "A text without a code, as from an ingestor of your own. Retried.",
+    FailureCode.UNKNOWN: "A text without a code, for example from your own ingestor. Retried.",
     FailureCode.UNAVAILABLE: "The exchange did not answer. Retried.",
     FailureCode.BAD_REPLY: "The exchange's answer made no sense. Retried.",
     FailureCode.RATE_LIMITED: "The exchange limits or bans this address. Retried after the time that it named.",

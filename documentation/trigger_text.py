@@ -1,11 +1,11 @@
-"""A trigger's text in a document: its first line may say what is given beside it."""
+"""A trigger's text in a document; its first line may name parameters and tickers."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One SQL text with what its first line says is given beside it."""
+    """One SQL text, with the parameters and tickers from its first line."""
 
     sql: str
     parameters: dict[str, str]

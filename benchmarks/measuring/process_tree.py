@@ -101,7 +101,7 @@ def family(pids: Iterable[int]) -> set[int]:
 
 
 def cpu_seconds_of(pids: Iterable[int]) -> float:
-    """Of the family of these processes, until now; a process that has ended does not count."""
+    """CPU time of these processes and their descendants so far; a process that has ended does not count."""
     processes = dict(_processes())
     return sum(processes[pid][2] for pid in _family(pids, processes)[0] if pid in processes)
 

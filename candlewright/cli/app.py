@@ -1,4 +1,6 @@
-"""The commands. Bodies live in the modules beside this one and are loaded when a command runs: `--help` is quick."""
+"""The commands. The bodies of commands are in the neighbouring modules and are loaded when a command runs, so `--help`
+is quick.
+"""
 
 from pathlib import Path
 from typing import Annotated, Any

@@ -22,7 +22,7 @@ _LINES = {
     (_WICK, _BODY): "╽",
     (_BODY, _WICK): "╿",
 }
-#: Bodies of falling candles where no colour tells them apart.
+#: Bodies of falling candles if no colour distinguishes them.
 _BLOCKS = {(_BODY, _BODY): "█", (_NONE, _BODY): "▄", (_BODY, _NONE): "▀", (_WICK, _BODY): "▄", (_BODY, _WICK): "▀"}
 _VOLUME = " ▁▂▃▄▅▆▇█"
 _ASCII_VOLUME = " ..::-=#@"

@@ -241,7 +241,7 @@ def _write(table: "pa.Table", output: FileOutput, sink: Any) -> None:
 
 
 def style_of_stdout() -> Style:
-    """Colour on a terminal that wants it; Unicode where it can be written."""
+    """Colour on a terminal that supports it; Unicode if the encoding has it."""
     encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
     has_colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Style(colour=has_colour, unicode=encoding.startswith("utf"))

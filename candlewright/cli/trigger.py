@@ -33,7 +33,7 @@ from candlewright.wire.times import format_nanoseconds
 
 LIST_COLUMNS = ("trigger_id", "state", "events", "tickers", "registered", "sql")
 _COMMENT_OR_QUOTED = re.compile(r"""--[^\n]*|('(?:[^']|'')*'|"(?:[^"]|"")*")""")
-#: Of a text in a table.
+#: Width of a text in a table.
 SHOWN_CHARACTERS = 60
 _TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ")
 

@@ -128,7 +128,7 @@ class RowsUnavailable(CandlewrightError):
 
 
 class RequestFailed(CandlewrightError):
-    """`notification` is the request's final one; None where the caller's timeout came first."""
+    """`notification` is the request's final one; None if the caller's timeout came first."""
 
     def __init__(self, request_id: str, text: str, notification: Notification | None = None) -> None:
         super().__init__(text)

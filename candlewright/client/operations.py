@@ -52,9 +52,8 @@ class Newest:
 
 
 class Operations(Questions):
-    """Those on requests, venues and topics; all others are under the name of what they concern.
-
-    `timeout_seconds` is how long one answer is waited for, resends included.
+    """Operations on requests, venues and topics; all others are under the name of their subject. `timeout_seconds`: how
+    long to wait for one answer, including resends.
     """
 
     def __init__(
@@ -233,7 +232,7 @@ class Operations(Questions):
         progress: Progress | None,
         timeout_seconds: float | None,
     ) -> Operation[Notification]:
-        """Until the final: by notification, or by the state of the request where a notification was missed."""
+        """Follow the request to its final: by notification, or by its state if a notification was missed."""
         report = Reporter(f"request {request_id}", progress)
         expected = 0
         for event in heard:
@@ -261,7 +260,7 @@ class Operations(Questions):
             message = event_or_time.message
             if isinstance(message, cw.Error):
                 if isinstance(event_or_time, Published):
-                    # Of a trigger that has this topic for its callback.
+                    # The answer concerns a trigger whose callback is this topic.
                     continue
                 # The request continues although this poll failed: the platform may be restarting.
                 complaint = message

@@ -32,7 +32,7 @@ Tickers = Annotated[list[str] | None, Field(description="None = every active one
 
 
 def readers(ask: Ask) -> list[Tool]:
-    """Those that change nothing."""
+    """The tools that change nothing."""
 
     async def status() -> Answer:
         """Which parts of the platform run, and their problems."""
@@ -53,8 +53,9 @@ def readers(ask: Ask) -> list[Tool]:
     async def history(
         ticker: Ticker, period: Period = "1m", start: Moment = None, end: Moment = None, limit: Limit = ROWS
     ) -> Answer:
-        """Stored candles of a ticker. Without start the newest ones before end. `holes`: where the exchange has no
-        candle; `unknown`: where nothing is stored, which is not the same."""
+        """Stored candles of a ticker; without start, the newest ones before end. `holes`: ranges for which the exchange
+        has no candle; `unknown`: ranges for which nothing is stored.
+        """
         query = {"ticker": ticker, "period": period, "start": start, "end": end, "limit": limit}
         return await ask("GET", "/bars", query)
 
@@ -129,7 +130,7 @@ def readers(ask: Ask) -> list[Tool]:
 
 
 def writers(ask: Ask) -> list[Tool]:
-    """Those that change what the platform does or stores."""
+    """The tools that change what the platform does or stores."""
 
     async def fetch_history(
         ticker: Ticker,

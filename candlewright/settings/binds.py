@@ -1,4 +1,4 @@
-"""Addresses that sockets are bound to, as they are written in settings."""
+"""Addresses to which sockets are bound, as written in settings."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ _MAX_PORT = 65_535
 
 
 def _host_and_port(text: str) -> str:
-    """Nothing before the colon would mean: every interface of this machine."""
+    """A missing host is refused, because it would mean every interface of this machine."""
     host, _, port = text.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or int(port) > _MAX_PORT:
         raise ValueError(f"{text!r} is not an address: write host:port, such as 127.0.0.1:8080")

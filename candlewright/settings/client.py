@@ -23,7 +23,7 @@ _ALIKE = 0.8
 
 
 class SharedGroup(BaseModel):
-    """A group of which the platform knows more keys."""
+    """A group that has further keys for the platform."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -85,7 +85,7 @@ class ConsoleAddress(SharedGroup):
 
 
 class ClientConfig(BaseSettings):
-    """What a client reads of `candlewright.toml`."""
+    """The settings that a client reads from `candlewright.toml`."""
 
     model_config = SettingsConfigDict(
         frozen=True,

@@ -35,7 +35,7 @@ def connect_session(url: str) -> Iterator["SparkSession"]:
     """A session for one `with`, separate from all others in the process. Raises what pyspark raises; loads pyspark."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    # Not pyspark.sql's: that one sets the environment, and children of this process would take it for theirs.
+    # Not pyspark.sql's class, which sets the environment; children of this process would inherit it.
     from pyspark.sql.connect.session import SparkSession
 
     session: SparkSession = SparkSession.builder.remote(url).create()
@@ -44,7 +44,7 @@ def connect_session(url: str) -> Iterator["SparkSession"]:
     try:
         yield session
     finally:
-        # Releasing the session is optional: a server that is down forgets it by itself.
+        # Releasing the session is optional: a server that is down forgets it anyway.
         client.set_retry_policies([])
         session.stop()
         # Its finalizer would close the client again at the next garbage collection, and stop the threads that all

@@ -22,7 +22,7 @@ def to_nanoseconds(time: Time) -> int:
     if isinstance(time, str):
         return _checked(_parse(time), time)
     if isinstance(time, datetime):
-        # pandas.Timestamp is a datetime that keeps nanoseconds beside the microseconds.
+        # pandas.Timestamp is a datetime with additional nanoseconds.
         return _checked(_of(time) + int(getattr(time, "nanosecond", 0)), str(time))
     return _checked(_of(datetime(time.year, time.month, time.day)), str(time))
 

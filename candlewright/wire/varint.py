@@ -14,7 +14,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int] | None:
-    """The number (below 2^63) that begins at `at`, and the place after it; None where there is no such number."""
+    """The number (below 2^63) that begins at `at`, and the position after it; None if there is no such number."""
     value = shift = 0
     while at < len(data) and shift < 64:
         byte = data[at]

@@ -246,7 +246,7 @@ class Binder:
         return name.at.reject(f"unknown column '{name.text[:60]}'", hint)
 
     def _otherwise(self, name: Identifier) -> str:
-        """What a name that is not a column is, or how the column is called here."""
+        """A hint for a name that is not a column: its other meaning, or the column's name here."""
         text, upper = name.text[:60], name.text.upper()
         known = {field.name.lower() for field in self.fields}
         if any(field.name.lower() == text.lower() for field in self.behind):
@@ -641,7 +641,7 @@ class Binder:
     # -- conversions ----------------------------------------------------------------------------------------------
 
     def converted(self, node: Expression, target: SqlType, at: Position) -> Expression:
-        """The value converted to `target`. Raises TriggerRejected where that needs a CAST."""
+        """The value converted to `target`. Raises TriggerRejected if that needs a CAST."""
         if node.type == target:
             return node
         if isinstance(node, Constant):

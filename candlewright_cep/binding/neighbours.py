@@ -1,4 +1,4 @@
-"""How the arguments of a call adapt to each other, and what to write where they do not."""
+"""How the arguments of a call adapt to each other, and hints if they do not."""
 
 from collections.abc import Sequence
 
@@ -32,7 +32,7 @@ def adapted_constant(node: Constant, target: SqlType) -> Constant | None:
 
 
 def exact_literals(arguments: list[Expression], nodes: Sequence[Node]) -> list[Expression]:
-    """Numbers written beside a DECIMAL, as DECIMALs with the same digits, unless one of the arguments is a DOUBLE."""
+    """Number literals next to a DECIMAL, as DECIMALs with the same digits, unless one of the arguments is a DOUBLE."""
     if not any(argument.type.kind is Kind.DECIMAL for argument in arguments):
         return arguments
     if any(argument.type.kind is Kind.DOUBLE and not isinstance(argument, Constant) for argument in arguments):
@@ -51,7 +51,7 @@ def exact_literals(arguments: list[Expression], nodes: Sequence[Node]) -> list[E
 
 
 def adapted_arguments(name: str, arguments: list[Expression], at: Position) -> list[Expression]:
-    """Converts text beside a time, and parameters beside a value, to the type of their neighbour."""
+    """Converts text next to a time, and parameters next to a value, to the type of their neighbour."""
     if name not in COMPARING:
         return arguments
     fixed = [argument for argument in arguments if not isinstance(argument, Constant)]
@@ -86,7 +86,7 @@ def by_parts(
 
 
 def quoted_number(arguments: Sequence[Expression], node: CallNode) -> TriggerRejected | None:
-    """The error for a number in quotes beside a number."""
+    """The error for a number in quotes next to a number."""
     if not any(argument.type.is_numeric for argument in arguments) or len(arguments) != len(node.arguments):
         return None
     for argument, given in zip(arguments, node.arguments, strict=True):

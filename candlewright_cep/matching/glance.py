@@ -261,7 +261,7 @@ class Glance:
 
     @staticmethod
     def of_rows(condition: Expression, lookback: int, slot_types: Sequence[SqlType]) -> "Glance | None":
-        """For rows that a condition selects, each alone; it looks back at so many rows with `Shift`. None if at more
+        """For rows that a condition selects individually; it looks back at this many rows with `Shift`. None if at more
         than are kept.
         """
         if lookback > _MOST_REACH:

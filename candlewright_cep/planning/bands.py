@@ -177,7 +177,7 @@ class Ordered:
         return found
 
     def starts(self, codes: Index) -> Index:
-        """Where the rows of these keys begin."""
+        """The positions at which the rows of these keys begin."""
         found: Index = self._starts.take(np.minimum(codes, len(self._starts) - 1))
         return found
 

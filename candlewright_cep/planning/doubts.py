@@ -161,7 +161,7 @@ def _of_condition(
 
 
 def _of_reach(condition: Expression, columns: Sequence[Known], what: str, variables: Sequence[str]) -> Iterator[str]:
-    """What the values of functions decide, such as RSI(close, 14) > 100."""
+    """Conditions that the range of a function decides, such as RSI(close, 14) > 100."""
     is_decided = False
     for part in conjuncts(condition):
         if (said := verdict(part, columns, variables)) is not None:

@@ -1,5 +1,5 @@
-"""What the columns of a plan can hold, by the declarations of the functions that compute them, and what follows for a
-condition.
+"""The possible values of a plan's columns, from the declarations of the functions that compute them, and what follows
+for a condition.
 """
 
 import math
@@ -83,8 +83,8 @@ class Verdict:
 
 
 class Reach:
-    """What is known of the columns of a plan's nodes, each found once: a plan may have hundreds of nodes on one
-    another.
+    """What is known about the columns of a plan's nodes. Each node is examined once, because a plan may be hundreds of
+    nodes deep.
     """
 
     def __init__(self) -> None:
@@ -92,13 +92,13 @@ class Reach:
         self._found: dict[int, tuple[Any, tuple[Known, ...]]] = {}
 
     def columns_of(self, plan: Any) -> tuple[Known, ...]:
-        """What is known of each column."""
+        """What is known about each column."""
         if id(plan) not in self._found:
             self._found[id(plan)] = plan, self._named(plan)
         return self._found[id(plan)][1]
 
     def seen(self, plan: Match) -> tuple[Known, ...]:
-        """What the conditions of a pattern can read: the columns of its input, then its indicators."""
+        """The columns that the conditions of a pattern can read: those of its input, then its indicators."""
         inner = self.columns_of(plan.inner)
         return (*inner, *(measured(each, inner) for each in plan.recognize.computed))
 
@@ -134,7 +134,7 @@ class Reach:
 
 
 def measured(function: WindowFunction, columns: Sequence[Known]) -> Known:
-    """What is known of a window function's results."""
+    """What is known about a window function's results."""
     if function.name in INDICATORS:
         return Known(function.name, INDICATORS[function.name].values)
     if function.name in _OF_WINDOWS and (values := _OF_WINDOWS[function.name].values) is not None:
@@ -143,7 +143,7 @@ def measured(function: WindowFunction, columns: Sequence[Known]) -> Known:
 
 
 def verdict(condition: Expression, columns: Sequence[Known], variables: Sequence[str] = ()) -> Verdict | None:
-    """None for a condition that what is known of its values does not decide."""
+    """None for a condition that the known values do not decide."""
     if (said := _of_texts(condition, columns, variables)) is not None:
         return said
     found: dict[Expression, Known] = {}

@@ -1,4 +1,4 @@
-"""Checks which texts can run on a stream, and derives what is known of them before any row has arrived."""
+"""Checks which texts can run on a stream, and derives what is known about them before any row has arrived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -210,7 +210,7 @@ def _place(node: Plan) -> Position:
 
 
 def known_at_start(node: Plan, source: StreamInput) -> KnownColumns:
-    """What is known of the columns of a scan, of filters and projections over it, and of joins on time."""
+    """What is known about the columns of a scan, of filters and projections over it, and of joins on time."""
     if isinstance(node, Scan):
         names = source.schema.names
         times = {names.index(name) for name in source.time_columns if name in names}
@@ -273,7 +273,7 @@ def _needs_merge(nodes: Sequence[Plan], source: StreamInput) -> bool:
 
 
 def walked(nodes: Sequence[Plan], known: KnownColumns, source: StreamInput) -> tuple[KnownColumns, bool]:
-    """What is known after a chain, given what is known of its bottom, and whether one of its operators combines several
+    """What is known after a chain, given what is known at its bottom, and whether one of its operators combines several
     tickers. Raises TriggerRejected for orders other than time.
     """
     merge = False

@@ -187,7 +187,7 @@ class TriggerStream:
         return self._worked(rows, lambda: self._events(self._passed(passed)))
 
     def _worked(self, rows: int, step: Callable[[], _Found]) -> _Found:
-        """The result of a step over so many rows of the input. Raises TriggerRejected if it exceeds a limit."""
+        """The result of a step over this many rows of the input. Raises TriggerRejected if it exceeds a limit."""
         try:
             with work.allowed(self.query.compiled.limits, rows) as done:
                 found = step()
@@ -420,7 +420,7 @@ class TriggerStream:
         self.restore_parts({"": state})
 
     def restore_parts(self, parts: Mapping[str, bytes]) -> None:
-        """Takes back what `parts` gave. Raises ValueError for bytes that are not those of such a stream."""
+        """Restores the output of `parts`. Raises ValueError for bytes that are not from such a stream."""
         state = parts.get("", b"")
         if state[:4] != _MAGIC:
             raise ValueError("not a trigger's state")

@@ -60,7 +60,7 @@ GROUP BY columns
   GROUP BY ticker, window_start, window_end
 
 GROUP BY ROLLUP (a, b)
-  totals beside their parts: (a, b), (a) and ()
+  totals together with their parts: (a, b), (a) and ()
   SELECT ticker, side, window_start, SUM(size) AS volume FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1'
   MINUTE)) GROUP BY ROLLUP (ticker, side), window_start, window_end
 
@@ -148,15 +148,15 @@ VALUES (row), (row)
   t.price > v.most
 
 BARS BY VOLUME size
-  bars that end when so much was traded; also BY TRADES and BY VALUE
+  bars that end once this amount was traded; also BY TRADES and BY VALUE
   SELECT * FROM ticks BARS BY VOLUME 100
 
 BARS BY TRADES count
-  bars of so many trades
+  bars of this many trades
   SELECT * FROM ticks BARS BY TRADES 1000
 
 BARS BY VALUE size
-  bars of so much price × size
+  bars of this much price × size
   SELECT * FROM ticks BARS BY VALUE 1000000
 
 TABLE(TUMBLE(TABLE t, DESCRIPTOR(time), size))
@@ -185,7 +185,7 @@ SESSION(time, gap)
   SESSION(ts, INTERVAL '30' SECOND)
 
 OVER (PARTITION BY a ORDER BY b)
-  a value over other rows beside each row; a frame may follow
+  for each row, a value over other rows; a frame may follow
   SELECT ts, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS mean FROM
   ticks
 

@@ -152,7 +152,7 @@ class TypeReader(Reader):
         token = self.advance()
         unit = unit_name(token.text) if token.kind in (TokenKind.NAME, TokenKind.STRING) else None
         if unit is None:
-            # INTERVAL '5 minutes' is a slip of its own.
+            # INTERVAL '5 minutes' is a separate slip.
             within = before.kind is TokenKind.STRING and any(map(str.isalpha, before.text))
             hint = "" if within else "one of " + ", ".join(UNITS)
             raise token.reject(f"expected a unit of time, found {token.shown}", hint)

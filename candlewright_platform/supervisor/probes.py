@@ -149,7 +149,9 @@ class HttpPing:
 
 
 async def _exchange(port: int, request: bytes) -> bytes:
-    """Everything that a server on loopback answers until it closes; empty if it does not close in time."""
+    """Everything that a server on loopback answers until it closes; empty if it cannot be reached or does not close in
+    time.
+    """
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -1,4 +1,4 @@
-"""Reads Binance's public archive of spot klines: `BTCUSDT-1m-2024-01.zip`, with its CHECKSUM file beside it.
+"""Reads Binance's public archive of spot klines: `BTCUSDT-1m-2024-01.zip`, with its CHECKSUM file next to it.
 
 The files have no header. Times are in milliseconds, since 2025 in microseconds. Source:
 github.com/binance/binance-public-data.

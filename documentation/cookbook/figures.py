@@ -115,7 +115,7 @@ def changes_after(recording: Recording, rows: pa.Table, matches: pa.Table) -> tu
 
 
 def _changes(recording: Recording, own: Prices, now: Times, at: Times, steps: int) -> Numbers:
-    """From row `now` to so many bars later, or to the last trade so many seconds after `at`, where that is recorded."""
+    """From row `now` to this many bars later, or to the last trade this many seconds after `at`, if recorded."""
     if recording.period_seconds:
         later = now + steps
         known = later < len(own.times)

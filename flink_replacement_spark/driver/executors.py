@@ -54,7 +54,7 @@ class WarmExecutors:
         self._thread: threading.Thread | None = None
 
     def count_of(self, executors: Collection[str]) -> int:
-        """How many of them are warm."""
+        """How many of these executors are warm."""
         return len(self._warm.intersection(executors))
 
     def look(self, executors: Collection[str]) -> None:

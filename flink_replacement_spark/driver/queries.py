@@ -43,7 +43,7 @@ from flink_replacement_spark.triggers.query import (
 
 __all__ = ["Queries"]
 
-#: The topic whose records show how far each of them is behind.
+#: The topic whose records show how far each query is behind.
 TOPICS = (bus_topics.HISTORY_OUTCOMES, bus_topics.TICKS, bus_topics.TICKS)
 
 
@@ -111,7 +111,7 @@ class Queries:
             query.start()
 
     def check(self, *, may_start: bool) -> None:
-        """Restart those that have ended; call often. Raises Py4JError if the JVM is gone."""
+        """Restart ended queries; call often. Raises Py4JError if the JVM is gone."""
         for query in self.watched:
             query.check(may_start=may_start)
 
@@ -124,7 +124,7 @@ class Queries:
         self._functions.close()
 
     def readings(self, bus: Bus, ends: Mapping[str, Sequence[int]], at: float) -> Iterator[tuple[str, Reading]]:
-        """How far each of them is, by name. `ends`: of the partitions of `TOPICS`."""
+        """How far each query is, by name. `ends`: of the partitions of `TOPICS`."""
         if self.history is None:
             return
         healths: tuple[Health | LiveHealth | TriggerHealth, ...] = (self.history, self.live, self.triggers)

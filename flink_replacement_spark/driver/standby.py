@@ -20,7 +20,7 @@ __all__ = ["Prepare", "Prepared", "WarmUp"]
 
 _LOOK_SECONDS = 2.0
 
-#: Starts a query for so many partitions.
+#: Starts a query for this many partitions.
 Prepare = Callable[[int], ServingQuery]
 
 

@@ -29,7 +29,7 @@ class Awaited:
 
     @property
     def seconds(self) -> float:
-        """How long one of them has not answered."""
+        """How long one of the services has not answered."""
         return time.monotonic() - self._since if self.names else 0.0
 
     @property

@@ -48,7 +48,7 @@ def start_live_query(
             journal_bytes=times.journal_bytes,
         )
         health.add(LiveCounts.of(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
-        # Freed memory would otherwise be kept in pieces that hardly fit the next large batch.
+        # Otherwise freed memory would be kept in pieces too small for the next large batch.
         pa.default_memory_pool().release_unused()
 
     trades = (

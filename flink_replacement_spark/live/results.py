@@ -50,7 +50,7 @@ class LiveCounts:
         return {name: count for name in _NAMES if (count := getattr(self, name))}
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """As a task's rows of RESULT_SCHEMA: one, or none where nothing happened."""
+        """As a task's rows of RESULT_SCHEMA: one, or none if nothing happened."""
         if self.counted():
             counts = [pa.array([getattr(self, name)], pa.int64()) for name in _NAMES]
             yield pa.RecordBatch.from_arrays(counts, names=_NAMES)

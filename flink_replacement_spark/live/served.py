@@ -38,7 +38,7 @@ class LiveOwner:
     partition: int
     times: LiveTimes
     _lives: Lives = field(default_factory=Lives)
-    # Of the next step.
+    # The records of the next step, if they are few.
     _few_records: FewRecords = field(default_factory=dict)
 
     @property

@@ -56,7 +56,7 @@ class TriggerOwner:
     _lives: Lives = field(default_factory=Lives)
     _planner: TriggerPlanner = field(default_factory=lambda: TriggerPlanner(_ROOM))
     _at: Mapping[str, Positions] = field(default_factory=dict)
-    # Of the next step.
+    # The records of the next step, if they are few.
     _few_records: FewRecords = field(default_factory=dict)
 
     @property

@@ -26,7 +26,7 @@ from gateways.kafka_pixy.line import READ_AHEAD_SECONDS, Line
 
 #: How often to look for expired records while calls wait.
 _LOOK_SECONDS = 1.0
-#: The same where nothing can expire: no record is out, and there is no other gateway.
+#: The same if nothing can expire: no record is out, and there is no other gateway.
 _QUIET_LOOK_SECONDS = 10.0
 _RETRY_SECONDS = 0.5
 _CLOSE_SECONDS = 5.0

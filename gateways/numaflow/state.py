@@ -210,7 +210,7 @@ class SourceState:
         while self._plan and count > 0:
             kind = self._plan[-1]
             if kind is FetchNew:
-                # Once: where there are fewer than wanted, there are no more.
+                # Only once: if there are fewer than wanted, there are no more.
                 self._plan.pop()
                 return FetchNew(count)
             fetch = self._fetch(kind, count, at)

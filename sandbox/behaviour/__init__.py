@@ -1,1 +1,1 @@
-"""How an exchange behaves beside its data: its clock, and deliberate faults."""
+"""The behaviour of an exchange apart from its data: its clock, and deliberate faults."""

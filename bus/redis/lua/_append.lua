@@ -83,7 +83,7 @@ local function append(argv, now)
     return bytes
   end
 
-  -- A mark after every so many records shows `locate` where a number is.
+  -- A mark at regular intervals shows `locate` where a number is.
   local MARK_DISTANCE = 2048
 
   -- `count` records from `offset` on have the numbers from `number` on.

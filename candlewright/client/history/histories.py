@@ -131,7 +131,7 @@ class Several:
         return [start(self._ranges[ticker], final) for ticker, final in self._finals.items()]
 
     def gathered(self, outcomes: Sequence[History | CandlewrightError]) -> Histories:
-        """Of the rows, in the order of their requests. Raises TickersFailed unless errors are to be kept."""
+        """The histories, in the order of their requests. Raises TickersFailed unless errors are to be kept."""
         import pyarrow as pa
 
         found: dict[str, History] = {}

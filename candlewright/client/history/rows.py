@@ -1,4 +1,4 @@
-"""Where rows come from besides the relay: the tables themselves, or Spark Connect."""
+"""Sources of rows other than the relay: the tables themselves, or Spark Connect."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,9 +30,8 @@ class Rows(Protocol):
 
 
 def near_rows(config: ClientConfig, *, is_command: bool = False) -> Rows | None:
-    """The tables themselves, where they can be reached from here and the platform is installed to read them.
-
-    `is_command`: this process will read rows once, so what reads them is loaded now, while its request runs.
+    """The tables themselves, if they can be reached from here and the platform is installed to read them. `is_command`:
+    this process will read rows once, so the libraries that read them are loaded now, while its request runs.
     """
     tables = extension("tables")
     rows: Rows | None = tables(config, is_command=is_command) if tables is not None else None

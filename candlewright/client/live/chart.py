@@ -27,7 +27,7 @@ from candlewright.wire.times import iso_nanoseconds
 BUNDLE = Path(__file__).with_name("chart.js")
 #: Messages within this time are sent together.
 PAUSE_SECONDS = 0.1
-#: Of one message.
+#: The most items of one message.
 MOST_ITEMS = 1_000
 _TIMES = ("open_time", "timestamp", "received_at")
 
@@ -54,7 +54,7 @@ class Chart(anywidget.AnyWidget):
         self.on_msg(self._take)
 
     def __repr__(self) -> str:
-        """What a notebook shows where its widgets are not drawn."""
+        """The text that a notebook shows if it cannot draw widgets."""
         return f"<Chart {self.ticker} {format_period(self.period_seconds)}>"
 
     def close(self) -> None:

@@ -32,8 +32,8 @@ T = TypeVar("T")
 QUESTION_NUMBERS = 5_000
 #: Pause before a request without a useful answer is repeated; it doubles up to the second figure.
 RETRY_SECONDS, RETRY_MAX_SECONDS = 0.5, 4.0
-#: Silence after which the platform is asked for news, in case messages were missed while the relay was down; it doubles
-#: up to the second figure.
+#: Silence after which the client asks for news, in case messages were missed while the relay was down; it doubles up to
+#: the second figure.
 SILENCE_SECONDS, SILENCE_MAX_SECONDS = 3.0, 30.0
 _SUSPENDED = "TRIGGER_SUSPENDED"
 _UNKNOWN_TICKER = "UNKNOWN_TICKER"
@@ -46,7 +46,7 @@ Item = TypeVar("Item", covariant=True)
 
 
 class Kind(Protocol[Item]):
-    """What the messages of a topic hold."""
+    """The content of a topic's messages."""
 
     def span(self, message: Message) -> tuple[int, int] | None:
         """The first number and how many; None for a message that is not of this topic."""

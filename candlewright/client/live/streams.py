@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Host(Protocol):
-    """What a stream needs of the client that made it."""
+    """What a stream needs from the client that made it."""
 
     @property
     def is_closed(self) -> bool: ...

@@ -23,7 +23,7 @@ def reachable(address: str) -> str:
 def open_pair(
     context: "zmq.Context[zmq.Socket[bytes]]", key: ClientKey | None
 ) -> "tuple[zmq.Socket[bytes], zmq.Socket[bytes]]":
-    """A DEALER and a SUB, which reconnect by themselves."""
+    """A DEALER and a SUB, which reconnect automatically."""
     dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     subscriber: zmq.Socket[bytes] = context.socket(zmq.SUB)
     for socket in (dealer, subscriber):
@@ -49,7 +49,7 @@ def is_readable(socket: "zmq.Socket[bytes]") -> bool:
 
 
 def drain(socket: "zmq.Socket[bytes]") -> Iterator[Sequence[bytes]]:
-    """What has arrived, without waiting."""
+    """The messages that have arrived, without waiting."""
     for _ in range(DRAIN_MAX):
         try:
             yield socket.recv_multipart(zmq.NOBLOCK)

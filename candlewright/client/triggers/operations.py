@@ -37,7 +37,8 @@ class TriggerOperations(Questions):
             found = yield from self.all(trigger_id)
             if not found or not found[0].is_starting:
                 raise PlatformRefused("ERROR", answer.error_message, trigger_id)
-            # It is stored, and the platform stopped waiting for the pipeline before the caller did: send it again.
+            # The trigger is stored, but the platform stopped waiting for the pipeline before the caller did: send it
+            # again.
             if give_up - self._session.now <= TRIGGER_RESEND_SECONDS:
                 raise PlatformRefused("ERROR", f"trigger {trigger_id}: {answer.error_message}", trigger_id)
 

@@ -126,7 +126,7 @@ class Events(tuple[TriggerEvent, ...]):
 
 
 def _arrow_type(kind: str) -> "pa.DataType | None":
-    """Of a Flink SQL type; None leaves it to the values."""
+    """The Arrow type of a Flink SQL type; None leaves the choice to the values."""
     import pyarrow as pa
 
     simple = {"STRING": pa.string(), "DOUBLE": pa.float64(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_()}

@@ -16,7 +16,7 @@ from candlewright_cep.vector import Array, Bools, Index
 Digits = list[Index]
 #: Bits per digit of a plain sum, and of one that is multiplied.
 _SUM_BITS, _PRODUCT_BITS = 32, 20
-#: Doubles hold whole numbers of so many bits.
+#: The bits of whole numbers that doubles hold exactly.
 _EXACT_BITS = 52
 #: Up to this exponent, scaling by a power of two is a single multiplication.
 _PLAIN_EXPONENT = 1000
@@ -154,7 +154,7 @@ class RangeSums:
 
 
 class Moments:
-    """Of the rows of ranges that are `present`, computed on request. Results are NaN where a value is not finite.
+    """Moments of the `present` rows of ranges, computed on request. Results are NaN if a value is not finite.
 
     `count`: the present rows of each range.
     """

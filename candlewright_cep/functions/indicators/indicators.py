@@ -95,7 +95,7 @@ def _bollinger(sign: int) -> Callable[..., Series]:
 
 
 def _over(part: Array, of: Array, factor: float = 1.0) -> Array:
-    """`factor` times the quotient, 0 where the divisor is 0."""
+    """`factor` times the quotient; 0 if the divisor is 0."""
     nothing = of == 0.0
     return np.where(nothing, 0.0, factor * (part / np.where(nothing, 1.0, of)))
 

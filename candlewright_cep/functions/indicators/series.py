@@ -17,7 +17,8 @@ from candlewright_cep import work
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.vector import Array, Bools, Index
 
-#: What a step of all partitions together costs, and to take one partition alone: so many times a row taken alone.
+#: The cost of a step of all partitions together, and of switching to one partition alone, in multiples of a row taken
+#: alone.
 _STEP, _ALONE = 128, 24
 #: From more partitions with one row each on, all take it in step.
 _FEW = 8
@@ -26,7 +27,7 @@ MOST_STATE = 1 << 24
 
 Step = Callable[..., Array]
 Parts = tuple[Array, ...]
-#: Merges what is known of two adjacent runs of values; the runs' lengths are the last arguments.
+#: Merges the results of two adjacent runs of values; the runs' lengths are the last arguments.
 Merge = Callable[[Parts, Parts, int, int], Parts]
 
 
@@ -144,7 +145,7 @@ class Layout:
         return found
 
     def with_history(self, count: int) -> tuple[Index, Index]:
-        """Where the rows are if `count` others are in front of each partition's, and where these are."""
+        """The positions of the rows if `count` others precede each partition's, and the positions of these."""
         if count not in self._with_history:
             segments = np.arange(1, len(self.sizes) + 1, dtype=np.int64)
             places = np.arange(self.length) + np.repeat(segments * count, self.sizes)

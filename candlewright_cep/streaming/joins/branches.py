@@ -101,7 +101,7 @@ class _Reader:
         leaf = branch.bottom
         if isinstance(leaf, Leaf) and leaf.source.period_column and not leaf.period:
             column = leaf.source.period_column
-            # What ON says of one side does not narrow the rows that a FULL join keeps.
+            # Conditions on one side in ON do not reduce the rows that a FULL join keeps.
             way = (
                 f"FULL JOIN (SELECT * FROM {leaf.name} WHERE {column} = 60)"
                 if join.kind == "FULL"

@@ -185,7 +185,7 @@ class Meeting:
         return found
 
     def _clock_of_both(self, at_left: Clock, at_right: Clock) -> Clock:
-        """Of the rows of a FULL join: those of both sides are decided after their time, later by the interval."""
+        """The clock of a FULL join's rows, which are decided later than their time by the interval."""
         assert self.pair.lower is not None
         found = Clock()
         of_left, of_right = self._reached(at_left), self._reached(at_right)

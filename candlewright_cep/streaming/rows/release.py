@@ -164,7 +164,7 @@ class ReleaseBuffer:
 
     def _passes_on(self, table: pa.Table, keys: "_Keys") -> bool:
         """Whether rows are released just as they came, which is usual for few rows: they are of one ticker, in order,
-        and none is held. They are then taken note of.
+        and none is held. They are then recorded.
         """
         name, times, numbers = keys.names[0] if keys.names else "", keys.times, keys.numbers
         has_held = self._held is not None and self._held.num_rows > 0

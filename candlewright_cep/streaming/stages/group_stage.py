@@ -262,7 +262,7 @@ class GroupStage:
         self._seen = dict(state["seen"])
         self._least = state["least"]
         if not self._by_ticker and self._least is None and self._seen:
-            # Older versions kept tickers apart even where one clock is all of theirs.
+            # Older versions kept tickers apart even if they share one clock.
             self._least, self._seen = min(self._seen.values()), {}
         self._log.restore(state.get("log", {}), rows, chunks)
         self._ends, self._begun, self._names = {}, {}, self._log.tickers

@@ -7,7 +7,7 @@ from candlewright.cli.output import Output, json_line
 from candlewright.wire.errors import ConfigurationError
 from core.doors import KeyFolder, Role
 
-#: Length of the passwords and tokens in compose.yaml.
+#: Names of the passwords and tokens in compose.yaml.
 NAMES = ("REDIS_PASSWORD", "S3_SECRET_KEY", "SPARK_CONNECT_TOKEN")
 FOLDER = "secrets"
 INGESTOR, CONSOLE = "ingestors", "console"

@@ -24,7 +24,7 @@ from candlewright_platform.cli.records.bus import open_bus
 from core.http import supervisor_page
 from core.settings_alerts import KINDS, DestinationSettings, RouteSettings
 
-#: The end of a silence that an event of a trigger ends.
+#: The longest time of a silence that an event of a trigger ends.
 _LONGEST_SILENCE_SECONDS = 30 * 86_400
 
 
