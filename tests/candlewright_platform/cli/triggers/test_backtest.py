@@ -288,7 +288,7 @@ def test_as_seen_draws_the_bars_that_came(run: Run, lived: Path) -> None:
 def test_as_seen_of_trades_is_refused_with_a_sentence(run: Run, lived: Path, sql: str) -> None:
     result = run(sql, "--as-seen", "--data-dir", lived)
     assert result.exit_code == 1
-    assert str(result.exception).startswith("--as-seen is for triggers over ohlc: stored trades keep neither")
+    assert str(result.exception).startswith("--as-seen is for triggers over ohlc: stored trades have neither")
 
 
 def test_as_seen_without_published_bars_reports_it(run: Run, lived: Path) -> None:
