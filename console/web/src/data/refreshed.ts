@@ -1,4 +1,4 @@
-/** What a page reads again and again while it is visible. */
+/** Data that a page reads repeatedly while it is visible. */
 import { useEffect, useState } from "preact/hooks";
 import type { Problem } from "./api";
 
