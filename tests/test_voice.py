@@ -89,7 +89,7 @@ NAME_PHRASES = {
     r"that_there_(?:is|are)_not": "unknown, that does not exist",
     r"inner_topics": "internal topics",
     r"of_(?:its|their)_own": "its own, separate",
-    r"(?:beside|mended|for_good)": "with, next to; corrected; permanently",
+    r"(?:mended|for_good)": "corrected, permanently",
     r"(?:order_of_time|again_and_again)": "time order; repeatedly",
     r"(?:says?|tells?)_nothing(?:_more)?": "sends nothing",
 }

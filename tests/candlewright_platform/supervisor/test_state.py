@@ -132,7 +132,7 @@ def test_the_others_start_at_once_when_the_first_is_ready() -> None:
     assert starts(supervision.handle(ready("redis", 0.2))) == ["broker", "relay"]
 
 
-def test_parts_without_a_bus_of_their_own_start_at_once() -> None:
+def test_parts_without_their_own_bus_start_immediately() -> None:
     assert starts(Supervision(plans=[PartPlan("relay", 2)]).handle(Begun(0.0))) == ["relay"]
 
 
