@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A pattern in history, and what followed it
 #
-# Start a platform first: `./run up --sandbox`. `candlewright_cep` is the trigger language alone: what matches here
-# would have fired live.
+# Start a platform first: `./run up --sandbox`. `candlewright_cep` is the trigger language without the platform: what
+# matches here would have fired live.
 
 # %%
 import numpy as np
@@ -15,8 +15,7 @@ c = cw.connect()
 bars = c.history("BTC/USDT.BINANCE", "5m", start="2024-03-01", end="2024-03-08")
 bars
 
-# %% [markdown]
-# Three falling closes, then one that makes up for the last two:
+# %% [markdown] Three falling closes, then one that recovers the last two:
 
 # %%
 PATTERN = """
@@ -32,8 +31,8 @@ matches = evaluate(PATTERN, bars.to_arrow(), table_name="ohlc").to_pandas()
 print(f"{len(matches)} matches in {len(bars)} bars")
 matches.tail(3)
 
-# %% [markdown]
-# The returns after 1, 3 and 12 bars, beside those after any bar. A pattern is useful only where the two differ.
+# %% [markdown] The returns after 1, 3 and 12 bars, compared with those after any bar. A pattern is useful only if the
+# two differ.
 
 # %%
 closes = bars.to_pandas().set_index("open_time").close
@@ -42,8 +41,7 @@ found = after.loc[matches["at"]]
 comparison = pd.concat({"after a match": found.describe(), "after any bar": after.describe()}, axis=1)
 comparison.loc[["count", "mean", "std", "50%"]]
 
-# %% [markdown]
-# How likely is such a mean by chance? Draw as many bars at random, many times:
+# %% [markdown] How likely is such a mean by chance? Draw the same number of bars at random, many times:
 
 # %%
 random = np.random.default_rng(1)

@@ -12,8 +12,8 @@ c = cw.connect()
 TICKER = "BTC/USDT.BINANCE"
 DAY = {"start": "2024-03-01", "end": "2024-03-02"}
 
-# %% [markdown]
-# A request fetches what is not stored yet, and returns the candles. The card shows holes, where the exchange has none.
+# %% [markdown] A request fetches candles that are not stored yet, and returns all of them. The card shows holes, where
+# the exchange has none.
 
 # %%
 minutes = c.history(TICKER, "1m", **DAY)
@@ -23,8 +23,7 @@ minutes
 frame = minutes.to_pandas().set_index("open_time")
 frame[["open", "high", "low", "close", "volume", "source"]].tail()
 
-# %% [markdown]
-# Is it whole? A day has 1,440 minutes. What is stored, a hole of the exchange, or unknown adds up to them.
+# %% [markdown] Is it complete? A day has 1,440 minutes: each is stored, a hole of the exchange, or unknown.
 
 # %%
 stored = c.load(TICKER, "1m", **DAY)
@@ -32,8 +31,7 @@ missing = sum(end - start for start, end in stored.holes) // 60_000_000_000
 assert len(stored) + missing == 1440 and not stored.unknown
 print(f"{len(stored)} candles, {missing} minutes without one, nothing unknown")
 
-# %% [markdown]
-# Is it consistent? Hours made of these minutes are the hours that the exchange gives.
+# %% [markdown] Is it consistent? Hours made from these minutes must equal the exchange's own.
 
 # %%
 hours = c.history(TICKER, "1h", **DAY).to_pandas().set_index("open_time")
@@ -41,8 +39,7 @@ made = frame.resample("1h").agg({"open": "first", "high": "max", "low": "min", "
 pd.testing.assert_frame_equal(made, hours[made.columns], check_freq=False)
 print(f"{len(hours)} hours are equal")
 
-# %% [markdown]
-# Minutes in which nothing was traded, and the largest steps between two closes:
+# %% [markdown] Minutes without a trade, and the largest changes from one close to the next:
 
 # %%
 quiet = frame[frame.volume == 0]

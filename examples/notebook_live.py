@@ -37,8 +37,7 @@ trigger = c.triggers.add(
 )
 trigger
 
-# %% [markdown]
-# `collect` waits for its next events. They are a table here, and a frame where you need one.
+# %% [markdown] `collect` waits for its next events. They are shown as a table, and can be converted to a DataFrame.
 
 # %%
 events = trigger.collect(3, timeout=60)
@@ -49,8 +48,7 @@ frame = events.to_pandas()
 assert (frame.price > frame.before).all()
 frame[["fired_at", "before", "price"]]
 
-# %% [markdown]
-# Trades can be read as they come, too:
+# %% [markdown] Trades can be read as they arrive, too:
 
 # %%
 with c.ticks(TICKER, timeout=30) as ticks:

@@ -1,5 +1,4 @@
-# %% [markdown]
-# # SQL over the tables, and a table of your own
+# %% [markdown] # SQL over the tables, and your own table
 #
 # Start a platform first: `./run up --sandbox`.
 
@@ -28,8 +27,7 @@ hours = c.sql(f"""
 """)
 pl.DataFrame(hours)
 
-# %% [markdown]
-# A table of your own, here positions that were opened by hand:
+# %% [markdown] Your own table, here positions that were opened manually:
 
 # %%
 positions = pa.Table.from_pandas(
@@ -57,8 +55,8 @@ result = duckdb.sql("""
 assert len(result) == 2
 result
 
-# %% [markdown]
-# The trigger language takes tables of your own, too. Here, the last bar that had closed when a position was opened:
+# %% [markdown] The trigger language accepts your own tables, too. Here, the last bar that had closed when a position
+# was opened:
 
 # %%
 evaluate(
