@@ -134,7 +134,8 @@ class IndicatorStates:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        if not state:
+        if not state or not state["keys"]:
+            # All partitions were dropped: how wide their tables were is not written.
             return
         self._numbers = {tuple(key): number for number, key in enumerate(state["keys"])}
         self._tickers, self._last = list(state["tickers"]), None
@@ -151,4 +152,4 @@ def _written(table: Array) -> str:
 
 def _read(written: str, rows: int) -> Array:
     found: Array = np.frombuffer(base64.b64decode(written)).copy()
-    return found.reshape(rows, -1) if rows else found.reshape(0, 0)
+    return found.reshape(rows, -1)
