@@ -31,6 +31,7 @@ from triggers.running.shares import Shares
 from triggers.running.silences import silences, silences_due
 from triggers.running.streams import Shard
 from triggers.running.trigger import Trigger
+from triggers.running.views import Views
 from triggers.texts.check import CompiledTrigger, TriggerRules
 from triggers.udf.rows import FunctionInput, frames_of
 from venues import sound
@@ -240,9 +241,11 @@ class TriggerPartition:
         rests = due.is_ordered and not due.revisions
         stirred = self._rests.stirred(due.label, moved, is_all=is_reached) if rests else {}
         aged = self._aged(due) if is_reached else {}
+        done: set[int] = set()
         for number, shard in self._registry.concerned(moved.tickers):
             if not _takes(shard, due):
                 continue
+            done.add(number)
             own = stirred.get(number)
             if own is not None and not own:
                 continue
@@ -251,7 +254,7 @@ class TriggerPartition:
                 shard.put_off(due.label, moved, ages=ages, is_whole=due.revisions is True)
                 continue
             self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, ages, own), output)
-        for number, shard in self._registry.overlooked(moved):
+        for number, shard in self._registry.overlooked(moved, done):
             self._feed_shard(number, shard, due.label, partial(_with_rows, due.label, moved, None, None), output)
         if rests:
             self._rests.settle(due.label, moved, stirred)
@@ -388,8 +391,10 @@ class TriggerPartition:
         self._intake.restore(meta, table_of(held) if held else None)
         self._intake.ticks.counted.restore(parts)
         self._rests.take(parts)
-        self._registry.restore_views(parts)
-        self._unreported = self._registry.restore(self._saved.read_shards(parts))
+        views = Views.taken(parts)
+        saved = list(self._saved.read_shards(parts))
+        self._registry.restore_views(views, saved)
+        self._unreported = self._registry.restore(saved)
         self._registry.next_shard = meta["next_shard"]
         # Missing in states of older versions.
         self._shares.restore(meta.get("turn", -1))

@@ -255,10 +255,12 @@ class Registry:
         """After a change of the streams: forget views that none of them reads."""
         self.views.settle(self.shards.values(), self.version)
 
-    def overlooked(self, moved: Moved) -> Iterator[tuple[int, Shard]]:
-        """The streams for which a view has rows although none of their tickers has moved."""
+    def overlooked(self, moved: Moved, done: Collection[int]) -> Iterator[tuple[int, Shard]]:
+        """The streams for which a view has rows although none of their tickers has moved. `done`: were fed."""
         found = self.views.overlooked(moved)
         for number, shard in list(self.shards.items()) if found else ():
+            if number in done:
+                continue
             chain = shard.view.chain if shard.view is not None else ()
             others = set[str]().union(*(found.get(view.number, ()) for view in chain))
             if not others.isdisjoint(shard.owners) and moved.tickers.isdisjoint(shard.owners):
@@ -271,9 +273,10 @@ class Registry:
             return False
         chains = [other.view.chain for other in self.shards.values() if other.view is not None and other is not shard]
         is_shared = any(not {*chain}.isdisjoint(view.chain) for chain in chains)
-        if not is_shared and not (shard.owners and view.firsts.keys() - shard.owners.keys()):
+        has_others = bool(shard.owners) and any(part.firsts.keys() - shard.owners.keys() for part in view.chain)
+        if not is_shared and not has_others:
             return False
-        shard.read(view.copied(shard.owners))
+        shard.read(view.copied(shard.owners, error))
         self.version += 1
         return True
 
@@ -306,9 +309,9 @@ class Registry:
         self.settle_views()
         return sorted(reports, key=lambda report: report.trigger_id)
 
-    def restore_views(self, parts: dict[str, bytes]) -> None:
-        """Restore the views that streams read; takes their parts."""
-        self.views.take(parts, partial(self._common, is_alone=True))
+    def restore_views(self, parts: Mapping[int, dict[str, bytes]], saved: Iterable[tuple[int, Saved]]) -> None:
+        """Restore the views that the streams in `saved` read."""
+        self.views.restore(parts, partial(self._common, is_alone=True), ((own.view, own.text) for _, own in saved))
 
     def _common(self, text: Text, *, is_alone: bool, shares_views: bool = True) -> Common:
         sql, parameters, views = text

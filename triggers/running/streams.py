@@ -400,7 +400,7 @@ class Shard:
         for half in halves:
             view = self.view
             if view is not None and error is not None and view.failed(error):
-                view = view.copied({ticker for ticker, owner in self.owners.items() if owner in half})
+                view = view.copied({ticker for ticker, owner in self.owners.items() if owner in half}, error)
             own = Shard(self.compiled, self.key, self.text, view=view)
             own.owners, own._first, own.numbers = dict(self.owners), dict(self._first), dict(self.numbers)
             for other in self.streams:

@@ -7,12 +7,12 @@ their own, and share it once its state is equal, byte by byte: from then on it g
 
 import json
 import time
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from candlewright_cep import Clock, TriggerStream
+from candlewright_cep import Clock, TriggerRejected, TriggerStream
 from candlewright_cep.streaming.stream import Passed
 from triggers.packing import squeezed, unsqueezed
 from triggers.records.moved import Moved
@@ -28,6 +28,8 @@ _NAME = "view-"
 _EVERY = ""
 #: After this many steps, states are compared once per so many.
 _RARELY = 4096
+#: A step compares at most so many pairs of views, and states of so many bytes together, but at least one view.
+_COMPARED, _COMPARED_BYTES = 16, 2**18
 
 
 class View:
@@ -165,7 +167,8 @@ class View:
     def _remember(self, label: int, moved: Moved) -> None:
         """For `copied` after an error."""
         self._moved, self._found, self._label = moved, None, label
-        self._old = self.states.of(label) if self.readers != 1 and label in self.streams else {}
+        is_shared = any(view.readers != 1 for view in self.chain)
+        self._old = self.states.of(label) if is_shared and label in self.streams else {}
         self._fresh.clear()
         self._is_fed = True
 
@@ -183,9 +186,11 @@ class View:
         return [*self.chain][-1].stream(label).late_rows
 
     # ---- one for a single reader
-    def copied(self, tickers: Collection[str]) -> "View":
-        """Another view with the same state, for some of its tickers. After an error, it has the state before it."""
-        failed = next((view for view in self.chain if isinstance(view._found, Exception)), None)
+    def copied(self, tickers: Collection[str], error: Exception | None = None) -> "View":
+        """Another view with the same state, for some of its tickers. With the `error` that it raised last, it has the
+        state before that.
+        """
+        failed = next((view for view in self.chain if error is not None and view._found is error), None)
         return self._copied(tickers or (_EVERY,), None if failed is None else failed._moved)
 
     def _copied(self, names: Collection[str], moved: Moved | None) -> "View":
@@ -215,6 +220,11 @@ class View:
         return all(
             self._state_of(label, other.firsts) == other._state_of(label, other.firsts) for label in self.streams
         )
+
+    @property
+    def size(self) -> int:
+        """The bytes of its state."""
+        return sum(len(part) for label in self.streams for part in self.states.of(label).values())
 
     def _state_of(self, label: int, names: Container[str]) -> bytes:
         stream = TriggerStream(
@@ -299,6 +309,8 @@ class Views:
         self._next = 0
         self._version = -1
         self._lost: dict[int, str] = {}
+        # The views to compare with others, in order.
+        self._due: dict[int, None] = {}
 
     def __len__(self) -> int:
         return len(self._views)
@@ -345,35 +357,45 @@ class Views:
         """At the end of a step: let streams share views whose states are equal. `first_held`: the lowest number of the
         trades that wait for their turn.
         """
-        due = [view for view in self._views.values() if view.end_step()]
-        for view in due:
-            if view.is_behind:
-                continue
-            older = (
-                other
-                for number, other in self._views.items()
-                if number < view.number
-                and not other.is_behind
-                and (other.key, other.scope) == (view.key, view.scope)
-                and other.before is view.before
-                and view.firsts.keys() <= other.firsts.keys()
-            )
-            main = next(older, None)
-            if main is None:
-                continue
-            # One of them may still get rows that are from before the first one of the other.
-            latest = max((max(first, main.firsts[name]) for name, first in view.firsts.items()), default=0)
-            is_early = first_held is not None and first_held < latest and not view.compiled.is_on_bars
-            if is_early or not main.is_like(view):
-                continue
-            for reader in readers:
-                if reader.view is view:
-                    reader.read(main)
-            for other in self._views.values():
-                if other.before is view:
-                    other.turn_to(main)
-            del self._views[view.number]
-            self._version = -1
+        self._due |= dict.fromkeys(number for number, view in self._views.items() if view.end_step())
+        left = _COMPARED_BYTES
+        while self._due and left > 0:
+            number = next(iter(self._due))
+            del self._due[number]
+            view = self._views.get(number)
+            for main in () if view is None else self._older(view):
+                assert view is not None
+                left -= _COMPARED_BYTES // _COMPARED + main.size + view.size
+                # One of them may still get rows that are from before the first one of the other.
+                latest = max((max(first, main.firsts[name]) for name, first in view.firsts.items()), default=0)
+                is_early = first_held is not None and first_held < latest and not view.compiled.is_on_bars
+                if not is_early and main.is_like(view):
+                    self._replace(view, main, readers)
+                    break
+
+    def _older(self, view: View) -> list[View]:
+        """The oldest and the newest view before this one that may equal it; all would be too many to compare."""
+        found = [
+            other
+            for number, other in self._views.items()
+            if number < view.number
+            and not other.is_behind
+            and (other.key, other.scope) == (view.key, view.scope)
+            and other.before is view.before
+            and view.firsts.keys() <= other.firsts.keys()
+        ]
+        return [] if view.is_behind else [*found[:1], *found[1:][-1:]]
+
+    def _replace(self, view: View, main: View, readers: Collection[Reader]) -> None:
+        for reader in readers:
+            if reader.view is view:
+                reader.read(main)
+        for number, other in self._views.items():
+            if other.before is view:
+                other.turn_to(main)
+                self._due[number] = None
+        del self._views[view.number]
+        self._version = -1
 
     def overlooked(self, moved: Moved) -> dict[int, Set[str]]:
         """By view, the tickers with rows whose readers would not be fed what has moved."""
@@ -390,24 +412,44 @@ class Views:
             for name, written in view.save():
                 yield f"{_NAME}{number}/{name}", written
 
-    def take(self, parts: dict[str, bytes], common_of: Callable[[Text], Common]) -> None:
-        """Remove from `parts` of a state what `save` returned, and restore it."""
+    @staticmethod
+    def taken(parts: dict[str, bytes]) -> dict[int, dict[str, bytes]]:
+        """Remove from `parts` of a state what `save` returned."""
         found: dict[int, dict[str, bytes]] = {}
         for name in [name for name in parts if name.startswith(_NAME)]:
             number, _, part = name.removeprefix(_NAME).partition("/")
             found.setdefault(int(number), {})[part] = parts.pop(name)
-        for place, own in sorted(found.items()):
-            self._next = place
-            try:
-                self._restore(own, common_of)
-            except (ValueError, IndexError) as error:
-                self._lost[place] = str(error)
-        self._next = max(found, default=-1) + 1
+        return found
 
-    def _restore(self, parts: dict[str, bytes], common_of: Callable[[Text], Common]) -> None:
-        meta: dict[str, Any] = json.loads(unsqueezed(parts.pop("meta")))
+    def restore(
+        self,
+        parts: Mapping[int, dict[str, bytes]],
+        common_of: Callable[[Text], Common],
+        readers: Iterable[tuple[int | None, Text]],
+    ) -> None:
+        """`parts`: the output of `taken`; `readers`: the texts of triggers, with the number of the view they read."""
+        metas = {number: json.loads(unsqueezed(own.pop("meta"))) for number, own in sorted(parts.items())}
+        texts = {number: {text_of(meta["text"]): None} for number, meta in metas.items()}
+        for read, text in readers:
+            while read in metas:
+                texts[read][text] = None
+                read = metas[read]["before"]
+        for place, meta in metas.items():
+            # This version may refuse the text of one reader, but not of another.
+            for text in texts[place]:
+                self._next = place
+                try:
+                    self._restore(meta, parts[place], common_of(text))
+                except (TriggerRejected, ValueError, IndexError) as error:
+                    self._lost.setdefault(place, str(error))
+                else:
+                    self._lost.pop(place, None)
+                    break
+        self._next = max(parts, default=-1) + 1
+
+    def _restore(self, meta: Mapping[str, Any], parts: Mapping[str, bytes], common: Common) -> None:
         before = None if meta["before"] is None else self.get(meta["before"])
-        view = self.new(common_of(text_of(meta["text"])), meta["level"], scope=meta["scope"], before=before)
+        view = self.new(common, meta["level"], scope=meta["scope"], before=before)
         view.firsts = dict(meta["firsts"])
         for label, state in states_in(parts).items():
             view.restore(label, state)

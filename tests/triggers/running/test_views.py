@@ -16,8 +16,8 @@ from tests.rounds import seeds
 from tests.triggers.records.test_asked_for import WALL, asked, seconds
 from tests.triggers.trigger_records import OTHER, TICKER, bar, batch, prices, remove, rows
 from triggers.partition import TriggerOutput, TriggerPartition
-from triggers.running import shares, trigger
-from triggers.texts.check import TriggerRules, compile_trigger
+from triggers.running import registry, shares, trigger, views
+from triggers.texts.check import CompiledTrigger, TriggerRules, compile_trigger
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -52,6 +52,17 @@ _VIEWS = {
     ),
     "fifths": "SELECT ticker, open_time, close AS price, volume FROM ticks BARS BY TRADES 3",
     "mixed": "SELECT ticker, ts, price, LAG(price) OVER (ORDER BY ts) AS other FROM ticks",
+    "keyed": (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker, price ORDER BY ts MEASURES A.ts AS ts, "
+        "B.size AS size PATTERN (A B) DEFINE A AS price > 0) AS m"
+    ),
+    "high": "SELECT * FROM keyed WHERE price > 1",
+    "trend": (
+        "SELECT ticker, open_time, close AS price, period_seconds, "
+        "EMA(close, 3) OVER (PARTITION BY ticker, period_seconds ORDER BY open_time) AS mean FROM ohlc"
+    ),
+    "ups": "SELECT ticker, open_time, price, mean FROM trend WHERE price > mean",
+    "closes": "SELECT ticker, open_time, close AS price, LAG(close) OVER (ORDER BY open_time) AS other FROM ohlc",
 }
 _READERS = [
     "SELECT ticker, price FROM {view} WHERE price > {level}",
@@ -69,16 +80,18 @@ _READERS = [
 ]
 
 
-def _reading(view: str, chance: random.Random) -> str:
-    """A text that may run, over a view."""
+def _reading(view: str, chance: random.Random) -> tuple[str, dict[str, str]]:
+    """A text that may run, over a view, and its parameters."""
     while True:
-        time = "ts" if "ts," in _VIEWS[view] or "*" in _VIEWS[view] else chance.choice(["window_start", "open_time"])
+        time = chance.choice(["ts", "window_start", "open_time"])
         sql = chance.choice(_READERS).format(view=view, level=chance.choice([1, 2, 3, 4]), time=time)
+        parameters = {"revisions": "true"} if chance.random() < 0.2 else {}
+        parameters |= {"period_seconds": "60"} if chance.random() < 0.2 else {}
         try:
-            compile_trigger(sql, {}, TriggerRules(), views=_VIEWS)
+            compile_trigger(sql, parameters, TriggerRules(), views=_VIEWS)
         except TriggerRejected:
             continue
-        return sql
+        return sql, parameters
 
 
 def _register(trigger_id: str, sql: str, *tickers: str, version: int = 1, at: int = 0, **parameters: str) -> bytes:
@@ -98,6 +111,7 @@ class Step:
     """A micro-batch, and the triggers that are registered or removed after it."""
 
     ticks: list[bytes] = field(default_factory=list)
+    bars: list[bytes] = field(default_factory=list)
     controls: list[tuple[str, bytes]] = field(default_factory=list)
     now_ns: int = 1
 
@@ -109,12 +123,13 @@ def _run(steps: list[Step], rules: TriggerRules, wanted: str = "", restarts: ran
     """The events by trigger, and the reports, with all triggers or only the wanted one."""
     partition = TriggerPartition(rules)
     # So that rows have the same numbers in every run.
-    partition.process([], controls=[_register("every", "price > 1e9")], now_ns=1)
+    controls = [_register("every", "price > 1e9"), _register("bars", "close > 1e9", period_seconds="60")]
+    partition.process([], controls=controls, now_ns=1)
     events: dict[str, list[bytes]] = {}
     reports: list[tuple[str, str, str]] = []
     for step in steps:
         controls = [control for trigger_id, control in step.controls if wanted in ("", trigger_id)]
-        output = partition.process(step.ticks, controls=controls, now_ns=step.now_ns)
+        output = partition.process(step.ticks, step.bars, controls=controls, now_ns=step.now_ns)
         # Windows of several tickers that end together come in no particular order.
         for event in sorted(output.events, key=lambda event: event.context["ticker"]):
             events.setdefault(event.trigger_id, []).append(event.SerializeToString(deterministic=True))
@@ -125,9 +140,10 @@ def _run(steps: list[Step], rules: TriggerRules, wanted: str = "", restarts: ran
 
 
 def _steps(chance: random.Random) -> list[Step]:
-    """Trades of three tickers, some of them late, and triggers over views that come and go."""
+    """Trades and bars of three tickers, some of them late or revised, and triggers over views that come and go."""
     now = dict.fromkeys((TICKER, OTHER, _THIRD), 0.0)
     numbers = dict.fromkeys(now, 0)
+    minutes = dict.fromkeys(now, 0)
     views = chance.sample(sorted(_VIEWS), chance.choice([1, 2, 3]))
     registered: list[str] = []
     steps = []
@@ -142,13 +158,21 @@ def _steps(chance: random.Random) -> list[Step]:
                 trades.append((max(0.0, time), str(numbers[ticker]), float(chance.randint(1, 5))))
             if trades:
                 step.ticks.append(batch(numbers[ticker] - len(trades) + 1, *trades, ticker=ticker))
+            for _ in range(chance.choice([0, 0, 1, 2])):
+                minutes[ticker] += chance.choice([1, 1, 2])
+                for revision in range(chance.choice([1, 1, 2])):
+                    close = float(chance.randint(1, 5))
+                    step.bars.append(bar(minutes[ticker], close, revision=revision, ticker=ticker))
+                if minutes[ticker] % 5 == 0:
+                    step.bars.append(bar(minutes[ticker] - 5, float(chance.randint(1, 5)), 300, ticker=ticker))
         for _ in range(chance.choice([0, 0, 1, 2, 3]) if number else 4):
             trigger_id = f"t{number}.{len(step.controls)}"
             if registered and chance.random() < 0.3:
                 trigger_id = chance.choice(registered)
             tickers = chance.choice([(), (TICKER,), (OTHER,), (TICKER, OTHER)])
-            sql = _reading(chance.choice(views), chance)
-            step.controls.append((trigger_id, _register(trigger_id, sql, *tickers, version=number + 1)))
+            sql, parameters = _reading(chance.choice(views), chance)
+            control = _register(trigger_id, sql, *tickers, version=number + 1, **parameters)
+            step.controls.append((trigger_id, control))
             registered.append(trigger_id)
         if registered and chance.random() < 0.3:
             gone = registered.pop(chance.randrange(len(registered)))
@@ -161,7 +185,11 @@ def _steps(chance: random.Random) -> list[Step]:
 def test_triggers_over_shared_views_have_the_events_that_each_has_alone(seed: int) -> None:
     chance = random.Random(seed)
     steps = _steps(chance)
-    rules = TriggerRules(watermark_delay_ns=chance.choice([0, 2 * SECOND]), idle_ns=chance.choice([0, 20 * SECOND]))
+    rules = TriggerRules(
+        watermark_delay_ns=chance.choice([0, 2 * SECOND]),
+        idle_ns=chance.choice([0, 20 * SECOND]),
+        kept_partitions=chance.choice([5, 1_000]),
+    )
     together, reports = _run(steps, rules, restarts=chance if chance.random() < 0.5 else None)
     for trigger_id in {name for step in steps for name, _ in step.controls}:
         alone, own = _run(steps, rules, wanted=trigger_id)
@@ -386,3 +414,131 @@ def test_a_view_is_not_shared_while_rows_are_held_that_one_of_its_triggers_must_
     assert partition.views == 1
     assert [price for trigger_id, price in found if trigger_id == "early"] == [2.0, *map(float, range(3, 16))]
     assert [price for trigger_id, price in found if trigger_id == "late"] == [float(n) for n in range(4, 16)]
+
+
+def test_a_view_that_fails_for_one_trigger_has_its_state_of_before_that_for_the_others() -> None:
+    """Even if what it reads is shared more widely than it is itself."""
+    keyed = (
+        "SELECT * FROM moves MATCH_RECOGNIZE (PARTITION BY ticker, price ORDER BY ts "
+        "MEASURES A.ts AS ts, B.step AS step PATTERN (A B) DEFINE A AS price > 0) AS m"
+    )
+
+    def registered(trigger_id: str, sql: str) -> bytes:
+        registration = records.TriggerRegistration(
+            trigger_id=trigger_id, sql=sql, tickers=[TICKER], version=1, views=_VIEWS | {"keyed": keyed}
+        )
+        return records.TriggerControl(register=registration).SerializeToString()
+
+    partition = TriggerPartition(TriggerRules(kept_partitions=100))
+    texts = {"a": "SELECT price FROM moves WHERE step > 1000", "b": "SELECT price FROM keyed"}
+    partition.process([], controls=[registered(name, sql) for name, sql in texts.items()])
+    # Sixty prices are kept; sixty more are too many, but not alone.
+    partition.process([prices(1, *range(2, 62))])
+    output = partition.process([prices(61, *range(102, 162))])
+    assert [(one.trigger_id, one.state) for one in output.reports] == [("b", "suspended")]
+
+
+def test_views_are_restored_if_this_version_refuses_the_trigger_that_began_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partition = TriggerPartition()
+    texts = {"a": "SELECT step FROM moves WHERE step < 9", "b": "SELECT step FROM moves"}
+    partition.process([], controls=[_register(name, sql, TICKER) for name, sql in texts.items()])
+    partition.process([prices(1, 2)])
+    saved = partition.save()
+
+    def refusing(sql: str, *given: Any, **named: Any) -> CompiledTrigger:
+        if sql in refused:
+            raise TriggerRejected("not any more")
+        return compile_trigger(sql, *given, **named)
+
+    monkeypatch.setattr(registry, "compile_trigger", refusing)
+    refused = {texts["a"]}
+    output = TriggerPartition.load(saved).process([prices(2, 5)])
+    assert [(one.trigger_id, one.state) for one in output.reports] == [("a", "suspended")]
+    assert "not any more" in output.reports[0].reason
+    assert _fired(output, "step") == [("b", 3)]
+    refused = set(texts.values())
+    output = TriggerPartition.load(saved).process([prices(2, 5)])
+    assert [(one.trigger_id, one.state) for one in output.reports] == [("a", "suspended"), ("b", "suspended")]
+
+
+def test_rows_of_a_view_that_a_clock_causes_reach_their_trigger_once() -> None:
+    partition = TriggerPartition()
+    texts = {TICKER: "SELECT ticker, n FROM grid", OTHER: "SELECT ticker, n FROM grid WHERE n > 0"}
+    controls = [_register(ticker, sql, ticker) for ticker, sql in texts.items()]
+    partition.process([], controls=[*controls, _register("every", "price > 1e9")])
+    partition.process([prices(1, 2, 2), prices(1, 2, ticker=OTHER)])
+    partition.prime([batch(3, (50, "50", 2.0), ticker=OTHER)], 1)
+    output = partition.process([batch(3, (60, "60", 2.0)), batch(1, (60, "1", 2.0), ticker=_THIRD)])
+    assert sorted(event.context["ticker"] for event in output.events) == [TICKER, OTHER]
+
+
+def test_many_views_that_never_become_equal_are_compared_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    is_like = views.View.is_like
+
+    def counted(self: views.View, other: views.View) -> bool:
+        compared.append(other.number)
+        return is_like(self, other)
+
+    monkeypatch.setattr(views.View, "is_like", counted)
+    partition = TriggerPartition()
+    for number in range(1, 61):
+        control = _register(f"t{number}", "SELECT total FROM sums", TICKER)
+        partition.process([prices(number, 2.0)], controls=[control])
+    partition = TriggerPartition.load(partition.save())
+    counts = []
+    for number in range(61, 70):
+        compared.clear()
+        partition.process([prices(number, 2.0)])
+        counts.append(len(compared))
+    assert partition.views == 61  # large and sums
+    assert 0 < max(counts) <= 17
+    assert sum(counts) > 60
+
+
+def test_later_views_share_although_the_oldest_stays_different(monkeypatch: pytest.MonkeyPatch) -> None:
+    top = "MAX(price) OVER (PARTITION BY ticker ORDER BY ts ROWS UNBOUNDED PRECEDING) AS top"
+    monkeypatch.setitem(_VIEWS, "tops", f"SELECT ticker, ts, price, {top} FROM ticks")
+    partition = TriggerPartition()
+    sql = "SELECT price, top FROM tops WHERE price > 1000"
+    partition.process([], controls=[_register("old", sql, TICKER)])
+    partition.process([prices(1, 100)], controls=[_register("a", sql, TICKER)])
+    partition.process([prices(2, 9)], controls=[_register("b", sql, TICKER)])
+    partition.process([prices(3, 8)])
+    assert partition.views == 3
+    for number in range(4, 13):
+        partition.process([prices(number, 10)])
+    assert partition.views == 2
+
+
+def test_a_failure_over_one_ticker_below_a_view_does_not_suspend_triggers_on_others() -> None:
+    keyed = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker, price ORDER BY ts "
+        "MEASURES A.ts AS ts, B.size AS size PATTERN (A B) DEFINE A AS price > 0) AS m"
+    )
+    views = {"keyed": keyed, "high": "SELECT * FROM keyed WHERE price > 1"}
+
+    def registered(view: str, ticker: str) -> bytes:
+        registration = records.TriggerRegistration(
+            trigger_id=ticker, sql=f"SELECT price FROM {view}", tickers=[ticker], version=1, views=views
+        )
+        return records.TriggerControl(register=registration).SerializeToString()
+
+    partition = TriggerPartition(TriggerRules(kept_partitions=100))
+    partition.process([], controls=[registered("keyed", TICKER), registered("high", OTHER)])
+    output = partition.process([prices(1, *range(1, 120)), prices(1, 5, 5, ticker=OTHER)])
+    assert [one.trigger_id for one in output.reports] == [TICKER]
+    assert _fired(output) == [(OTHER, 5.0)]
+
+
+def test_a_trigger_continues_after_the_only_other_one_of_its_stream_left() -> None:
+    partition = TriggerPartition()
+    sql = "SELECT price, mean FROM smooth"
+    partition.process([], controls=[_register("a", sql, TICKER), _register("b", sql, OTHER)])
+    partition.process([prices(1, 2, 3, 4)], controls=[remove("a")])
+    partition.process([])
+    partition = TriggerPartition.load(partition.save())
+    output = partition.process([prices(1, 2, 4, ticker=OTHER)])
+    assert _fired(output, "mean") == [("b", None), ("b", 3.0)]
