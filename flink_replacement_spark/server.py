@@ -186,8 +186,8 @@ class Driver:
             try:
                 warm_up.run(self._stopping, self._is_over)
             except (Py4JError, ConnectionError) as error:
-                # Without a JVM it could not take over. A new connection to one that is gone is refused, before py4j
-                # has it.
+                # Without a JVM it could not take over. A new connection to a JVM that is gone is refused
+                # (ConnectionError) before py4j gets it.
                 if not self._is_over():
                     self._thread_failed(error)
                     self._stopping.set()

@@ -1,4 +1,4 @@
-"""What the trigger query does with the records of one bus partition; it uses no Spark, bus or clock.
+"""The trigger query's work on the records of one bus partition; uses no Spark, bus or clock.
 
 All triggers over the partition's tickers share its rows: trades are put in order of event time once; bars arrive in
 order. A trigger that fails is suspended and reported; the results of the others are as if it had never run.

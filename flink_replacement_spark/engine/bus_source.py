@@ -114,7 +114,7 @@ class HoldingReader(DataSourceStreamReader):
         self._reader = options["reader"]
         self._retry_seconds = retry_seconds
         self._bus: Bus | None = None
-        #: What `latestOffset` said last; None before it is known.
+        #: The last result of `latestOffset`; None before the first one.
         self._planned: Offsets | None = None
         #: The end of the last planned batch, until it is committed.
         self._ran: Any = None

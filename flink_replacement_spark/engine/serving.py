@@ -355,7 +355,9 @@ class Serving:
         return f"served:{self.name}"
 
     def begin(self, url: str, query_id: str) -> None:
-        """The tasks serve this query over `url`, which names the term; those of earlier runs change nothing more."""
+        """Let the tasks serve this query over `url`, which names the term; tasks of earlier runs no longer have any
+        effect.
+        """
         bus = worker_bus(url)
         Steps(bus, query_id, self.run_id).begin_run()
         bus.put(_ORDERS, {self.name: json.dumps([self.run_id, url.partition("#")[2], query_id]).encode()})

@@ -56,7 +56,7 @@ class Note:
         return replace(self, size=self.size + before.size, held=sorted({*self.held, *before.held}))
 
 
-#: Has a state take what a note names.
+#: Applies the records that a note names to a state.
 Replay = Callable[[LivePartition, Note], None]
 
 

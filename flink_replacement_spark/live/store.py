@@ -117,8 +117,8 @@ class StateStore:
         self._put(partition, batch_id, note, is_whole=False)
 
     def put_aside(self, partition: int, error: Exception) -> None:
-        """Drop a partition's unreadable state; the query starts afresh with this partition. To fail would be to fail
-        forever.
+        """Drop a partition's unreadable state; the query starts afresh with this partition. An error would recur at
+        every attempt.
         """
         (pointer,) = self.bus.get(self._table, [str(partition)])
         try:

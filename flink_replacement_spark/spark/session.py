@@ -46,8 +46,8 @@ class Starting:
             )
         conf = spark_conf(settings)
         jvm = _launch(settings, conf, lock)
-        # Before the thread: Python gives one thread modules that another one has only half loaded. The last one, which
-        # loads pandas, is needed by the first call to the JVM.
+        # Before the thread: Python lets a thread see modules that another thread has only half loaded. The last one,
+        # which loads pandas, is needed by the first call to the JVM.
         import pyspark.sql.classic.dataframe
         import pyspark.testing  # noqa: F401
 

@@ -93,7 +93,7 @@ class CountedTrades:
             self._restore(json.loads(unsqueezed(parts.pop(name))).items())
 
     def restore_old(self, state: Mapping[str, Any]) -> None:
-        """Restore what versions wrote that saved all tickers together."""
+        """Restore a state of an older version, which saved all tickers together."""
         numbers, seen, texts = state.get("counted", {}), state.get("seen", {}), state.get("text_ids", {})
         self._restore(
             (ticker, [numbers.get(ticker), seen.get(ticker), texts.get(ticker)])

@@ -1,4 +1,4 @@
-"""What a micro-batch brought of one input, from which each stream takes its part."""
+"""The rows and the clock of one input after a micro-batch; each stream takes its part of them."""
 
 from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _PARTS = 32
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What one micro-batch brought of one input. `tickers`: those with rows, a new watermark or an end."""
+    """The new rows of one input, and its clock after them. `tickers`: those with rows, a new watermark or an end."""
 
     rows: pa.Table
     by_ticker: "_Parts"

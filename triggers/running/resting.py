@@ -22,8 +22,8 @@ from triggers.running.streams import Shard
 
 __all__ = ["Rests"]
 
-#: With fewer tickers of triggers, every row is fed, which costs less than deciding which of them need it. Patterns of
-#: which only open attempts can rest count once for all tickers of a stream, because most of their rows must be fed.
+#: With fewer tickers of triggers, every row is fed, which costs less than deciding which of them need it. A pattern in
+#: which only open attempts can rest counts once for all tickers of its stream, because most of its rows must be fed.
 _FEW_ENTRIES = 8
 _NAME = "recent-"
 
@@ -69,7 +69,7 @@ class Rests:
         recent.add(moved)
 
     def _need(self, label: int) -> None:
-        """Note from which row on each ticker's rows must be kept for open attempts."""
+        """Note the first row of each ticker that must be kept for open attempts."""
         needs: dict[str, int] = {}
         for kind in self._kinds[label]:
             for ticker, first in kind.needs():
@@ -214,7 +214,7 @@ class _Kind:
                 with allowed(DEFAULT, batch.look.length):
                     is_due |= self.glance.stirs(batch.look, tickers, numbers, rest=rest)
                 is_due |= self._is_full(places, batch.counts[tickers]) | self._lacks_rows(batch)[tickers]
-            except Exception:  # The same error in a stream suspends the trigger at fault alone.
+            except Exception:  # Raised in a stream, the same error suspends only the trigger at fault.
                 is_due[:] = True
         for place in places[is_due].tolist():
             yield self._entries[place][1], self._entries[place][0]

@@ -1,4 +1,4 @@
-"""How far a stream has come in the rows that are kept for all streams, and what it is fed to catch up."""
+"""How far a stream has come in the rows kept for all streams, and which rows it must be fed to catch up."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

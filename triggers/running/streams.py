@@ -272,7 +272,7 @@ class Shard:
         self._standings.begin(recent, self.owners)
 
     def rests(self, ticker: str) -> Resting:
-        """What its pattern waits for; nothing that is known if its rows are not those that are kept for all."""
+        """What its pattern waits for; unknown if its rows differ from those kept for all streams."""
         label = self.rests_on
         if self._standings is None or label is None or not self._standings.is_alike(ticker):
             return Resting(is_idle=False, is_clean=False)

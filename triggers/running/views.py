@@ -129,8 +129,8 @@ class View:
         return found
 
     def pull(self, label: int, moved: Moved, rows: pa.Table | None = None) -> Passed:
-        """What `moved` brings, computed when the first reader asks for it. `rows`: the rows to take, for a view with a
-        single reader. Raises the same error for every reader.
+        """Its rows for `moved`, computed for the first reader. `rows`: the rows to take, for a view with a single
+        reader. Raises the same error for every reader.
         """
         if self._moved is not moved:
             given = None if self.before is None else self.before.pull(label, moved, rows)
