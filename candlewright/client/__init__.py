@@ -125,7 +125,18 @@ def connect(
     `candlewright keys new`, if the platform has keys on; ids that the client makes then begin with its name. Missing
     arguments come from the settings (environment, `candlewright.toml`, defaults).
     """
-    return Client(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows, key))
+    made = _connection(
+        requests,
+        notifications,
+        timeout,
+        client_id=client_id,
+        data_dir=data_dir,
+        spark=spark,
+        settings=settings,
+        rows=rows,
+        key=key,
+    )
+    return Client(made)
 
 
 def aconnect(
@@ -141,13 +152,25 @@ def aconnect(
     key: str | PathLike[str] | None = None,
 ) -> AsyncClient:
     """The asyncio twin of `connect()`: `async with cw.aconnect() as c`, or `c = await cw.aconnect()`."""
-    return AsyncClient(_connection(requests, notifications, timeout, client_id, data_dir, spark, settings, rows, key))
+    made = _connection(
+        requests,
+        notifications,
+        timeout,
+        client_id=client_id,
+        data_dir=data_dir,
+        spark=spark,
+        settings=settings,
+        rows=rows,
+        key=key,
+    )
+    return AsyncClient(made)
 
 
 def _connection(
     requests: str | Sequence[tuple[str, str]] | None,
     notifications: str | None,
     timeout: float,
+    *,
     client_id: str | None,
     data_dir: str | PathLike[str] | None,
     spark: str | None,

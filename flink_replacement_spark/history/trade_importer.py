@@ -127,7 +127,9 @@ def _by_ids(part: pa.Table, own: _Ids, known: pa.Table) -> _Judged:
     place = np.where(is_known, np.minimum(low, max(len(first) - 1, 0)), -1)
     is_other = np.zeros(part.num_rows, dtype=bool)
     rows = np.flatnonzero(is_known)
-    is_other[rows] = ~_agree(part.take(pa.array(rows)), own, rows, known, first, last, low[rows], high[rows])
+    is_other[rows] = ~_agree(
+        part.take(pa.array(rows)), own, rows, known=known, first=first, last=last, low=low[rows], high=high[rows]
+    )
     return _Judged(known, ~is_known, is_other, place)
 
 
@@ -135,6 +137,7 @@ def _agree(
     part: pa.Table,
     own: _Ids,
     rows: Numbers,
+    *,
     known: pa.Table,
     first: Numbers,
     last: Numbers,

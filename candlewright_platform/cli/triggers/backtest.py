@@ -82,7 +82,9 @@ def run(
     """
     options = TriggerOptions.of(parameters)
     if as_seen:
-        return _run_as_seen(settings, sql, parameters, ticker, since or 0, table, progress, views)
+        return _run_as_seen(
+            settings, sql, parameters, ticker=ticker, since=since or 0, table=table, progress=progress, views=views
+        )
     default = table or ("ohlc" if options.period_seconds else "ticks")
     try:
         query = compile_stream(
@@ -95,9 +97,13 @@ def run(
             views=views,
         )
     except TriggerRejected as live:
-        return _run_whole(settings, sql, parameters, ticker, since, default, live, views)
+        return _run_whole(
+            settings, sql, parameters, ticker=ticker, since=since, default=default, live=live, views=views
+        )
     if query.joined is not None:
-        return _run_whole(settings, sql, parameters, ticker, since, default, None, views)
+        return _run_whole(
+            settings, sql, parameters, ticker=ticker, since=since, default=default, live=None, views=views
+        )
     if options.deadman_ns:
         say("deadman_seconds uses the wall clock: silences are not part of a run over stored data")
     return _Runner(query, options, ticker).run(_stored(settings, query.input_name, options, ticker, since), progress)
@@ -182,6 +188,7 @@ def _run_as_seen(
     settings: Settings,
     sql: str,
     parameters: Mapping[str, str],
+    *,
     ticker: str,
     since: int,
     table: str | None,
@@ -329,6 +336,7 @@ def _run_whole(
     settings: Settings,
     sql: str,
     parameters: Mapping[str, str],
+    *,
     ticker: str,
     since: int | None,
     default: str,

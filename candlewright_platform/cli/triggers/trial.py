@@ -71,7 +71,17 @@ def try_one(
             found = _evaluated(text, read, values, _default_table(files, table, values))
         else:
             assert ticker is not None
-            found = _over_history(text, values, ticker, since, table, output, settings, named, as_seen=as_seen)
+            found = _over_history(
+                text,
+                values,
+                ticker,
+                since=since,
+                table=table,
+                output=output,
+                settings=settings,
+                views=named,
+                as_seen=as_seen,
+            )
     except (TriggerRejected, SkipFailed) as error:
         say(one_line(error))
         raise typer.Exit(1) from error
@@ -141,12 +151,12 @@ def _over_history(
     text: str,
     parameters: Mapping[str, str],
     ticker: str,
+    *,
     since: str | None,
     table: str | None,
     output: Output,
     settings: Settings,
     views: Mapping[str, str],
-    *,
     as_seen: bool,
 ) -> pa.Table:
     """The rows of a backtest; with `--output table` its chart is printed, too."""
