@@ -51,9 +51,11 @@ class TickClocks:
         self._lock = threading.Lock()
         self._saving = threading.Lock()
 
-    def published(self, ticks: Iterable[Record]) -> None:
-        """Note records that `gateways.records` made for the topic ticks, once they are on the bus."""
-        for record in ticks:
+    def published(self, topic: str, batch: Iterable[Record]) -> None:
+        """Note records that `gateways.records` made, of any topic, once they are on the bus."""
+        if topic != topics.TICKS:
+            return
+        for record in batch:
             columns = tick_columns.decode(record.value)
             newest = int(columns.timestamp.max())
             if abs(newest - self._now_ns()) <= _LIVE_NS:

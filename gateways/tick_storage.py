@@ -40,6 +40,11 @@ class TickStorage:
         self._clock = clock
         self._told: dict[str, _Told] = {}
 
+    def expect(self, topic: str, batch: Iterable[Record]) -> None:
+        """Call before publishing records of any topic. Raises BusError."""
+        if topic == topics.TICKS:
+            self.want(record.key.decode() for record in batch if record.key is not None)
+
     def want(self, tickers: Iterable[str]) -> None:
         """Call before publishing ticks of `tickers`. Raises BusError."""
         now = self._clock()

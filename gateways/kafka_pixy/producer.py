@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bus.api import Bus, Position, Record
-from bus.topics import TICKS
 from candlewright.wire.errors import BusError, BusFull
 from core.background import start_task
 from core.log import get_logger
@@ -138,11 +137,9 @@ class Producer:
     def _publish(self, topic: str, records: list[Record]) -> list[Position]:
         """On a thread."""
         make_topic(self._bus, topic, self._partitions)
-        if topic == TICKS:
-            self._storage.want(record.key.decode() for record in records if record.key is not None)
+        self._storage.expect(topic, records)
         positions = self._bus.publish(topic, records)
-        if topic == TICKS:
-            self.clocks.published(records)
+        self.clocks.published(topic, records)
         return positions
 
     def _failed(self, batch: list[_Message], error: Exception, *, has_time: bool) -> list[_Message]:

@@ -168,8 +168,7 @@ class Publisher:
             reraise=True,
         ):
             with attempt:
-                if self.shape.topic == topics.TICKS:
-                    self._storage.want(record.key.decode() for record in records if record.key is not None)
+                self._storage.expect(self.shape.topic, records)
                 written = self.bus.publish_new(
                     self.shape.topic, records, registry=_REGISTRY, names=names, keep_seconds=_KEEP_SECONDS
                 )

@@ -12,7 +12,6 @@ import grpc.aio
 from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_exception, retry_if_exception_type
 from tenacity.wait import wait_random_exponential
 
-from bus import topics
 from bus.api import Bus, Record
 from candlewright.wire.errors import BusError, BusFull, BusUnavailable, InvalidRequest
 from core.background import start_task
@@ -260,12 +259,9 @@ class SourceFeed:
         return halted
 
     def _to_bus(self, number: int, records: Sequence[Record], dead: Sequence[Record]) -> None:
-        is_ticks = self._mapping.topic == topics.TICKS
-        if is_ticks:
-            self._storage.want(record.key.decode() for record in records if record.key is not None)
+        self._storage.expect(self._mapping.topic, records)
         self._journal.publish(number, records, dead)
-        if is_ticks:
-            self._clocks.published(records)
+        self._clocks.published(self._mapping.topic, records)
 
     def _mapped(
         self, results: Sequence[Result], *, halts: bool

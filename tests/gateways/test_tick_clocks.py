@@ -38,7 +38,7 @@ class Stage:
         tick = cw.Tick(ticker=_TICKER, trade_id=str(time), timestamp=time, price=1.0, size=1.0)
         record = record_of("ticks", tick.SerializeToString(), now_ns=self.now)
         self.bus.publish("ticks", [record])
-        self.clocks.published([record])
+        self.clocks.published(topics.TICKS, [record])
 
     def restart(self) -> None:
         self.clocks = TickClocks(self.bus, lambda: self.now)

@@ -1,6 +1,5 @@
 """Writes the messages of many calls together, and informs the platform of ticks."""
 
-from bus import topics
 from bus.api import Position, Record
 from gateways.rocketmq.calls.lanes import Lane, Room
 from gateways.rocketmq.store import Store
@@ -31,19 +30,15 @@ class Publisher:
 
     def expect(self, topic: str, record: Record) -> None:
         """Call this, on a thread, before publishing a record by other means."""
-        if topic == topics.TICKS and record.key is not None:
-            self._tick_storage.want([record.key.decode()])
+        self._tick_storage.expect(topic, [record])
 
     def published(self, topic: str, record: Record) -> None:
         """Call this after publishing it."""
-        if topic == topics.TICKS:
-            self.tick_clocks.published([record])
+        self.tick_clocks.published(topic, [record])
 
     def _write(self, topic: str, records: list[Record]) -> list[Position]:
         """On a thread."""
-        if topic == topics.TICKS:
-            self._tick_storage.want([record.key.decode() for record in records if record.key is not None])
+        self._tick_storage.expect(topic, records)
         places = self._store.bus.publish(topic, records)
-        if topic == topics.TICKS:
-            self.tick_clocks.published(records)
+        self.tick_clocks.published(topic, records)
         return places
