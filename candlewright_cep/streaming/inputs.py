@@ -1,6 +1,6 @@
 """The inputs of a stream, and how a text joins them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -118,3 +118,11 @@ class Branch:
     def first(self) -> Leaf:
         """The leaf whose rows the results belong to."""
         return next(self.leaves())
+
+
+def equates(keys: Iterable[tuple[Expression, Expression]], left: Container[int], right: Container[int]) -> bool:
+    """Whether the keys of a join equate one of these columns of its left side with one of those of its right side."""
+    return any(
+        isinstance(one, Column) and isinstance(other, Column) and one.index in left and other.index in right
+        for one, other in keys
+    )

@@ -26,7 +26,7 @@ from candlewright_cep.planning.plans import (
     Values,
 )
 from candlewright_cep.planning.windows import WindowTable
-from candlewright_cep.streaming.inputs import Branch, KnownColumns, StreamInput
+from candlewright_cep.streaming.inputs import Branch, KnownColumns, StreamInput, equates
 from candlewright_cep.streaming.patterns.columns import columns_read
 from candlewright_cep.streaming.patterns.left_behind import rising_columns
 from candlewright_cep.streaming.slots import Lifted, lift, written_key
@@ -218,14 +218,7 @@ def known_at_start(node: Plan, source: StreamInput) -> KnownColumns:
     if isinstance(node, Join):
         left, right = known_at_start(node.left, source), known_at_start(node.right, source)
         width = len(node.left.fields)
-        on_time = any(
-            isinstance(one, Column)
-            and isinstance(other, Column)
-            and one.index in left.times
-            and other.index in right.times
-            for one, other in node.keys
-        )
-        if node.kind not in ("INNER", "LEFT") or not on_time:
+        if node.kind not in ("INNER", "LEFT") or not equates(node.keys, left.times, right.times):
             raise node.at.reject(
                 "a join on a stream must be INNER or LEFT and on equal event times", "ON a.ts = b.ts AND ..."
             )

@@ -9,7 +9,7 @@ from candlewright_cep.planning.bands import Band
 from candlewright_cep.planning.over import Over
 from candlewright_cep.planning.periods import STATELESS, named_period
 from candlewright_cep.planning.plans import AsofJoin, Join, Plan, Scan, Union
-from candlewright_cep.streaming.inputs import Branch, KnownColumns, Leaf, Pair, StreamInput
+from candlewright_cep.streaming.inputs import Branch, KnownColumns, Leaf, Pair, StreamInput, equates
 from candlewright_cep.streaming.query import StreamQuery, chain_of, check_anchors, ties_in, walked
 from candlewright_cep.streaming.stages.stages import is_lookup
 from candlewright_cep.syntax.tokens import BEGIN
@@ -146,13 +146,7 @@ class _Reader:
                 "a join on a stream needs an earliest time of the right side, or it would keep every row",
                 "AND b.ts >= a.ts - INTERVAL '5' SECOND",
             )
-        by_ticker = any(
-            isinstance(one, Column)
-            and isinstance(other, Column)
-            and one.index in of_left.tickers
-            and other.index in of_right.tickers
-            for one, other in node.keys
-        )
+        by_ticker = equates(node.keys, of_left.tickers, of_right.tickers)
         self.merges |= not by_ticker
         lower = None if band.lower is None else band.lower + shift
         pair = Pair(node, left, right, lower, band.upper + shift, by_ticker)
