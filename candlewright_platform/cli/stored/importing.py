@@ -236,9 +236,9 @@ def _report(settings: Settings, done: Import, file: Path, output: Output) -> Non
     of_trades = "trade_id" in shown[0]
     if output is Output.table:
         print_rows(shown, output, columns=_TRADE_DIFFERENCES if of_trades else _DIFFERENCE_COLUMNS, empty="")
-    what = "trades" if of_trades else "candles"
     count = done.different + done.absent
-    say(f"{count:,} {what} were not written, because the stored ones stay: all of them are in {file}")
+    what = ("trade" if of_trades else "candle") + ("" if count == 1 else "s")
+    say(f"{count:,} {what} not written, because the stored ones stay; {file} lists them all")
 
 
 def _tidy(settings: Settings, bus: KeyedTables) -> None:

@@ -59,11 +59,11 @@ def test_candles_are_stored_and_differences_written_to_a_file() -> None:
     # The driver logs to the same stdout here.
     first = json.loads(run("one.csv", "--output", "json").stdout.splitlines()[-1])
     assert (first["candles"], first["new"], first["different"]) == (2, 2, 0)
-    Path("two.csv").write_text(HEADER + ROWS.replace("1.5,10", "1.75,10"))
+    Path("two.csv").write_text(HEADER + ROWS.replace("1.5,10", "1.75,10", 1))
     result = run("two.csv", "--differences", "other.csv")
-    assert result.exit_code == 0 and "2 candles were not written" in result.stderr
+    assert result.exit_code == 0 and "1 candle not written" in result.stderr
     header, *listed = Path("other.csv").read_text().splitlines()
-    assert "stored_close" in header and len(listed) == 2
+    assert "stored_close" in header and len(listed) == 1
     assert not Path("import-differences.csv").exists()
 
 
@@ -88,7 +88,7 @@ def test_trades_are_stored_and_differences_written_to_a_file(tmp_path: Path) -> 
     assert (shown["trades"], shown["new"], shown["last"]) == (19, 19, "2024-01-01T00:00:00.019000Z")
     Path(files[1]).write_text("\n".join(rows[:12]).replace(",2,3,", ",7,3,"))
     again = CliRunner().invoke(app, ["import", *files, *of_trades])
-    assert again.exit_code == 0 and "12 trades were not written" in again.stderr
+    assert again.exit_code == 0 and "12 trades not written" in again.stderr
     assert len(Path("import-differences.csv").read_text().splitlines()) == 13
     assert [*folder_of(tmp_path).iterdir()] == []
 
