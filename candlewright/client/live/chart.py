@@ -3,6 +3,7 @@
 No request leaves the page, so the notebook may be on another machine, and needs no network access.
 """
 
+import contextlib
 import json
 import sys
 import threading
@@ -29,6 +30,10 @@ BUNDLE = Path(__file__).with_name("chart.js")
 PAUSE_SECONDS = 0.1
 #: The most items of one message.
 MOST_ITEMS = 1_000
+#: As the page asks for at first (`console/web/src/chart/feed.ts`).
+FIRST_BARS = 600
+#: The longest that a cell waits for them.
+FIRST_SECONDS = 2.0
 _TIMES = ("open_time", "timestamp", "received_at")
 
 
@@ -43,6 +48,10 @@ class Chart(anywidget.AnyWidget):
     ticker = traitlets.Unicode().tag(sync=True)
     period_seconds = traitlets.Int().tag(sync=True)
     height = traitlets.Int().tag(sync=True)
+    #: The newest `first_bars` bars, read when the chart is displayed, because a kernel that runs cells answers no view.
+    #: Empty once a view is open.
+    first = traitlets.Bytes().tag(sync=True)
+    first_bars = traitlets.Int(FIRST_BARS).tag(sync=True)
 
     def __init__(self, ticker: str, period_seconds: int, *, height: int, read: Read, follow: Follow) -> None:
         if not BUNDLE.is_file():
@@ -57,6 +66,16 @@ class Chart(anywidget.AnyWidget):
         """The text that a notebook shows if it cannot draw widgets."""
         return f"<Chart {self.ticker} {format_period(self.period_seconds)}>"
 
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        found: list[bytes] = []
+        reader = threading.Thread(target=self._read_first, args=(found,), daemon=True)
+        reader.start()
+        reader.join(FIRST_SECONDS)
+        self.first = found[0] if found else b""
+        if not self._streams:
+            self._follow()
+        return super()._repr_mimebundle_(**options)
+
     def close(self) -> None:
         self._unfollow()
         super().close()
@@ -67,6 +86,7 @@ class Chart(anywidget.AnyWidget):
             self._answer(content)
         elif what == "open":
             self._views.add(view)
+            self.first = b""
             if not self._streams:
                 self._follow()
         elif what == "close":
@@ -85,6 +105,17 @@ class Chart(anywidget.AnyWidget):
             self.send({**head, "error": str(error)})
         else:
             self.send(head, buffers=[found])
+
+    def _read_first(self, found: list[bytes]) -> None:
+        query = {
+            "ticker": self.ticker,
+            "period": format_period(self.period_seconds),
+            "limit": FIRST_BARS,
+            "order": "last",
+        }
+        # A view asks again, and reports what is wrong.
+        with contextlib.suppress(CandlewrightError, ValueError):
+            found.append(self._read("bars", query))
 
     def _follow(self) -> None:
         try:

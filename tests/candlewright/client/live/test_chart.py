@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -88,6 +89,42 @@ def test_a_chart_answers_the_reads_of_its_view(chart: Chart, monkeypatch: pytest
 
 def test_a_chart_without_its_widget_names_its_bars(chart: Chart) -> None:
     assert chart._repr_mimebundle_()[0]["text/plain"] == f"<Chart {TICKER} 1m>"
+
+
+def test_a_displayed_chart_has_its_first_bars_before_the_kernel_answers(
+    relay: Relay,  # noqa: F811
+    chart: Chart,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = Page(chart, monkeypatch)
+    chart._repr_mimebundle_()
+    assert len(json.loads(chart.first)["rows"]) == ROWS - 10
+    relay.wait_for_subscription(f"OHLC:{TICKER}:60")
+    relay.add_bars(1)
+    page.wait("messages", topic=f"OHLC:{TICKER}:60")
+    # A view that opens later asks for the newest.
+    page.say(view="a", what="open")
+    assert chart.first == b""
+    page.say(view="a", what="close")
+    relay.wait_for_subscription(f"OHLC:{TICKER}:60", is_there=False)
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_a_chart_is_displayed_although_its_bars_cannot_be_read(
+    chart: Chart, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    answered = threading.Event()
+
+    def fail(*_: object) -> bytes:
+        if is_silent:
+            answered.wait()
+        raise CandlewrightError("no answer")
+
+    monkeypatch.setattr(chart, "_read", fail)
+    monkeypatch.setattr("candlewright.client.live.chart.FIRST_SECONDS", 0.05 if is_silent else 20)
+    assert chart._repr_mimebundle_()[0]["text/plain"]
+    assert chart.first == b""
+    answered.set()
 
 
 def test_a_chart_follows_its_topics_while_it_is_shown(
