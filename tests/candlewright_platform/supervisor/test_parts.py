@@ -27,6 +27,11 @@ def test_everything_is_started_by_default(settings: Settings) -> None:
     assert names == ["redis", "broker", "relay", "flink_replacement_spark", "ingestor-1", "ingestor-2", "console"]
 
 
+def test_only_spark_starts_before_the_bus(settings: Settings) -> None:
+    first = [spec.name for spec in specs_of(settings, Choice(sandbox=True)) if spec.plan.starts_first]
+    assert first == ["flink_replacement_spark"]
+
+
 def test_each_command_line_names_its_folder(settings: Settings) -> None:
     for spec in specs_of(settings, Choice()):
         assert any(spec.name.removesuffix("-1") in word for word in spec.command)
