@@ -2,7 +2,8 @@
 
 Two processes of each part run over one Redis. The holder is killed (kill -9), or stopped (SIGSTOP) and resumed after
 the other one serves; it must end then. The driver has a further line without a standby: the killed one is restarted
-immediately, as by `up`. One line for each load, role and fault; `floor_seconds` is the lease, which has to expire.
+immediately, as by `up`. One line for each load, role and fault; `floor_seconds` is the lease of a stopped holder, which
+has to expire, and 0 for a killed one, whose role is free.
 `detection_seconds` is the longest time until the role was taken, `after_detection_seconds` the longest from then until
 its holder was ready, and `cpu_seconds` the CPU time of that. With live data, a client that checks every number reports
 the longest silence of trades, one-second bars and events; `after_detection_seconds` then ends when all of them have

@@ -155,7 +155,7 @@ class Pair:
             "after_detection_seconds": round(max(each.after_detection_seconds for each in found), 3),
             "cpu_seconds": round(max(each.cpu_seconds for each in found), 2),
             "machine_load": round(os.getloadavg()[0], 1),
-            "floor_seconds": lease_seconds,
+            "floor_seconds": lease_seconds if fault == "stopped" else 0.0,
         }
 
     def _take_over(self, fault: str, look: Callable[[TakeOver], object]) -> TakeOver:
