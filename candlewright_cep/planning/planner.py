@@ -472,7 +472,8 @@ class Planner:
                 f"the query reads more than {self.limits.sources} tables, including those of its WITH queries"
             )
         if view is not None:
-            return replace(renamed(view, alias, node.columns), is_view=True, is_registered=is_registered)
+            registered = self.registered.name_of(name) if is_registered else ""
+            return replace(renamed(view, alias, node.columns), is_view=True, registered=registered)
         if name not in self.inputs and self.any_name:
             name = self.any_name
         if name not in self.inputs:

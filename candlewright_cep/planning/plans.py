@@ -51,13 +51,13 @@ class Scan:
 @dataclass(frozen=True, slots=True)
 class Renamed:
     """The same rows under other names. `is_view`: several nodes may read them, so that one run computes them only
-    once. `is_registered`: other texts may read them too.
+    once. `registered`: the name of a registered view, which other texts may read too.
     """
 
     inner: Plan
     fields: tuple[Field, ...]
     is_view: bool = field(default=False, compare=False)
-    is_registered: bool = field(default=False, compare=False)
+    registered: str = field(default="", compare=False)
 
     def run(self, inputs: Inputs) -> Relation:
         if not (self.is_view and isinstance(inputs, SharedInputs)):

@@ -32,6 +32,10 @@ class Views:
         """The names of the views that were read, sorted."""
         return tuple(sorted(self._texts[name][0] for name in self._plans))
 
+    def name_of(self, name: str) -> str:
+        """The view's name as it was registered."""
+        return self._texts[name.lower()][0]
+
     @property
     def known(self) -> list[str]:
         return [name for name, _ in self._texts.values()]

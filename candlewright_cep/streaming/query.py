@@ -68,7 +68,7 @@ class StreamQuery:
         found = [0]
         for place, node in enumerate(self.nodes if self.joined is None else ()):
             is_new = any(not isinstance(part, Scan | Renamed) for part in self.nodes[found[-1] : place])
-            if isinstance(node, Renamed) and node.is_registered and is_new:
+            if isinstance(node, Renamed) and node.registered and is_new:
                 found.append(place)
         return tuple(found[1:])
 

@@ -313,7 +313,7 @@ class Registry:
         """Restore the views that the streams in `saved` read."""
         self.views.restore(parts, partial(self._common, is_alone=True), ((own.view, own.text) for _, own in saved))
 
-    def _common(self, text: Text, *, is_alone: bool, shares_views: bool = True) -> Common:
+    def _common(self, text: Text, *, is_alone: bool, shares_views: bool | None = None) -> Common:
         sql, parameters, views = text
         compiled = compile_trigger(sql, dict(parameters), self.rules, views=dict(views))
         return Common.of(compiled, text, is_alone=is_alone, shares_views=shares_views)

@@ -111,15 +111,17 @@ class Common:
     views: tuple[tuple[int, str], ...] = ()
 
     @classmethod
-    def of(cls, compiled: CompiledTrigger, text: Text, *, is_alone: bool, shares_views: bool = True) -> "Common":
+    def of(cls, compiled: CompiledTrigger, text: Text, *, is_alone: bool, shares_views: bool | None = None) -> "Common":
+        """`shares_views`: None if it may decide."""
         lifted = None if is_alone else compiled.query.lifted()
-        views = _views(compiled) if shares_views else ()
+        views = () if shares_views is False else _views(compiled)
         if lifted is None:
             return cls(repr(text), (), compiled, text, None, views)
         count = views[-1][0] if views else 0
         # Whether rows matter to a pattern after a view is decided from the input, together with other patterns.
         is_in_view = any(isinstance(node, Match) for node in compiled.query.nodes[:count])
-        if not views or (not is_in_view and glance_of(_with_slots(compiled, lifted)) is not None):
+        may_rest = shares_views is None and not is_in_view
+        if not views or (may_rest and glance_of(_with_slots(compiled, lifted)) is not None):
             return cls(f"{lifted.key} {compiled.options}", lifted.values, compiled, text, lifted)
         # A view has its own numbers for all that read it.
         lifted = compiled.query.lifted(since=count)
@@ -143,10 +145,7 @@ def _with_slots(compiled: CompiledTrigger, lifted: Lifted) -> CompiledTrigger:
 
 
 def _views(compiled: CompiledTrigger) -> tuple[tuple[int, str], ...]:
-    """Rows of joins by time, of events and of a look-back come to each trigger in an order of its own."""
     query, options = compiled.query, compiled.options
-    if query.joined is not None or compiled.reads_events or compiled.looks_back:
-        return ()
-    keys = [(count, query.key_of(count)) for count in query.views]
+    keys = [(count, query.key_of(count)) for count in compiled.shared_views]
     fed = compiled.is_stateless, options.period_seconds, options.revisions
     return tuple((count, f"{key} {fed}") for count, key in keys if key is not None)

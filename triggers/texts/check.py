@@ -234,6 +234,14 @@ class CompiledTrigger:
         return self.options.lookback_ns > 0 and not self.is_stateless
 
     @property
+    def shared_views(self) -> tuple[int, ...]:
+        """`StreamQuery.views` that are computed once for all triggers: rows of joins by time, events and a look-back
+        come to each trigger in an order of its own.
+        """
+        is_own = self.query.joined is not None or self.reads_events or self.looks_back
+        return () if is_own else self.query.views
+
+    @property
     def runs_alone(self) -> bool:
         """Whether it shares its stream with no other trigger."""
         is_joined = self.query.joined is not None

@@ -18,7 +18,7 @@ from candlewright_cep.matching.program import Op, Program, following, longest_ma
 from candlewright_cep.matching.recognize import RecognizePlan
 from candlewright_cep.planning.bars import Bars
 from candlewright_cep.planning.over import RANKING, Over, takes_frame
-from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Union
+from candlewright_cep.planning.plans import AsofJoin, Filter, Group, Join, Match, Plan, Renamed, Union
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.query import chain_of
 from candlewright_cep.streaming.rows.release import FOREVER
@@ -28,7 +28,7 @@ from triggers.events.chained import EVENTS_LABEL
 from triggers.events.firings import firings
 from triggers.texts.check import CompiledTrigger, TriggerRules
 
-__all__ = ["Measured", "PlanStep", "TriggerPlan", "measure", "measure_join", "planned", "to_dict"]
+__all__ = ["Measured", "PlanStep", "TriggerPlan", "measure", "measure_join", "planned", "shared_views", "to_dict"]
 
 #: Rows fed at a time, about as many as in a few micro-batches.
 _PART_ROWS = 1_000
@@ -87,15 +87,36 @@ class Measured:
         return self.cpu_seconds / self.span_seconds if self.span_seconds > 0 else 0.0
 
 
-def planned(compiled: CompiledTrigger, rules: TriggerRules) -> TriggerPlan:
+def planned(compiled: CompiledTrigger, rules: TriggerRules, readers: Mapping[str, int] | None = None) -> TriggerPlan:
+    """`readers`: by registered view, the number of triggers that read it, if that is known."""
     query, options = compiled.query, compiled.options
     if query.joined is not None:
         reads = tuple(dict.fromkeys(_read(leaf.name, leaf.period) for leaf in query.joined.leaves()))
     else:
         reads = (_read(query.input_name, options.period_seconds),)
-    steps = tuple(step for node in _nodes(query) for step in _steps(node, rules))
+    shared = shared_views(compiled)
+    steps = tuple(
+        step
+        for node in _nodes(query)
+        for step in (
+            [_view(node.registered, readers or {})]
+            if isinstance(node, Renamed) and node.registered in shared
+            else _steps(node, rules)
+        )
+    )
     together = "the rows of all its tickers together" if query.needs_merge else "each ticker by itself"
     return TriggerPlan(reads, together, steps, tuple(_fires(compiled, steps, rules)))
+
+
+def shared_views(compiled: CompiledTrigger) -> dict[str, None]:
+    """The names of the registered views that are computed once for all triggers that read them."""
+    nodes = (compiled.query.nodes[count] for count in compiled.shared_views)
+    return {node.registered: None for node in nodes if isinstance(node, Renamed)}
+
+
+def _view(name: str, readers: Mapping[str, int]) -> PlanStep:
+    known = f", {readers[name]} now" if name in readers else ""
+    return PlanStep("view", f"view {name}: the steps so far run once for all triggers that read it{known}")
 
 
 def _read(name: str, period_seconds: int) -> str:

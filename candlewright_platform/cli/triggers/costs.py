@@ -52,11 +52,12 @@ def run(
     *,
     tickers: Sequence[str],
     views: Mapping[str, str] | None = None,
+    readers: Mapping[str, int] | None = None,
 ) -> Planned:
-    """Without tickers nothing is measured. Raises TriggerRejected."""
+    """Without tickers nothing is measured. `readers`: see `planned`. Raises TriggerRejected."""
     rules = TriggerRules.of(settings.triggers)
     compiled = compile_trigger(sql, parameters, rules, views=views)
-    plan, warnings = planned(compiled, rules), compiled.query.warnings
+    plan, warnings = planned(compiled, rules, readers), compiled.query.warnings
     if not tickers:
         return Planned(plan, warnings, None, note="--ticker names the tickers that it is measured over")
     if compiled.reads_events:

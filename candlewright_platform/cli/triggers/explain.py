@@ -1,7 +1,7 @@
 """`candlewright trigger explain`: how close a registered trigger came to firing."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +52,8 @@ def explain(
     settings = settings_for(config, data_dir)
     with connect(settings=settings, timeout=timeout) as c:
         info = c.triggers.get(trigger_id)
-        views = {each: c.views.show(each).sql for each in info.views}
+        known = {each: c.views.show(each) for each in info.views}
+    views = {name: view.sql for name, view in known.items()}
     try:
         found = explaining.run(settings, info, views, ticker=name, at=moment, attempts=attempts)
     except TriggerRejected as error:
@@ -65,17 +66,21 @@ def explain(
             )
         )
         return
-    for line in lines_of(trigger_id, found, info.registered_at):
+    readers = {name: known[name].trigger_count for name in found.views}
+    for line in lines_of(trigger_id, found, info.registered_at, readers=readers):
         print(wrapped(line, sys.stdout))
 
 
-def lines_of(trigger_id: str, found: "Explained", registered_at: int) -> Iterator[str]:
+def lines_of(trigger_id: str, found: "Explained", registered_at: int, *, readers: Mapping[str, int]) -> Iterator[str]:
+    """`readers`: by shared view, the number of triggers that read it."""
     told = found.explanation
     span = f"{_time(told.first)} to {_time(told.last)}"
     yield f"{trigger_id} over {', '.join(found.tickers) or 'all tickers'}: {told.rows:,} {found.what}"
     yield f"{span}: it fired {_count(told.fired, 'time')}"
     if told.first is not None and told.first < registered_at:
         yield f"(rows from before its registration, {format_nanoseconds(registered_at)}, count here as well)"
+    for name, count in readers.items():
+        yield f"view {name}: computed once for the {_count(count, 'trigger')} that read{'s' if count == 1 else ''} it"
     for stage in told.stages:
         yield ""
         yield from _stage_lines(stage)

@@ -20,6 +20,7 @@ from core.settings import Settings
 from triggers.events.chained import CHAINED, TRIGGER_EVENTS
 from triggers.texts.alerts import engine_parameters
 from triggers.texts.check import LIVE_INPUTS, CompiledTrigger, TriggerRules, compile_trigger
+from triggers.texts.planned import shared_views
 
 __all__ = ["ATTEMPTS", "Explained", "newest_trades", "run"]
 
@@ -34,11 +35,14 @@ _MOST_TICKERS = 20
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """`what`: what it ran over, such as `bars of 1m`; empty `tickers` mean all."""
+    """`what`: what it ran over, such as `bars of 1m`; empty `tickers` mean all. `views`: the registered views that are
+    computed once for all triggers that read them.
+    """
 
     explanation: Explanation
     tickers: tuple[str, ...]
     what: str
+    views: tuple[str, ...] = ()
 
 
 def run(
@@ -77,7 +81,7 @@ def run(
     default = "ohlc" if compiled.is_on_bars else "ticks"
     values = engine_parameters(trigger.parameters)
     found = explain(trigger.sql, {**tables, **views}, values, at=at, attempts=attempts, table_name=default)
-    return Explained(found, tuple(wanted), what)
+    return Explained(found, tuple(wanted), what, tuple(shared_views(compiled)))
 
 
 def _tickers(compiled: CompiledTrigger, tickers: Sequence[str], ticker: str | None) -> list[str]:

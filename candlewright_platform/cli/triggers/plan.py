@@ -45,6 +45,7 @@ def plan(
     settings = settings_for(config, data_dir)
     values: Mapping[str, str] = dict(map(parameter, parameters))
     views = read_views(view_files, settings)
+    readers: Mapping[str, int] = {}
     if trigger is None:
         assert file is not None
         sql = content_of("--file", file)
@@ -53,10 +54,12 @@ def plan(
     else:
         with connect(settings=settings, timeout=timeout) as c:
             info = c.triggers.get(trigger)
-            views = {name: c.views.show(name).sql for name in info.views} | views
+            known = {name: c.views.show(name) for name in info.views}
+        readers = {name: view.trigger_count for name, view in known.items() if name not in views}
+        views = {name: view.sql for name, view in known.items()} | views
         sql, values, names = info.sql, {**info.parameters, **values}, names or list(info.tickers)
     try:
-        found = planning.run(settings, sql, values, tickers=names, views=views)
+        found = planning.run(settings, sql, values, tickers=names, views=views, readers=readers)
     except TriggerRejected as error:
         say(" ".join(str(error).split()))
         raise typer.Exit(1) from error

@@ -27,6 +27,22 @@ def plan(sql: str, **parameters: str) -> TriggerPlan:
     return planned(compile_trigger(sql, parameters, RULES), RULES)
 
 
+def test_the_plan_names_views_that_are_computed_once() -> None:
+    views = {
+        "Smooth": "SELECT ticker, ts, price, EMA(price, 9) OVER (PARTITION BY ticker ORDER BY ts) AS mean FROM ticks",
+        "above": "SELECT * FROM Smooth WHERE price > mean",
+    }
+
+    def told(sql: str, **parameters: str) -> list[str]:
+        compiled = compile_trigger(sql, parameters, RULES, views=views)
+        return [step.text for step in planned(compiled, RULES, {"Smooth": 12}).steps if step.kind == "view"]
+
+    once = "the steps so far run once for all triggers that read it"
+    assert told("SELECT price FROM above WHERE price > 3") == [f"view Smooth: {once}, 12 now", f"view above: {once}"]
+    assert told("SELECT price FROM above", lookback_seconds="60") == []
+    assert told("SELECT price FROM ticks WHERE price > 3") == []
+
+
 def trades(prices: list[float]) -> pa.Table:
     rows = [
         {"ticker": "A/B.C", "trade_id": str(n), "ts": n * SECOND, "ts_ns": n * SECOND, "price": price, "size": 1.0}

@@ -1,7 +1,12 @@
 """`candlewright trigger plan`, over real tables."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
+import pytest
+
+from candlewright_platform.cli.triggers import explain, plan
 from tests.candlewright_platform.cli.triggers.test_backtest import TICKER, data_dir  # noqa: F401
 from tests.candlewright_platform.cli.triggers.test_explain import FALLS, Run, add, relay, run  # noqa: F401
 
@@ -39,6 +44,30 @@ def test_a_registered_trigger_is_planned_with_its_own_parameters_and_tickers(run
     assert shown.exit_code == 0, shown.output
     assert "D AS close < PREV(close) * 0.991" in " ".join(shown.stdout.split())
     assert f"measured over 60 bars of 1m of {TICKER}" in " ".join(shown.stdout.split())
+
+
+def test_plans_and_explanations_say_how_many_triggers_a_view_is_computed_for(
+    run: Run,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "SELECT ticker, ts, price, EMA(price, 9) OVER (PARTITION BY ticker ORDER BY ts) AS mean FROM ticks"
+    trigger = SimpleNamespace(
+        trigger_id="above", sql="SELECT price FROM smooth WHERE price > mean", tickers=(TICKER,), parameters={},
+        views=("smooth",), registered_at=0,
+    )  # fmt: skip
+    platform = SimpleNamespace(
+        triggers=SimpleNamespace(get=lambda _: trigger),
+        views=SimpleNamespace(show=lambda _: SimpleNamespace(sql=text, trigger_count=2)),
+    )
+    for module in (plan, explain):
+        monkeypatch.setattr(module, "connect", lambda **_: nullcontext(platform))
+    shown = run("plan", "above")
+    assert shown.exit_code == 0, shown.output
+    once = "view smooth: the steps so far run once for all triggers that read it, 2 now"
+    assert once in " ".join(shown.stdout.split())
+    shown = run("explain", "above", "--at", "2024-02-01")
+    assert shown.exit_code == 0, shown.output
+    assert "view smooth: computed once for the 2 triggers that read it" in shown.stdout.splitlines()
 
 
 def test_a_plan_without_measurements_gives_the_reason(run: Run) -> None:  # noqa: F811
