@@ -1,11 +1,12 @@
 """The cost of many price alerts compared with that of one: 10,000 on 100 tickers, no bus, no Spark, one core.
 
     ./run bench thresholds [--rows 200000] [--symbols 100] [--count 10000] [--crossings 10000]
-        [--turns 10000] [--drops 10000] [--runs 10000]
+        [--filtered 10000] [--turns 10000] [--drops 10000] [--runs 10000]
 
 Levels are above the price, so that few alerts fire. `ratio` is the CPU time of `count` alerts over that of one, without
 registration. `thresholds` are conditions, `turns` conditions with LAG, `crossings` and `drops` patterns with PREV,
-`runs` the pattern of `drops` with levels below the price: all have begun, and wait with an open match.
+`filtered` the pattern of `crossings` over trades of a minimum size, `runs` the pattern of `drops` with levels below the
+price: all have begun, and wait with an open match.
 """
 
 import argparse
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--symbols", type=int, default=100)
     parser.add_argument("--count", type=int, default=10_000, help="alerts `price > level`; 0: none, as below")
     parser.add_argument("--crossings", type=int, default=10_000, help="alerts `price > level AND PREV(price) < price`")
+    parser.add_argument("--filtered", type=int, default=10_000, help="the same over trades WHERE size > 1")
     parser.add_argument(
         "--turns", type=int, default=10_000, help="alerts `price > level AND LAG(price) OVER (...) < price`"
     )
@@ -49,6 +51,7 @@ def main() -> None:
     counts = {
         "thresholds": options.count,
         "crossings": options.crossings,
+        "filtered": options.filtered,
         "turns": options.turns,
         "drops": options.drops,
         "runs": options.runs,

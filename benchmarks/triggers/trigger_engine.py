@@ -39,14 +39,16 @@ _DROP = (
     "MEASURES MAX(A.price) AS top, LAST(price) AS price "
     "PATTERN (A+ B) DEFINE A AS price > %.2f, B AS price < PREV(price) * 0.99) AS m"
 )
+_CROSSING = (
+    "SELECT * FROM {} MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
+    "MEASURES LAST(ts_ns) AS at, LAST(price) AS price "
+    "PATTERN (B) DEFINE B AS price > %.2f AND PREV(price) < price) AS m"
+)
 #: Alerts on a level above the price, most of which do not fire; the level of `runs` is below it, so all have begun.
 ALERTS = {
     "thresholds": "price > %.2f",
-    "crossings": (
-        "SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts_ns "
-        "MEASURES LAST(ts_ns) AS at, LAST(price) AS price "
-        "PATTERN (B) DEFINE B AS price > %.2f AND PREV(price) < price) AS m"
-    ),
+    "crossings": _CROSSING.format("ticks"),
+    "filtered": _CROSSING.format("(SELECT * FROM ticks WHERE size > 1)"),
     "turns": "price > %.2f AND LAG(price) OVER (PARTITION BY ticker ORDER BY ts) < price",
     "drops": _DROP,
     "runs": _DROP,

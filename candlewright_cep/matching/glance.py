@@ -193,7 +193,7 @@ class Glance:
     many rows before new ones are needed to decide. `starts` and `ends`: the conditions of the variables that a match
     can begin and end with; None if one of them has none, and for `ends` of a pattern without bound. `holds`: the loops,
     by their place in the pattern, in which an attempt can stay for `most_rows` rows before old attempts are given up.
-    `has_deadline`: time alone may complete a match."""
+    `has_deadline`: time alone may complete a match. `filters`: only rows that meet all of them count, in this order."""
 
     lookback: int
     reach: int
@@ -203,6 +203,7 @@ class Glance:
     holds: Mapping[int, _Hold] = field(default_factory=dict)
     most_rows: int = 0
     has_deadline: bool = False
+    filters: tuple[Expression, ...] = ()
     slot_types: tuple[SqlType, ...] = field(repr=False)
 
     @staticmethod
@@ -216,7 +217,8 @@ class Glance:
         """None if every row may begin and complete a match, or if more than rows can cause a result.
 
         `seen`: expressions of the pattern over the columns of the input, which it does not read itself; `filters`: what
-        a row must meet to reach it. Which row then precedes another is not known.
+        a row must meet to reach it. Only the rows that do are counted if the pattern looks at rows before; otherwise
+        every row is, and which row precedes another is not known.
         """
         search, conditions = plan.search, plan.conditions
         automaton = search.automaton
@@ -229,31 +231,33 @@ class Glance:
         if ACCEPT in begin or any(AWAIT_END in layout for layout in places):
             return None
 
+        lookback = max(conditions.lookback, plan.measures_lookback)
+        before = max(conditions.before_match, plan.measures_lookback)
+        is_exact = seen is None or before > 0
+
         def told(variables: frozenset[int]) -> tuple[_Condition, ...] | None:
             local = [conditions.local[variable] for variable in sorted(variables)]
             known = [read(node) for node in local if node is not None]
             return tuple(map(_Condition.of, known)) if len(known) == len(local) else None
 
         def read(node: Expression) -> Expression:
-            found = node if seen is None else conjunction([*filters, seen(node)])
+            own = node if seen is None else seen(node)
+            found = own if is_exact else conjunction([*filters, own])
             assert found is not None
             return found
 
-        longest = None if seen is not None else longest_match(automaton.program)
+        longest = longest_match(automaton.program) if is_exact else None
         reach = 0 if longest is None else longest - 1
-        lookback = max(conditions.lookback, plan.measures_lookback)
-        before = max(conditions.before_match, plan.measures_lookback)
-        if seen is not None and before:
-            return None
         found = Glance(
             lookback=lookback,
             reach=reach,
             kept=max(before + reach, lookback),
             starts=told(frozenset(candidate.variable for candidate in begin)),
             ends=None if longest is None else told(automaton.last_variables()),
-            holds={} if search.within_ns is not None else dict(_holds(plan, seen)),
+            holds={} if search.within_ns is not None else dict(_holds(plan, seen, is_exact=is_exact)),
             most_rows=search.limits.retained_rows,
             has_deadline=search.within_ns is not None,
+            filters=tuple(filters) if is_exact else (),
             slot_types=tuple(slot_types),
         )
         decides = found.starts is not None or found.ends is not None or found.holds
@@ -274,6 +278,16 @@ class Glance:
             ends=None,
             slot_types=tuple(slot_types),
         )
+
+    def filters_of(self, numbers: Sequence[float | int | Decimal]) -> tuple[Expression, ...]:
+        """The filters with these numbers in the slots."""
+
+        def change(part: Expression) -> Expression | None:
+            if not (isinstance(part, Column) and is_slot(part)):
+                return None
+            return Constant(numbers[part.index - FIRST_SLOT], part.type)
+
+        return tuple(rewrite(condition, change) for condition in self.filters)
 
     @property
     def columns(self) -> frozenset[int]:
@@ -314,7 +328,9 @@ class Glance:
         return found
 
 
-def _holds(plan: RecognizePlan, seen: Callable[[Expression], Expression] | None) -> Iterator[tuple[int, _Hold]]:
+def _holds(
+    plan: RecognizePlan, seen: Callable[[Expression], Expression] | None, *, is_exact: bool
+) -> Iterator[tuple[int, _Hold]]:
     automaton, conditions = plan.search.automaton, plan.conditions
 
     def read(node: Expression) -> Expression:
@@ -324,7 +340,7 @@ def _holds(plan: RecognizePlan, seen: Callable[[Expression], Expression] | None)
         preferred: list[_Condition] = []
         for candidate in automaton.layout(place, start=False, end=False):
             local = None if candidate.variable < 0 else conditions.local[candidate.variable]
-            if seen is not None and local is not None and any(isinstance(part, Shift) for part in walk(local)):
+            if not is_exact and local is not None and any(isinstance(part, Shift) for part in walk(local)):
                 break
             if candidate.variable >= 0 and candidate.then == place:
                 if conditions.path is None or conditions.path.conditions[candidate.variable] is None:

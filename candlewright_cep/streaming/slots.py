@@ -92,8 +92,8 @@ def lift(nodes: Sequence[Plan], since: int = 0) -> Lifted | None:
     return None if key is None else Lifted(tuple(lifting.types), tuple(lifting.values), key, found, since)
 
 
-def written_key(nodes: Sequence[Plan]) -> str | None:
-    """Equal for chains that do the same; None for one that cannot be compared with others."""
+def written_key(nodes: Sequence[Plan | Expression]) -> str | None:
+    """Equal for chains, or expressions, that do the same; None for one that cannot be compared with others."""
     try:
         written = repr([_written(node) for node in nodes])
     except _Unknown:

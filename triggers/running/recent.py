@@ -6,40 +6,76 @@ A stream is not fed the rows of a micro-batch that can neither begin nor complet
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from candlewright_cep.binding.evaluation import Bounds, RowValues
+from candlewright_cep.binding.expressions import Expression
+from candlewright_cep.limits import DEFAULT
 from candlewright_cep.matching.glance import Look
 from candlewright_cep.table_bytes import bytes_of, table_of
 from candlewright_cep.vector import Vector, concatenate, from_column, ranges
+from candlewright_cep.work import allowed
 from triggers.packing import squeezed, unsqueezed
 from triggers.records.moved import Moved
 from triggers.running.held import HeldRows
 
 __all__ = ["Recent"]
 
+
+def _values(rows: pa.Table) -> RowValues:
+    return RowValues(lambda index: from_column(rows.column(index)), rows.num_rows)
+
+
 _HEADER = b"candlewright"
 
 
 class Recent:
-    """The last rows of one input, at most `most` of each ticker. `counts`: the rows of each ticker so far; `ended`:
-    their number when the ticker last closed, since no match continues across that. `held`: more of those tickers for
-    which it has `needs`."""
+    """The last rows of one input, at most `most` of each ticker. `filters`: only rows that meet all of them, in this
+    order, count. `counts`: the rows of each ticker so far; `ended`: their number when the ticker last closed, since no
+    match continues across that. `held`: more of those tickers for which it has `needs`."""
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
+        self.filters: Sequence[Expression] = ()
         self.held = HeldRows()
         self.counts: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         self._rows: pa.Table | None = None
         self._places: dict[str, tuple[int, int]] = {}
+        #: The tickers for whose last rows the filters failed; none of these rows counts.
+        self.failed: set[str] = set()
+        self._last: tuple[Moved, Moved] | None = None
+
+    def of(self, moved: Moved) -> Moved:
+        """The part of what has moved that counts."""
+        if not self.filters or not moved.by_ticker:
+            return moved
+        if self._last is None or self._last[0] is not moved:
+            self.failed.clear()
+            rows = self._filtered(moved.rows, moved.by_ticker)
+            self._last = moved, Moved.of(rows, set(moved.tickers), moved.clock)
+        return self._last[1]
+
+    def _filtered(self, rows: pa.Table, by_ticker: Mapping[str, pa.Table]) -> pa.Table:
+        try:
+            # One allowance for all filters, because to begin one is a system call.
+            with allowed(DEFAULT, rows.num_rows):
+                for condition in self.filters:
+                    met = _values(rows).value(condition).true()
+                    rows = rows if met.all() else rows.filter(pa.array(met))
+            return rows
+        except Exception:  # The same error in a stream suspends the triggers on the ticker at fault alone.
+            if len(by_ticker) == 1:
+                self.failed.update(by_ticker)
+                return rows.slice(0, 0)
+            return pa.concat_tables([self._filtered(own, {name: own}) for name, own in by_ticker.items()])
 
     def look(self, moved: Moved, columns: Iterable[int]) -> Look:
-        """The kept rows of the tickers that have moved, each followed by its new ones."""
+        """The kept rows of the tickers that have moved, each followed by its new ones. `moved`: see `of`."""
         places = moved.by_ticker.places
         old = [self._places.get(ticker, (0, 0)) for ticker in places]
         kept, rows = self._kept(moved.rows), moved.rows
@@ -56,7 +92,9 @@ class Recent:
         return Look(values=values, length=len(order), starts=starts, news=ends[::2])
 
     def add(self, moved: Moved) -> None:
-        """Append the rows of `moved`, and drop those that are no longer needed."""
+        """Append the rows of `moved` that count, and drop those that are no longer needed."""
+        moved = self.of(moved)
+        self._last = None
         for ticker in moved.tickers & moved.clock.closed:
             self.ended[ticker] = self.counts.get(ticker, 0) + moved.by_ticker.places.get(ticker, (0, 0))[1]
         if not moved.by_ticker:

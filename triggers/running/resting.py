@@ -25,7 +25,11 @@ __all__ = ["Rests"]
 #: With fewer tickers of triggers, every row is fed, which costs less than deciding which of them need it. A pattern in
 #: which only open attempts can rest counts once for all tickers of its stream, because most of its rows must be fed.
 _FEW_ENTRIES = 8
+#: Patterns over filtered rows rest for as many different filters of an input at a time.
+_MOST_FILTERS = 32
 _NAME = "recent-"
+#: A ticker, and the number of its stream.
+_Entry = tuple[str, int]
 
 
 class Rests:
@@ -35,93 +39,122 @@ class Rests:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._recent: dict[int, Recent] = {}
-        self._kinds: dict[int, list[_Kind]] = {}
+        self._recent: dict[str, Recent] = {}
+        # By input, the kinds that need the same rows to be kept.
+        self._kinds: dict[int, dict[str, list[_Kind]]] = {}
+        # Tickers of the same streams that do not rest.
+        self._others: dict[int, list[tuple[int, str]]] = {}
         self._version = -1
-        self._saved: dict[int, bytes] = {}
+        self._saved: dict[str, bytes] = {}
 
     def stirred(self, label: int, moved: Moved, *, is_all: bool) -> Mapping[int, list[str]]:
         """The streams that may miss rows, by number, with the tickers that they must be fed. `is_all`: feed every
         ticker that has rows."""
         if self._version != self._registry.version:
             self._sort()
-        kinds = self._kinds.get(label, ())
-        found: dict[int, list[str]] = {number: [] for kind in kinds for number in kind.streams}
-        if not found:
-            return found
-        columns = frozenset[int]().union(*(kind.glance.columns for kind in kinds))
-        batch = _Batch.of(moved, self._recent[label], columns)
-        for kind in kinds:
-            for number, ticker in kind.stirred(batch, is_all=is_all):
+        groups = self._kinds.get(label, {})
+        found: dict[int, list[str]] = {
+            number: [] for kinds in groups.values() for kind in kinds for number in kind.streams
+        }
+        for key, kinds in groups.items():
+            recent = self._recent[key]
+            columns = frozenset[int]().union(*(kind.glance.columns for kind in kinds))
+            batch = _Batch.of(recent.of(moved), recent, columns)
+            for kind in kinds:
+                for number, ticker in kind.stirred(batch, is_all=is_all):
+                    found[number].append(ticker)
+        for number, ticker in self._others.get(label, ()):
+            if ticker in moved.tickers:
                 found[number].append(ticker)
         return found
 
     def settle(self, label: int, moved: Moved, fed: Mapping[int, Collection[str]]) -> None:
         """Take note that the streams of `stirred` were fed."""
-        recent = self._recent.get(label)
-        if recent is None:
-            return
-        self._saved.pop(label, None)
-        if self._version == self._registry.version:
-            for kind in self._kinds[label]:
-                kind.settle(fed)
-            self._need(label)
-        recent.add(moved)
+        for key, kinds in self._kinds.get(label, {}).items():
+            self._saved.pop(key, None)
+            if self._version == self._registry.version:
+                for kind in kinds:
+                    kind.settle(fed)
+                self._need(key, kinds)
+            self._recent[key].add(moved)
 
-    def _need(self, label: int) -> None:
+    def _need(self, key: str, kinds: Sequence["_Kind"]) -> None:
         """Note the first row of each ticker that must be kept for open attempts."""
         needs: dict[str, int] = {}
-        for kind in self._kinds[label]:
+        for kind in kinds:
             for ticker, first in kind.needs():
                 needs[ticker] = min(first, needs.get(ticker, first))
-        self._recent[label].held.needs = needs
+        self._recent[key].held.needs = needs
 
     def _sort(self) -> None:
-        """Group the streams by input and kind."""
+        """Group the streams by input, by the rows that they need, and by kind."""
         self._version = self._registry.version
-        kinds: dict[int, dict[str, dict[int, Shard]]] = {}
+        by_label: dict[int, dict[str, dict[str, list[_Entry]]]] = {}
         for number, shard in self._registry.shards.items():
-            if (label := shard.rests_on) is not None:
-                kinds.setdefault(label, {}).setdefault(shard.key, {})[number] = shard
-        for label in self._recent.keys() - kinds.keys():
-            del self._recent[label]
-            self._saved.pop(label, None)
-        self._kinds = {}
-        for label, by_key in kinds.items():
-            entries = sum(_entries(shard) for streams in by_key.values() for shard in streams.values())
-            if label not in self._recent and entries < _FEW_ENTRIES:
+            if (label := shard.rests_on) is None:
                 continue
-            recent = self._recent.setdefault(label, Recent())
-            self._kinds[label] = [_Kind(recent, streams) for streams in by_key.values()]
-            self._need(label)
+            groups = by_label.setdefault(label, {})
+            for ticker in shard.owners:
+                kinds = groups.setdefault(f"{label}{shard.recent_key(ticker)}", {})
+                kinds.setdefault(shard.key, []).append((ticker, number))
+        for key in self._recent.keys() - {key for groups in by_label.values() for key in groups}:
+            del self._recent[key]
+            self._saved.pop(key, None)
+        self._kinds, self._others = {}, {}
+        for label, groups in by_label.items():
+            chosen = self._kinds[label] = {}
+            for key, entries in groups.items():
+                if key in self._recent or self._may_rest(label, key, entries):
+                    recent, own_key = self._recent.setdefault(key, Recent()), key.removeprefix(str(label))
+                    chosen[key] = [_Kind(own_key, recent, self._registry, entries=own) for own in entries.values()]
+                    self._need(key, chosen[key])
+            resting = {number for kinds in chosen.values() for kind in kinds for number in kind.streams}
+            others = (
+                entry
+                for key, entries in groups.items()
+                if key not in chosen
+                for own in entries.values()
+                for entry in own
+            )
+            self._others[label] = [(number, ticker) for ticker, number in others if number in resting]
+
+    def _may_rest(self, label: int, key: str, entries: Mapping[str, Sequence[_Entry]]) -> bool:
+        if key != str(label) and sum(known.startswith(f"{label}-") for known in self._recent) >= _MOST_FILTERS:
+            return False
+        shards = self._registry.shards
+        count = sum(
+            len(own) if _rests_without_attempt(shards[own[0][1]]) else len({number for _, number in own})
+            for own in entries.values()
+        )
+        return count >= _FEW_ENTRIES
 
     # ---- state
     def save(self) -> dict[str, bytes]:
-        for label, recent in self._recent.items():
-            if label not in self._saved:
-                self._saved[label] = recent.save()
+        for key, recent in self._recent.items():
+            if key not in self._saved:
+                self._saved[key] = recent.save()
         found: dict[str, bytes] = {}
-        for label, recent in sorted(self._recent.items()):
-            found[f"{_NAME}{label}"] = self._saved[label]
-            found |= {f"{_NAME}{label}.{number}": written for number, written in recent.held.save().items()}
+        for key, recent in sorted(self._recent.items()):
+            found[f"{_NAME}{key}"] = self._saved[key]
+            found |= {f"{_NAME}{key}.{number}": written for number, written in recent.held.save().items()}
         return found
 
     def take(self, parts: dict[str, bytes]) -> None:
         """Remove from `parts` of a state what `save` returned, and restore it. Raises ValueError for other bytes."""
-        held: dict[int, dict[int, bytes]] = {}
+        held: dict[str, dict[int, bytes]] = {}
         for name in [name for name in parts if name.startswith(_NAME)]:
-            label, _, number = name.removeprefix(_NAME).partition(".")
+            key, _, number = name.removeprefix(_NAME).partition(".")
             if number:
-                held.setdefault(int(label), {})[int(number)] = parts.pop(name)
+                held.setdefault(key, {})[int(number)] = parts.pop(name)
             else:
-                self._saved[int(label)] = parts.pop(name)
+                self._saved[key] = parts.pop(name)
         for own, written in self._saved.items():
             self._recent[own] = Recent.load(written, held.get(own, {}))
 
 
-def _entries(shard: Shard) -> int:
+def _rests_without_attempt(shard: Shard) -> bool:
     glance = shard.glance
-    return len(shard.owners) if glance is not None and (glance.starts or glance.ends) else 1
+    return glance is not None and bool(glance.starts or glance.ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +185,26 @@ class _Batch:
 class _Kind:
     """Streams whose texts differ in numbers alone. Has an entry for each trigger and ticker, sorted by ticker."""
 
-    def __init__(self, recent: Recent, streams: Mapping[int, Shard]) -> None:
+    def __init__(self, key: str, recent: Recent, registry: Registry, *, entries: Sequence[_Entry]) -> None:
+        """`key`: of the rows that `recent` keeps, see `Shard.recent_key`."""
+        streams = {number: registry.shards[number] for _, number in entries}
         glance = next(iter(streams.values())).glance
         assert glance is not None
         self.glance: Glance = glance
         self.streams = streams
         recent.most = max(recent.most, glance.kept)
-        entries = sorted((ticker, number) for number, shard in streams.items() for ticker in shard.owners)
+        entries = sorted(entries)
         self._entries = entries
         self._at = {(number, ticker): place for place, (ticker, number) in enumerate(entries)}
         names, firsts, counts = np.unique([ticker for ticker, _ in entries], return_index=True, return_counts=True)
         spans = zip(names.tolist(), firsts.tolist(), counts.tolist(), strict=True)
         self._codes: Index = np.repeat(np.arange(len(names)), counts)
         self._spans = {name: (first, count) for name, first, count in spans}
-        for shard in streams.values():
-            shard.rest(recent)
+        of_streams: dict[int, list[str]] = {}
+        for ticker, number in entries:
+            of_streams.setdefault(number, []).append(ticker)
+        for number, own in of_streams.items():
+            streams[number].rest(key, recent, own)
         self._numbers = glance.numbers([streams[number].numbers[ticker] for ticker, number in entries])
         self._begins = np.array([streams[number].first_row(ticker) for ticker, number in entries], np.int64)
         self._recent = recent
@@ -187,6 +225,8 @@ class _Kind:
 
     def stirred(self, batch: _Batch, *, is_all: bool) -> Iterator[tuple[int, str]]:
         """The entries that must be fed: the stream's number and the ticker."""
+        for place in self._of(self._recent.failed).tolist():
+            yield self._entries[place][1], self._entries[place][0]
         for place in self._of(
             (batch.moved if self.glance.has_deadline else batch.closed) - batch.places.keys()
         ).tolist():
@@ -222,7 +262,8 @@ class _Kind:
     def settle(self, fed: Mapping[int, Collection[str]]) -> None:
         for number in fed.keys() & self.streams.keys():
             for ticker in fed[number]:
-                self._note(self._at[number, ticker], ticker, self.streams[number])
+                if (place := self._at.get((number, ticker))) is not None:
+                    self._note(place, ticker, self.streams[number])
 
     def needs(self) -> Iterator[tuple[str, int]]:
         """The tickers with attempts that are held, and the first row that one of them has missed."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,33 +20,46 @@ __all__ = ["Standings"]
 @dataclass(slots=True)
 class _Standing:
     """`place`: the number of the ticker's next row. `unlike`: the number of rows the stream must still be fed before
-    the rows that it looks back at equal the kept ones."""
+    the rows that it looks back at equal the kept ones. `key`: of the `recent` rows; empty for those of the whole
+    input. While `recent` is set, the stream may miss rows."""
 
     place: int
     unlike: int
+    key: str = ""
+    recent: Recent | None = None
 
 
 @dataclass(slots=True)
 class Standings:
-    """Of each ticker of a stream, whose pattern has this glance. While `recent` is set, the stream may miss rows."""
+    """Of each ticker of a stream, whose pattern has this glance."""
 
     glance: Glance
-    recent: Recent | None = None
     _of: dict[str, _Standing] = field(default_factory=dict)
     _before: dict[str, _Standing] = field(default_factory=dict)
     _saved: bytes = b""
 
-    def begin(self, recent: Recent, tickers: Iterable[str]) -> None:
+    def begin(self, key: str, recent: Recent, tickers: Iterable[str]) -> None:
         """From now on rows of these tickers may be missed. A new ticker has missed none so far."""
-        self.recent = recent
         for ticker in tickers:
             if ticker not in self._of:
-                self._of[ticker] = _Standing(recent.counts.get(ticker, 0), self.glance.lookback)
+                self._of[ticker] = _Standing(recent.counts.get(ticker, 0), self.glance.lookback, key)
                 self._saved = b""
+            self._of[ticker].recent = recent
+
+    @property
+    def keys(self) -> Mapping[str, str]:
+        """By ticker, which rows are kept for it."""
+        return {ticker: one.key for ticker, one in self._of.items()}
+
+    @property
+    def none(self) -> pa.Table | None:
+        """A table with the columns of the input but no rows; None if no row can be missed."""
+        found = (one.recent.none for one in self._of.values() if one.recent is not None)
+        return next((rows for rows in found if rows is not None), None)
 
     def end(self) -> None:
         """The stream has caught up; from now on it is fed every row."""
-        self.recent, self._of, self._saved = None, {}, b""
+        self._of, self._saved = {}, b""
 
     def remove(self, ticker: str) -> None:
         self._of.pop(ticker, None)
@@ -53,7 +67,7 @@ class Standings:
 
     def is_alike(self, ticker: str) -> bool:
         """Whether the rows that the stream looks back at equal the kept ones."""
-        return not self._of[ticker].unlike
+        return ticker in self._of and not self._of[ticker].unlike
 
     def place_of(self, ticker: str) -> int:
         """The number of the ticker's next row."""
@@ -65,7 +79,7 @@ class Standings:
 
     def copied(self, *, is_before: bool) -> "Standings":
         of = self._before if is_before else self._of
-        return Standings(self.glance, self.recent, {ticker: replace(one) for ticker, one in of.items()})
+        return Standings(self.glance, {ticker: replace(one) for ticker, one in of.items()})
 
     def catch_up(
         self, stream: TriggerStream, moved: Moved, rows: pa.Table, *, firsts: Mapping[str, int], is_whole: bool
@@ -75,42 +89,45 @@ class Standings:
         `firsts`: the tickers to feed, each with the arrival number of the first row that the stream may see;
         `is_whole`: no other row of theirs is hidden from the stream.
         """
-        recent, lookback = self.recent, self.glance.lookback
-        assert recent is not None
+        lookback = self.glance.lookback
         self._saved = b""
-        skipped: dict[str, tuple[int, int]] = {}
-        missed: dict[str, tuple[int, int]] = {}
+        skipped: dict[Recent, dict[str, tuple[int, int]]] = {}
+        missed: dict[Recent, dict[str, tuple[int, int]]] = {}
         for ticker, exists_from in firsts.items():
-            standing, end = self._of[ticker], recent.counts.get(ticker, 0)
-            first = standing.place
+            standing = self._of.get(ticker)
+            if standing is None or standing.recent is None:
+                continue
+            recent, own = standing.recent, standing.recent.of(moved)
+            first, end = standing.place, recent.counts.get(ticker, 0)
             if stream.rests(ticker).place not in self.glance.holds:
                 first = recent.first_needed(ticker, first, self.glance.reach)
             if first > standing.place:
-                skipped[ticker] = first - lookback, first
+                skipped.setdefault(recent, {})[ticker] = first - lookback, first
             if first < end:
-                missed[ticker] = first, end
-            start, new = moved.by_ticker.places.get(ticker, (0, 0))
-            arrived = moved.rows.column(SEQUENCE).slice(start, new).to_numpy()
+                missed.setdefault(recent, {})[ticker] = first, end
+            start, new = own.by_ticker.places.get(ticker, (0, 0))
+            arrived = own.rows.column(SEQUENCE).slice(start, new).to_numpy()
             standing.place = end + new
             standing.unlike = max(0, standing.unlike - new)
             if not is_whole or bool((arrived < exists_from).any()):
                 standing.unlike = lookback
-        if skipped:
-            stream.skip(list(skipped), recent.rows(skipped, rows))
+        for recent, spans in skipped.items():
+            stream.skip(list(spans), recent.rows(spans, rows))
         if not missed:
             return rows
-        together = pa.concat_tables([recent.rows(missed, rows), rows]).combine_chunks()
-        return Moved.of(together, set(), moved.clock).rows
+        parts = [recent.rows(spans, rows) for recent, spans in missed.items()]
+        return Moved.of(pa.concat_tables([*parts, rows]).combine_chunks(), set(), moved.clock).rows
 
     # ---- state
     def save(self) -> bytes:
         """The same object until something changes; empty for a stream that is fed every row."""
         if self._of and not self._saved:
             self._saved = squeezed(
-                json.dumps({name: [one.place, one.unlike] for name, one in self._of.items()}).encode()
+                json.dumps({name: [one.place, one.unlike, one.key] for name, one in self._of.items()}).encode()
             )
         return self._saved
 
     def restore(self, written: bytes) -> None:
-        standings: dict[str, Sequence[int]] = json.loads(unsqueezed(written))
+        # States of older versions have no keys.
+        standings: dict[str, Sequence[Any]] = json.loads(unsqueezed(written))
         self._of = {ticker: _Standing(*one) for ticker, one in standings.items()}

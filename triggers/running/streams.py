@@ -14,7 +14,7 @@ from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
 from candlewright_cep.matching.glance import Glance, Resting
 from candlewright_cep.planning.plans import Join
 from candlewright_cep.streaming.rows.packing import as_json, unpacked
-from candlewright_cep.streaming.slots import Number
+from candlewright_cep.streaming.slots import Number, written_key
 from protobuf import records_pb2 as records
 from triggers.events.chained import EVENTS_LABEL, TRIGGER_EVENTS, EventOrder, EventsBeside, seen
 from triggers.packing import squeezed, unsqueezed
@@ -74,6 +74,7 @@ class Shard:
         # For a pattern that may miss rows that cannot matter to it.
         glance = self._glance()
         self._standings = None if glance is None else Standings(glance)
+        self._recent_keys: dict[str, str] = {}
         self._backlog: Backlog | None = None
         #: Rows of the last `feed`.
         self.rows_fed = 0
@@ -135,6 +136,7 @@ class Shard:
             del self.owners[ticker]
             self._first.pop(ticker, None)
             self.numbers.pop(ticker, None)
+            self._recent_keys.pop(ticker, None)
             if self._standings is not None:
                 self._standings.remove(ticker)
         for label, stream in self.streams.items():
@@ -266,10 +268,22 @@ class Shard:
             return None
         return (compiled.options.period_seconds or None) if compiled.is_on_bars else 0
 
-    def rest(self, recent: Recent) -> None:
-        """From now on the stream may miss rows of that input; `recent` keeps those that still matter."""
+    def recent_key(self, ticker: str) -> str:
+        """Equal for tickers of streams that need the same rows to be kept."""
         assert self._standings is not None
-        self._standings.begin(recent, self.owners)
+        found = self._recent_keys.get(ticker)
+        if found is None:
+            filters = self._standings.glance.filters_of(self.numbers[ticker])
+            found = self._recent_keys[ticker] = f"-{written_key(filters)}" if filters else ""
+        return found
+
+    def rest(self, key: str, recent: Recent, tickers: Iterable[str]) -> None:
+        """From now on the stream may miss rows of these tickers; `recent` keeps those that still matter. `key`: see
+        `recent_key`.
+        """
+        assert self._standings is not None
+        recent.filters = self._standings.glance.filters_of(self.numbers[next(iter(tickers))])
+        self._standings.begin(key, recent, tickers)
 
     def rests(self, ticker: str) -> Resting:
         """What its pattern waits for; unknown if its rows differ from those kept for all streams."""
@@ -321,10 +335,10 @@ class Shard:
     def _missed(self, clocks: Mapping[int, Clock]) -> dict[int, Moved]:
         """The missed rows that still matter. From now on none is missed."""
         label, standings = self.rests_on, self._standings
-        if standings is None or label is None or standings.recent is None:
+        if standings is None or label is None:
             return {}
         found = {}
-        if (rows := standings.recent.none) is not None:
+        if (rows := standings.none) is not None:
             clock = clocks.get(label, Clock())
             self._states.changed(label)
             nothing = Moved.of(rows, set(), clock)
@@ -557,6 +571,8 @@ class Shard:
             if shard._standings is None:
                 raise ValueError("the trigger missed rows that this version must have; register it again")
             shard._standings.restore(saved.standings)
+            if any(key != shard.recent_key(ticker) for ticker, key in shard._standings.keys.items()):
+                raise ValueError("the trigger missed rows that this version filters differently; register it again")
         return shard
 
 

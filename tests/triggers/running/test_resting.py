@@ -9,9 +9,10 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
-from candlewright_cep import Events, TriggerStream
+from candlewright_cep import Events, TriggerStream, limits
 from candlewright_cep.matching import distances
 from candlewright_cep.streaming.patterns import match_stream
+from protobuf import records_pb2 as records
 from tests.rounds import seeds
 from tests.triggers.trigger_records import OTHER, TICKER, bar, batch, clock, prices, register, remove, rows
 from triggers.partition import TriggerPartition
@@ -104,6 +105,11 @@ def texts(chance: random.Random, count: int) -> Iterator[tuple[str, str]]:
             sql = MATCH.format(source=source, time="ts", price="price", rest=rest)
             yield f"t{number}", sql.replace("PREV(FIRST(price))", "LAST(price, 1)")
             continue
+        if number % 4 == 1:
+            rest = chance.choice([one for one in PATTERNS if "side" not in one]).format(x=x, y=y)
+            source = chance.choice(FILTERED).format(x=chance.choice([1.5, 3.5]), y=chance.choice([0.5, 1.0]))
+            yield f"t{number}", MATCH.format(source=source, time="ts", price="price", rest=rest)
+            continue
         place = number % (len(PATTERNS) + len(LAGS))
         if place < len(LAGS):
             yield f"t{number}", LAGS[place].format(x=x, y=y)
@@ -169,6 +175,7 @@ def test_streams_that_miss_rows_give_the_same_events(monkeypatch: pytest.MonkeyP
     chance = random.Random(seed)
     delay, idle = chance.choice([0, 2 * SECOND]), chance.choice([0, 20 * SECOND])
     kept = chance.choice([1_000_000, 9])
+    monkeypatch.setattr(resting, "_MOST_FILTERS", chance.choice([2, 100]))
     both = Both(monkeypatch, TriggerRules(watermark_delay_ns=delay, idle_ns=idle, retained_rows=kept))
     named = list(texts(chance, 62))
     chance.shuffle(named)
@@ -349,6 +356,54 @@ def test_a_pattern_whose_rows_are_always_as_far_apart_is_fed_once_rows_may_compl
     assert fed == []
     events = partition.process([prices(40, 56.4)]).events
     assert sorted(event.trigger_id for event in events) == ["t10"]
+
+
+def test_a_pattern_over_filtered_rows_is_fed_once_rows_may_complete_it(fed: list[int]) -> None:
+    partition = TriggerPartition()
+    rest = "PATTERN (B) DEFINE B AS price > {x} AND PREV(price) <= {x}"
+    sources = {"a": "(SELECT ts, price, ticker FROM ticks WHERE price < 500)", "v": "calm"}
+    controls = [
+        records.TriggerControl(
+            register=records.TriggerRegistration(
+                trigger_id=f"{name}{x}",
+                sql=MATCH.format(source=source, time="ts", price="price", rest=rest.format(x=x)),
+                tickers=[TICKER],
+                version=1,
+                views={"calm": "SELECT * FROM ticks WHERE price < 500"},
+            )
+        ).SerializeToString()
+        for name, source in sources.items()
+        for x in range(100, 120)
+    ]
+    partition.process([], controls=controls, now_ns=1)
+    partition.process([prices(1, 50.0)])
+    assert fed == [1] * len(controls)
+    assert len([name for name in partition.segments() if name.startswith("recent-")]) == 1
+    del fed[:]
+    # Above all levels, but filtered, so that the row before is the one before that.
+    for number in range(2, 6):
+        assert partition.process([prices(number, 600.0)]).events == []
+    partition = TriggerPartition.load(partition.save())
+    assert fed == []
+    events = partition.process([prices(6, 600.0, 101.5)]).events
+    assert sorted(event.trigger_id for event in events) == ["a100", "a101", "v100", "v101"]
+    assert [row["before"] for event in events for row in rows(event)] == [50.0] * 4
+    assert fed == [2] * 4
+
+
+def test_a_filter_that_fails_suspends_only_the_triggers_on_its_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MADE_TEXTS", 100)
+    partition = TriggerPartition()
+    rest = "PATTERN (B) DEFINE B AS price > {x} AND PREV(price) <= {x}"
+    source = "(SELECT * FROM ticks WHERE CONCAT(side, 'x') <> 'a')"
+    sqls = [MATCH.format(source=source, time="ts", price="price", rest=rest.format(x=x)) for x in range(10)]
+    controls = [register(f"{ticker}{x}", sql, ticker) for x, sql in enumerate(sqls) for ticker in (TICKER, OTHER)]
+    partition.process([], controls=controls, now_ns=1)
+    partition.process([prices(1, 1), prices(1, 1, ticker=OTHER)])
+    output = partition.process([prices(2, *[0] * 40), prices(2, 0, ticker=OTHER)])
+    assert sorted(report.trigger_id for report in output.reports) == sorted(f"{TICKER}{x}" for x in range(10))
+    output = partition.process([prices(3, 7.5, ticker=OTHER)])
+    assert sorted(event.trigger_id for event in output.events) == [f"{OTHER}{x}" for x in range(8)]
 
 
 @pytest.mark.parametrize("tickers", [((TICKER, OTHER),), ((TICKER,), (OTHER,))])
