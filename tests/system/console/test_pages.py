@@ -2,6 +2,7 @@
 
 import re
 import webbrowser
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -251,6 +252,21 @@ def test_history_is_requested_and_covers_its_days(show: Open, stored: str) -> No
     expect(page.get_by_role("img", name="2 days of 2024 are complete")).to_be_visible()
     shown.picture("requests-covered")
     assert shown.errors == []
+
+
+def test_the_page_quality_says_that_older_candles_are_stored(show: Open, system: System) -> None:
+    end = datetime.now(UTC).replace(second=0, microsecond=0)
+    with system.connect() as client:
+        client.history("ETH/USDT.BINANCE", "1m", start=end - timedelta(minutes=10), end=end)
+        client.history("ETH/USDT.BINANCE", "1m", start="2024-03-01", end="2024-03-01T01:00:00Z")
+    page = show().go("/quality?ticker=ETH/USDT.BINANCE&period=1m")
+    figures = page.get_by_role("region", name="Figures")
+    expect(figures).to_contain_text("10 candles")
+    expect(page.get_by_text("Candles are stored since 2024-03-01 00:00")).to_be_visible()
+    page.get_by_role("link", name="Examine the oldest").click()
+    expect(figures).to_contain_text("60 candles")
+    expect(page.get_by_label("From")).to_have_value("2024-03-01")
+    expect(page.get_by_text("Candles are stored since")).to_have_count(0)
 
 
 def test_the_page_quality_names_missing_candles(show: Open, stored: str, system: System) -> None:

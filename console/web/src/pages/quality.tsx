@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { type Problem, get } from "../data/api";
 import { periodsToChoose, storedBars, type Stored } from "../data/markets";
 import { compact, counted, percent, whole } from "../data/numbers";
-import { iso, minute, periodName, periodSeconds, seconds } from "../data/times";
+import { day, iso, minute, periodName, periodSeconds, seconds } from "../data/times";
 import { useValue } from "../data/value";
 import { Calendar } from "../parts/calendar";
 import { TickerField } from "../parts/ticker_field";
@@ -12,6 +12,8 @@ import { chartOf, go, place, withQuery } from "../shell/router";
 
 /** The longest range that the API compares with trades. */
 const TRADES_SECONDS = 31 * 86400;
+/** The most candles that the API examines at once; without a start, the newest. */
+const MOST_CANDLES = 1_000_000;
 const SHOWN_RANGES = 50;
 
 export default function Quality() {
@@ -52,6 +54,8 @@ export default function Quality() {
     };
   }, [ticker, period, start, end]);
 
+  const first = stored.find((each) => each.ticker === ticker && each.period === periodSeconds(period))?.first;
+  const hasOlder = first !== undefined && start === "" && typeof found?.first === "string" && first < seconds(found.first);
   return (
     <div class="page">
       <div class="page-head">
@@ -81,6 +85,12 @@ export default function Quality() {
       {error && (
         <p class="notice bad" role="alert">
           {error}
+        </p>
+      )}
+      {hasOlder && (
+        <p class="notice">
+          Candles are stored since {minute(first)}; these are the newest of them.{" "}
+          <a href={withQuery({ start: day(first), end: day(first + MOST_CANDLES * periodSeconds(period)) })}>Examine the oldest</a>
         </p>
       )}
       {found ? <Examined found={found} traded={traded} period={period} /> : ticker && !error && <div class="waiting" aria-busy="true" />}
