@@ -27,7 +27,12 @@ def main() -> int:
     switch_often()
     collect_rarely()
     call_to_stop(broker.stop)
-    http = serve_status(settings.http.bind, broker.status)
+    try:
+        http = serve_status(settings.http.bind, broker.status)
+    except OSError as error:
+        get_logger().error("cannot_serve", error=str(error))
+        broker.close()
+        return 1
     try:
         broker.run()
     except RoleLost as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from contextlib import closing
 
 from bus import Bus
 from bus.connect import check_access, connect
@@ -18,11 +19,13 @@ async def serve(settings: Settings, bus: Bus) -> None:
         from ingestor.server import IngestorServer
     server = IngestorServer(settings, bus)
     call_to_stop(server.shut_down)
-    http = serve_status(settings.http.bind, server.status)
     try:
+        http = serve_status(settings.http.bind, server.status)
+    except OSError as error:
+        get_logger().error("cannot_serve", error=str(error))
+        raise SystemExit(1) from error
+    with closing(http):
         await server.run()
-    finally:
-        http.close()
 
 
 def main() -> int:

@@ -61,13 +61,14 @@ def main() -> int:
     call_to_stop(stop.set)
     try:
         relay.start()
-    except zmq.ZMQError as error:
-        get_logger().error("cannot_bind", error=str(error))
+        http = serve_status(settings.http.bind, relay.status)
+    except (zmq.ZMQError, OSError) as error:
+        get_logger().error("cannot_serve", error=str(error))
         relay.close()
+        keeper.close()
         bus.close()
         return 1
     spare_startup()
-    http = serve_status(settings.http.bind, relay.status)
     while not stop.wait(_LOOK_SECONDS) and not relay.failed.is_set():
         pass
     http.close()
