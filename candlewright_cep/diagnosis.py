@@ -79,14 +79,19 @@ def diagnose(sql: str, check: Callable[[str], Sequence[str]]) -> Diagnosis:
         errors, warnings = _errors(text, check)
         if first is None:
             first = len(errors)
+        edits: set[Edit] = set()
         for error in errors:
             line, column = _original(error.line, error.column, moved)
             problem = Problem(line, column, error.message, error.hint, _mending(text, error, moved))
+            if problem.edit in edits:
+                # Parts of one slip, such as a ticker without quotes.
+                continue
+            edits |= {problem.edit} if problem.edit is not None else set()
             problems.setdefault((line, column, error.message), problem)
-        edits = _edits(text, errors)
-        if not edits:
+        made = _edits(text, errors)
+        if not made:
             break
-        for edit in edits:
+        for edit in made:
             text = edited(text, edit)
             moved.append(edit)
     ordered = tuple(problems[place] for place in sorted(problems, key=lambda place: place[:2]))

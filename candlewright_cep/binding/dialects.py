@@ -66,6 +66,7 @@ ELSEWHERE = {
     **dict.fromkeys(["PCT_CHANGE", "RETURNS"], "write close / LAG(close) OVER (PARTITION BY ticker ORDER BY ...) - 1"),
     **dict.fromkeys(["DIFF", "DELTA", "CHANGE"], "write close - LAG(close) OVER (PARTITION BY ticker ORDER BY ...)"),
     **dict.fromkeys(["STD", "STDEV"], "write STDDEV(price)"),
+    **dict.fromkeys(["AVERAGE", "MEAN"], "write AVG(x), or SMA(x, n) OVER (...) for the last n rows"),
     **dict.fromkeys(["HIGHEST", "ROLLING_MAX", "HHV"], f"write MAX(high) {_ROWS_BEFORE}"),
     **dict.fromkeys(["LOWEST", "ROLLING_MIN", "LLV"], f"write MIN(low) {_ROWS_BEFORE}"),
     **dict.fromkeys(

@@ -1,7 +1,7 @@
 """Turns the syntax of a query into a plan."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from candlewright_cep.binding.binder import Binder, Field, Parameters, closest, lookup, not_single
@@ -62,8 +62,10 @@ from candlewright_cep.types import Kind, common
 
 _BEFORE = (
     "make it a column of a sub-query, as in SELECT * FROM "
-    "(SELECT *, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before FROM ticks) WHERE price > before"
+    "(SELECT *, LAG({x}) OVER (PARTITION BY ticker ORDER BY {time}) AS before FROM {table}) WHERE {x} > before"
 )
+#: A column, the event time and the name of trades, and of bars.
+_EXAMPLES = ("price", "ts", "ticks"), ("close", "open_time", "ohlc")
 
 
 class Planner:
@@ -220,19 +222,23 @@ class Planner:
 
     def _select(self, node: SelectNode, order_by: tuple[SortItem, ...]) -> Plan:
         source = self._source(node.source)
+        self.warnings += _forgotten_commas(node, source)
         windows = {name.text.lower(): window for name, window in node.windows}
         if node.where is not None:
+            x, time, table = _EXAMPLES[any(field.name == "close" for field in source.fields)]
             if has_aggregate(node.where):
                 raise node.where.at.reject(
                     "an aggregate is not possible in WHERE",
-                    "HAVING filters groups; QUALIFY price > AVG(price) OVER (...) compares with rows before",
+                    f"HAVING filters groups; QUALIFY {x} > AVG({x}) OVER (...) compares with rows before",
                 )
             binder = SelectBinder(source.fields, self.parameters, self.limits, windows={})
             binder.results = _results(node)
             binder.behind = _behind(source)
             condition = binder.condition(node.where, "WHERE")
             if binder.uses:
-                raise node.where.at.reject("a window function is not possible in WHERE", _BEFORE)
+                raise node.where.at.reject(
+                    "a window function is not possible in WHERE", _BEFORE.format(x=x, time=time, table=table)
+                )
             joined = with_keys_of(source, condition)
             if joined is not source:
                 self.warnings += looks_ahead(joined)
@@ -515,6 +521,17 @@ def _sets(node: SelectNode, keys: Sequence[Expression | None], own: Sequence[Exp
             )
         found.append(frozenset([*(places[key] for key in named if key is not None), *of_window]))
     return tuple(found)
+
+
+def _forgotten_commas(node: SelectNode, source: Plan) -> Iterator[str]:
+    """A warning for each column that another column's name renames without AS."""
+    names = {field.name.lower() for field in source.fields}
+    for item in node.items:
+        if item.alias is None or item.has_as or not isinstance(item.expression, NameNode):
+            continue
+        written, alias = item.expression.parts[-1].text, item.alias.text
+        if alias.lower() in names - {written.lower()}:
+            yield f"{written} is renamed to {alias}: write {written}, {alias} for two columns, or {written} AS {alias}"
 
 
 def _results(node: SelectNode) -> frozenset[str]:

@@ -315,9 +315,9 @@ class QueryReader(SourceReader):
             return SelectItem(StarNode(qualifier, at), None)
         expression = self.expression()
         alias = None
-        if self.accept_words("AS") or self.is_identifier():
+        if (has_as := self.accept_words("AS")) or self.is_identifier():
             alias = self.identifier("the name of the column")
-        return SelectItem(expression, alias)
+        return SelectItem(expression, alias, has_as)
 
     def _named_window(self) -> tuple[Identifier, WindowNode]:
         name = self.identifier("the name of the window")

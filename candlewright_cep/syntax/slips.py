@@ -16,6 +16,7 @@ _UNIT = r"(MILLISECOND|SECOND|MINUTE|HOUR|DAY|WEEK)S?"
 _LAG = "LAG({0}) OVER (PARTITION BY ticker ORDER BY {time})"
 _LOOK_BACK = "PARTITION BY ticker ORDER BY {time} RANGE BETWEEN INTERVAL '5' MINUTE PRECEDING AND CURRENT ROW"
 _OF_BARS = re.compile(r"\b(?:ohlc|open|high|low|close|volume|open_time)\b", IGNORECASE)
+_PRICE = re.compile(r"\bprice\b")
 _SEQUENCE = "write variables with blanks between them, as in (A B); a variable without a definition takes any row"
 
 
@@ -38,8 +39,13 @@ def _instead(form: str, mended: str) -> Slip:
     return _slip(form, f"write {mended.strip()}", mended)
 
 
+#: An error at one of its parts has a hint about columns, which this one replaces.
+_TICKER = _slip(r"(?-i:\b([A-Z0-9]+/[A-Z0-9]+\.[A-Z0-9_]+))(?![\w.])", "write '{0}' in single quotes", "'{0}'")
 #: The first that covers the place of an error applies.
 _SLIPS = (
+    # Tickers without quotes.
+    _instead(r"\bFROM\s+((?-i:[A-Z0-9]+/[A-Z0-9]+\.[A-Z0-9_]+))(?![\w.])", "FROM ticks WHERE ticker = '{0}'"),
+    _TICKER,
     # Characters of word processors.
     *(_instead(form, mended) for form, mended in zip("≥≤≠×÷", (">=", "<=", "<>", "*", "/"), strict=True)),
     _slip("[‘’‚“”„´]([^'‘’“”„´\n]*)[‘’“”´]", "write texts in plain single quotes", "'{0}'"),
@@ -52,6 +58,7 @@ _SLIPS = (
     _instead(r"(?<![\w.])(\d+(?:\.\d+)?)k\b", "{0}e3"),
     _slip(r"(?<![\w.])\d+(?:\.\d+)?(?:m|mm|mn|b|bn)\b", "write numbers in full, as 1000000 or 1e6"),
     _slip(r"\d\s*%", "write a percentage as a number: 1.02 is 2 % more"),
+    _slip(r"[$€£](?=\s*\d)", "write the number alone", ""),
     # Intervals.
     _instead(rf"\bINTERVAL\s+'(\d+)\s*{_UNIT}'", "INTERVAL '{0}' {1}"),
     _slip(r"\bINTERVAL\s+'[^'\n]*[a-z][^'\n]*'", "write INTERVAL '5' MINUTE"),
@@ -83,6 +90,11 @@ _SLIPS = (
     _slip(
         r"\A\s*(?:MATCH_RECOGNIZE|PATTERN)\b[\s(\w]*",
         "write SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (...) DEFINE ...) AS m",
+    ),
+    _slip(
+        r"\b(DEFINE\b[^;]*?[\w)'])\s+(?=\w+\s+AS\b)",
+        "separate the definitions with commas, as in A AS ..., B AS ...",
+        "{0}, ",
     ),
     # Windows.
     _slip(r"\b(TUMBLE|HOP|CUMULATE|SESSION)\s*\(\s*(?:INTERVAL\b|'\d+')", "write {0}(ts, INTERVAL '5' MINUTE)"),
@@ -140,6 +152,8 @@ _SLIPS = (
     _slip(r"\bPIVOT\b\s*\(?\s*\w*", "write SUM(size) FILTER (WHERE side = 'buy') AS buys for each value"),
     _slip(r"\bINTO\s+\w*", "leave it out: the rows of a trigger are its events"),
     _slip(r"\bRECURSIVE\b", "a row pattern or a trigger over trigger_events follows a chain of rows"),
+    _instead(r"\A(?![\s\S]*\b(?:SELECT|FROM)\b)([\s\S]*?)\bWHERE\b", "{0}AND"),
+    _instead(r"\bFROM\s+(\w+)\s+(\w+)\s*(?=[<>=])", "FROM {0} WHERE {1} "),
     # Expressions.
     _slip(r"\bBETWEEN\s+([\w.:']+)(?:\s*,|\s+TO\b)", "write BETWEEN low AND high", "BETWEEN {0} AND"),
     _slip(r"\bBETWEEN\s+[\w.:']+\s*\Z", "write BETWEEN low AND high"),
@@ -197,12 +211,15 @@ def _slip_at(text: str, line: int, column: int) -> tuple[Slip, re.Match[str], in
 
 def _filled(form: str, found: re.Match[str], text: str) -> str:
     groups = [group.upper() if unit_name(group) else group for group in found.groups("")]
-    return form.format(*groups, time="open_time" if _OF_BARS.search(text) else "ts")
+    is_of_bars = _OF_BARS.search(text) is not None
+    form = _PRICE.sub("close", form) if is_of_bars else form
+    return form.format(*groups, time="open_time" if is_of_bars else "ts")
 
 
 def hinted(error: TriggerRejected, text: str) -> TriggerRejected:
     """The error with the hint of a slip, if it has none."""
-    if error.hint or (found := _slip_at(text, error.line, error.column)) is None:
+    found = _slip_at(text, error.line, error.column)
+    if found is None or (error.hint and found[0] is not _TICKER):
         return error
     slip, match, _ = found
     return TriggerRejected(error.message, error.line, error.column, hint=_filled(slip.hint, match, text))

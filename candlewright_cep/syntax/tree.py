@@ -313,8 +313,11 @@ SourceNode = TableNode | SubqueryNode | MatchNode | WindowTableNode | BarsNode |
 
 @dataclass(frozen=True, slots=True)
 class SelectItem:
+    """`has_as`: AS is written before the alias."""
+
     expression: Node
     alias: Identifier | None
+    has_as: bool = False
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)

@@ -94,6 +94,15 @@ def pattern(rest: str) -> str:
         (pattern("PATTERN (A B) SUBSET U = A, B DEFINE B AS price > 1"), "write SUBSET U = (A, B)",
          pattern("PATTERN (A B) SUBSET U = (A, B) DEFINE B AS price > 1")),
         (pattern("PATTERN (A)").replace("MATCH_R", "MATCH R"), "write MATCH_RECOGNIZE", pattern("PATTERN (A)")),
+        ("ticker = BTC/USDT.BINANCE", "write 'BTC/USDT.BINANCE' in single quotes", "ticker = 'BTC/USDT.BINANCE'"),
+        ("SELECT * FROM BTC/USDT.BINANCE", "write FROM ticks WHERE ticker = 'BTC/USDT.BINANCE'",
+         "SELECT * FROM ticks WHERE ticker = 'BTC/USDT.BINANCE'"),
+        ("price > $70000", "write the number alone", "price > 70000"),
+        ("price > 3 WHERE size > 1", "write price > 3 AND", "price > 3 AND size > 1"),
+        ("SELECT * FROM ticks price > 3", "write FROM ticks WHERE price", "SELECT * FROM ticks WHERE price > 3"),
+        (pattern("PATTERN (A B) DEFINE A AS price > 3 B AS price > 4"),
+         "separate the definitions with commas, as in A AS ..., B AS ...",
+         pattern("PATTERN (A B) DEFINE A AS price > 3, B AS price > 4")),
         ("ts AT TIME ZONE 'America/NewYork' > ts", "did you mean 'America/New_York'?",
          "ts AT TIME ZONE 'America/New_York' > ts"),
     ],
@@ -109,6 +118,15 @@ def test_a_slip_is_named_and_corrected(sql: str, hint: str, mended: str) -> None
     ("sql", "hint"),
     [
         ("price crosses above 70000", "compare with an earlier value"),
+        (
+            "SELECT * FROM ohlc WHERE close crosses 3",
+            "compare with an earlier value, as in close > 5 AND LAG(close) OVER",
+        ),
+        ("SELECT * FROM ohlc WHERE close > AVG(close)", "HAVING filters groups; QUALIFY close > AVG(close) OVER"),
+        (
+            "SELECT * FROM ohlc WHERE close > LAG(close) OVER (PARTITION BY ticker ORDER BY open_time)",
+            "make it a column of a sub-query, as in SELECT * FROM (SELECT *, LAG(close) OVER (PARTITION BY ticker",
+        ),
         ("price > 3 FOR 5 MINUTES", "write MIN(price) OVER (PARTITION BY ticker ORDER BY ts RANGE BETWEEN INTERVAL"),
         ("SELECT * EXCLUDE (side) FROM ticks", "name the columns"),
         ("SELECT MEDIAN(price) OVER 20 FROM ticks", "write OVER (PARTITION BY ticker ORDER BY ts ROWS 19 PRECEDING)"),
@@ -168,3 +186,22 @@ def test_an_error_elsewhere_gets_no_hint_from_a_slip() -> None:
 def test_a_slip_is_searched_for_only_near_the_error() -> None:
     text = "price > 3 AND " * 4000 + "price ≥ 3"
     assert slips.hinted(TriggerRejected("x", 1, text.index("≥") + 1), text).hint == "write >="
+
+
+def test_a_ticker_without_quotes_is_one_error() -> None:
+    assert [problem.message for problem in found("ticker = BTC/USDT.BINANCE").problems] == ["unknown column 'BTC'"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "count"),
+    [
+        ("SELECT ticker price FROM ticks", 1),
+        ("SELECT ticker AS price FROM ticks", 0),
+        ("SELECT ticker, price FROM ticks", 0),
+        ("SELECT price last FROM ticks", 0),
+        ("SELECT t.price price FROM ticks t", 0),
+    ],
+)
+def test_a_column_that_renames_another_gets_a_warning(sql: str, count: int) -> None:
+    warnings = [warning for warning in found(sql).warnings if "is renamed to" in warning]
+    assert len(warnings) == count
