@@ -401,7 +401,7 @@ class TriggerPartition:
 
 
 def _takes(shard: Shard, due: Due) -> bool:
-    """Whether a stream is fed this, and may have results for it."""
+    """Whether a stream is fed these rows and may have results for them."""
     if not shard.takes(due.label):
         return False
     if due.revisions is not None:

@@ -60,8 +60,8 @@ def test_function_that_takes_the_options_is_sound(functions: KnownFunctions, opt
         ({"udf": "sums", "udf.nope": "1"}, Ack.ERROR, "no option 'nope'; it has label, times"),
         ({"udf": "sums", "udf.times": "2.0"}, Ack.ERROR, "argument 1 of the option times is DOUBLE, expected INT"),
         ({"udf": "sums", "udf.times": "two"}, Ack.INVALID_SQL, "the parameter udf.times is not a literal"),
-        ({"udf": "gone"}, Ack.ERROR, "The function gone does not answer: it cannot be started"),
-        ({"udf": "sums", "cooldown_seconds": "1"}, Ack.INVALID_SQL, "do not go together"),
+        ({"udf": "gone"}, Ack.ERROR, "The function gone is unavailable: it cannot be started"),
+        ({"udf": "sums", "cooldown_seconds": "1"}, Ack.INVALID_SQL, "cannot be combined"),
     ],
 )
 def test_a_function_that_cannot_run_is_refused_with_the_reason(

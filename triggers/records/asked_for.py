@@ -19,7 +19,7 @@ from candlewright_cep.streaming.rows.release import SEQUENCE
 __all__ = ["Ages", "AskedFor", "RegisteredAt"]
 
 _NEVER = -(2**63)
-#: Rows that still wait for their turn belong to the last runs.
+#: How many runs are kept: rows that still wait for their turn belong to the last ones.
 _RUNS = 16
 
 #: When the trigger on a ticker was registered (ns, platform clock); None if unknown.

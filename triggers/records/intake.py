@@ -27,9 +27,9 @@ _NO_PERIOD = PeriodBars(_NO_BARS, _NO_BARS, np.zeros(0, np.bool_))
 @dataclass(frozen=True, slots=True)
 class Due:
     """Rows to be evaluated together. `label`: 0 for trades, otherwise the period of the bars. `revisions`: whether the
-    rows are all revisions of bars; None for trades. `is_joint`: such rows for triggers that take the rows of several
-    tickers in one order. `is_ordered`: trades in the order of event time, for triggers that look at more than one
-    row; other triggers take trades as they arrive.
+    rows are all revisions of bars; None for trades. `is_joint`: rows for triggers that process several tickers in one
+    order. `is_ordered`: trades in the order of event time, for triggers that look at more than one row; other triggers
+    take trades as they arrive.
     """
 
     label: int

@@ -163,7 +163,7 @@ class Backlog:
             if ticker in batch.watermarks:
                 clock.watermarks[ticker] = batch.watermarks[ticker]
         clock.closed = (clock.closed - batch.tickers) | (batch.closed & done)
-        # One that comes first in these rows is waited for as well.
+        # A ticker that first appears in these rows is waited for as well.
         unknown = waiting.keys() - clock.watermarks.keys()
         for ticker in (_firsts(part, SEQUENCE).keys() & waiting.keys()) | unknown:
             known = batch.watermarks.get(ticker, waiting[ticker])

@@ -31,7 +31,7 @@ class _Standing:
 
 @dataclass(slots=True)
 class Standings:
-    """Of each ticker of a stream, whose pattern has this glance."""
+    """The standing of each ticker of a stream whose pattern has this glance."""
 
     glance: Glance
     _of: dict[str, _Standing] = field(default_factory=dict)

@@ -426,7 +426,7 @@ class Shard:
         return found
 
     def _rows(self, moved: Moved, tickers: Iterable[str] | None = None) -> pa.Table:
-        """`tickers`: the own ones that must be fed, if that is known."""
+        """`tickers`: those of its own tickers that must be fed; None if that is unknown."""
         if self._every is not None:
             return moved.rows
         if tickers is not None:

@@ -26,9 +26,9 @@ _UNKNOWN = -(2**63)
 _NAME = "view-"
 #: Stands for all tickers.
 _EVERY = ""
-#: After this many steps, states are compared once per so many.
+#: After this many steps, states are compared only once in this many steps.
 _RARELY = 4096
-#: A step compares at most so many pairs of views, and states of so many bytes together, but at least one view.
+#: The most pairs of views that a step compares, and the most bytes of their states; a step compares at least one view.
 _COMPARED, _COMPARED_BYTES = 16, 2**18
 
 
@@ -177,7 +177,7 @@ class View:
         return any(view._found is error for view in self.chain)
 
     def overlooked(self, moved: Moved) -> Set[str]:
-        """Tickers with rows in the last ones of which none has moved."""
+        """Tickers that have rows among the last ones although they have not moved."""
         is_new = self._moved is moved and isinstance(self._found, Passed) and self._tickers is not None
         return set(self._found.tickers) - moved.tickers if is_new and isinstance(self._found, Passed) else set()
 
@@ -187,8 +187,8 @@ class View:
 
     # ---- one for a single reader
     def copied(self, tickers: Collection[str], error: Exception | None = None) -> "View":
-        """Another view with the same state, for some of its tickers. With the `error` that it raised last, it has the
-        state before that.
+        """Another view with the same state, for some of its tickers. Given the `error` that it raised last, the copy
+        has the state from before that.
         """
         failed = next((view for view in self.chain if error is not None and view._found is error), None)
         return self._copied(tickers or (_EVERY,), None if failed is None else failed._moved)
@@ -398,7 +398,7 @@ class Views:
         self._version = -1
 
     def overlooked(self, moved: Moved) -> dict[int, Set[str]]:
-        """By view, the tickers with rows whose readers would not be fed what has moved."""
+        """By view, the tickers with rows whose readers would not be fed by what has moved."""
         found = ((number, view.overlooked(moved)) for number, view in self._views.items())
         return {number: tickers for number, tickers in found if tickers}
 

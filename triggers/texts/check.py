@@ -83,7 +83,7 @@ INPUTS = {
 }
 #: The inputs of a running trigger. Over stored rows, `trigger_events` is a table like any other.
 LIVE_INPUTS = INPUTS | {TRIGGER_EVENTS: EVENTS}
-#: Refusals of what would be right over bars; a text over trades was probably meant to be one over bars.
+#: Errors of texts over trades that would be valid over bars, which were probably meant.
 _OF_BARS = {
     f"unknown column '{name}'" for name in INPUTS["ohlc"].schema.names if name not in INPUTS["ticks"].schema.names
 }
@@ -167,7 +167,7 @@ class TriggerOptions:
         function = FunctionAsked.of(parameters)
         if function is not None and cooldown:
             raise TriggerRejected(
-                "cooldown_seconds and udf do not go together: the function decides how often it says something"
+                "cooldown_seconds cannot be combined with udf: the function itself decides how often to emit events"
             )
         return cls(int(period), revisions == "true", cooldown, deadman, lookback, function)
 

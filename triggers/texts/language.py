@@ -21,7 +21,7 @@ COLUMNS = {
         "price": "price of the trade",
         "size": "amount of the base currency",
         "side": "'buy', 'sell' or 'unknown': what the taker did",
-        "received_at": "when the ingestor got it; may be NULL",
+        "received_at": "when the ingestor received it; may be NULL",
     },
     "ohlc": {
         "ticker": "BASE/QUOTE.VENUE",

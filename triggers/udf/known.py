@@ -47,7 +47,7 @@ class KnownFunctions:
             keep = _KEEP_FAILED_SECONDS if isinstance(told, str) else _KEEP_SECONDS
             self._told[asked.name] = self.clock() + keep, told
         if isinstance(told, str):
-            raise UdfFailed(f"the function {asked.name} does not answer: {told}")
+            raise UdfFailed(f"the function {asked.name} is unavailable: {told}")
         try:
             checked_options(told, asked.calls)
         except UdfRefused as error:

@@ -206,7 +206,7 @@ class Use:
         except (BadFrame, UdfFailed) as error:
             self._fail(str(error))
         except (OSError, ValueError) as error:
-            self._fail(f"its output broke: {error}")
+            self._fail(f"reading its output failed: {error}")
 
     def _write(self) -> None:
         try:
@@ -231,7 +231,7 @@ class Use:
                         self._changed.notify_all()
             self._peer.end_input()
         except (OSError, ValueError) as error:
-            self._fail(f"it does not take its input: {error}")
+            self._fail(f"it does not read its input: {error}")
 
     def _keep_alive(self) -> None:
         timeout = self._settings.timeout_seconds
@@ -291,7 +291,7 @@ class Use:
 
     def _hear_edge(self, response: Response, kind: str) -> None:
         if self._provides != EdgeType.BATCH:
-            raise UdfFailed(f"it sent the {kind} of a batch, and provides a stream")
+            raise UdfFailed(f"it sent the {kind} of a batch, but provides a stream")
         if kind == "begin":
             if self._batch is not None:
                 raise UdfFailed("it began a batch inside another one")
