@@ -130,7 +130,7 @@ def compile_view(
     try:
         node = parse_view(views[name], limits)
         if node.name is not None and node.name.text.lower() != name.lower():
-            raise node.name.at.reject(f"the text calls the view '{node.name.text[:60]}', and it is '{name[:60]}'")
+            raise node.name.at.reject(f"the text names the view '{node.name.text[:60]}' instead of '{name[:60]}'")
         plan = planner.view(node)
     except RecursionError:
         raise TriggerRejected("the text is nested too deeply") from None

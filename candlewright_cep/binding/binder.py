@@ -73,9 +73,9 @@ from candlewright_cep.vector import Vector, constant, nulls
 
 Parameters = Mapping[str, str]
 
-#: With less, PCT_CHANGE is TRUE_RANGE, and HIGHEST is RIGHT.
+#: Below this similarity, PCT_CHANGE would suggest TRUE_RANGE, and HIGHEST would suggest RIGHT.
 _NEAR_FUNCTION = 0.72
-#: Names this short are like many words.
+#: Names this short resemble many words.
 _ABBREVIATION = 2
 #: Argument types as errors name them.
 _SHOWN = 8

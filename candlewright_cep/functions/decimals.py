@@ -264,7 +264,7 @@ def computed(function: str, arguments: Sequence[Vector], kind: SqlType) -> Vecto
     if known is not None and not known.all():
         valid = known if valid is None else valid & known
     if valid is not None and len(valid) == 1:
-        # A constant that is NULL beside a column without NULLs.
+        # A NULL constant next to a column without NULLs.
         valid = np.broadcast_to(valid, numbers.shape)
     return _shaped(vector_of(kind, numbers, valid), arguments)
 

@@ -16,7 +16,7 @@ Signature = Callable[[Sequence[SqlType]], tuple[list[SqlType], SqlType]]
 def fits(source: SqlType, target: SqlType) -> bool:
     """Whether a type converts to another without CAST."""
     if source.kind is Kind.OPAQUE:
-        # The names of a STRUCT's fields are those of the first type.
+        # A STRUCT's fields keep the names that they have in the first type.
         return common(target, source) == target
     return source.kind is Kind.NULL or common(source, target) == target
 

@@ -40,9 +40,10 @@ from candlewright_cep.vector import Array, Bools, Index
 
 #: Rows that a pattern may reach back, for rows to be kept for those that wait.
 _MOST_REACH = 32
-#: Symbols of comparisons with the sides changed over.
+#: The symbol of each comparison once its sides are exchanged.
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
-#: More than rounding makes of a ratio or a difference, as a part of it; and of what underflows.
+#: Upper bounds of the relative rounding error of a ratio or a difference, and of the absolute error where one
+#: underflows.
 _ROUNDING, _TINY = 1e-12, 1e-150
 #: Numbers between which ratios are trusted.
 _SMALL, _LARGE = 1e-100, 1e100
@@ -265,8 +266,8 @@ class Glance:
 
     @staticmethod
     def of_rows(condition: Expression, lookback: int, slot_types: Sequence[SqlType]) -> "Glance | None":
-        """For rows that a condition selects individually; it looks back at this many rows with `Shift`. None if at more
-        than are kept.
+        """For rows that a condition selects individually; it looks back at this many rows with `Shift`. None if it
+        looks back at more rows than are kept.
         """
         if lookback > _MOST_REACH:
             return None

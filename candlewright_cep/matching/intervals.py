@@ -83,7 +83,7 @@ def widened(values: Array, *, is_exact: bool) -> Span:
 
 
 def span_of(vector: Vector) -> Span:
-    """One span a value; without values where it is NULL or NaN."""
+    """One span per value; a span without values if it is NULL or NaN."""
     whole = vector.expand()
     values = whole.values.astype(np.float64)
     span = widened(values, is_exact=whole.type.kind in (Kind.DOUBLE, Kind.BOOLEAN))

@@ -28,7 +28,7 @@ class StreamInput:
 @dataclass(slots=True)
 class KnownColumns:
     """Which columns of a node hold the event time, the ticker, and the end of the interval that begins at the event
-    time. In `either_times` and `either_tickers`, pairs of columns whose COALESCE does.
+    time. `either_times`, `either_tickers`: pairs of columns whose COALESCE is the event time or the ticker.
     """
 
     times: set[int]
@@ -38,7 +38,7 @@ class KnownColumns:
     either_tickers: set[tuple[int, int]] = field(default_factory=set)
 
     def behind(self, columns: Sequence[Expression]) -> "KnownColumns":
-        """The same for a node that has these columns, above this node."""
+        """The known columns of a node above this one that has `columns`."""
         found = [(place, part.index) for place, part in enumerate(columns) if isinstance(part, Column)]
         made = {place for place, part in enumerate(columns) if any(is_end_of(part, time) for time in self.times)}
         chosen = [(place, pair) for place, part in enumerate(columns) if (pair := _either(part)) is not None]

@@ -100,7 +100,7 @@ class JoinedStream(TriggerStream):
 
 
 def _taken_at(released: pa.Table, column: str) -> pa.Table:
-    """The rows with the times at which they are taken as their own."""
+    """The rows, with the times at which they were taken in place of their own times."""
     place = released.schema.get_field_index(column)
     field = released.schema.field(place)
     return released.set_column(place, field, released.column(TAKEN_AT).cast(field.type))

@@ -76,7 +76,9 @@ class MatchStage:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The operators of the first nodes of a chain, with what those of further nodes need to know: see `_Chain`."""
+    """The operators of the first nodes of a chain, and what the operators of later nodes need to know (see
+    `_Chain`).
+    """
 
     stages: tuple[Stage, ...] = ()
     matches: MatchStream | None = None

@@ -73,9 +73,7 @@ class StreamQuery:
         return tuple(found[1:])
 
     def key_of(self, count: int) -> str | None:
-        """Equal for queries whose first `count` nodes give the same rows over the same input; None if that cannot be
-        told.
-        """
+        """Equal for queries whose first `count` nodes give the same rows over the same input; None if unknown."""
         written = written_key(self.nodes[:count])
         flags = self.input_name, self.needs_merge, self.needs_ties, self.is_in_order, self.partitions_close
         return None if written is None else f"{written} {flags}"

@@ -175,7 +175,7 @@ class TriggerStream:
         )
 
     def view(self, released: pa.Table, clock: Clock, *, is_own: bool = False) -> Passed:
-        """`feed` for a view: what the streams that take its rows `follow`."""
+        """`feed` for a view: returns what the streams that read it pass to `follow`."""
         return self._worked(released.num_rows, lambda: self._passed(self._taken(released, clock, is_own=is_own)))
 
     def view_after(self, passed: Passed, rows: int) -> Passed:
@@ -270,7 +270,7 @@ class TriggerStream:
         alone = (source.schema.names.index(source.ticker_column),)
         if isinstance(first, MatchStage):
             return self._glance_of_pattern(first, alone[0])
-        # LAG finds the row before by time, among older ones too.
+        # LAG finds the preceding row by time, even among older rows.
         is_by_ticker = isinstance(first, OverStage) and first.node.window.partition == alone
         if isinstance(first, OverStage) and is_by_ticker and not self.query.partitions_close:
             return self._glance_of_rows(first)

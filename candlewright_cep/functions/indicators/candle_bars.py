@@ -29,7 +29,7 @@ class Measure:
 
 LONG = SHORT = Measure("body", 10, 1.0)
 DOJI = VERY_SHORT_SHADOW = Measure("range", 10, 0.1)
-#: Both shadows added, so half of that is the mean length of one shadow.
+#: The sum of both shadows, half of which is the mean length of one shadow.
 SHORT_SHADOW = Measure("shadows", 10, 0.5)
 LONG_SHADOW = Measure("body", 0, 1.0)
 VERY_LONG_SHADOW = Measure("body", 0, 2.0)

@@ -109,7 +109,7 @@ class Meeting:
         return found, self._clock(at_left, at_right)
 
     def _timed(self, rows: Rows, side: int) -> Relation:
-        """The columns; where late rows show their own times, with the times at which they were taken instead."""
+        """The columns, with the times at which late rows were taken in place of their own times."""
         relation, band = rows.relation, self._node.band
         read = None if band is None or not self._shows_own_times else (band.left, band.right)[side]
         if not isinstance(read, Column) or not read.type.is_time:
@@ -148,7 +148,7 @@ class Meeting:
         return (lambda _: least) if self.merges else clock.of
 
     def _continued(self, clock: Clock) -> Callable[[str], int | None]:
-        """`_reached`, but a ticker that has ended may begin again where it was."""
+        """`_reached`, except that a ticker that has ended may resume where it was."""
         least = min(clock.watermarks.values(), default=None)
         return (lambda _: least) if self.merges else clock.watermarks.get
 
@@ -234,7 +234,7 @@ def _later(time: int, distance: int) -> int:
 
 
 def _of_rows(rows: Rows, of: Callable[[str], int | None]) -> Index:
-    """The value that `of` knows for each row's ticker; the least number if it knows none."""
+    """The value of `of` for each row's ticker; the smallest integer if it has none."""
     names, codes = ticker_codes(rows.ticker)
     known = [_NEVER if (value := of(name)) is None else value for name in names]
     found: Index = np.array(known, np.int64).take(codes)
@@ -324,8 +324,8 @@ class Running:
 
 
 def _may_show_own_times(branch: Branch) -> bool:
-    """Whether late rows may keep their own times: the join of two inputs compares two columns of time, for which
-    `_timed` has the times at which rows were taken, and what is above it neither gathers rows by time nor compares
+    """Whether late rows may keep their own times. They may if the join of two inputs compares only two time columns, in
+    which `_timed` puts the times at which rows were taken, and no operator above it groups rows by time or compares
     times.
     """
     pair = branch.bottom

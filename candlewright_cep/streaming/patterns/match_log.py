@@ -17,7 +17,7 @@ from candlewright_cep.streaming.rows.row_log import NEWEST_ROWS, RowLog
 from candlewright_cep.types import BIGINT
 from candlewright_cep.vector import Index, Vector
 
-#: The columns after those of the rows: the number of the partition, that of the row in it, its mask and its time.
+#: The columns that follow the row's own: its partition's number, its number there, its mask and its time.
 _FURTHER = 4
 #: Rows that are not needed are dropped from the log once it has this many more than twice the needed ones.
 _SPARE_ROWS = 4096
@@ -99,7 +99,7 @@ class MatchLog:
             at += count
 
     def _of_partitions(self, rows: Rows, value_of: Callable[[Partition], int]) -> Index:
-        """A value of each row's partition; of those that are gone, one beyond all rows."""
+        """A value for each row's partition; for partitions that are gone, a number beyond all rows."""
         numbers, codes = np.unique(_column(rows, 0), return_inverse=True)
         parts = [self._partitions.get(number) for number in numbers.tolist()]
         values = np.array([FOREVER if part is None else value_of(part) for part in parts], np.int64)
@@ -111,7 +111,7 @@ class MatchLog:
         return compact(rows.take(np.flatnonzero(_column(rows, 1) >= firsts)))
 
     def _marked(self, spans: Iterable[tuple[Partition, int, int]]) -> Rows | None:
-        """These rows of partitions, from a first one to an end, with the further columns."""
+        """Each partition's rows from a first number to an end, with the log's additional columns."""
         found = [span for span in spans if span[1] < span[2]]
         if not found:
             return None

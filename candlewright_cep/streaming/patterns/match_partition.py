@@ -41,8 +41,8 @@ class Partition:
     pending: list[Pending] = field(default_factory=list)
     tickers: set[str] = field(default_factory=set)
     path: PathValues | None = None
-    #: No further row will come (see `streaming.patterns.left_behind`); dropped after the batch in which
-    #: this is found.
+    #: No further row will come (see `streaming.patterns.left_behind`); the partition is dropped after the batch that
+    #: finds this.
     is_over: bool = False
     #: After `search_again`, where in the pattern the open attempt was (-1: there was none), until it is repeated.
     place: int = -1
@@ -64,8 +64,8 @@ class Partition:
 
     @property
     def computed(self) -> int:
-        """How far the values that conditions read are available. After a restart they are not, although rows were
-        tested.
+        """The row up to which the values that conditions read are available. After a restart there are none, even for
+        rows that were tested.
         """
         return self.tested if self.path is None else self.path.end
 
@@ -81,7 +81,7 @@ class Partition:
         return found
 
     def resume(self, masks: list[int], times: Sequence[int]) -> None:
-        """After a restart: what is known of the tested rows that the search still needs."""
+        """After a restart: take what is known about the tested rows that the search still needs."""
         self.masks = masks
         self.search.extend(masks, times)
 

@@ -43,8 +43,8 @@ def _written(value: Any, histories: _Histories) -> Any:
 
 
 def _stack(attempt: Attempt, histories: _Histories) -> list[list[Any]]:
-    """The places with candidates that are still to try. Those at consecutive rows that are equal otherwise become one,
-    with their number at its end.
+    """The places with candidates still to try. Places that differ only in being at consecutive rows become one, which
+    ends with their count.
     """
     found: list[list[Any]] = []
     before: tuple[Any, ...] = ()

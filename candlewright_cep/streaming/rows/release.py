@@ -12,7 +12,7 @@ from candlewright_cep.types import NULL
 from candlewright_cep.vector import Bools, Index, constant, from_column, is_ascending, is_every
 
 FOREVER = 2**63 - 1
-#: A further column of released rows, that rows which came late may have: the event time at which they are taken.
+#: An optional column of released rows: the event time at which a late row is taken.
 TAKEN_AT = "candlewright_taken_at"
 _NOTHING = (-(2**63), -1)
 _FEW_ROWS = 64
@@ -50,7 +50,7 @@ class Rows:
         )  # fmt: skip
 
     def _few(self, start: int, length: int) -> "Rows":
-        """`slice` with a copy of the tickers, so that their bytes are the same wherever they come from."""
+        """`slice` with a copy of the tickers, so that their bytes do not depend on the table they came from."""
         found = self.slice(start, length)
         return Rows(found.relation, found.time, found.sequence, pa.concat_arrays([found.ticker]))
 

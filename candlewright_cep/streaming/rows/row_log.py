@@ -94,14 +94,14 @@ class RowLog:
 
     @property
     def tickers(self) -> set[str]:
-        """Those of all rows, also of rows that are not needed."""
+        """The tickers of all rows, including rows that are no longer needed."""
         if self._is_joint:
             return {name for chunk in self._all for name in _codes(chunk.rows)[0]}
         return {name for chunk in self._all for name in chunk.places}
 
     def of_tickers(self, tickers: Set[str]) -> Rows | None:
-        """The rows of these tickers, needed or not, those of each in the order in which they came; all rows if those of
-        all tickers are read together. None if there are none.
+        """The rows of these tickers, needed or not, in order of arrival within each ticker; every row if all tickers
+        are read together. None if there are none.
         """
         found: list[Rows] = []
         for chunk in self._all:
@@ -113,7 +113,7 @@ class RowLog:
         return joined(found) if found else None
 
     def with_kept(self, rows: Rows) -> Together:
-        """`rows`: new ones, those of each ticker in the order in which they come."""
+        """`rows`: the new rows, in order of arrival within each ticker."""
         names, codes = ([""], np.zeros(rows.length, np.int64)) if self._is_joint else _codes(rows)
         order: Index = np.argsort(codes, kind="stable")
         counts: Index = np.bincount(codes, minlength=len(names))

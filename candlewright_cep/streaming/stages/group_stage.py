@@ -53,13 +53,13 @@ class GroupStage:
         self.filters = filters
         self.window = window
         self._log = RowLog(self._needed, is_joint=True)
-        #: Whether the rows of tickers are read apart from each other. A session is made of all rows together.
+        #: Whether each ticker's rows are read separately. A session is made of the rows of all tickers.
         self._is_apart = False
         self._is_session = window.function == "SESSION"
         self._empty: Relation | None = None
-        #: The tickers that the log may have rows of.
+        #: The tickers whose rows may be in the log.
         self._names: set[str] = set()
-        #: The watermarks up to which windows have been emitted: by ticker, and of all together.
+        #: The watermarks up to which windows have been emitted: by ticker, and for all tickers together.
         self._seen: dict[str, int] = {}
         self._least: int | None = None
         #: Per ticker with open windows, a watermark that reaches none of their ends, and the time of the first row.
@@ -103,10 +103,10 @@ class GroupStage:
     def feed(self, rows: Rows, clock: Clock) -> Rows:
         least = clock.least
         if not self._by_ticker and self._least is not None and least is not None and least < self._least:
-            # A closed ticker has rows again: what was emitted up to now must not be read with them.
+            # A closed ticker has rows again, which must not be read together with rows already emitted.
             self._log.repack()
             if self._least == FOREVER:
-                # All were closed, and all windows emitted; those of the new rows are not.
+                # All tickers were closed and all their windows emitted; the windows of the new rows were not.
                 self._least = None
         if rows.length:
             self._log.append(compact(rows, self._columns))
@@ -130,7 +130,7 @@ class GroupStage:
         return _NEVER if found is None else found
 
     def _open(self, rows: Rows, after: Index) -> None:
-        """Note when windows of these rows end next, after a time of each row."""
+        """Note when the windows of these rows next end, after the given time for each row."""
         names, codes = ticker_codes(rows.ticker.fill_null(""))
         ends, times = (np.full(len(names), FOREVER) for _ in range(2))
         np.minimum.at(ends, codes, self._ends_of(rows, after)[0])
@@ -141,7 +141,9 @@ class GroupStage:
         self._names.update(names)
 
     def _ends_of(self, rows: Rows, after: Index) -> tuple[Index, Index]:
-        """The watermarks that emit the first window of each row that ends after a time, and the last."""
+        """For each row, the watermarks that emit its first window that ends after the given time, and its last
+        window.
+        """
         first, last = self.window.ends(rows.relation, after)
         # A row at the very end of a session still belongs to it, and rows at the watermark have not arrived yet.
         return (first + 1, last + 1) if self._is_session else (first, last)
@@ -223,7 +225,7 @@ class GroupStage:
         return self._of_tickers(rows, clock.of, clock.least)
 
     def _before(self, rows: Rows) -> Index:
-        """For each row, up to which watermark windows have been emitted."""
+        """For each row, the watermark up to which windows have been emitted."""
         return self._of_tickers(rows, self._seen.get, self._least)
 
     def _of_tickers(self, rows: Rows, of_one: Callable[[str], int | None], of_all: int | None) -> Index:
@@ -236,7 +238,7 @@ class GroupStage:
 
     @staticmethod
     def _described(result: Relation, ends: Index, ripe: Rows, rows: Index) -> Rows:
-        """The times and tickers of the groups, which are those of each one's last row (`rows`)."""
+        """The times and tickers of the groups: those of each group's last row (`rows`)."""
         if ripe.length == 0:
             return ripe.replaced(result)
         return Rows(result, ends - 1, ripe.sequence[rows], ripe.ticker.take(pa.array(rows, pa.int64())))

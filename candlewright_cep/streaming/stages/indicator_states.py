@@ -88,7 +88,7 @@ class IndicatorStates:
         for number, ticker in zip(found, own[-1].to_pylist(), strict=True):
             self._tickers[number] = ticker or ""
         if len(numbers) > _MAX_PARTITIONS:
-            raise TriggerRejected(f"the partitions of OVER are more than {_MAX_PARTITIONS}")
+            raise TriggerRejected(f"OVER has more than {_MAX_PARTITIONS} partitions")
         self._last = own, np.array(found, np.int64)
         return self._last[1]
 
@@ -135,7 +135,7 @@ class IndicatorStates:
 
     def restore(self, state: dict[str, Any]) -> None:
         if not state or not state["keys"]:
-            # All partitions were dropped: how wide their tables were is not written.
+            # All partitions were dropped, so the state does not say how wide their tables were.
             return
         self._numbers = {tuple(key): number for number, key in enumerate(state["keys"])}
         self._tickers, self._last = list(state["tickers"]), None

@@ -161,7 +161,7 @@ class RunningTotals:
             state = self._states.get(key)
             if state is None:
                 if len(self._states) >= _MAX_PARTITIONS:
-                    raise TriggerRejected(f"the partitions of OVER are more than {_MAX_PARTITIONS}")
+                    raise TriggerRejected(f"OVER has more than {_MAX_PARTITIONS} partitions")
                 state = self._states[key] = ["", [fold.initial for fold in self._folds], [[] for _ in self._folds]]
             state[0] = ticker or ""
             found.append(key)

@@ -59,7 +59,7 @@ def test_a_view_is_registered_once_and_described(start_relay: Start) -> None:
     [
         ("v", "SELECT prise FROM ticks", r"1:8: unknown column 'prise' \(did you mean 'price'\?\)"),
         ("v", "SELECT * FROM V", "the view 'v' reads itself"),
-        ("v", "CREATE VIEW other AS SELECT * FROM ticks", "1:13: the text calls the view 'other', and it is 'v'"),
+        ("v", "CREATE VIEW other AS SELECT * FROM ticks", "1:13: the text names the view 'other' instead of 'v'"),
         ("v", "SELECT * FROM ticks WHERE price > :limit", "1:35: no value for the parameter :limit"),
         ("v", "price > 1", "1:1: expected SELECT"),
     ],
