@@ -99,7 +99,7 @@ class Watch:
             yield from self._is_over(trouble, seen.at, f"{trouble[5:]} has bars again, or is not followed now")
         for ticker, age in ages.items():
             if f"bars {ticker}" not in self._reported:
-                text = f"{ticker} has had no bar for {age:.0f} s although its trades come"
+                text = f"{ticker} has had no bar for {age:.0f} s although its trades arrive"
                 alert = _alert("no_bars", ticker, seen.at - age, seen.at, f"{ticker} has no bars", text, ticker)
                 yield self._report(f"bars {ticker}", alert)
 

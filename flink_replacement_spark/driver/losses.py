@@ -20,7 +20,7 @@ _CHECK_SECONDS = 5.0
 class LossWatch:
     """Call `check` once, before the queries start, then `run` on a thread.
 
-    `lost`: what the bus has lost, as a sentence. `problem`: that it does not answer.
+    `lost`: what the bus has lost, as a sentence. `problem`: a sentence while it does not answer.
     """
 
     def __init__(self, bus: Bus) -> None:

@@ -30,12 +30,12 @@ _EXECUTORS = metrics.Gauge(
 )
 _NEWEST_BAR = metrics.Gauge(
     "candlewright_spark_newest_bar_seconds",
-    "Age of the newest bar, of the live ticker that trades and has the oldest one.",
+    "The largest age of a newest bar among the live tickers that trade.",
     registry=metrics.REGISTRY,
 )
 _WITHOUT_BARS = metrics.Gauge(
     "candlewright_spark_tickers_without_bars",
-    "Live tickers whose trades come while their bars do not.",
+    "Live tickers whose trades arrive but whose bars do not.",
     registry=metrics.REGISTRY,
 )
 

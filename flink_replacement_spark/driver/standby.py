@@ -39,7 +39,7 @@ class Prepared:
         return len(found) == len(self._prepares) and all(query.has_tasks for _, query in found)
 
     def prepare(self, partitions: int, is_over: Callable[[], bool]) -> None:
-        """All that are not there, or have ended, until `is_over`."""
+        """Start every query that is missing or has ended, until `is_over`."""
         for name, prepare in self._prepares.items():
             with self._lock:
                 if not is_over() and self._waiting(name, partitions) is None:
@@ -59,7 +59,9 @@ class Prepared:
             self._found.clear()
 
     def _waiting(self, name: str, partitions: int) -> ServingQuery | None:
-        """One that ended, or has other partitions, is stopped: Spark runs one of each name."""
+        """The query that waits, if any. One that has ended, or has other partitions, is stopped: Spark runs one of each
+        name.
+        """
         count, query = self._found.get(name, (0, None))
         if query is None or (count == partitions and query.is_active):
             return query

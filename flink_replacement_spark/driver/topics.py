@@ -26,4 +26,4 @@ def prepare_topics(bus: Log) -> None:
             bus.create_topic(bus_topics.TICK_ROWS, bus.partitions(bus_topics.TICKS))
     counts = {topic: bus.partitions(topic) for topic in (*_BY_TICKER, bus_topics.TRIGGER_EVENTS)}
     if len(set(counts.values())) > 1:
-        raise ConfigurationError(f"topics that are read side by side differ in their partitions: {counts}")
+        raise ConfigurationError(f"topics that are read together have different numbers of partitions: {counts}")

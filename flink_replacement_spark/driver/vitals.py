@@ -163,7 +163,7 @@ class Vitals:
             if (waits := pace.waits(at)) >= STUCK_SECONDS:
                 yield f"the {name} query has made no step for {waits:.0f} s, with {_lag_text(pace)}"
         for p in self._barless_partitions(at):
-            yield f"no live ticker of partition {p} has had a bar for {BARLESS_SECONDS:.0f} s although trades come"
+            yield f"no live ticker of partition {p} has had a bar for {BARLESS_SECONDS:.0f} s although trades arrive"
 
     def warnings(self, at: float) -> Iterator[str]:
         for name, pace in self.paces.items():
@@ -173,11 +173,11 @@ class Vitals:
         if lacking:
             age = at - self._tickers[lacking[0]].waiting_since
             others = f", and of {len(lacking) - 1:,} others" if len(lacking) > 1 else ""
-            yield f"no bar of {lacking[0]} for {age:.0f} s although its trades come{others}"
+            yield f"no bar of {lacking[0]} for {age:.0f} s although its trades arrive{others}"
         named = set(map(self._partition_of, lacking))
         for p, own in self._partitions.items():
             if own.are_missing(at) and p not in named:
-                yield f"no bar for {at - own.waiting_since:.0f} s although trades come (partition {p})"
+                yield f"no bar for {at - own.waiting_since:.0f} s although trades arrive (partition {p})"
 
     def to_json(self, at: float) -> dict[str, Any]:
         ages = {ticker: round(at - own.bar_at, 1) for ticker, own in list(self._tickers.items())}

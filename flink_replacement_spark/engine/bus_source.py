@@ -161,8 +161,8 @@ class HoldingReader(DataSourceStreamReader):
 
     def _let_go_of_last(self) -> None:
         """Release the last batch's records when there is nothing to plan. Spark commits a batch only when it plans the
-        next one, which may never happen, because writers may wait for the room of these records. Spark asks for an end
-        only after the last batch is done.
+        next one, which may never happen, because writers may be waiting for the room that these records take. Spark
+        asks for an end only after the last batch is done.
         """
         if self._ran is not None:
             with contextlib.suppress(BusUnavailable):

@@ -77,7 +77,8 @@ class SharedCheckpoint:
     """The copy on the bus of a checkpoint on this machine's disk; a checkpoint in a shared store needs none.
 
     A query continues from its last two planned batches: the newest one runs again, from the end of the previous one.
-    `keep` is called before the newest batch has any effect, so no driver starts behind an effect that it does not know.
+    `keep` is called before the newest batch has any effect, so no driver starts from before an effect that it does not
+    know of.
     """
 
     def __init__(self, bus: KeyedTables, checkpoint: str) -> None:

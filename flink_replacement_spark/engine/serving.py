@@ -202,7 +202,7 @@ class Steps:
     def check_run(self) -> None:
         """Raises BusError in a task of an earlier run."""
         if self._run_id and self._bus.get(_RUNS, [self._query_id]) != [self._run_id]:
-            raise BusError(f"query {self._query_id} was started again since")
+            raise BusError(f"query {self._query_id} has been started again in the meantime")
 
     def newest(self, owner: str) -> Step:
         (found,) = self._bus.get(self._table, [owner])

@@ -208,7 +208,7 @@ def final_notification(done: records.RequestDone, tally: Tally, now_ns: int) -> 
             status = Status.ERROR
             text = f"{done.rows} candles were fetched but only {tally.rows} of them could be written and counted."
         elif status == Status.NOT_FOUND and tally.rows:
-            status, text = Status.ERROR, f"{tally.rows} candles were written for a request that was to have none."
+            status, text = Status.ERROR, f"{tally.rows} candles were written for a request that should have none."
     final = ing.HistoryReadyNotification(
         request_id=done.request_id,
         ticker=done.ticker,

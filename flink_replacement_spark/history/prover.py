@@ -94,7 +94,7 @@ class Prover:
                 self.problem = ""
             except Exception as error:  # Any other error of this thread is logged, counted and retried.
                 _QUESTIONS.labels("failed").inc()
-                self.problem = f"questions what is stored cannot be answered: {error}"
+                self.problem = f"questions about stored ranges cannot be answered: {error}"
                 log.warning("proof_failed", error=str(error), kind=type(error).__name__)
                 pause = min(max(_WAIT_SECONDS, 2 * pause), MAX_PAUSE_SECONDS)
 

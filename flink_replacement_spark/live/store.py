@@ -48,7 +48,7 @@ class Pointer:
         """The batch from whose state batch `batch_id` continues; -1 for none. Raises Outdated if that was dropped."""
         base = max((batch for batch in self.batches if batch < batch_id), default=-1)
         if base < 0 and self.newest > batch_id:
-            raise Outdated(f"another process has gone on from batch {batch_id} to {self.newest}")
+            raise Outdated(f"another process has already continued from batch {batch_id} to batch {self.newest}")
         return base
 
     @property
@@ -140,7 +140,9 @@ class StateStore:
         """Raises Outdated."""
         (found,) = self.bus.get(self._table, [str(partition)])
         if batch not in Pointer.of(found).batches:
-            raise Outdated(f"another process has gone on from batch {batch} of {self._table}, partition {partition}")
+            raise Outdated(
+                f"another process has already continued from batch {batch} of {self._table}, partition {partition}"
+            )
 
     def pointer(self, partition: int) -> Pointer:
         (found,) = self._writes.get(self._table, [str(partition)])
@@ -169,7 +171,7 @@ class StateStore:
             put={f"{partition}/{batch_id}": content, **(put or {})},
             delete=[*(f"{partition}/{batch}" for batch in outdated), *delete],
         ):
-            raise Outdated(f"another process has kept the state of {self._table}, partition {partition}")
+            raise Outdated(f"another process has already stored the state of {self._table}, partition {partition}")
 
     @property
     def _writes(self) -> Writes:

@@ -39,7 +39,7 @@ def _authenticate(stream: BufferedRWPair, secret: bytes) -> None:
     stream.flush()
     answer = stream.read(_LENGTH.size + len(_OK))
     if answer != _LENGTH.pack(len(_OK)) + _OK:
-        raise ConnectionRefusedError("Spark does not take the secret")
+        raise ConnectionRefusedError("Spark refused the secret")
 
 
 def main() -> None:

@@ -64,8 +64,8 @@ def test_a_ticker_without_bars_is_reported_once_until_it_has_one() -> None:
         return [alert.text for alert in seen.look(at(seconds, driver={**READY, "status": status}))]
 
     assert look(0) == []
-    assert look(160, "BTC/X.Y") == ["BTC/X.Y has had no bar for 160 s although its trades come"]
-    assert look(165, "BTC/X.Y", "ETH/X.Y") == ["ETH/X.Y has had no bar for 160 s although its trades come"]
+    assert look(160, "BTC/X.Y") == ["BTC/X.Y has had no bar for 160 s although its trades arrive"]
+    assert look(165, "BTC/X.Y", "ETH/X.Y") == ["ETH/X.Y has had no bar for 160 s although its trades arrive"]
     assert look(170, "ETH/X.Y") == ["BTC/X.Y has bars again, or is not followed now"]
     assert len(look(900, "BTC/X.Y", "ETH/X.Y")) == 1
 

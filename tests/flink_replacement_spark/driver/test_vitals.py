@@ -89,7 +89,7 @@ def test_a_live_ticker_whose_trades_come_without_bars_is_named_while_others_get_
         vitals.observe_tickers(names, {"GOOD/X.Y": (at, at // 60), "BAD/X.Y": (at, 0), "CALM/X.Y": (0, 0)}, at)
     at = BARLESS_SECONDS + 15
     assert vitals.tickers_without_bars(at) == ["BAD/X.Y"]
-    assert list(vitals.warnings(at)) == ["no bar of BAD/X.Y for 163 s although its trades come"]
+    assert list(vitals.warnings(at)) == ["no bar of BAD/X.Y for 163 s although its trades arrive"]
     # A restart helps if a whole partition stalls, not if only one ticker is at fault.
     assert vitals.is_well(at) and not list(vitals.problems(at))
     assert vitals.to_json(at)["newest_bar_seconds_ago"] == {"BAD/X.Y": 165.0, "CALM/X.Y": 165.0, "GOOD/X.Y": 45.0}
@@ -111,6 +111,6 @@ def test_a_partition_whose_live_tickers_all_get_no_bars_is_a_problem() -> None:
         vitals.observe_tickers(numbers, numbers, at)
     assert not vitals.is_well(at)
     (problem,) = vitals.problems(at)
-    assert problem == "no live ticker of partition 0 has had a bar for 150 s although trades come"
+    assert problem == "no live ticker of partition 0 has had a bar for 150 s although trades arrive"
     vitals.observe_tickers(stuck, {stuck[0]: (1_000, 1)}, at)
     assert vitals.is_well(at)
