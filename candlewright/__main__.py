@@ -5,7 +5,7 @@ import warnings
 from importlib.abc import MetaPathFinder
 
 #: Commands that do not use pandas. pyarrow loads it for its own type checks wherever it is installed, which takes a
-#: third of the time of all that these load.
+#: third of the time that these commands need to load.
 _WITHOUT_PANDAS = ("history", "load")
 
 

@@ -272,7 +272,7 @@ def sql(
 
 @app.command()
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every two seconds, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every two seconds, until Ctrl-C.")] = False,
     output: OutputOption = Output.table,
     config: Config = None,
 ) -> None:
@@ -448,7 +448,8 @@ def view_add(
     sql: ViewSqlOption = None,
     file: ViewFileOption = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace another text; triggers that read it start afresh.")
+        bool,
+        typer.Option("--replace", help="Replace another text under this name; triggers that read it start afresh."),
     ] = False,
     output: OutputOption = Output.table,
     config: Config = None,

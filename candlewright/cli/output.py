@@ -26,7 +26,7 @@ UNLIMITED_COLUMNS = 10_000
 LISTED_ROWS = 1_000
 #: A text column is not narrower than this, unless it has a word longer than the second figure.
 NARROW_COLUMNS, LONG_WORD = 20, 48
-#: Characters that a terminal obeys instead of showing them, but the tab and the line break; texts come from strangers.
+#: Control characters, which a terminal acts on, except tab and newline; texts come from untrusted sources.
 _OBEYED = {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - {0x09, 0x0A}
 _SHOWN = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _OBEYED}
 
@@ -48,7 +48,7 @@ def say(line: str) -> None:
 
 
 def visible(text: str) -> str:
-    """The text with control characters as escapes, so that a terminal shows and does not obey them."""
+    """The text with control characters escaped, so that a terminal shows them instead of acting on them."""
     return text if text.isprintable() else text.translate(_SHOWN)
 
 
@@ -154,7 +154,7 @@ def fitting(
         if number == len(columns) - 1 and any(" " in row[number] for row in rows):
             # The last column is left out only if its sentences do not fit at all; a long word is folded.
             least = min(least, max(NARROW_COLUMNS, width - taken - 2))
-        # One for the space behind the column, one for the line between two.
+        # One cell for the space after the column, one for the line between two columns.
         taken += least + 2
         if shown and taken > width:
             return shown, list(columns[number:])

@@ -105,8 +105,8 @@ def load(
 
 
 class Relayed:
-    """Rows of a small answer, from the relay. It keeps open what reads the tables; loading that here takes longer than
-    the request. From the tables if the relay cannot give them.
+    """Reads the rows of a small answer from the relay, which has the libraries that read tables loaded; loading them
+    here takes longer than the request. Reads the tables if the relay cannot return the rows.
     """
 
     def __init__(self, settings: ClientConfig) -> None:

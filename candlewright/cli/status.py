@@ -22,7 +22,7 @@ _STATUS_TIMEOUT_SECONDS = 5.0
 _WATCH_SECONDS = 2.0
 #: Live tickers that a table shows: the slowest ones, which may need a look.
 SHOWN_TICKERS = 10
-#: Lines of a small screen, and those that are not tickers, with three queries and a warning.
+#: Lines of a small screen, and how many of them are not tickers (with three queries and a warning).
 MIN_TICKERS, BRIEF_LINES = 3, 18
 #: The longest name of a machine in the table of roles; a longer one loses its middle.
 MAX_HOST = 20

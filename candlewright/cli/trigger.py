@@ -81,7 +81,7 @@ def add(
             say(f"warning: {warning}")
         status = "REGISTERED" if trigger.is_new else "ALREADY_REGISTERED"
         if is_followed:
-            say(f"{status} {trigger.id}; Ctrl-C ends this, and `candlewright trigger remove {trigger.id}` the trigger")
+            say(f"{status} {trigger.id}; Ctrl-C stops watching, `candlewright trigger remove {trigger.id}` removes it")
             show_events(trigger.events(), output, count)
         elif output is Output.json:
             print(json_line({"trigger_id": trigger.id, "status": status, "warnings": trigger.warnings}))
@@ -92,7 +92,7 @@ def add(
 def check_not_replaced(
     client: Client, trigger_id: str, sql: str, *, tickers: Sequence[str], parameters: Mapping[str, str]
 ) -> None:
-    """Raises CandlewrightError where another trigger runs under this id."""
+    """Raises CandlewrightError if another trigger runs under this id."""
     try:
         known = client.triggers.get(trigger_id)
     except TriggerNotFound:
@@ -158,7 +158,7 @@ def events(
         is_endless = follow or count is not None or quiet_seconds is not None
         if not newest and not is_endless:
             how = f"it is {_state(info)}" if info.reason else "--follow waits for them"
-            say(f"trigger {trigger_id} has given no event yet; {how}")
+            say(f"trigger {trigger_id} has not fired yet; {how}")
             return
         with c.triggers.events(trigger_id, timeout=quiet_seconds, from_sequence=1) as stream:
             tell = tracer(c) if hops else None
@@ -223,7 +223,7 @@ def way_of(passed: Mapping[str, int | None]) -> str:
 
 
 def without_gaps(stream: Stream[TriggerEvent]) -> Iterator[TriggerEvent]:
-    """Events that the topic no longer keeps are in the table, which a line on stderr says."""
+    """If the topic no longer keeps some events, a line on stderr says that they are in the table."""
     while True:
         try:
             yield from stream

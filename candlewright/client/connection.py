@@ -69,7 +69,7 @@ class Connection:
         self.key = ClientKey.read(path) if path else None
         self._name = self.key.name if self.key is not None else ""
         self.client_id = client_id or fresh_id("client", self._name)
-        #: The client's identity over restarts; a generated id is none.
+        #: The client's identity across restarts, for which a generated id cannot be used.
         self._identity = client_id or self._name or f"{getpass.getuser()}@{socket.gethostname()}"
         if not self.client_id.startswith(self._name):
             raise ValueError(f"with the key of {self._name}, a client id begins with {self._name!r}")

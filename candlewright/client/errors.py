@@ -89,7 +89,7 @@ class NumbersLost(GapError):
 
     def __init__(self, topic: str, first: int, last: int) -> None:
         CandlewrightError.__init__(
-            self, f"{topic}: the platform lost numbers {first} to {last} after they were sent, and gives them again"
+            self, f"{topic}: the platform lost numbers {first} to {last} after they were sent, and assigns them again"
         )
         self.topic = topic
         self.first = first

@@ -10,7 +10,7 @@ from candlewright.wire.errors import NotAuthorised
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: All rows that the platform returns at most.
+#: The most rows that the platform returns.
 _ALL_ROWS = 1_000_000
 
 

@@ -20,7 +20,7 @@ _FETCH_SECONDS, _POLL_SECONDS = 100.0, 0.5
 
 Ticker = Annotated[str, Field(description="BASE/QUOTE.VENUE, such as BTC/USDT.BINANCE.")]
 Period = Annotated[str, Field(description="Length of the candles: 1m, 1h, 1d, or seconds.")]
-Moment = Annotated[str | None, Field(description="ISO 8601, in UTC where no zone is given.")]
+Moment = Annotated[str | None, Field(description="ISO 8601; UTC if no zone is given.")]
 Limit = Annotated[int, Field(ge=1, le=MOST_ROWS, description="Rows in the answer.")]
 TriggerId = Annotated[str, Field(min_length=1, max_length=200)]
 Sql = Annotated[str, Field(min_length=1, max_length=1 << 16)]
@@ -40,7 +40,7 @@ def readers(ask: Ask) -> list[Tool]:
 
     async def markets(
         search: Annotated[str, Field(max_length=100, description="Part of the ticker.")] = "",
-        venue: Annotated[str | None, Field(description="Of one exchange alone, as BINANCE.")] = None,
+        venue: Annotated[str | None, Field(description="Only this exchange, such as BINANCE.")] = None,
         limit: Limit = 50,
     ) -> Answer:
         """Find tickers. `total` says how many there are."""
@@ -114,7 +114,7 @@ def readers(ask: Ask) -> list[Tool]:
 
     async def explain_trigger(
         trigger_id: TriggerId,
-        ticker: Annotated[str | None, Field(description="Needed where the trigger has several.")] = None,
+        ticker: Annotated[str | None, Field(description="Required if the trigger has several tickers.")] = None,
         at: Moment = None,
         attempts: Annotated[int, Field(ge=1, le=10)] = 3,
     ) -> Answer:

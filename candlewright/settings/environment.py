@@ -45,7 +45,7 @@ def problems(variables: Iterable[str], prefix: str, model: type[BaseModel]) -> t
         if nearest:
             errors.append(f"{variable}: no such setting; did you mean {prefix}{nearest}?")
         elif rest:
-            errors.append(f"{variable}: no such setting, and none is named like it")
+            errors.append(f"{variable}: no such setting, and none with a similar name")
         else:
             warnings.append(f"the environment variable {variable} is not a setting and has no effect")
     return errors, warnings

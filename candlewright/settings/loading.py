@@ -84,4 +84,4 @@ def _problem(found: "ErrorDetails", shape: type[BaseSettings]) -> str:
     if found["type"] != "extra_forbidden":
         return f"{name}: {found['msg'].removeprefix('Value error, ')}"
     nearest = environment.nearest_setting(name, shape)
-    return f"{name}: no such setting" + (f"; did you mean {nearest}?" if nearest else ", and none is named like it")
+    return f"{name}: no such setting" + (f"; did you mean {nearest}?" if nearest else ", and none with a similar name")

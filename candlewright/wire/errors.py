@@ -7,7 +7,7 @@
     ├── TriggerRejected          the client must change the trigger's SQL
     ├── BusError                 the bus did not carry out a call
     │   ├── BusUnavailable       (retryable)
-    │   │   └── BusRefusing      (retryable: the server answers, and takes no writes, or no calls, for now)
+    │   │   └── BusRefusing      (retryable: the server answers, but accepts no writes, or no calls, for now)
     │   ├── BusFull              (retryable: back-pressure)
     │   │   └── BusLimit         the maximum number of topics, groups or names is reached
     │   ├── LeaseLost            the writer was fenced; another has its work now
@@ -59,7 +59,7 @@ class BadFrame(CandlewrightError):
 
 class SizeLimitExceeded(BadFrame):
     def __init__(self, size: int, limit: int) -> None:
-        super().__init__("TOO_LARGE", f"{size} bytes where {limit} are allowed")
+        super().__init__("TOO_LARGE", f"{size} bytes; at most {limit} are allowed")
         self.size = size
         self.limit = limit
 
@@ -97,7 +97,7 @@ class BusRefusing(BusUnavailable):
     """
 
     def __init__(self, code: str, text: str, *, what: str = "writes") -> None:
-        super().__init__(f"the bus takes no {what}: {text} ({code})")
+        super().__init__(f"the bus does not accept {what}: {text} ({code})")
         self.code = code
 
 
@@ -115,7 +115,7 @@ class BusLimit(BusFull):
     """`what` has reached its limit, `size`."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
-        BusError.__init__(self, f"the bus has {size} {what}, and takes {limit}")
+        BusError.__init__(self, f"the bus has {size} {what}; the maximum is {limit}")
         self.topic = what
         self.size = size
         self.limit = limit
@@ -123,7 +123,7 @@ class BusLimit(BusFull):
 
 class LeaseLost(BusError):
     def __init__(self, lease: str) -> None:
-        super().__init__(f"job {lease} has no lease any more")
+        super().__init__(f"job {lease} no longer has a lease")
         self.lease = lease
 
 
@@ -168,7 +168,7 @@ class RecordsLost(BusError):
 
     def __init__(self, topic: str, partition: int, offset: int, *, kept: int) -> None:
         super().__init__(
-            f"the bus has lost records: {topic}/{partition} was read to {offset} and is the same to {kept} only"
+            f"the bus has lost records: {topic}/{partition} was read up to {offset}, but is unchanged only up to {kept}"
         )
         self.topic = topic
         self.partition = partition

@@ -282,7 +282,7 @@ def _decode_alike(values: Sequence[bytes]) -> list[TickColumns | None]:
     ids = block[:, slice(*layout.ids)].reshape(len(values), count, width)
     side = block[:, slice(*layout.columns[_SIDE])]
     is_alike = (block[:, ~is_content] == block[0, ~is_content]).all(axis=1) & (side < len(_SIDES)).all(axis=1)
-    # As for one record: zero bytes, and those of which not all are ASCII.
+    # As for one record: ids with zero bytes or non-ASCII bytes are read one by one.
     is_alike &= (ids[:, :, :2] == ids[0, 0, :2]).all(axis=(1, 2)) & (ids[:, :, 2:] - np.uint8(1) < 127).all(axis=(1, 2))
     scalars: dict[int, list[int]] = {}
     for number, (start, stop) in layout.scalars.items():

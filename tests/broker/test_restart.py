@@ -150,8 +150,8 @@ def _pieces_when_there(stage: Stage, request_id: str) -> list[rec.PieceDone]:
 @pytest.mark.parametrize(
     ("has_topic", "reason"),
     [
-        (True, r"^the bus has lost records: requests/0 was read to 5 and is the same to 1 only$"),
-        (False, r"^the bus has lost records: requests/0 was read to 5 and is the same to 0 only$"),
+        (True, r"^the bus has lost records: requests/0 was read up to 5, but is unchanged only up to 1$"),
+        (False, r"^the bus has lost records: requests/0 was read up to 5, but is unchanged only up to 0$"),
     ],
 )
 def test_a_store_that_lost_read_records_ends_the_process(has_topic: bool, reason: str) -> None:

@@ -27,11 +27,11 @@ def test_limits_of_settings_are_those_that_the_bus_keeps(redis_url: str) -> None
     )
     for number in range(100):
         bus.create_topic(f"t{number}")
-    with pytest.raises(BusLimit, match="the bus has 100 topics, and takes 100"):
+    with pytest.raises(BusLimit, match="the bus has 100 topics; the maximum is 100"):
         bus.create_topic("more")
     bus.create_group("t0", "a", at_end=False)
     bus.create_group("t0", "b", at_end=False)
-    with pytest.raises(BusLimit, match="the bus has 2 groups of topic t0, and takes 2"):
+    with pytest.raises(BusLimit, match="the bus has 2 groups of topic t0; the maximum is 2"):
         bus.create_group("t0", "c", at_end=False)
     bus.put("rows", {f"r{number}": b"" for number in range(1_200)}, keep_seconds=60)
     assert len(bus.items("rows")) == 1_000

@@ -43,7 +43,7 @@ def test_topics_beyond_the_limit_are_refused_however_they_are_made(bus: FreshBus
         lambda: bus.create_topic("more"),
         lambda: bus.create_group("more", "g", at_end=False),
     ):
-        with pytest.raises(BusLimit, match="the bus has 20 topics, and takes 20"):
+        with pytest.raises(BusLimit, match="the bus has 20 topics; the maximum is 20"):
             make()
     assert len(bus.topics()) == LIMITS.topics
     assert len(bus.publish("t3", [Record(b"x")])) == bus.create_topic("t4") == 1
@@ -53,7 +53,7 @@ def test_topics_beyond_the_limit_are_refused_however_they_are_made(bus: FreshBus
 def test_groups_beyond_the_limit_of_a_topic_are_refused_until_one_is_deleted(bus: FreshBus) -> None:
     for number in range(LIMITS.groups):
         bus.create_group("t", f"g{number}", at_end=False)
-    with pytest.raises(BusLimit, match="the bus has 10 groups of topic t, and takes 10"):
+    with pytest.raises(BusLimit, match="the bus has 10 groups of topic t; the maximum is 10"):
         bus.create_group("t", "more", at_end=False)
     bus.create_group("t", "g3", at_end=False)
     bus.delete_group("t", "g3")

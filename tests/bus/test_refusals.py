@@ -258,7 +258,9 @@ def test_a_bus_that_was_accepted_waits_for_its_user_and_one_that_was_not_does_no
         stranger.publish("t", [Record(b"lost", partition=0)])
     assert not never.value.retryable
     began = time.monotonic()
-    with pytest.raises(BusRefusing, match=r"takes no calls: Redis refuses the user or password .* \(WRONGPASS\)"):
+    with pytest.raises(
+        BusRefusing, match=r"does not accept calls: Redis refuses the user or password .* \(WRONGPASS\)"
+    ):
         bus.publish("t", [Record(b"lost", partition=0)])
     assert time.monotonic() - began > 0.5
     threading.Timer(0.3, lambda: admin.acl_setuser("guest", enabled=True, passwords=["+p"])).start()

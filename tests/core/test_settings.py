@@ -75,7 +75,7 @@ def test_a_wrong_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, 
         ("DATADIR", "DATA_DIR"),
         ("TRIGGER__MAX_TRIGGERS", "TRIGGERS__MAX_TRIGGERS"),
         ("EXCHANGES__BINANCE__URL", "EXCHANGE__BINANCE__URL"),
-        ("SOMETHING__ELSE", "none is named like it"),
+        ("SOMETHING__ELSE", "none with a similar name"),
     ],
 )
 def test_a_variable_that_is_not_a_setting_is_an_error_that_names_the_closest(

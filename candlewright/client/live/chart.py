@@ -30,9 +30,9 @@ BUNDLE = Path(__file__).with_name("chart.js")
 PAUSE_SECONDS = 0.1
 #: The most items of one message.
 MOST_ITEMS = 1_000
-#: As the page asks for at first (`console/web/src/chart/feed.ts`).
+#: The number of bars that the page first requests (`console/web/src/chart/feed.ts`).
 FIRST_BARS = 600
-#: The longest that a cell waits for them.
+#: The longest time that a cell waits for them.
 FIRST_SECONDS = 2.0
 _TIMES = ("open_time", "timestamp", "received_at")
 
@@ -48,8 +48,8 @@ class Chart(anywidget.AnyWidget):
     ticker = traitlets.Unicode().tag(sync=True)
     period_seconds = traitlets.Int().tag(sync=True)
     height = traitlets.Int().tag(sync=True)
-    #: The newest `first_bars` bars, read when the chart is displayed, because a kernel that runs cells answers no view.
-    #: Empty once a view is open.
+    #: The newest `first_bars` bars, read when the chart is displayed, because a kernel cannot answer a view while it
+    #: runs cells. Empty once a view is open.
     first = traitlets.Bytes().tag(sync=True)
     first_bars = traitlets.Int(FIRST_BARS).tag(sync=True)
 

@@ -114,7 +114,7 @@ class Feed(Generic[T]):
         self._suspension: tuple[int, TriggerSuspended] | None = None
         self._known_until = 0
         self._began_at = 0
-        #: Why nothing arrives for now, until that is raised; and the text that is already known.
+        #: Why nothing arrives for now, until this is raised; and the text of the reason that was already raised.
         self._refusal: TickerNotFound | PlatformRefused | None = None
         self._refused_with = ""
 

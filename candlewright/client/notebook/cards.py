@@ -24,13 +24,13 @@ def code(text: str) -> str:
 
 
 def ranges(name: str, found: Sequence[tuple[int, int]]) -> list[str]:
-    """Ranges in ns, a line each; of many, the first ones and how many more."""
+    """One line per range (ns). If there are many, only the first ones, and the number of the others."""
     lines = [f"{name}: {format_nanoseconds(start)} to {format_nanoseconds(end)}" for start, end in found[:MOST_LINES]]
     return lines + ([f"{len(found) - MOST_LINES} more {name}s"] if len(found) > MOST_LINES else [])
 
 
 def rows(names: Sequence[str], found: Sequence[Mapping[str, object]]) -> str:
-    """A table; of many rows the last ones, and how many came before."""
+    """A table. If there are many rows, only the last ones, and the number of earlier rows."""
     head = "".join(f'<th scope="col" style="{_CELL}">{escape(name)}</th>' for name in names)
     body = "".join(
         "<tr>" + "".join(f'<td style="{_CELL}">{escape(_text(row.get(name)))}</td>' for name in names) + "</tr>"

@@ -56,7 +56,7 @@ class TriggerEvent:
 
     @classmethod
     def from_message(cls, message: CEPTriggerEvent) -> "TriggerEvent":
-        """Raises BadFrame for values that are none."""
+        """Raises BadFrame for values that cannot be read."""
         names, kinds = tuple(message.schema.column_names), tuple(message.schema.column_types)
         context = dict(message.context)
         number = context.get("match_number", "")

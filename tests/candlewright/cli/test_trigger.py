@@ -168,7 +168,7 @@ def test_events_that_are_kept_are_shown_and_it_ends(run: Run, relay: TriggerRela
     run("add", "--sql", SQL, "--id", "mine")
     result = run("events", "mine")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "no event yet" in result.stderr
+    assert "has not fired yet" in result.stderr
     relay.fire("mine", 3)
     lines = run("events", "mine").stdout.splitlines()
     assert lines[0] == (
@@ -225,7 +225,7 @@ def test_list_show_and_events_say_that_a_trigger_is_suspended(run: Run, relay: T
         assert "suspended: too slow" in run(*command).stdout
     (row,) = map(json.loads, run("list", "--output", "json").stdout.splitlines())
     assert (row["state"], row["reason"]) == ("suspended", "too slow")
-    assert run("events", "mine").stderr == "trigger mine has given no event yet; it is suspended: too slow\n"
+    assert run("events", "mine").stderr == "trigger mine has not fired yet; it is suspended: too slow\n"
 
 
 def test_events_of_a_removed_trigger_are_still_there(run: Run, relay: TriggerRelay) -> None:

@@ -134,7 +134,7 @@ def test_a_source_does_not_skip_records_that_replaced_read_ones(bus: FreshBus) -
     reader.partitions(start, planned)
     assert planned[LIVES] == {"t:0": "first-life--@0", "t:1": ""}
     replaced(bus, 3, 6)
-    with pytest.raises(RecordsLost, match="t/0 was read to 5 and is the same to 3 only"):
+    with pytest.raises(RecordsLost, match="t/0 was read up to 5, but is unchanged only up to 3"):
         reader.latestOffset()
     # A new process, which does not get the position of the checkpoint: the plan on the bus is as old as the bus.
     after = BusStreamReader(OPTIONS)
