@@ -297,7 +297,7 @@ def on_stream(shape: Shape, table: pa.Table, batch_rows: int) -> tuple[TriggerSt
 
 
 def in_steps(shape: Shape, table: pa.Table) -> tuple[float, int]:
-    """Milliseconds and bytes of state written by a live step of one row, behind all but the last rows."""
+    """Milliseconds and bytes of state written by a live step of one row, after all but the last rows."""
     behind = table.num_rows - _STEPS
     stream, buffer = on_stream(shape, table.slice(0, behind), 1_000)
     known, written, used = stream.parts(), 0, 0.0

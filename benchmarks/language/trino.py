@@ -4,9 +4,9 @@
 
 Needs Maven and a JDK of version 25 (JAVA_HOME), and Maven Central: Trino's server is not there, but its test kit is,
 which runs Trino 478 in one Java process. The first call copies its 215 libraries to the folder. One JSON line per
-question: {"name", "rows", "seconds", "rows_per_second", "result_rows", "floor_seconds", "floor", "read_seconds" (of
-which Trino makes the rows), "ratio" (of Trino's time without that to the pattern's)}. CPU seconds of all threads; the
-best round counts. Both must find the same matches.
+question: {"name", "rows", "seconds", "rows_per_second", "result_rows", "floor_seconds", "floor", "read_seconds" (the
+part in which Trino makes the rows), "ratio" (of the rest of Trino's time to the pattern's)}. CPU seconds of all
+threads; the best round counts. Both must find the same matches.
 """
 
 import argparse

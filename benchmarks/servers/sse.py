@@ -2,7 +2,7 @@
 
 The setup is a relay over a separate Redis, the process `console`, and readers in another process. For each number in
 `--readers`, bars are published `--per-second` times a second for `--seconds`. `p50_ms` and `p99_ms` are the times from
-publish until a message is at each of the readers, `floor_p50_ms` those of one SUB of the relay itself at the same time,
+publish until a message has reached each reader, `floor_p50_ms` those of one SUB of the relay itself at the same time,
 and `ratio` is that of the two medians. `cores` is the processor time of the console per second, `delivery_us` per
 message and reader, and `idle_cores` per second with readers but no messages.
 """

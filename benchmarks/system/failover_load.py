@@ -47,7 +47,7 @@ class Heard:
                 if item is None:
                     return
                 if self._sequence_of is not None and self._sequence_of(item) != number:
-                    raise RuntimeError(f"number {self._sequence_of(item)} came in the place of {number}")
+                    raise RuntimeError(f"received number {self._sequence_of(item)} instead of {number}")
                 self.at.append(time.monotonic())
         except Exception as error:  # Raised again where the figures are taken.
             self.failure = error

@@ -481,7 +481,7 @@ def of_sandbox(rows: int, *, fsync: str, mode: str, master: str) -> Iterator[dic
                 event = ing.CEPTriggerEvent.FromString(message[1:])
                 found[names[events]].append((now_ns - event.timestamp) / 1_000_000)
             if time.monotonic() > deadline:
-                raise TimeoutError("the sandbox's trades did not come")
+                raise TimeoutError("the sandbox's trades did not arrive")
     for name, values in found.items():
         yield {"name": name, **figures(values[WARM_ROWS:]), "rows": len(values) - WARM_ROWS, "fsync": fsync}
 

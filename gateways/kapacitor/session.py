@@ -120,7 +120,7 @@ class Session:
             response.restore.success = True
             return [response]
         if not self.is_batch:
-            raise Refused(f"{kind} came instead of points of a stream")
+            raise Refused(f"received {kind} instead of points of a stream")
         if kind == "begin":
             if self._begin is not None:
                 raise Refused("a batch began inside another one")

@@ -52,7 +52,7 @@ def parse(text: str) -> ServerInfo | None:
     def text_of(name: str) -> str:
         value = fields.get(name)
         if value is not None and not isinstance(value, str):
-            raise ValueError(f"{name} of the server info is not a text")
+            raise ValueError(f"{name} of the server info is not a string")
         return value or ""
 
     metadata = fields.get("metadata") or {}

@@ -135,7 +135,7 @@ def _find(fields: Mapping[str, Any], path: str, result: Result) -> Any:
 
 def _ticker(value: Any) -> str:
     if not isinstance(value, str):
-        raise InvalidRequest(f"the ticker {value!r} is not a text")
+        raise InvalidRequest(f"the ticker {value!r} is not a string")
     match = _VENUE_FIRST.fullmatch(value)
     return f"{match[2]}.{match[1]}" if match else value
 
@@ -145,7 +145,7 @@ def _trade_id(value: Any) -> str:
         return value or ""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    raise InvalidRequest(f"the trade_id {value!r} is neither a text nor an integer")
+    raise InvalidRequest(f"the trade_id {value!r} is neither a string nor an integer")
 
 
 def _decimal(field: str, value: Any) -> Decimal:
