@@ -76,12 +76,20 @@ USAGES = (
     Usage("ROW_NUMBER()", "number of the row in its partition, from 1", "ROW_NUMBER()", _NO_NULLS, _FROM_1),
     Usage("RANK()", "1 plus the number of rows before the row and its peers", "RANK()", _NO_NULLS, _FROM_1),
     Usage(
-        "DENSE_RANK()", "number of the row's value among the different ones, from 1", "DENSE_RANK()", _NO_NULLS, _FROM_1
+        "DENSE_RANK()",
+        "number of the row's value among the distinct values, from 1",
+        "DENSE_RANK()",
+        _NO_NULLS,
+        _FROM_1,
     ),
     Usage("PERCENT_RANK()", "share of the other rows that come before, 0 to 1", "PERCENT_RANK()", _NO_NULLS, SHARE),
     Usage("CUME_DIST()", "share of the rows up to this one and its peers", "CUME_DIST()", _NO_NULLS, SHARE),
     Usage(
-        "NTILE(n)", "number of the row's part if the partition is cut into n equal ones", "NTILE(4)", _NO_NULLS, _FROM_1
+        "NTILE(n)",
+        "number of the row's part if the partition is divided into n equal parts",
+        "NTILE(4)",
+        _NO_NULLS,
+        _FROM_1,
     ),
     Usage("LAG(x, n, default)", "x of the row n (1) rows before, or default", "LAG(price)", _OF_ROW),
     Usage("LEAD(x, n, default)", "x of the row n (1) rows later, or default", "LEAD(price)", _OF_ROW),

@@ -86,11 +86,11 @@ QUALIFY condition
   DESC) <= 3
 
 EMIT CHANGES
-  a row whenever a group changes, instead of one at its end
+  a row whenever a group changes, instead of one at the end
   SELECT ticker, MAX(price) AS top FROM ticks GROUP BY ticker EMIT CHANGES
 
 ORDER BY x ASC NULLS LAST
-  order of rows; DESC turns it round. NULLs come last unless NULLS FIRST is written
+  order of rows; DESC reverses it. NULLs come last unless NULLS FIRST is written
   SELECT * FROM ticks ORDER BY price ASC NULLS LAST
 
 ORDER BY x DESC NULLS FIRST
@@ -110,7 +110,7 @@ UNION ALL query
   SELECT ts, price FROM ticks WHERE size > 5 UNION ALL SELECT ts, price FROM ticks WHERE price > 100
 
 DISTINCT columns
-  equal rows once, over stored data; in an aggregate, equal values once
+  removes duplicate rows, over stored data; in an aggregate, duplicate values
   SELECT DISTINCT side FROM ticks
 
 JOIN table ON condition
@@ -122,15 +122,15 @@ INNER JOIN table USING (columns)
   SELECT a.price, b.size FROM ticks a INNER JOIN ticks b USING (ts)
 
 LEFT JOIN table ON condition
-  the same, with NULLs where nothing on the right fits
+  the same, with NULLs if nothing on the right matches
   SELECT a.ts, b.price FROM ticks a LEFT JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts
 
 RIGHT JOIN table ON condition
-  every row of the right side, with NULLs where nothing on the left fits
+  every row of the right side, with NULLs if nothing on the left matches
   SELECT b.ts, a.price FROM ticks a RIGHT JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts
 
 FULL JOIN table ON condition
-  every row of both sides, with NULLs where nothing on the other fits
+  every row of both sides, with NULLs if nothing on the other matches
   SELECT a.ts, b.price FROM ticks a FULL JOIN ticks b ON b.ts BETWEEN a.ts - INTERVAL '2' SECOND AND a.ts
 
 CROSS JOIN UNNEST (array) AS u(x)
@@ -148,7 +148,7 @@ VALUES (row), (row)
   t.price > v.most
 
 BARS BY VOLUME size
-  bars that end once this amount was traded; also BY TRADES and BY VALUE
+  bars that end once this amount has been traded; also BY TRADES and BY VALUE
   SELECT * FROM ticks BARS BY VOLUME 100
 
 BARS BY TRADES count
@@ -175,7 +175,7 @@ HOP(time, slide, size)
   ticker, HOP(ts, INTERVAL '10' SECOND, INTERVAL '1' MINUTE)
 
 CUMULATE(time, step, size)
-  windows of one start that grow by a step up to a size
+  windows with the same start that grow by a step up to a size
   SELECT ticker, window_end, COUNT(*) AS n FROM TABLE(CUMULATE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' HOUR,
   INTERVAL '1' DAY)) GROUP BY ticker, window_start, window_end
 
@@ -249,7 +249,7 @@ MEASURES x AS name
   LAST(B.price) AS top PATTERN (A B+) DEFINE B AS price > PREV(price)) AS m
 
 ONE ROW PER MATCH
-  a match is one row; this is the default. WITH TIMEOUT ROWS adds what was not finished in time
+  a match is one row; this is the default. WITH TIMEOUT ROWS adds matches that did not finish in time
   SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(price) AS top ONE ROW PER MATCH
   PATTERN (A B+) DEFINE B AS price > PREV(price)) AS m
 
@@ -269,7 +269,7 @@ WITH UNMATCHED ROWS
   MATCH WITH UNMATCHED ROWS PATTERN (A B+) DEFINE B AS price > PREV(price)) AS m
 
 WITH TIMEOUT ROWS
-  with ONE ROW PER MATCH and WITHIN: what was begun and not finished in time
+  with ONE ROW PER MATCH and WITHIN: matches that began but did not finish in time
   SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(price) AS top ONE ROW PER MATCH
   WITH TIMEOUT ROWS PATTERN (A B) WITHIN INTERVAL '30' SECOND DEFINE B AS price > PREV(price)) AS m
 
@@ -314,7 +314,7 @@ SUBSET name = (A, B)
   SUBSET U = (A, B) DEFINE B AS price > PREV(price)) AS m
 
 DEFINE variable AS condition
-  what a row must be like; a variable without a definition takes any row
+  what a row must satisfy; a variable without a definition takes any row
   SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAST(price) AS top PATTERN (A B+)
   DEFINE B AS price > PREV(price)) AS m
 
@@ -333,7 +333,7 @@ CASE WHEN condition THEN value ELSE value END
   SELECT CASE WHEN side = 'buy' THEN size ELSE -size END AS signed FROM ticks
 
 CAST(x AS type)
-  another type, whole numbers rounded; NULL where x has no such value. TRY_CAST is the same
+  another type, whole numbers rounded; NULL if x has no such value. TRY_CAST is the same
   SELECT CAST(price AS BIGINT) AS whole FROM ticks
 
 TRY_CAST(x AS type)
@@ -365,7 +365,7 @@ IN (a, b)
   side IN ('buy', 'sell')
 
 LIKE 'pattern'
-  % stands for any characters, _ for one; ESCAPE names a character that takes their meaning away
+  % stands for any characters, _ for one; ESCAPE names a character before which they stand for themselves
   ticker LIKE 'BTC/%'
 
 IS NULL

@@ -211,7 +211,7 @@ def _table() -> dict[str, AggregateFunction]:
             name="VWAP",
             signature=fixed(DOUBLE, DOUBLE, DOUBLE),
             running=kernels.vwap,
-            usage=Usage("VWAP(price, size)", "mean price by volume", "VWAP(price, size)", SKIPPED),
+            usage=Usage("VWAP(price, size)", "mean price weighted by volume", "VWAP(price, size)", SKIPPED),
         ),
         AggregateFunction(
             name="GEOMETRIC_MEAN",
@@ -295,7 +295,7 @@ def _table() -> dict[str, AggregateFunction]:
             takes_part=True,
             usage=Usage(
                 "PERCENTILE_CONT(p) WITHIN GROUP (ORDER BY x)",
-                "the value at a part p of the ordered values, interpolated",
+                "the value at the fraction p of the ordered values, interpolated",
                 "PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY size)",
                 SKIPPED,
             ),
@@ -309,7 +309,7 @@ def _table() -> dict[str, AggregateFunction]:
             takes_part=True,
             usage=Usage(
                 "PERCENTILE_DISC(p) WITHIN GROUP (ORDER BY x)",
-                "the first value at or past a part p of the ordered values",
+                "the first value at or past the fraction p of the ordered values",
                 "PERCENTILE_DISC(0.9) WITHIN GROUP (ORDER BY size)",
                 SKIPPED,
             ),

@@ -354,14 +354,16 @@ _ALL = (
         _HLC,
         _STOCHASTIC,
         _stoch_k,
-        "place of the close in the range of k rows, mean of slow rows",
+        "position of the close in the range of k rows, mean of slow rows",
         PERCENT,
     ),
     Indicator("STOCH_D", _HLC, _STOCHASTIC, _stoch_d, "mean of d rows of STOCH_K", PERCENT),
     Indicator("OBV", ("close", "volume"), (), _obv, "volume added if the close rose, subtracted if it fell"),
     Indicator("WILLR", _HLC, (_N,), _willr, "Williams %R, -100 to 0", Extent(-100, 0)),
     Indicator("KAMA", _X, (_N,), _kama, "Kaufman's adaptive moving average"),
-    Indicator("STOCHRSI_K", _X, _STOCHRSI, _stochrsi(0), "place of the RSI of n rows in its range of k rows", PERCENT),
+    Indicator(
+        "STOCHRSI_K", _X, _STOCHRSI, _stochrsi(0), "position of the RSI of n rows in its range of k rows", PERCENT
+    ),
     Indicator("STOCHRSI_D", _X, _STOCHRSI, _stochrsi(1), "mean of d rows of STOCHRSI_K", PERCENT),
     Indicator("EWM_MEAN", _X, (_HALF_LIFE,), _ewm(0), "mean in which a value half_life rows back weighs half"),
     Indicator(

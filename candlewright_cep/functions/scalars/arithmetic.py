@@ -277,7 +277,7 @@ OPERATORS: list[Declared] = [
         "MOD",
         _arithmetic_signature("%"),
         exact("%", _modulo),
-        Usage("MOD(a, b)", "remainder of a / b with the sign of a; NULL where b is a whole 0", "MOD(-7, 3) = -1"),
+        Usage("MOD(a, b)", "remainder of a / b with the sign of a; NULL if b is the integer 0", "MOD(-7, 3) = -1"),
     ),
     ("NEGATE", _negation, exact("NEGATE", _sign_changed(np.negative)), None),
     (

@@ -275,7 +275,7 @@ ENTRIES: list[Declared] = [
         "ARRAY_CONTAINS",
         _holds,
         _contains,
-        Usage("ARRAY_CONTAINS(array, x)", "whether the array holds x", "ARRAY_CONTAINS(ARRAY[1, 2], 2)"),
+        Usage("ARRAY_CONTAINS(array, x)", "whether the array contains x", "ARRAY_CONTAINS(ARRAY[1, 2], 2)"),
     ),
     (
         "ARRAY_JOIN",
@@ -283,7 +283,7 @@ ENTRIES: list[Declared] = [
         _joined,
         Usage(
             "ARRAY_JOIN(array, separator, for_null)",
-            "the values as one text, NULLs left out or as for_null",
+            "the values as one text; NULLs are left out, or written as for_null",
             "ARRAY_JOIN(ARRAY[1, 2], '-') = '1-2'",
         ),
     ),
@@ -292,7 +292,7 @@ ENTRIES: list[Declared] = [
         _takes(BIGINT),
         _cardinality,
         Usage(
-            "CARDINALITY(array)", "how many values the array holds", "CARDINALITY(ARRAY[1, 2]) = 2", values=NOT_NEGATIVE
+            "CARDINALITY(array)", "how many values the array has", "CARDINALITY(ARRAY[1, 2]) = 2", values=NOT_NEGATIVE
         ),
     ),
     (
@@ -301,9 +301,9 @@ ENTRIES: list[Declared] = [
         _element,
         Usage(
             "ELEMENT_AT(array, place)",
-            "the value at a place, from 1, or from the end where negative; also array[place]",
+            "the value at a position, from 1, or from the end if negative; also array[place]",
             "ELEMENT_AT(ARRAY[1, 2], -1) = 2",
-            "NULL if an argument is NULL, or the array has no such place",
+            "NULL if an argument is NULL, or the array has no such position",
         ),
     ),
 ]

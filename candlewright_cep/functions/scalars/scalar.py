@@ -239,7 +239,7 @@ def _table() -> dict[str, ScalarFunction]:
             _if,
             Usage(
                 "IF(condition, then, else)",
-                "then where the condition is true, otherwise else (NULL without one)",
+                "then if the condition is true, otherwise else (NULL without one)",
                 "IF(2 > 1, 'up', 'down') = 'up'",
                 "a condition that is NULL counts as not met",
             ),
@@ -259,13 +259,13 @@ def _table() -> dict[str, ScalarFunction]:
             "IFNULL",
             one_type(2, None),
             _coalesce,
-            Usage("IFNULL(a, b)", "a, or b where a is NULL", "IFNULL(NULL, 3) = 3", "NULL if both arguments are NULL"),
+            Usage("IFNULL(a, b)", "a, or b if a is NULL", "IFNULL(NULL, 3) = 3", "NULL if both arguments are NULL"),
         ),
         ScalarFunction(
             "NULLIF",
             _null_if_signature,
             _null_if,
-            Usage("NULLIF(a, b)", "NULL where a = b, otherwise a", "NULLIF(3, 3) IS NULL", "NULL if a is NULL"),
+            Usage("NULLIF(a, b)", "NULL if a = b, otherwise a", "NULLIF(3, 3) IS NULL", "NULL if a is NULL"),
         ),
         ScalarFunction(
             "GREATEST",

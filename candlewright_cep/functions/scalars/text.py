@@ -257,13 +257,13 @@ ENTRIES: list[Declared] = [
         "UPPER",
         fixed(STRING, STRING),
         _kernel(pc.utf8_upper),
-        Usage("UPPER(text)", "the text in capitals", "UPPER('buy') = 'BUY'"),
+        Usage("UPPER(text)", "the text in upper case", "UPPER('buy') = 'BUY'"),
     ),
     (
         "LOWER",
         fixed(STRING, STRING),
         _kernel(pc.utf8_lower),
-        Usage("LOWER(text)", "the text in small letters", "LOWER('Buy') = 'buy'"),
+        Usage("LOWER(text)", "the text in lower case", "LOWER('Buy') = 'buy'"),
     ),
     (
         "REVERSE",
@@ -329,7 +329,7 @@ ENTRIES: list[Declared] = [
         _rowwise(_substring),
         Usage(
             "SUBSTRING(text, start, length)",
-            "the part from a place on (1 is the first, negative from the end)",
+            "the part from a position on (1 is the first, negative counts from the end)",
             "SUBSTRING('BTC/USDT', 5) = 'USDT'",
         ),
     ),
@@ -448,7 +448,7 @@ ENTRIES: list[Declared] = [
         _regexp_replace,
         Usage(
             "REGEXP_REPLACE(text, pattern, by)",
-            "the text with what the pattern matches replaced",
+            "the text with every match of the pattern replaced",
             "REGEXP_REPLACE('a1b2', '[0-9]', '') = 'ab'",
         ),
     ),
@@ -458,7 +458,7 @@ ENTRIES: list[Declared] = [
         _rowwise(_translate),
         Usage(
             "TRANSLATE(text, from, to)",
-            "the text with each character of from as the one at its place in to",
+            "the text with each character of from replaced by the one at the same position in to",
             "TRANSLATE('a-b', '-', '_') = 'a_b'",
         ),
     ),
@@ -476,7 +476,7 @@ ENTRIES: list[Declared] = [
         "INITCAP",
         fixed(STRING, STRING),
         _rowwise(lambda text: re.sub(r"\w+", lambda word: word[0].capitalize(), text)),
-        Usage("INITCAP(text)", "each word with a capital", "INITCAP('new york') = 'New York'"),
+        Usage("INITCAP(text)", "the text with each word capitalised", "INITCAP('new york') = 'New York'"),
     ),
     (
         "ASCII",
