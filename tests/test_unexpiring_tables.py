@@ -38,7 +38,7 @@ ROUNDS = (100, 200)
 OF_ONE_KEY = {
     "alerts": ("alerts/feed.py", 'TABLE_ALERTS, {"positions"'),
     "bar_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
-    "broker": ("broker/__main__.py", "TABLE_BROKER, {SERVING_KEY"),
+    "broker": ("broker/part.py", "TABLE_BROKER, {SERVING_KEY"),
     "delivery_table": ("flink_replacement_spark/tables/follower.py", '{"identity"'),
     "history_written": ("flink_replacement_spark/history/writer.py", "TABLE_HISTORY_WRITTEN, {p:"),
     "revision_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),

@@ -68,7 +68,7 @@ class Chart(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         found: list[bytes] = []
-        reader = threading.Thread(target=self._read_first, args=(found,), daemon=True)
+        reader = _thread()(target=self._read_first, args=(found,), daemon=True)
         reader.start()
         reader.join(FIRST_SECONDS)
         self.first = found[0] if found else b""

@@ -210,7 +210,7 @@ def test_a_task_of_an_earlier_run_changes_nothing() -> None:
     assert early.carry_out(owner, NO_STEP, step(0, 1), together=early.begin()) == (step(0, 1), Done())
     late.begin_run()
     assert early.carry_out(owner, step(0, 1), step(1, 2), together=early.begin()) is None
-    with pytest.raises(BusError, match="was started again"):
+    with pytest.raises(BusError, match="has been started again"):
         serve(owner, early, threading.Event(), on_done=lambda done: None)
     assert late.carry_out(owner, step(0, 1), step(1, 2), together=late.begin()) == (step(1, 2), Done())
     assert bus.state("t")[0].end == 2
