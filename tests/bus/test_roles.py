@@ -160,6 +160,7 @@ def test_an_emptied_store_refuses_writes_of_the_former_term(redis_url: str, role
         RedisBus(term.address(redis_url)).put("table", {"a": b"1"})
 
 
+@pytest.mark.processes
 def test_a_standby_takes_over_and_the_holder_that_wakes_is_notified(redis_url: str, admin: redis.Redis) -> None:
     lost: list[RoleLost] = []
     notified, waits = threading.Event(), threading.Event()
@@ -192,6 +193,7 @@ def test_a_standby_takes_over_and_the_holder_that_wakes_is_notified(redis_url: s
         standby.close()
 
 
+@pytest.mark.processes
 def test_a_keeper_renews_its_lease_and_leaves_the_role_when_it_is_closed(redis_url: str, roles: Roles) -> None:
     keeper = Keeper.of(redis_url, BROKER, 0.5)
     keeper.wait(threading.Event())
@@ -213,6 +215,7 @@ def test_a_standby_that_stops_is_not_shown_any_more(redis_url: str, roles: Roles
     assert roles.all()[BROKER].standbys == ()
 
 
+@pytest.mark.processes
 def test_a_holder_knows_whether_it_is_cut_off(redis_url: str) -> None:
     with Link(redis_url) as link, closing(Keeper.of(link.url, BROKER, 0.5)) as holder:
         assert holder.wait(threading.Event()) == Term(BROKER, 1)

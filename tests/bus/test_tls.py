@@ -83,6 +83,7 @@ def test_records_pass_over_tls(tls: TlsEnd, redis_url: str) -> None:
         assert [record.value for record in bus.read("t", 0, 0)] == [b"v"]
 
 
+@pytest.mark.processes
 def test_a_lease_is_renewed_over_tls_by_a_process_that_checks_the_certificate_as_well(
     tls: TlsEnd, redis_url: str
 ) -> None:

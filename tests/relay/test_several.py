@@ -23,6 +23,8 @@ from tests.relay.harness import Platform, config, finish, no_rows, submit
 from tests.relay.test_live import cancels, eventually, list_markets, put_ticks, requests
 from tests.relay.test_triggers import BTC, LIMITS, send, state_of, trigger
 
+pytestmark = pytest.mark.processes
+
 Ack = ing.CEPTriggerAck
 LEASE_SECONDS = 0.5
 
