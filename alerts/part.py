@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from alerts.senders.sender import Sender
 from alerts.server import Alerts
-from bus.connect import connect
+from bus.connect import connect_under
 from bus.roles import ALERTS, Keeper, say_standby
 from candlewright.wire.errors import RoleLost
 from core.http import Status
@@ -30,7 +30,7 @@ class Part:
         if term is None:
             return
         settings = self._settings
-        bus = connect(settings.bus.model_copy(update={"url": term.address(settings.bus.url)}))
+        bus = connect_under(term, settings.bus)
         try:
             self._alerts = Alerts(settings.alerts, bus, self._senders, data_dir=settings.data_dir)
             asyncio.run(self._serve(self._alerts))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from broker.journal.retention import Retention
 from broker.server import BrokerServer
-from bus.connect import connect
+from bus.connect import connect_under
 from bus.roles import BROKER, Keeper, say_standby
 from bus.topics import SERVING_KEY, TABLE_BROKER
 from core.http import Status
@@ -28,7 +28,7 @@ class Broker:
         if term is None:
             return
         settings = self._settings
-        bus = connect(settings.bus.model_copy(update={"url": term.address(settings.bus.url)}))
+        bus = connect_under(term, settings.bus)
         try:
             keys_in = settings.data_dir if settings.security.curve else None
             if keys_in is None and not is_loopback(settings.broker.bind):

@@ -7,6 +7,7 @@ from bus.limits import Limits
 from bus.messaging import Messaging
 from bus.redis.redis_bus import RedisBus
 from bus.redis.redis_messaging import RedisMessaging
+from bus.roles import Term
 from candlewright.wire.errors import ConfigurationError
 from core.settings import BusSettings
 
@@ -30,6 +31,11 @@ def connect(settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
         )
     except ValueError as error:
         raise ConfigurationError(f"bus.url: {error}") from error
+
+
+def connect_under(term: Term, settings: BusSettings, *, retry_seconds: float = 15.0) -> RedisBus:
+    """As `connect`, with writes that raise RoleLost once another term has begun."""
+    return connect(settings.model_copy(update={"url": term.address(settings.url)}), retry_seconds=retry_seconds)
 
 
 def check_access(settings: BusSettings) -> None:

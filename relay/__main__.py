@@ -6,7 +6,7 @@ import threading
 
 import zmq
 
-from bus.connect import check_access, connect
+from bus.connect import check_access, connect, connect_under
 from bus.redis.redis_bus import RedisBus
 from bus.roles import REGISTRY, Keeper, Term
 from candlewright.wire.errors import ConfigurationError
@@ -43,8 +43,7 @@ def main() -> int:
         )
 
         def bus_of(term: Term) -> RedisBus:
-            url = term.address(settings.bus.url)
-            return connect(settings.bus.model_copy(update={"url": url}), retry_seconds=BUS_RETRY_SECONDS)
+            return connect_under(term, settings.bus, retry_seconds=BUS_RETRY_SECONDS)
 
         relay = Relay(
             RelayConfig.of(settings),
