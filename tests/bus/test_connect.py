@@ -11,6 +11,10 @@ from bus.redis.permissions import CALLS
 from candlewright.wire.errors import BusLimit, ConfigurationError
 from core.settings import BusSettings
 
+_FOLDER = resources.files("bus.redis")
+#: What sends commands; `permissions.py` lists them.
+_MODULES = [module for module in _FOLDER.iterdir() if module.name.endswith(".py") and module.name != "permissions.py"]
+
 #: Of the user in compose.yaml.
 RULES = ("+@all", "-@admin", "-@dangerous", "+info")
 
@@ -74,11 +78,10 @@ def settings_of(redis_url: str, user: str) -> BusSettings:
 def sent_commands() -> set[str]:
     """The commands in the bus's scripts and calls."""
     found = set[str]()
-    folder = resources.files("bus.redis")
-    for script in folder.joinpath("lua").iterdir():
+    for script in _FOLDER.joinpath("lua").iterdir():
         found.update(re.findall(r"\bp?call\('([A-Z]+)'", script.read_text()))
-    for name in ("redis_bus.py", "redis_messaging.py", "store.py"):
-        text = folder.joinpath(name).read_text()
+    for module in _MODULES:
+        text = module.read_text()
         found.update(re.findall(r'(?:call|pack)\(\(?"([A-Z]+)"', text))
         found.update(re.findall(r'[\[(= ]\("([A-Z]+)", ', text))
     # A part of XCLAIM, and what begins every connection.
@@ -89,8 +92,7 @@ def test_every_command_and_key_of_the_bus_is_among_those_that_access_is_checked_
     checked = {call[0] for call in CALLS}
     assert {"EVAL", "EVALSHA", "XREAD", "LPOP", "XADD", "ZREMRANGEBYSCORE"} <= checked
     assert sent_commands() <= checked
-    sources = [*resources.files("bus.redis").joinpath("lua").iterdir(), resources.files("bus.redis") / "redis_bus.py"]
-    sources += [resources.files("bus.redis") / name for name in ("redis_messaging.py", "store.py")]
+    sources = [*_FOLDER.joinpath("lua").iterdir(), *_MODULES]
     families = {name for each in sources for name in re.findall(r"['\"]cw:([a-z]+)", each.read_text())}
     assert len(families) > 20
     assert families <= {call[1].split(":")[1] for call in CALLS if call[0] == "SET"}
