@@ -1,11 +1,12 @@
 """Ticks from the bus through the streaming query to one-minute bars, on the topic and in the table.
 
 All ticks are on the bus before timing starts; it stops when the last bar is in the table, and `seconds_to_topic` when
-it is on the topic. The floor is the same streaming read with one empty pass over the Arrow batches. Both queries have
-run one micro-batch over other tickers before they are timed, so the benchmark measures a running platform, not its
-start. `ratio` and `topic_ratio` are those of the rates to the table and to the topic, `cpu_ratio` that of the CPU time
-of all their processes, which is independent of other load on the machine. All columns of the bars are compared with
-bars computed directly from the input.
+it is on the topic. The query is the platform's, in tasks that do not end; their processes are stopped by a signal while
+the input is published. The floor is the same read in a micro-batch, with one empty pass over the Arrow batches. Both
+have read other tickers before they are timed, so the benchmark measures a running platform, not its start. `ratio` and
+`topic_ratio` are those of the rates to the table and to the topic, `cpu_ratio` that of the CPU time of all their
+processes, which is independent of other load on the machine. All columns of the bars are compared with bars computed
+directly from the input.
 
 `--sizes` runs the first N rows of the input for each given N, on a separate platform and with a separate result line,
 to show that neither the CPU time of a row nor the memory of a part grows with the rows. `peak_mib` is the peak of
@@ -17,6 +18,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -37,7 +39,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from benchmarks.live import live_floor
 from benchmarks.live.ohlc_check import wrong_rows
 from benchmarks.measuring.gate import Gate
-from benchmarks.measuring.process_tree import ProcessTree
+from benchmarks.measuring.process_tree import ProcessTree, spark_workers
 from benchmarks.measuring.spark_master import TWO_CORES, add_master, spark_of
 from benchmarks.measuring.tick_feed import MAX_BYTES, WINDOW, publish_apart
 from bus import Bus
@@ -49,10 +51,13 @@ from core.background import spare_startup
 from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.driver.topics import prepare_topics
+from flink_replacement_spark.engine.serving import NO_STEP, Steps
+from flink_replacement_spark.engine.serving_query import query_id_of
 from flink_replacement_spark.history.merger import SparkMerger
-from flink_replacement_spark.live.query import start_live_query
-from flink_replacement_spark.live.results import LiveCounts, LiveHealth
+from flink_replacement_spark.live.query import LIVE_QUERY, prepare_live, serve_live
+from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.live.source import LiveSource
+from flink_replacement_spark.live.store import StateStore
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, BarTable
 from flink_replacement_spark.spark.session import start_session
 from flink_replacement_spark.tables.follower import Follower
@@ -62,6 +67,8 @@ from iceberg import OHLC, create_tables, load_table, open_catalog
 #: Published and turned into bars before anything is timed.
 WARM_ROWS = 100_000
 TIMEOUT_SECONDS = 1_800.0
+#: How often to look whether the query has read everything.
+_LOOK_SECONDS = 0.005
 
 
 def run(
@@ -81,7 +88,8 @@ def run(
             {
                 "data_dir": folder,
                 "bus": {"url": redis.url, "max_bytes": MAX_BYTES},
-                "spark": spark_of(master),
+                # The driver must not give up the tasks while their processes are stopped.
+                "spark": spark_of(master) | {"interval_seconds": 60},
             }
         )
         bus = connect(settings.bus)
@@ -89,17 +97,14 @@ def run(
         catalog = open_catalog(settings)
         create_tables(catalog)
         session = start_session(settings)
-        checkpoint = f"file://{folder}/checkpoints"
-        gates = _CountedGate(), _CountedGate()
+        live = None
         try:
             session.dataSource.register(LiveSource)
             publish_apart(redis.url, input_file, "WARM.", rows=WARM_ROWS)
-            floor = _Paused(gates[0], _start_floor(session, settings, gates[0], f"{checkpoint}/floor"))
+            live = _Served(session, settings)
+            gate = _CountedGate()
+            floor = _Paused(gate, _start_floor(session, settings, gate, f"file://{folder}/checkpoints/floor"))
             merger = SparkMerger(session, catalog, redis.url)
-            health = _PausingHealth()
-            health.gate = gates[1]
-            live = _Paused(gates[1], start_live_query(session, settings, health, checkpoint=f"{checkpoint}/live"))
-            warm_batches = health.batches
             stopping = threading.Event()
             table = Follower(bus, FOLLOWED_BARS, BarTable(catalog, merger, TableLocks()).store, stopping=stopping)
             while table.step():
@@ -114,7 +119,7 @@ def run(
             with ProcessTree() as tree:
                 started = time.perf_counter()
                 thread.start()
-                to_topic = live.timed(bus)
+                to_topic = live.timed()
                 stopping.set()
                 thread.join(TIMEOUT_SECONDS)
                 table.flush()
@@ -142,14 +147,75 @@ def run(
                     part: round(1e6 * used / rows, 3) for part, used in sorted(tree.cpu_seconds.items())
                 },
                 "peak_mib": {part: peak >> 20 for part, peak in sorted(tree.peak_bytes.items())},
-                "batches": health.batches - warm_batches,
-                "duplicates": health.duplicates,
+                "steps": live.steps,
             }
         finally:
-            for gate in gates:
-                gate.open()
+            if live is not None:
+                live.stop()
             session.stop()
             bus.close()
+
+
+class _Served:
+    """The live query, which has read what is on the bus; the processes of its tasks are stopped until `timed`."""
+
+    def __init__(self, session: SparkSession, settings: Settings) -> None:
+        self._bus = connect(settings.bus)
+        self._partitions = self._bus.partitions(bus_topics.TICKS)
+        self._ending = threading.Event()
+        self._prepared = prepare_live(session, settings, self._partitions)
+        serve_live(self._prepared, settings, LiveHealth(), stopping=self._ending)
+        self._query_id = query_id_of(self._bus, LIVE_QUERY)
+        self._read_all()
+        self._steps_before = self._steps_done()
+        self._workers = spark_workers()
+        self._signal(signal.SIGSTOP)
+
+    def timed(self) -> float:
+        """Seconds from resuming the tasks until they have read everything and their results are on the bus."""
+        started = time.perf_counter()
+        self._signal(signal.SIGCONT)
+        self._read_all()
+        return time.perf_counter() - started
+
+    @property
+    def steps(self) -> int:
+        """How many steps were timed."""
+        return self._steps_done() - self._steps_before
+
+    def stop(self) -> None:
+        self._signal(signal.SIGCONT)
+        self._ending.set()
+        self._prepared.stop()
+        self._bus.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in self._workers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _read_all(self) -> None:
+        topics = (bus_topics.TICKS, bus_topics.TICK_MARKS)
+        ends = {topic: self._bus.state(topic) for topic in topics}
+        store, steps = StateStore(self._bus, self._query_id), Steps(self._bus, self._query_id)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        left = set(range(self._partitions))
+        while left:
+            if not self._prepared.is_active or time.monotonic() > deadline:
+                raise TimeoutError("the query ended, or did not read everything in time")
+            time.sleep(_LOOK_SECONDS)
+            done = steps.all()
+            for partition in list(left):
+                step = done.get(str(partition), NO_STEP)
+                is_whole = all(
+                    step.end.get(topic, {}).get(str(partition), 0) == ends[topic][partition].end for topic in topics
+                )
+                # Storing the state is the last part of a step.
+                if is_whole and store.pointer(partition).newest >= step.number:
+                    left.remove(partition)
+
+    def _steps_done(self) -> int:
+        return sum(step.number + 1 for step in Steps(self._bus, self._query_id).all().values())
 
 
 class _Paused:
@@ -173,15 +239,6 @@ class _Paused:
         seconds = time.perf_counter() - started
         self._query.stop()
         return seconds
-
-
-class _PausingHealth(LiveHealth):
-    gate: "_CountedGate | None" = None
-
-    def add(self, counts: LiveCounts, batches: int = 1) -> None:
-        super().add(counts, batches)
-        if self.gate is not None:
-            self.gate.wait()
 
 
 class _CountedGate(Gate):

@@ -2,7 +2,7 @@
 
 Each size is a run of `bench ohlc` in a separate process, with its own bus and tables, over generated trades. One line
 for each, then one with the ratios. Costs are processor time of all processes, including executors on this machine, so
-that other work affects them little. They include those of a micro-batch and of a commit, which weigh most in the
+that other work affects them little. They include those of a step and of a commit, which weigh most in the
 smallest run. A ratio is the cost of a trade at the largest size over that at the smallest: 1 is flat, less is cheaper.
 
 Every ticker has the same number of trades per minute in each run, so every bar has too, and so has every record on the

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ProcessTree", "cpu_seconds_of", "family"]
+__all__ = ["ProcessTree", "cpu_seconds_of", "family", "spark_workers"]
 
 #: Parent, name, CPU seconds, resident pages.
 _Process = tuple[int, str, float, int]
@@ -104,6 +104,21 @@ def cpu_seconds_of(pids: Iterable[int]) -> float:
     """CPU time of these processes and their descendants so far; a process that has ended does not count."""
     processes = dict(_processes())
     return sum(processes[pid][2] for pid in _family(pids, processes)[0] if pid in processes)
+
+
+def spark_workers() -> set[int]:
+    """The Python processes of this process's Spark that run tasks, without the daemons that fork them."""
+    processes = dict(_processes())
+
+    def parent_of(pid: int) -> int:
+        return processes[pid][0] if pid in processes else 0
+
+    found, _ = _family([os.getpid()], processes)
+    return {
+        pid
+        for pid in found
+        if (ancestor := processes.get(parent_of(parent_of(pid)))) is not None and ancestor[1] == "java"
+    }
 
 
 def _family(pids: Iterable[int], processes: Mapping[int, _Process]) -> tuple[set[int], set[int]]:

@@ -1,6 +1,7 @@
 """What the benchmarks count as their own processes."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measuring.process_tree import ProcessTree, family
+from benchmarks.measuring.process_tree import ProcessTree, family, spark_workers
 
 LISTEN = (
     "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
@@ -71,3 +72,16 @@ def test_executors_of_a_cluster_are_counted_and_those_of_another_driver_are_not(
         for pid in (own, other):
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
+
+
+def test_workers_are_what_a_daemon_of_a_jvm_has_forked(java: Path) -> None:
+    forks = "import os, time; print(os.fork(), flush=True); time.sleep(60)"
+    runs = f"import subprocess, sys; subprocess.run([{sys.executable!r}, '-c', {forks!r}])"
+    with subprocess.Popen([java, "-c", runs], stdout=subprocess.PIPE, text=True, start_new_session=True) as jvm:
+        assert jvm.stdout is not None
+        # Both print what fork returned, and the child prints 0.
+        (worker,) = {int(jvm.stdout.readline()) for _ in range(2)} - {0}
+        try:
+            assert spark_workers() == {worker}
+        finally:
+            os.killpg(jvm.pid, signal.SIGKILL)
