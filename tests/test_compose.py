@@ -149,6 +149,14 @@ def test_a_spark_master_that_comes_back_knows_its_workers_and_applications() -> 
     assert any(Path(given["spark.deploy.recoveryDirectory"]).is_relative_to(folder) for folder in folders)
 
 
+def test_workers_roll_the_logs_of_executors_and_remove_those_of_ended_applications() -> None:
+    """A standalone worker reads this from its own options, not from the application's."""
+    options = _SERVICES["spark-worker"]["environment"]["SPARK_WORKER_OPTS"].split()
+    given = dict(option.removeprefix("-D").split("=") for option in options)
+    assert given.pop("spark.worker.cleanup.enabled") == "true"
+    assert given == {name: value for name, value in spark._CLUSTER.items() if ".logs.rolling." in name}
+
+
 @pytest.mark.parametrize("name", _PARTS)
 def test_each_part_runs_a_module_with_settings_that_it_understands(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     service = _PARTS[name]

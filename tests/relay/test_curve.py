@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire import ingestor_pb2 as ing
 from candlewright.wire.frames import encode
 from candlewright.wire.keys import ClientKey
-from core.doors import KeyFolder
+from core.doors import KeyFolder, Role
 from core.metrics import REGISTRY
 from tests.relay import pipeline
 from tests.relay.conftest import Start
@@ -36,8 +35,8 @@ class Guarded:
         self._stack = stack
         self.context: zmq.Context[zmq.Socket[bytes]] = stack.enter_context(zmq.Context())
 
-    def key(self, name: str) -> ClientKey:
-        return self._folder.new(name, self._where / f"{name}-{len(list(self._where.iterdir()))}.key")
+    def key(self, name: str, role: Role = Role.client) -> ClientKey:
+        return self._folder.new(name, self._where / f"{name}-{len(list(self._where.iterdir()))}.key", role)
 
     def remove(self, name: str) -> None:
         self._folder.remove(name)
@@ -87,6 +86,10 @@ def guarded(start_relay: Start, tmp_path: Path) -> Iterator[Guarded]:
         yield Guarded(platform, KeyFolder(tmp_path / "data"), tmp_path / "clients", stack=stack)
 
 
+def keys_refused() -> float:
+    return REGISTRY.get_sample_value("candlewright_relay_refused_keys_total") or 0.0
+
+
 def refused() -> float:
     return REGISTRY.get_sample_value("candlewright_relay_refused_subscriptions_total") or 0.0
 
@@ -133,15 +136,18 @@ def test_clients_without_a_known_key_are_not_served(guarded: Guarded) -> None:
     alice = guarded.key("alice")
     public, secret = (part.decode() for part in zmq.curve_keypair())
     unknown = ClientKey("alice", public, secret, alice.platform)
-    keys_refused = partial(REGISTRY.get_sample_value, "candlewright_relay_refused_keys_total")
-    before = keys_refused() or 0.0
-    strangers = [guarded.client(None)]
-    wait_for(lambda: (keys_refused() or 0.0) > before)
-    strangers.append(guarded.client(unknown))
-    subscribers = [guarded.subscriber(None, "")]
-    subscribers.append(
-        Subscriber(guarded.socket(zmq.SUB, unknown), guarded.platform.relay.notifications_address, "RESPONSE:alice")
-    )
+    worker = guarded.key("worker", Role.ingestor)
+    strangers, subscribers = [], []
+    for key in (None, unknown, worker):
+        for join in (
+            lambda key=key: strangers.append(guarded.client(key)),
+            lambda key=key: subscribers.append(
+                Watched(guarded.socket(zmq.SUB, key), guarded.platform.relay.notifications_address, "")
+            ),
+        ):
+            before = keys_refused()
+            join()
+            wait_for(lambda before=before: keys_refused() > before)
     for stranger in strangers:
         # A socket whose connection has been refused already has no place for it.
         with suppress(zmq.Again):

@@ -452,6 +452,20 @@ def test_status_shows_live_data_and_open_work_in_80_columns(capsys: pytest.Captu
     assert next(row for row in rows if row.get("part") == "flink_replacement_spark")["state"] == "waiting"
 
 
+def test_a_watched_status_is_refreshed_until_ctrl_c(
+    run: Run, page: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(_: float) -> None:
+        if not page["ready"]:
+            raise KeyboardInterrupt
+        page["ready"] = False
+
+    monkeypatch.setattr(platform_status.time, "sleep", pause)
+    result = run("status", "--watch", "--output", "json")
+    assert result.exit_code == 0
+    assert [json.loads(line)["state"] for line in result.stdout.splitlines()] == ["ready", "running"]
+
+
 @pytest.mark.parametrize("tickers", [1, 50])
 def test_a_watched_status_fits_a_screen_of_24_lines(capsys: pytest.CaptureFixture[str], tickers: int) -> None:
     """Including the live tickers, which would scroll away first."""
