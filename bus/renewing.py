@@ -1,5 +1,6 @@
 """The holder's side of `bus/redis/renewer.py`, the process that renews a lease in place of a busy holder."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -77,4 +78,6 @@ class Renewer:
         self._process, self._missed = process, _PATIENCE
         for pipe in (process.stdin, process.stdout):
             os.set_blocking(pipe.fileno(), False)
-        process.stdin.write(self._orders)
+        # It may have ended already, as the next heartbeat will find.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(self._orders)

@@ -7,12 +7,14 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psutil
 import pytest
 import redis
 
 from bus.redis.embedded import find_redis_server
+from bus.renewing import Renewer
 from bus.roles import BROKER, Roles
 from tests.faults.harness import until
 
@@ -123,6 +125,20 @@ def test_a_holder_needs_no_process_that_renews(redis_url: str, roles: Roles, num
         if number == signal.SIGSTOP:
             renewer.send_signal(signal.SIGCONT)
         assert roles.all()[BROKER].epoch == 1
+
+
+def test_a_process_that_ends_before_its_orders_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exception used to end the holder."""
+    start = subprocess.Popen
+
+    def ended(command: list[str], **options: Any) -> "subprocess.Popen[bytes]":
+        process = start([sys.executable, "-c", ""], **options)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", ended)
+    with closing(Renewer({})) as renewer:
+        assert not any(renewer.beat() for _ in range(4))
 
 
 def test_a_renewal_that_fails_is_repeated_over_a_new_connection_and_the_end_releases_the_role(
