@@ -1,7 +1,6 @@
 """Three take-overs after each fault, with a minimal part that has a role: the basis of broker, driver and relay.
 
-Broker, relay and a driver without Spark do three of each as well, and twenty in their long forms; drivers with Spark,
-which take half a minute to start, do one of each in the suite.
+Broker, relay and driver, with and without Spark, do three of each as well, and twenty in their long forms.
 """
 
 from collections.abc import Iterator

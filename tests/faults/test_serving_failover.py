@@ -68,7 +68,6 @@ def run(stage: Stage, rounds: int) -> None:
 
 @pytest.mark.timeout(240)
 def test_three_take_overs_of_each_kind(stage: Stage) -> None:
-    """The suite has only one of each with Spark, whose start takes half a minute of processor time."""
     run(stage, SUITE_ROUNDS)
 
 
