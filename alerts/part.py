@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 
 from alerts.senders.sender import Sender
@@ -9,6 +10,7 @@ from alerts.server import Alerts
 from bus.connect import connect_under
 from bus.roles import ALERTS, Keeper, say_standby
 from candlewright.wire.errors import RoleLost
+from core.background import start_task
 from core.http import Status
 from core.settings import Settings
 
@@ -21,11 +23,13 @@ class Part:
         self._stop_serving: Callable[[], object] = self._stopping.set
         self._alerts: Alerts | None = None
         self._lost: RoleLost | None = None
+        #: When the event loop last ran.
+        self._moved_at: float | None = None
         self._keeper = Keeper.of(settings.bus.url, ALERTS, settings.roles.lease_seconds, seat=seat)
 
     def run(self) -> None:
         """Runs until `stop` is called. Raises CandlewrightError, including RoleLost."""
-        self._keeper.on_lost = self._role_lost
+        self._keeper.on_lost, self._keeper.moved_at = self._role_lost, lambda: self._moved_at
         term = self._keeper.wait(self._stopping, say_standby)
         if term is None:
             return
@@ -54,11 +58,18 @@ class Part:
 
     async def _serve(self, alerts: Alerts) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        moving = start_task(self._move, "alerts-loop")
         self._stop_serving = lambda: loop.call_soon_threadsafe(stop.set)
         if self._stopping.is_set():
             return
         await alerts.serve(stop)
         self._stop_serving = self._stopping.set
+        moving.cancel()
+
+    async def _move(self) -> None:
+        while True:
+            self._moved_at = time.monotonic()
+            await asyncio.sleep(1)
 
     def _role_lost(self, error: RoleLost) -> None:
         self._lost = error

@@ -42,6 +42,7 @@ class Broker:
             self._server = server
             if self._stopping.is_set():
                 server.stop()
+            self._keeper.moved_at = lambda: server.moved_at
             server.run()
         finally:
             bus.close()

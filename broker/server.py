@@ -150,6 +150,8 @@ class BrokerServer:
         self._quiet_seconds = min(QUIET_TICK_SECONDS, max(TICK_SECONDS, settings.lease_seconds / 10))
         self._held_at = self._rechecked_at = self._ticked_at = 0.0
         self._last_sizes: dict[str, int] = {}
+        #: When events were last handled.
+        self.moved_at = 0.0
         #: Where `requests` is held, and in which period of HELD_SECONDS that was written.
         self._held_first = -1, 0.0
         #: The number of requests when they were last excluded from garbage collection.
@@ -432,6 +434,7 @@ class BrokerServer:
     # ---- output
 
     def _handle(self, events: Iterable[Event]) -> None:
+        self.moved_at = time.monotonic()
         for command in self._gathered.add(self.state.handle_all(events)):
             self._act(command)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from bus.redis.store import Fence, Store, pack, script
 from bus.renewing import Renewer
-from candlewright.wire.errors import BusError, BusUnavailable, ConfigurationError, RoleLost
+from candlewright.wire.errors import BusError, BusUnavailable, CandlewrightError, ConfigurationError, RoleLost
 from core.background import start_thread
 from core.log import get_logger
 
@@ -36,6 +36,8 @@ REGISTRY = "registry"
 #: Renewals per lease; a standby checks four times as often.
 _RENEWALS = 5
 _LOOKS = 20
+#: A holder whose loop has not moved for this long (s) hangs.
+HANG_SECONDS = 30.0
 
 log = get_logger()
 
@@ -66,6 +68,11 @@ class RoleState:
 
     def to_json(self) -> dict[str, Any]:
         return {"holder": self.holder or None, "epoch": self.epoch, "standbys": list(self.standbys)}
+
+
+class HolderHangs(CandlewrightError):
+    def __init__(self, role: str, seconds: float) -> None:
+        super().__init__(f"the holder of the role {role} hangs: its loop has not moved for {seconds:g} s")
 
 
 class Roles:
@@ -148,6 +155,9 @@ class Keeper:
 
     `on_lost` is called once, from a thread, when another term has begun. While the bus cannot be reached, the term
     continues: no other process can begin one, and nothing can be written.
+
+    The lease is renewed in a thread, which runs even if the holder's own loop hangs. Such a holder releases the role,
+    and its process ends.
     """
 
     roles: Roles
@@ -155,6 +165,9 @@ class Keeper:
     lease_seconds: float
     seat: str = ""
     on_lost: Callable[[RoleLost], object] = lambda _: None
+    #: When the holder's loop last moved, in any unit; None while it cannot be judged.
+    moved_at: Callable[[], float | None] = lambda: None
+    hang_seconds: float = HANG_SECONDS
     holder: str = field(default_factory=_holder)
     term: Term | None = None
     #: Whether another process has been seen holding the role.
@@ -226,9 +239,14 @@ class Keeper:
         assert term is not None
         renewer = self.roles.renewer(term, self.lease_seconds)
         try:
-            pause = 0.0
+            pause, moved_at, unmoved = 0.0, None, 0
             while not self._closing.wait(pause):
                 pause = self.lease_seconds / _RENEWALS
+                # Counted by rounds of this thread, so that a process that was stopped does not hang when it continues.
+                before, moved_at = moved_at, self.moved_at()
+                unmoved = unmoved + 1 if moved_at is not None and moved_at == before else 0
+                if unmoved * pause >= self.hang_seconds:
+                    raise HolderHangs(self.role, self.hang_seconds)
                 if renewer is not None and renewer.beat():
                     self.is_cut_off = False
                 elif not self._renew(term):

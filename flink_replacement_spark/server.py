@@ -31,7 +31,7 @@ from flink_replacement_spark.driver.observer import Observer
 from flink_replacement_spark.driver.queries import Queries
 from flink_replacement_spark.driver.standby import WarmUp
 from flink_replacement_spark.driver.topics import prepare_topics
-from flink_replacement_spark.driver.vitals import Vitals
+from flink_replacement_spark.driver.vitals import SLOW_SECONDS, STUCK_SECONDS, Vitals
 from flink_replacement_spark.engine.bus_source import BusSource
 from flink_replacement_spark.engine.waiting import Awaited
 from flink_replacement_spark.engine.watched import WatchedQuery
@@ -95,11 +95,15 @@ class Driver:
         self._spark = spark
         self._keeper = Keeper.of(settings.bus.url, DRIVER, settings.roles.lease_seconds, seat=seat)
         self._keeper.on_lost = self._thread_failed
+        # What is asked below needs only the JVM, and the bus, whose calls end.
+        self._keeper.moved_at, self._keeper.hang_seconds = lambda: self._asked_at, STUCK_SECONDS
         self._vitals = Vitals()
         self._awaited = Awaited(settings, self._stopping)
         self._must_fill = False
         self._too_small = ""
         self._connect_at = 0.0
+        #: Since when Spark has been asked how it is; None once it has answered.
+        self._asked_at: float | None = None
         self._threads: list[threading.Thread] = []
         self._failure: BaseException | None = None
         self._session: SparkSession | None = None
@@ -312,8 +316,9 @@ class Driver:
     def _look(self, observer: Observer) -> None:
         """Observe the queries, the executors, and external services."""
         while not self._stopping.wait(_LOOK_SECONDS):
+            self._asked_at = time.monotonic()
             try:
-                observer.observe(time.monotonic())
+                observer.observe(self._asked_at)
             except BusUnavailable:
                 # The check for lost records reports this.
                 pass
@@ -324,6 +329,8 @@ class Driver:
                 if self._stopping.is_set():
                     return
                 raise
+            finally:
+                self._asked_at = None
             if self._troubles():
                 self._awaited.look()
             else:
@@ -351,6 +358,8 @@ class Driver:
         now = time.monotonic()
         problems = [*self._troubles(), self._losses.problem if self._losses else ""]
         warnings = [self._too_small, *self._vitals.warnings(now)]
+        if (asked_at := self._asked_at) is not None and now - asked_at >= SLOW_SECONDS:
+            warnings.append(f"Spark has not answered for {now - asked_at:.0f} s")
         details: dict[str, Any] = {"connect": self._settings.spark.connect_bind, "role": self._keeper.status()}
         if self._keeper.is_standby:
             details["role"] = {**details["role"], "warm": self._warm_up is not None and self._warm_up.is_done}

@@ -13,6 +13,7 @@ from bus.api import Record
 from bus.redis.redis_bus import RedisBus
 from bus.roles import BROKER, Keeper, Roles, RoleState, Term
 from candlewright.wire.errors import BusError, RoleLost
+from core.background import forget_failures, problems
 from tests.faults.harness import until
 from tests.faults.link import Link
 
@@ -225,6 +226,23 @@ def test_a_holder_knows_whether_it_is_cut_off(redis_url: str) -> None:
         link.mend()
         until(lambda: not holder.is_cut_off, 10, "a renewal that works")
         assert holder.term == Term(BROKER, 1)
+
+
+@pytest.mark.processes
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_holder_whose_loop_hangs_releases_the_role_and_fails(redis_url: str, roles: Roles) -> None:
+    with closing(Keeper.of(redis_url, BROKER, 0.5)) as holder:
+        moves = True
+        holder.hang_seconds, holder.moved_at = 1.0, lambda: time.monotonic() if moves else 0.0
+        assert holder.wait(threading.Event()) == Term(BROKER, 1)
+        time.sleep(2 * holder.hang_seconds)
+        assert problems() == () and roles.all()[BROKER].holder
+        moves = False
+        until(problems, 10, "the failure")
+        assert roles.all()[BROKER].holder == ""
+    (problem,) = problems()
+    assert "the holder of the role broker hangs: its loop has not moved for 1 s" in problem
+    forget_failures()
 
 
 def test_a_bus_that_refuses_the_password_is_reported_once(redis_url: str) -> None:

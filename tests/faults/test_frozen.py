@@ -7,8 +7,10 @@ import time
 from datetime import datetime
 from typing import Any
 
+import psutil
 import pytest
 
+from flink_replacement_spark.driver.vitals import STUCK_SECONDS
 from sandbox.behaviour.faults import Fault
 from tests.faults.harness import MINUTE_MS, Platform, Status, Submitted, WireClient, submit_message, until
 
@@ -17,6 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 #: 2023-06-01 00:00 UTC
 JUNE_MS = 1_685_577_600_000
 MINUTES = 4_000
+SPARK = "flink_replacement_spark"
 INGESTORS = ("ingestor-1", "ingestor-2", "ingestor-3")
 
 
@@ -94,3 +97,22 @@ def test_a_server_that_stalls_for_seconds_loses_nothing(platform: Platform, clie
     assert platform.part(part)["pid"] == pid, "it was not replaced, only paused"
     coverage = platform.coverage()
     assert all(len(coverage[request_id]) == 1 for request_id in asked)
+
+
+@pytest.mark.timeout(900)
+def test_a_driver_whose_jvm_hangs_is_replaced(platform: Platform, client: WireClient) -> None:
+    """The driver itself runs on, and renews its lease."""
+    old = psutil.Process(platform.part(SPARK)["pid"])
+    (jvm,) = (child for child in old.children() if child.name() == "java")
+    os.kill(jvm.pid, signal.SIGSTOP)
+    until(lambda: has_warned(platform), STUCK_SECONDS, "a warning")
+    until(lambda: platform.part(SPARK)["pid"] not in (None, old.pid), 2 * STUCK_SECONDS, "the driver is started again")
+    assert not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE
+    platform.wait_until_well()
+    start_ms = JUNE_MS + 500_000 * MINUTE_MS
+    final = client.history(submit_message("hung", "LTC/USDT.BINANCE", start_ms, end_ms=start_ms + 60 * MINUTE_MS), 60)
+    assert (final.status, final.row_count) == (Status.OK, 60), final
+
+
+def has_warned(platform: Platform) -> bool:
+    return any("Spark has not answered for" in text for text in platform.part(SPARK)["status"]["warnings"])
