@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -40,8 +41,10 @@ def test_a_restart_keeps_the_address(tmp_path: Path) -> None:
     assert server.pid is None
 
 
-def test_unknown_clients_need_the_password(tmp_path: Path) -> None:
+def test_unknown_clients_need_the_password_and_other_addresses_are_not_bound(tmp_path: Path) -> None:
     with EmbeddedRedis(tmp_path) as server:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", server.port))
         for url in (f"redis://{server.host}:{server.port}", f"redis://:wrong@{server.host}:{server.port}"):
             stranger = RedisBus(url)
             with pytest.raises(BusError) as caught:
