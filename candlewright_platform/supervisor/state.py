@@ -10,10 +10,11 @@ MAX_BACKOFF_SECONDS = 10.0
 QUIET_SECONDS = 60.0
 #: After this long without an answer from the status page, the process is considered hung, and is replaced.
 DEAD_SECONDS = 30.0
-#: After problems have been reported for this long, the part is restarted. If that did not help, the next process gets
-#: twice as long, up to the second bound.
+#: After problems have been reported for this long, the part is restarted.
 SICK_SECONDS = 180.0
-MAX_SICK_SECONDS = 3_600.0
+#: If killing a part that reported problems, or had not answered yet, did not help, the next process gets twice as long,
+#: up to this bound.
+MAX_PATIENCE_SECONDS = 3_600.0
 #: How long a part that has never been ready may take to stop.
 UNREADY_STOP_SECONDS = 3.0
 #: Until a part that starts first is ready, the others start one by one and leave it a processor: this long (s) after
@@ -208,6 +209,8 @@ class Part:
     failures: int = 0
     #: Kills because of problems since it was last healthy for a while.
     sick_kills: int = 0
+    #: Kills of processes that had not answered yet, since one did.
+    silent_kills: int = 0
     restarts: int = 0
     kill_at: float | None = None
 
@@ -299,6 +302,7 @@ class Supervision:
         commands: list[Command] = []
         if event.answered:
             part.phase, part.has_answered, part.answered_at = Phase.RUNNING, True, event.at
+            part.silent_kills = 0
             part.problems = event.problems
             if not event.problems:
                 part.well_at = event.at
@@ -339,10 +343,13 @@ class Supervision:
     def _replace_if_dead(self, part: Part, at: float) -> list[Command]:
         if self.is_stopping or part.kill_at is not None:
             return []
-        patience = DEAD_SECONDS if part.has_answered else part.plan.start_seconds
+        patience = DEAD_SECONDS if part.has_answered else _longer(part.plan.start_seconds, part.silent_kills)
         if at - part.answered_at >= patience:
+            part.silent_kills += not part.has_answered
             reason = f"its status page has not answered for {patience:g} s"
-        elif part.has_answered and part.was_ready and at - part.well_at >= (sick := _sick_seconds(part)):
+        elif part.has_answered and part.was_ready and at - part.well_at >= (
+            sick := _longer(SICK_SECONDS, part.sick_kills)
+        ):
             part.sick_kills += 1
             reason = f"it has reported a problem for {sick:g} s: {'; '.join(part.problems)}"
         else:
@@ -419,5 +426,6 @@ class Supervision:
         return commands
 
 
-def _sick_seconds(part: Part) -> float:
-    return float(min(SICK_SECONDS * 2 ** min(part.sick_kills, 16), MAX_SICK_SECONDS))
+def _longer(seconds: float, kills: int) -> float:
+    """The patience with a part after `kills` that did not help."""
+    return float(min(seconds * 2 ** min(kills, 16), MAX_PATIENCE_SECONDS))

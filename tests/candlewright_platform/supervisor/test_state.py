@@ -227,6 +227,25 @@ def test_a_slow_starter_has_its_own_patience() -> None:
     assert [type(command) for command in supervision.handle(silent("spark", 300.0))] == [Kill]
 
 
+def test_a_part_that_was_killed_before_it_answered_gets_twice_as_long() -> None:
+    """On a machine too busy for a start within a minute, each attempt used to be killed, which made it no quieter."""
+    supervision = Supervision(plans=[PartPlan("ingestor", 3)])
+    supervision.handle(Begun(0.0))
+    at = 0.0
+    for patience in (60.0, 120.0, 240.0):
+        supervision.handle(Started("ingestor", at))
+        assert supervision.handle(silent("ingestor", at + patience - 1)) == []
+        at += patience
+        (kill,) = supervision.handle(silent("ingestor", at))
+        assert isinstance(kill, Kill) and kill.reason == f"its status page has not answered for {patience:g} s"
+        supervision.handle(Exited("ingestor", -9, at))
+    supervision.handle(Started("ingestor", at))
+    supervision.handle(ready("ingestor", at + 400))
+    supervision.handle(Exited("ingestor", -9, at + 400))
+    supervision.handle(Started("ingestor", at + 400))
+    assert [type(command) for command in supervision.handle(silent("ingestor", at + 460))] == [Kill]
+
+
 def test_a_lasting_problem_is_cured_by_a_restart() -> None:
     supervision = running()
     assert supervision.handle(ready("broker", SICK_SECONDS, problems=("loop stands",))) == []
