@@ -80,7 +80,7 @@ class IngestorServer:
         self._threads = BusThreads()
         self._clients: dict[str, VenueClient] = {}
         self._keepers: dict[str, VenueKeeper] = {}
-        self._problems: list[str] = []
+        self._unknown_venues: list[str] = []
         self._connections: dict[int, Connection] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_over = asyncio.Event()
@@ -118,7 +118,7 @@ class IngestorServer:
             try:
                 stock = exchange.build(description, url=url, timeout_seconds=config.request_timeout)
             except ConfigurationError as error:
-                self._problems.append(str(error))
+                self._unknown_venues.append(str(error))
                 log.error("venue_not_served", venue=venue, error=str(error))
                 continue
             budget = Budget(
@@ -325,7 +325,8 @@ class IngestorServer:
 
     def status(self) -> Status:
         now = time.monotonic()
-        problems = [*self._problems, *(keeper.problem for keeper in list(self._keepers.values()) if keeper.problem)]
+        keepers = dict(self._keepers)
+        problems = [keeper.problem for keeper in keepers.values() if keeper.problem]
         is_stuck = now - self._ticked_at > 10
         if is_stuck:
             problems.append(f"the main loop has been stuck for {now - self._ticked_at:.0f} s")
@@ -351,6 +352,8 @@ class IngestorServer:
             is_ready=has_broker and is_serving and not is_stuck,
             problems=tuple(problems),
             details=details,
+            warnings=tuple(self._unknown_venues),
+            waits_for="" if is_stuck else ", ".join(venue for venue, keeper in keepers.items() if keeper.has_failed),
         )
 
 

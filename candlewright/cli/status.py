@@ -300,9 +300,9 @@ def _statuses(page: Row) -> list[Row]:
 
 
 def _state(part: Row) -> str:
-    if part.get("waits_for"):
-        return "waiting"
-    return next((state for state in ("ready", "standby") if part.get(state)), str(part.get("phase")))
+    # An ingestor may serve other venues while it waits for one.
+    otherwise = "waiting" if part.get("waits_for") else str(part.get("phase"))
+    return next((state for state in ("ready", "standby") if part.get(state)), otherwise)
 
 
 def _readiness(row: Row) -> str:

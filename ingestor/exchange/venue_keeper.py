@@ -28,7 +28,9 @@ ALL_VENUES = "*"
 
 
 class VenueKeeper:
-    """`problem` is a sentence for the status page, set while the venue cannot be served."""
+    """`problem` is a sentence for the status page, set while the venue cannot be served; `has_failed`: because the
+    exchange did not answer, or refused.
+    """
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class VenueKeeper:
     ) -> None:
         self.client = client
         self.problem = f"{client.venue}: markets are not loaded yet"
+        self.has_failed = False
         self._bus = bus
         self._threads = threads
         self._config = config
@@ -50,7 +53,7 @@ class VenueKeeper:
     async def run(self) -> None:
         """Until cancelled."""
         await self._until_done(self._load)
-        self.problem = ""
+        self.problem, self.has_failed = "", False
         # Published before slots are offered, because the broker makes its own record of a venue that the bus does not
         # know.
         await self._until_done(self._publish)
@@ -87,6 +90,7 @@ class VenueKeeper:
         error = state.outcome.exception() if state.outcome else None
         metrics.MARKET_LOAD_FAILURES.labels(self.client.venue).inc()
         if not self.client.markets:
+            self.has_failed = True
             self.problem = f"{self.client.venue}: its markets cannot be loaded: {error}"
         log.warning("venue_step_failed", venue=self.client.venue, attempt=state.attempt_number, error=str(error))
 

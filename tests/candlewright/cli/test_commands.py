@@ -509,6 +509,12 @@ def test_status_marks_a_standby_that_is_not_warm(
     assert f" {shown} | " in capsys.readouterr().out
 
 
+def test_status_shows_a_part_that_serves_while_it_waits_as_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    """An ingestor, one of whose venues does not answer."""
+    platform_status.show({"parts": {"ingestor-1": {"ready": True, "waits_for": "KRAKEN"}}}, Output.json)
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["state"] == "ready"
+
+
 @pytest.mark.processes
 def test_doctor_names_a_venue_that_no_ingestor_can_serve(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANDLEWRIGHT_INGESTOR__VENUES", '["BINANCE", "nowhere"]')
