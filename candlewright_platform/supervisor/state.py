@@ -343,13 +343,12 @@ class Supervision:
     def _replace_if_dead(self, part: Part, at: float) -> list[Command]:
         if self.is_stopping or part.kill_at is not None:
             return []
+        sick = _longer(SICK_SECONDS, part.sick_kills)
         patience = DEAD_SECONDS if part.has_answered else _longer(part.plan.start_seconds, part.silent_kills)
         if at - part.answered_at >= patience:
             part.silent_kills += not part.has_answered
             reason = f"its status page has not answered for {patience:g} s"
-        elif part.has_answered and part.was_ready and at - part.well_at >= (
-            sick := _longer(SICK_SECONDS, part.sick_kills)
-        ):
+        elif part.has_answered and part.was_ready and at - part.well_at >= sick:
             part.sick_kills += 1
             reason = f"it has reported a problem for {sick:g} s: {'; '.join(part.problems)}"
         else:
