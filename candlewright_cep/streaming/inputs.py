@@ -114,6 +114,13 @@ class Branch:
             yield from self.bottom.left.operators()
             yield from self.bottom.right.operators()
 
+    def joins(self) -> Iterator[Join | AsofJoin]:
+        """Of this branch and all below it."""
+        if isinstance(self.bottom, Pair):
+            yield self.bottom.node
+            yield from self.bottom.left.joins()
+            yield from self.bottom.right.joins()
+
     @property
     def first(self) -> Leaf:
         """The leaf whose rows the results belong to."""

@@ -48,6 +48,9 @@ TEXTS = {
         ON t.ts >= e.fired_at AND e.ticker = '{OTHER}' WHERE t.ticker = '{TICKER}'""",
     "a step over the join": f"""SELECT event_id, price, LAG(price) OVER (PARTITION BY ticker ORDER BY ts) AS before
         FROM ({AFTER_AN_ALERT})""",
+    "alerts with the price and the bar": """SELECT e.event_id, e.fired_at, t.price, o.close FROM trigger_events e
+        ASOF JOIN ticks t ON e.ticker = t.ticker AND e.fired_at >= t.ts
+        ASOF JOIN ohlc o ON e.ticker = o.ticker AND e.fired_at >= o.close_time AND o.period_seconds = 60""",
     "an order of alerts": """SELECT a.event_id, a.before, t.price FROM (SELECT *, LAG(event_id) OVER
         (PARTITION BY ticker ORDER BY fired_at) AS before FROM trigger_events) a
         ASOF LEFT JOIN ticks t ON a.ticker = t.ticker AND a.fired_at >= t.ts""",
@@ -219,6 +222,24 @@ def test_an_event_that_comes_too_late_is_taken_at_the_time_reached_and_counted()
          "AND e.fired_at > TIMESTAMP '2000-01-01'", [(4, 9)]),
         ("SELECT e.fired_at AS at, t.ts AS ts, e.ticker FROM trigger_events e ASOF JOIN ticks t ON "
          "t.ticker = e.ticker AND e.fired_at >= t.ts WHERE e.trigger_id = 'jump'", [(3, 4)]),
+        ("SELECT e.fired_at AS at, t.ts AS ts, t.ticker FROM ticks t JOIN trigger_events e ON t.ticker = e.ticker "
+         "AND e.fired_at BETWEEN t.ts - INTERVAL '9' SECOND AND t.ts AND (e.fired_at > TIMESTAMP '2000-01-01' "
+         "OR t.price > 9) WHERE e.trigger_id = 'jump'", [(4, 9)]),
+        # More than two inputs: the event is still joined by the time at which it was taken.
+        ("SELECT e.fired_at AS at, u.ts AS ts, e.ticker FROM trigger_events e ASOF JOIN ticks t ON "
+         "t.ticker = e.ticker AND e.fired_at >= t.ts ASOF JOIN ticks u ON u.ticker = e.ticker AND e.fired_at >= u.ts "
+         "WHERE e.trigger_id = 'jump'", [(3, 4)]),
+        ("SELECT e.fired_at AS at, t.ts AS ts, t.ticker FROM ticks t JOIN trigger_events e ON t.ticker = e.ticker "
+         "AND e.fired_at BETWEEN t.ts - INTERVAL '9' SECOND AND t.ts ASOF JOIN ticks u ON u.ticker = t.ticker "
+         "AND t.ts > u.ts WHERE e.trigger_id = 'jump'", [(3, 9)]),
+        ("SELECT e.fired_at AS at, e.seen AS ts, t.ticker FROM ticks t ASOF JOIN (SELECT e.ticker, e.fired_at, "
+         "u.ts AS seen FROM trigger_events e ASOF JOIN ticks u ON u.ticker = e.ticker AND e.fired_at >= u.ts "
+         "WHERE e.trigger_id = 'jump') e ON t.ticker = e.ticker AND t.ts > e.fired_at", [(3, 4)]),
+        # An event that may have no trade: the time of the join is that of either side.
+        ("SELECT f.fired_at AS at, u.ts AS ts, f.ticker FROM (SELECT COALESCE(e.fired_at, t.ts) AS at, e.fired_at, "
+         "e.event_id, COALESCE(e.ticker, t.ticker) AS ticker FROM trigger_events e FULL JOIN ticks t "
+         "ON t.ticker = e.ticker AND t.ts BETWEEN e.fired_at AND e.fired_at) f ASOF JOIN ticks u "
+         "ON u.ticker = f.ticker AND f.at >= u.ts WHERE f.event_id IS NOT NULL", [(3, 4)]),
     ],
 )  # fmt: skip
 def test_a_late_event_shows_its_own_time_unless_times_are_compared(sql: str, shown: list[tuple[int, int]]) -> None:

@@ -115,10 +115,10 @@ class Meeting:
         if not isinstance(read, Column) or not read.type.is_time:
             return relation
         own = relation.column(read.index).expand()
-        if own.valid is not None or not bool((own.values < rows.time).any()):
+        if not bool((own.values < rows.time).any()):
             return relation
         columns: list[Source] = [partial(relation.column, place) for place in range(relation.width)]
-        columns[read.index] = Vector(own.type, np.maximum(own.values, rows.time), None)
+        columns[read.index] = Vector(own.type, np.maximum(own.values, rows.time), own.valid)
         return Relation(columns, relation.length)
 
     def _full(self, found: Rows, at_left: Clock, partners: Rows, *, met: Index, at_right: Clock) -> tuple[Rows, Clock]:
@@ -291,7 +291,7 @@ class Running:
         self.arriving: Arriving | None = None
         self.meeting: Meeting | None = None
         self.sides: tuple[Running, ...] = ()
-        self.shows_own_times = _may_show_own_times(branch)
+        self.shows_own_times = _may_show_own_times(query.joined)
         if isinstance(branch.bottom, Pair):
             self.meeting = Meeting(branch.bottom, merges=query.needs_merge, shows_own_times=self.shows_own_times)
             self.sides = Running(query, branch.bottom.left, slots), Running(query, branch.bottom.right, slots)
@@ -323,21 +323,23 @@ class Running:
         return [stage for side in self.sides for stage in side.every_stage()] + own + self.stages
 
 
-def _may_show_own_times(branch: Branch) -> bool:
-    """Whether late rows may keep their own times. They may if the join of two inputs compares only two time columns, in
-    which `_timed` puts the times at which rows were taken, and no operator above it groups rows by time or compares
-    times.
+def _may_show_own_times(whole: Branch) -> bool:
+    """Whether late rows may keep their own times. They may if each join compares only two time columns, in which
+    `_timed` puts the times at which rows were taken, and no other operator groups rows by time or compares times.
     """
-    pair = branch.bottom
-    if not isinstance(pair, Pair) or not all(isinstance(side.bottom, Leaf) for side in (pair.left, pair.right)):
-        return False
-    band = pair.node.band
-    compares_times = band is not None and all(
-        isinstance(read, Column) and read.type.is_time for read in (band.left, band.right)
-    )
-    return compares_times and all(
+    return all(_compares_two_times(node) for node in whole.joins()) and all(
         isinstance(node, STATELESS) and not (isinstance(node, Filter) and _reads_time(node.condition))
-        for node in branch.operators()
+        for node in whole.operators()
+    )
+
+
+def _compares_two_times(node: Join | AsofJoin) -> bool:
+    others = [part for key in node.keys for part in key]
+    others += [part for part in (node.rest if isinstance(node, Join) else node.when,) if part is not None]
+    return (
+        node.band is not None
+        and all(isinstance(read, Column) and read.type.is_time for read in (node.band.left, node.band.right))
+        and not any(map(_reads_time, others))
     )
 
 
