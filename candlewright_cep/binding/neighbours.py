@@ -1,18 +1,20 @@
 """How the arguments of a call adapt to each other, and hints if they do not."""
 
+import re
 from collections.abc import Sequence
 
-from candlewright_cep.binding.dialects import OF_DAY, TIME_OF_DAY
+from candlewright_cep.binding.dialects import COLUMNS, OF_DAY, TIME_OF_DAY
 from candlewright_cep.binding.expressions import Constant, Expression
 from candlewright_cep.errors import TriggerRejected
 from candlewright_cep.functions import decimals
 from candlewright_cep.functions.scalars.text import read
 from candlewright_cep.syntax.tokens import Position
-from candlewright_cep.syntax.tree import CallNode, LiteralNode, Node
-from candlewright_cep.times import UNITS
+from candlewright_cep.syntax.tree import CallNode, LiteralNode, NameNode, Node
+from candlewright_cep.times import UNITS, unit_name
 from candlewright_cep.types import DOUBLE, Kind, SqlType, is_array, is_struct
 
 COMPARING = frozenset(["=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN", "IS DISTINCT", "NULLIF", "DATE_DIFF", "-"])
+_PERIOD = re.compile(r"(\d{1,6})\s*([A-Za-z]+)")
 #: Operators that make a number beside a DECIMAL a DECIMAL as well.
 EXACT = COMPARING | {"+", "*", "/", "%", "MOD", "CASE", "IF", "COALESCE", "IFNULL", "GREATEST", "LEAST"}
 
@@ -92,9 +94,22 @@ def quoted_number(arguments: Sequence[Expression], node: CallNode) -> TriggerRej
     for argument, given in zip(arguments, node.arguments, strict=True):
         text = argument.text if isinstance(argument, Constant) and argument.type.kind is Kind.STRING else None
         if text is not None and isinstance(given, LiteralNode):
-            number = text if read(text, DOUBLE) is not None else "the number"
+            number = text if read(text, DOUBLE) is not None else _seconds(text, node.arguments) or "the number"
             return given.at.reject(f"the text '{text[:40]}' beside a number", f"write {number[:40]} without quotes")
     return None
+
+
+def _seconds(text: str, beside: Sequence[Node]) -> str | None:
+    """The seconds of a period such as 1m, if it is beside the column of periods."""
+    names = {part.parts[-1].text.lower() for part in beside if isinstance(part, NameNode)}
+    if not any(name == "period_seconds" or "period_seconds" in COLUMNS.get(name, ()) for name in names):
+        return None
+    found = _PERIOD.fullmatch(text.strip())
+    unit = unit_name(found[2]) if found is not None else None
+    # M alone is a month.
+    if found is None or unit not in UNITS or UNITS[unit] < UNITS["SECOND"] or found[2] == "M":
+        return None
+    return str(int(found[1]) * UNITS[unit] // UNITS["SECOND"])
 
 
 def moves_by_days(name: str, arguments: Sequence[Expression], unit: str) -> bool:

@@ -54,7 +54,8 @@ _SLIPS = (
     _slip("[\u00a0\u2000-\u200b\u202f\u3000\ufeff]", "write a plain blank", " "),
     _slip(r"[^\x00-\x7f]", "names in the text are ASCII letters, digits and _"),
     # Numbers.
-    _slip(r"(?<![\w.])(\d+)_(\d+)", "write numbers without separators, as 70000.5", "{0}{1}"),
+    _slip(r"\bBETWEEN\s+(\d+),(?=\d{3}\s*\Z)", "write BETWEEN low AND high", "BETWEEN {0} AND "),
+    _slip(r"(?<![\w.])(\d+)(?:_|,(?=\d{3}(?!\w)))(\d+)", "write numbers without separators, as 70000.5", "{0}{1}"),
     _instead(r"(?<![\w.])(\d+(?:\.\d+)?)k\b", "{0}e3"),
     _slip(r"(?<![\w.])\d+(?:\.\d+)?(?:m|mm|mn|b|bn)\b", "write numbers in full, as 1000000 or 1e6"),
     _slip(r"\d\s*%", "write a percentage as a number: 1.02 is 2 % more"),
@@ -155,7 +156,7 @@ _SLIPS = (
     _instead(r"\A(?![\s\S]*\b(?:SELECT|FROM)\b)([\s\S]*?)\bWHERE\b", "{0}AND"),
     _instead(r"\bFROM\s+(\w+)\s+(\w+)\s*(?=[<>=])", "FROM {0} WHERE {1} "),
     # Expressions.
-    _slip(r"\bBETWEEN\s+([\w.:']+)(?:\s*,|\s+TO\b)", "write BETWEEN low AND high", "BETWEEN {0} AND"),
+    _slip(r"\bBETWEEN\s+([\w.:']+)(?:\s*,|\s+TO\b)\s*", "write BETWEEN low AND high", "BETWEEN {0} AND "),
     _slip(r"\bBETWEEN\s+[\w.:']+\s*\Z", "write BETWEEN low AND high"),
     _slip(r"\b(?:AND|OR)\s+(?=[<>=])", "write both sides, as in price > 3 AND price < 5"),
     _slip(r"\b(?:AND|OR)\s+(?=(?:AND|OR)\b)", "leave one of them out"),
