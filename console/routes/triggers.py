@@ -8,7 +8,7 @@ from urllib.parse import quote
 from pydantic import Field
 from starlette.responses import Response
 
-from candlewright.client import PlatformRefused, TriggerEvent, TriggerInfo
+from candlewright.client import AsyncClient, PlatformRefused, TriggerEvent, TriggerInfo
 from candlewright.wire import streams
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from candlewright.wire.ticker import Ticker
@@ -227,12 +227,20 @@ class StageBody(Shape):
     attempts: list[AttemptBody]
 
 
+class ViewReadersBody(Shape):
+    """A view that is computed once for all triggers that read it."""
+
+    name: str
+    triggers: int = Field(description="How many triggers read it.")
+
+
 class Explained(Shape):
     """The result of running its text over stored rows: `fired` counts the rows returned."""
 
     trigger_id: str
     tickers: list[str]
     over: str
+    views: list[ViewReadersBody]
     rows: int
     first: Instant | None
     last: Instant | None
@@ -310,7 +318,7 @@ async def plan_trigger(call: Call) -> Response:
     client = await call.services.client()
     info = await client.triggers.get(call.path["trigger_id"])
     given = {"sql": info.sql, "parameters": dict(info.parameters), "tickers": list(info.tickers)}
-    return await _of_text(call, "plan", given)
+    return await worked(call, "plan", given | await _views_of(client, info))
 
 
 async def explain_trigger(call: Call) -> Response:
@@ -321,12 +329,11 @@ async def explain_trigger(call: Call) -> Response:
     info = await client.triggers.get(call.path["trigger_id"])
     given = {
         "trigger": {**asdict(info), "parameters": dict(info.parameters)},
-        "views": {name: (await client.views.show(name)).sql for name in info.views},
         "ticker": ticker,
         "at": at,
         "attempts": query.attempts,
     }
-    return await worked(call, "explain", given)
+    return await worked(call, "explain", given | await _views_of(client, info))
 
 
 async def list_trigger_events(call: Call) -> Response:
@@ -351,6 +358,15 @@ async def list_trigger_events(call: Call) -> Response:
 
 
 # ---- inside
+async def _views_of(client: AsyncClient, info: TriggerInfo) -> dict[str, Any]:
+    """The texts of the views that a trigger reads, and how many triggers read each."""
+    known = {name: await client.views.show(name) for name in info.views}
+    return {
+        "views": {name: view.sql for name, view in known.items()},
+        "readers": {name: view.trigger_count for name, view in known.items()},
+    }
+
+
 async def _of_text(call: Call, task: str, given: Mapping[str, Any]) -> Response:
     """The JSON of a task, which gets the registered views if the text is refused without them."""
     told, body = await done_by_worker(call, task, {**given, "views": None})

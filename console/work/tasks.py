@@ -107,7 +107,12 @@ def _try(settings: Settings, given: Mapping[str, Any]) -> Done:
 
 def _plan(settings: Settings, given: Mapping[str, Any]) -> Done:
     found = extension("plan")(
-        settings, given["sql"], given["parameters"], tickers=given["tickers"], views=given["views"]
+        settings,
+        given["sql"],
+        given["parameters"],
+        tickers=given["tickers"],
+        views=given["views"],
+        readers=given.get("readers"),
     )
     return {}, orjson.dumps(found.to_dict())
 
@@ -124,8 +129,7 @@ def _explain(settings: Settings, given: Mapping[str, Any]) -> Done:
         at=given["at"],
         attempts=given["attempts"],
     )
-    about = {"trigger_id": trigger.trigger_id, "tickers": list(found.tickers), "over": found.what}
-    return {}, orjson.dumps(about | found.explanation.to_dict())
+    return {}, orjson.dumps(found.to_dict(trigger.trigger_id, given["readers"]))
 
 
 def _language(settings: Settings, given: Mapping[str, Any]) -> Done:

@@ -224,6 +224,35 @@ async def test_a_viewer_reads_and_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
+async def test_the_plan_of_a_trigger_says_how_many_triggers_a_view_is_computed_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "SELECT ticker, ts, price, EMA(price, 9) OVER (PARTITION BY ticker ORDER BY ts) AS mean FROM ticks"
+    trigger = SimpleNamespace(
+        sql="SELECT price FROM smooth WHERE price > mean", tickers=("BTC/USDT.BINANCE",), parameters={},
+        views=("smooth",),
+    )  # fmt: skip
+
+    async def get(trigger_id: str) -> SimpleNamespace:
+        assert trigger_id == "above"
+        return trigger
+
+    async def show(name: str) -> SimpleNamespace:
+        assert name == "smooth"
+        return SimpleNamespace(sql=text, trigger_count=3)
+
+    async def client(_: Services) -> SimpleNamespace:
+        return SimpleNamespace(triggers=SimpleNamespace(get=get), views=SimpleNamespace(show=show))
+
+    monkeypatch.setattr(Services, "client", client)
+    async with calling(settings_in(tmp_path)) as http:
+        plan = await http.get("/api/v1/triggers/above/plan")
+    assert "view smooth: the steps so far run once for all triggers that read it, 3 now" in [
+        step["text"] for step in plan.json()["steps"]
+    ]
+
+
+@pytest.mark.processes
 async def test_check_and_plan_read_registered_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rising = SimpleNamespace(name="rising", sql="CREATE VIEW rising AS SELECT ticker, ts, price AS p FROM ticks")
     asked: list[str] = []

@@ -151,6 +151,10 @@ def test_a_trigger_is_checked_tried_registered_and_removed(system: System, http:
         over = {"sql": "SELECT close FROM risers", "tickers": [TICKER], "parameters": {"period_seconds": 60}}
         assert http.post("/triggers/check", json=over).json()["columns"] == [{"name": "close", "type": "DOUBLE"}]
         assert http.post("/triggers/try", json=over).json()["total_rows"] == tried["total_rows"]
+        assert http.post("/triggers", json={**over, "trigger_id": "rising"}).status_code == 201
+        explained = http.get("/triggers/rising/explain", params={"at": "2024-02-02T00:00:00Z"}).json()
+        assert explained["views"] == [{"name": "risers", "triggers": 1}]
+        assert http.delete("/triggers/rising").status_code == 204
         client.views.remove("risers")
     added = http.post("/triggers", json={**TOP, "trigger_id": "over/http"})
     assert (added.status_code, added.headers["location"]) == (201, "/api/v1/triggers/over%2Fhttp")

@@ -54,32 +54,29 @@ def explain(
         info = c.triggers.get(trigger_id)
         known = {each: c.views.show(each) for each in info.views}
     views = {name: view.sql for name, view in known.items()}
+    readers = {name: view.trigger_count for name, view in known.items()}
     try:
         found = explaining.run(settings, info, views, ticker=name, at=moment, attempts=attempts)
     except TriggerRejected as error:
         say(" ".join(str(error).split()))
         raise typer.Exit(1) from error
     if output is Output.json:
-        print(
-            json_line(
-                {"trigger_id": trigger_id, "tickers": found.tickers, "over": found.what} | found.explanation.to_dict()
-            )
-        )
+        print(json_line(found.to_dict(trigger_id, readers)))
         return
-    readers = {name: known[name].trigger_count for name in found.views}
     for line in lines_of(trigger_id, found, info.registered_at, readers=readers):
         print(wrapped(line, sys.stdout))
 
 
 def lines_of(trigger_id: str, found: "Explained", registered_at: int, *, readers: Mapping[str, int]) -> Iterator[str]:
-    """`readers`: by shared view, the number of triggers that read it."""
+    """`readers`: by view, the number of triggers that read it."""
     told = found.explanation
     span = f"{_time(told.first)} to {_time(told.last)}"
     yield f"{trigger_id} over {', '.join(found.tickers) or 'all tickers'}: {told.rows:,} {found.what}"
     yield f"{span}: it fired {_count(told.fired, 'time')}"
     if told.first is not None and told.first < registered_at:
         yield f"(rows from before its registration, {format_nanoseconds(registered_at)}, count here as well)"
-    for name, count in readers.items():
+    for name in found.views:
+        count = readers[name]
         yield f"view {name}: computed once for the {_count(count, 'trigger')} that read{'s' if count == 1 else ''} it"
     for stage in told.stages:
         yield ""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,6 +44,12 @@ class Explained:
     tickers: tuple[str, ...]
     what: str
     views: tuple[str, ...] = ()
+
+    def to_dict(self, trigger_id: str, readers: Mapping[str, int]) -> dict[str, Any]:
+        """For JSON. `readers`: by view, the number of triggers that read it."""
+        views = [{"name": name, "triggers": readers[name]} for name in self.views]
+        about = {"trigger_id": trigger_id, "tickers": list(self.tickers), "over": self.what, "views": views}
+        return about | self.explanation.to_dict()
 
 
 def run(

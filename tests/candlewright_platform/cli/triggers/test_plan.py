@@ -68,6 +68,8 @@ def test_plans_and_explanations_say_how_many_triggers_a_view_is_computed_for(
     shown = run("explain", "above", "--at", "2024-02-01")
     assert shown.exit_code == 0, shown.output
     assert "view smooth: computed once for the 2 triggers that read it" in shown.stdout.splitlines()
+    shown = run("explain", "above", "--at", "2024-02-01", "--output", "json")
+    assert json.loads(shown.stdout)["views"] == [{"name": "smooth", "triggers": 2}]
 
 
 def test_a_plan_without_measurements_gives_the_reason(run: Run) -> None:  # noqa: F811
