@@ -10,29 +10,52 @@ from decimal import Decimal
 from typing import Any
 
 from candlewright_cep.binding.expressions import (
+    Aggregation,
     Apply,
     Column,
     Constant,
     Expression,
     Navigation,
+    Shift,
     conjuncts,
     walk,
 )
 from candlewright_cep.functions.indicators.indicators import INDICATORS
 from candlewright_cep.matching.recognize import SortKey
 from candlewright_cep.planning.over import Bound, Over, takes_frame
-from candlewright_cep.planning.plans import Filter, Group, Join, Match, Plan, Project, Renamed
+from candlewright_cep.planning.plans import (
+    AsofJoin,
+    Filter,
+    Group,
+    Join,
+    Match,
+    Narrowed,
+    Plan,
+    Project,
+    Renamed,
+)
 from candlewright_cep.planning.reach import Known, Reach, verdict
+from candlewright_cep.types import BIGINT, Kind
 
-__all__ = ["doubts"]
+__all__ = ["OfTickers", "doubts"]
 
 _SHIFTS = ("LAG", "LEAD")
+_PRICES = ("price", "open", "high", "low", "close")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 _OF_SAME = {"=": True, "<=": True, ">=": True, "<>": False, "<": False, ">": False}
 
 
 #: An unescaped wildcard in the expression of a LIKE.
 _ANY = re.compile(r"(?<!\\)\.")
+
+
+class OfTickers(str):
+    """A warning that does not apply if all tickers are markets of the same two assets."""
+
+    __slots__ = ()
+
+    def applies_to(self, tickers: Sequence[str]) -> bool:
+        return not tickers or len({_assets(ticker) for ticker in tickers}) > 1
 
 
 def doubts(plan: Plan) -> Iterator[str]:
@@ -47,6 +70,7 @@ def doubts(plan: Plan) -> Iterator[str]:
         elif isinstance(node, Match):
             columns = reach.seen(node)
             yield from _of_partitions(node.recognize.partition, node.recognize.order, columns)
+            yield from _of_joint_rows(node)
             for name, condition in node.recognize.definitions:
                 yield from _of_condition(condition, columns, f"DEFINE {name}", node.recognize.variables)
                 yield from _of_first_rows(condition, columns, {})
@@ -78,15 +102,83 @@ def _of_partitions(partition: Sequence[int], order: Sequence[SortKey], columns: 
 
 
 def _of_series(node: Over) -> Iterator[str]:
-    """Warns about an indicator over the rows of several tickers."""
-    name = next((each.name for each in node.functions if each.name in INDICATORS), None)
-    ticker = next((place for place, field in enumerate(node.inner.fields) if field.name == "ticker"), None)
-    if name is None or ticker is None or node.window.partition or _is_fixed(node.inner, ticker):
-        return
-    yield (
-        f"{name} takes the rows of all tickers as one series (line {node.at.line}, column {node.at.column}): write "
-        "PARTITION BY ticker"
+    """Warns about an indicator, or a window function of a price, over the rows of several tickers."""
+    names = [field.name for field in node.inner.fields]
+    found = (
+        each.name
+        for each in node.functions
+        if each.name in INDICATORS or _compares_prices(each.name, each.arguments, names)
     )
+    name = next(found, None)
+    if name is not None and not node.window.partition and _is_of_tickers(node.inner):
+        place = f"line {node.at.line}, column {node.at.column}"
+        yield OfTickers(f"{name} takes the rows of all tickers as one series ({place}): write PARTITION BY ticker")
+
+
+def _of_joint_rows(node: Match) -> Iterator[str]:
+    """Warns about a pattern that compares values of several tickers' rows, unless it looks at the tickers."""
+    plan, inner = node.recognize, node.inner
+    names = [field.name for field in inner.fields]
+    read = [part for _, condition in plan.definitions for part in walk(condition)]
+    measured = [measure.expression for measure in plan.measures if _reads_ticker(measure.expression, inner)]
+    # Without PARTITION BY, `_of_series` warns about the indicators.
+    has_indicators = bool(plan.computed and plan.partition)
+    compares = has_indicators or any(_compares_rows(condition, name, names) for name, condition in plan.definitions)
+    if (
+        not compares
+        or len(measured) > 1
+        or any(_reads_ticker(part, inner) for part in (*read, *(Column(place, BIGINT) for place in plan.partition)))
+        or not _is_of_tickers(inner)
+    ):
+        return
+    by = ", ".join(["ticker", *(names[place] for place in plan.partition)])
+    place = f"line {plan.at.line}, column {plan.at.column}"
+    yield OfTickers(f"the pattern takes the rows of all tickers as one series ({place}): write PARTITION BY {by}")
+
+
+def _compares_rows(condition: Expression, variable: str, names: Sequence[str]) -> bool:
+    """Whether a condition reads a number of another row, or combines prices of several rows."""
+    for part in walk(condition):
+        if isinstance(part, Shift | Navigation) and any(each.type.kind is Kind.DOUBLE for each in walk(part)):
+            is_own = isinstance(part, Navigation) and part.last and not (part.offset or part.delta)
+            if not is_own or (isinstance(part, Navigation) and part.labels not in (None, frozenset([variable]))):
+                return True
+        if isinstance(part, Aggregation) and _compares_prices(part.function, part.arguments, names):
+            return True
+    return False
+
+
+def _compares_prices(function: str, arguments: Sequence[Expression], names: Sequence[str]) -> bool:
+    """Whether the result of a function over several rows depends on how their prices compare."""
+    columns = [part.index for part in arguments if isinstance(part, Column) and part.index < len(names)]
+    return function not in ("SUM", "COUNT") and any(names[index] in _PRICES for index in columns)
+
+
+def _is_of_tickers(plan: Any) -> bool:
+    """Whether its rows may be of several tickers, with prices that do not belong together."""
+    place = next((place for place, field in enumerate(plan.fields) if field.name == "ticker"), None)
+    return place is not None and not _is_fixed(plan, place)
+
+
+def _reads_ticker(node: Expression, plan: Any) -> bool:
+    """Whether the value is computed from a ticker."""
+    return any(_is_ticker(part.index, plan) for part in walk(node) if isinstance(part, Column))
+
+
+def _is_ticker(index: int, plan: Any) -> bool:
+    if index >= len(plan.fields):
+        return False
+    if plan.fields[index].name == "ticker":
+        return True
+    if isinstance(plan, Project):
+        return _reads_ticker(plan.expressions[index], plan.inner)
+    is_passed = isinstance(plan, Filter | Renamed | Over | Narrowed)
+    return is_passed and _is_ticker(index, plan.inner)
+
+
+def _assets(ticker: str) -> str:
+    """The part that the tickers of the same market on other venues share."""
+    return ticker.rpartition(".")[0] or ticker
 
 
 def _of_frame(node: Over) -> Iterator[str]:
@@ -111,19 +203,25 @@ def _offset(bound: Bound) -> float:
 
 
 def _is_fixed(plan: Any, index: int) -> bool:
-    """Whether a filter leaves one value of the column."""
-    while isinstance(plan, Filter | Renamed | Over):
-        if isinstance(plan, Filter) and any(_fixes(part, index) for part in conjuncts(plan.condition)):
-            return True
-        plan = plan.inner
-    return False
+    """Whether a filter leaves the tickers of one market only."""
+    if isinstance(plan, Filter) and any(_fixes(part, index) for part in conjuncts(plan.condition)):
+        return True
+    if isinstance(plan, Project):
+        part = plan.expressions[index]
+        return isinstance(part, Constant) or (isinstance(part, Column) and _is_fixed(plan.inner, part.index))
+    if isinstance(plan, Join | AsofJoin):
+        width = len(plan.left.fields)
+        return _is_fixed(plan.left, index) if index < width else _is_fixed(plan.right, index - width)
+    return isinstance(plan, Filter | Renamed | Over | Narrowed) and _is_fixed(plan.inner, index)
 
 
 def _fixes(part: Expression, index: int) -> bool:
-    if not isinstance(part, Apply) or part.function != "=":
+    if not isinstance(part, Apply) or part.function not in ("=", "IN"):
         return False
     columns = [each.index for each in part.arguments if isinstance(each, Column)]
-    return columns == [index] and any(isinstance(each, Constant) for each in part.arguments)
+    texts = [each.text or "" for each in part.arguments if isinstance(each, Constant)]
+    is_alone = columns == [index] and len(texts) == len(part.arguments) - 1
+    return is_alone and len({_assets(text) for text in texts}) == 1
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

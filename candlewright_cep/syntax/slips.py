@@ -89,6 +89,11 @@ _SLIPS = (
     _instead(r"\bMATCH\s+RECOGNIZE\b", "MATCH_RECOGNIZE"),
     _instead(r"\*\s+(?=MATCH_RECOGNIZE\b)", "* FROM ticks "),
     _slip(
+        r"\bFROM\s+(\w+)\s+WHERE\s+(\S[^;]*?)\s+(?=MATCH_RECOGNIZE\b)",
+        "filter in a sub-query: FROM (SELECT * FROM {0} WHERE ...) MATCH_RECOGNIZE (...)",
+        "FROM (SELECT * FROM {0} WHERE {1}) ",
+    ),
+    _slip(
         r"\A\s*(?:MATCH_RECOGNIZE|PATTERN)\b[\s(\w]*",
         "write SELECT * FROM ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts PATTERN (...) DEFINE ...) AS m",
     ),

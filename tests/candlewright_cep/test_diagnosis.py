@@ -239,6 +239,60 @@ def test_an_indicator_over_several_tickers_gets_a_warning() -> None:
     assert found("SELECT EMA(price, 9) OVER (ORDER BY ts) AS e FROM ticks WHERE ticker = 'X'").warnings == ()
 
 
+_ONE_SERIES = "takes the rows of all tickers as one series"
+_FALL = "B AS price < PREV(price)"
+
+
+@pytest.mark.parametrize(
+    ("source", "partition", "define", "said"),
+    [
+        ("ticks", "", _FALL, "write PARTITION BY ticker"),
+        ("ticks", "PARTITION BY side", _FALL, "write PARTITION BY ticker, side"),
+        ("ticks", "PARTITION BY side", "B AS EMA(price, 3) > 5", "write PARTITION BY ticker, side"),
+        ("ticks", "", "B AS price > A.price", "write PARTITION BY ticker"),
+        ("ticks", "", "B AS price > MAX(A.price)", "write PARTITION BY ticker"),
+        ("(SELECT * FROM ticks WHERE ticker IN ('BTC/USDT.X', 'ETH/USDT.X'))", "", _FALL, "write PARTITION BY ticker"),
+        ("ticks", "PARTITION BY ticker", _FALL, ""),
+        # Of one market, perhaps on several venues.
+        ("(SELECT ticker, ts, price FROM ticks WHERE ticker = 'BTC/USDT.X')", "", _FALL, ""),
+        ("(SELECT * FROM ticks WHERE ticker IN ('BTC/USDT.X', 'BTC/USDT.Y'))", "", _FALL, ""),
+        ("(SELECT *, SPLIT_PART(ticker, '/', 1) AS coin FROM ticks)", "PARTITION BY coin", _FALL, ""),
+        (
+            "(SELECT a.ticker, a.ts, a.price / b.price AS price FROM ticks a JOIN ticks b ON a.ts = b.ts "
+            "WHERE a.ticker = 'BTC/USDT.X' AND b.ticker = 'ETH/USDT.X')", "", _FALL, "",
+        ),
+        # The pattern looks at the tickers, or compares no prices.
+        ("ticks", "", "B AS price < A.price AND B.ticker <> A.ticker", ""),
+        ("ticks", "", "A AS size > 5, B AS size > 5 AND SUM(size) > 20", ""),
+        ("ticks", "", "A AS side = 'buy', B AS side = 'sell'", ""),
+    ],
+)  # fmt: skip
+def test_a_pattern_over_the_prices_of_several_tickers_gets_a_warning(
+    source: str, partition: str, define: str, said: str
+) -> None:
+    sql = f"SELECT * FROM {source} MATCH_RECOGNIZE ({partition} ORDER BY ts PATTERN (A B) DEFINE {define}) AS m"
+    told = [warning for warning in found(sql).warnings if _ONE_SERIES in warning]
+    assert len(told) == bool(said)
+    assert all(warning.endswith(said) for warning in told)
+
+
+def test_measures_of_several_tickers_show_that_a_pattern_combines_them() -> None:
+    sql = (
+        "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts MEASURES A.ticker AS a{} "
+        "PATTERN (A B) DEFINE B AS price < A.price) AS m"
+    )
+    assert _ONE_SERIES in "".join(found(sql.format("")).warnings)
+    assert _ONE_SERIES not in "".join(found(sql.format(", B.ticker AS b")).warnings)
+
+
+@pytest.mark.parametrize("function", ["LAG(price)", "AVG(price)"])
+def test_a_window_of_the_prices_of_several_tickers_gets_a_warning(function: str) -> None:
+    sql = f"SELECT {function} OVER ({{}}ORDER BY ts ROWS 3 PRECEDING) AS x FROM ticks"
+    sql = sql.replace(" ROWS 3 PRECEDING", "") if function.startswith("LAG") else sql
+    assert _ONE_SERIES in "".join(found(sql.format("")).warnings)
+    assert found(sql.format("PARTITION BY ticker ")).warnings == ()
+
+
 @pytest.mark.parametrize(
     ("frame", "why"),
     [

@@ -12,6 +12,7 @@ from candlewright.wire.ingestor_pb2 import CEPTriggerRequest
 from candlewright_cep import Diagnosis, Limits, StreamInput, StreamQuery, TriggerRejected, compile_stream, diagnose
 from candlewright_cep.binding.binder import closest
 from candlewright_cep.binding.recovery import reworded
+from candlewright_cep.planning.doubts import OfTickers
 from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
 from candlewright_cep.streaming.stages.stages import is_lookup
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
@@ -241,6 +242,14 @@ class CompiledTrigger:
         is_own = self.query.joined is not None or self.reads_events or self.looks_back
         return () if is_own else self.query.views
 
+    def warnings_for(self, tickers: Sequence[str]) -> tuple[str, ...]:
+        """The warnings about its text; no tickers means all."""
+        return tuple(
+            warning
+            for warning in self.query.warnings
+            if not isinstance(warning, OfTickers) or warning.applies_to(tickers)
+        )
+
     @property
     def runs_alone(self) -> bool:
         """Whether it shares its stream with no other trigger."""
@@ -296,7 +305,7 @@ def check_trigger(
     columns = None if function is not None else [name for name, _ in compiled.query.columns]
     AlertAsked.of(request.parameters).check(columns, rules.destinations)
     unsaid = request.parameters.keys() - dict(() if function is None else function.parameters).keys()
-    warnings = (*compiled.query.warnings, *_unused(request.sql_pattern, unsaid))
+    warnings = (*compiled.warnings_for(request.tickers), *_unused(request.sql_pattern, unsaid))
     if compiled.options.lookback_ns and not compiled.looks_back:
         warnings += ("lookback_seconds changes nothing: this text looks at one row alone",)
     return CheckedTrigger(warnings, is_joint(compiled, request.tickers, rules.partitions), function)

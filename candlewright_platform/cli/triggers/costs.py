@@ -57,7 +57,7 @@ def run(
     """Without tickers nothing is measured. `readers`: see `planned`. Raises TriggerRejected."""
     rules = TriggerRules.of(settings.triggers)
     compiled = compile_trigger(sql, parameters, rules, views=views)
-    plan, warnings = planned(compiled, rules, readers), compiled.query.warnings
+    plan, warnings = planned(compiled, rules, readers), compiled.warnings_for(tickers)
     if not tickers:
         return Planned(plan, warnings, None, note="--ticker names the tickers that it is measured over")
     if compiled.reads_events:

@@ -109,6 +109,10 @@ def pattern(rest: str) -> str:
         ("ticker = BTC/USDT.BINANCE", "write 'BTC/USDT.BINANCE' in single quotes", "ticker = 'BTC/USDT.BINANCE'"),
         ("SELECT * FROM BTC/USDT.BINANCE", "write FROM ticks WHERE ticker = 'BTC/USDT.BINANCE'",
          "SELECT * FROM ticks WHERE ticker = 'BTC/USDT.BINANCE'"),
+        ("SELECT * FROM ticks WHERE price > 3 MATCH_RECOGNIZE (ORDER BY ts PATTERN (A) DEFINE A AS price > 4)",
+         "filter in a sub-query: FROM (SELECT * FROM ticks WHERE ...) MATCH_RECOGNIZE (...)",
+         "SELECT * FROM (SELECT * FROM ticks WHERE price > 3) MATCH_RECOGNIZE "
+         "(ORDER BY ts PATTERN (A) DEFINE A AS price > 4)"),
         ("price > $70000", "write the number alone", "price > 70000"),
         ("price > 3 WHERE size > 1", "write price > 3 AND", "price > 3 AND size > 1"),
         ("SELECT * FROM ticks price > 3", "write FROM ticks WHERE price", "SELECT * FROM ticks WHERE price > 3"),

@@ -151,6 +151,18 @@ def test_columns_of_bars_in_a_text_over_trades_get_the_way_to_bars(sql: str) -> 
     assert check_trigger(_request("close > open", period_seconds="60")).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("tickers", "count"),
+    [((), 1), ((TICKER, OTHER), 1), ((TICKER,), 0), ((TICKER, "BTC/USDT.KRAKEN"), 0)],
+)
+def test_a_pattern_over_several_tickers_gets_no_warning_if_they_are_of_one_market(
+    tickers: tuple[str, ...], count: int
+) -> None:
+    sql = "SELECT * FROM ticks MATCH_RECOGNIZE (ORDER BY ts PATTERN (A B) DEFINE B AS price < PREV(price)) AS m"
+    said = check_trigger(_request(sql, *tickers)).warnings
+    assert len([warning for warning in said if "as one series" in warning]) == count
+
+
 def test_a_parameter_that_nothing_uses_is_a_warning() -> None:
     said = check_trigger(_request("price > :limit", limit="1", cooldown_second="5", x="1")).warnings
     assert said == (
