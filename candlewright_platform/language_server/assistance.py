@@ -18,11 +18,13 @@ __all__ = [
     "Finding",
     "Findings",
     "Help",
+    "Signature",
     "canonical",
     "completions",
     "findings",
     "given_beside",
     "help_at",
+    "signature_at",
 ]
 
 _TOKEN = re.compile(
@@ -31,6 +33,11 @@ _TOKEN = re.compile(
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)\s+AS\b", re.IGNORECASE)
 _MOST_CHARACTERS = 1 << 16
+#: What decides which call a position is in; a text or a comment may still be open.
+_CALL_TOKEN = re.compile(
+    r"(?P<skipped>--[^\n]*|/\*.*?(?:\*/|\Z)|'[^']*(?:'|\Z)|\"[^\"]*(?:\"|\Z))|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|\S",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,18 @@ class Help:
     column: int
     end: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A call that is being written. `parameters`: where each begins and ends in `label`; `active`: the index of the one
+    at the position, None after the last one. `text` is Markdown.
+    """
+
+    label: str
+    text: str
+    parameters: tuple[tuple[int, int], ...]
+    active: int | None
 
 
 def given_beside(text: str) -> Given:
@@ -229,6 +248,59 @@ def _help(content: str, word: "re.Match[str]", text: str) -> str | None:
         if each["name"] == word[0]:
             return f"parameter `{each['name']}`\n\n{each['text']}"
     return None
+
+
+def signature_at(text: str, line: int, column: int) -> Signature | None:
+    """The innermost call of a function whose arguments contain the position."""
+    lines = text[: 2 * _MOST_CHARACTERS].split("\n")[: line + 1]
+    before = "\n".join([*lines[:line], *(each[:column] for each in lines[line:])])
+    opened: list[tuple[str, int]] = []
+    word = ""
+    for token in _CALL_TOKEN.finditer(before):
+        written = token[0]
+        if token["skipped"] is not None:
+            continue
+        if written in ("(", "["):
+            opened.append((word.upper() if written == "(" else "", 0))
+        elif written in (")", "]") and opened:
+            opened.pop()
+        elif written == "," and opened:
+            name, place = opened[-1]
+            opened[-1] = name, place + 1
+        word = token["word"] or ""
+    known = _signatures()
+    found = next(((name, place) for name, place in reversed(opened) if name in known), None)
+    if found is None:
+        return None
+    label, help_text = known[found[0]]
+    parameters = _parameters(label)
+    last = len(parameters) - 1
+    is_open = last >= 0 and label[slice(*parameters[last])] == "…"
+    active = min(found[1], last) if is_open else found[1]
+    return Signature(label, help_text, parameters, active if active <= last else None)
+
+
+@cache
+def _signatures() -> dict[str, tuple[str, str]]:
+    """By name, the signature and the description of everything that is called like a function."""
+    known = _language()
+    found = {
+        each["name"]: (each["form"], each["text"]) for each in known["forms"] if f"{each['name']}(" in each["form"]
+    }
+    return found | {each["name"]: (each["signature"], each["text"]) for each in known["functions"]}
+
+
+def _parameters(label: str) -> tuple[tuple[int, int], ...]:
+    """Where the parameters of a signature begin and end."""
+    start, end = label.index("(") + 1, label.index(")")
+    inner = label[start:end]
+    if not inner or "(" in inner:
+        return ()
+    found, place = [], start
+    for part in inner.split(", "):
+        found.append((place, place + len(part)))
+        place += len(part) + 2
+    return tuple(found)
 
 
 def _function_text(entry: Mapping[str, str]) -> str:

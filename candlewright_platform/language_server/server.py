@@ -9,7 +9,7 @@ from pygls.workspace import TextDocument
 
 from candlewright.version import VERSION
 from candlewright_platform.language_server import assistance
-from candlewright_platform.language_server.assistance import Finding, Findings
+from candlewright_platform.language_server.assistance import Finding, Findings, Signature
 from core.background import awaited_task
 from triggers.texts.check import TriggerRules
 
@@ -108,6 +108,13 @@ def make_server(rules: TriggerRules, views: Mapping[str, str]) -> LanguageServer
         shown = lsp.MarkupContent(kind=lsp.MarkupKind.Markdown, value=found.text)
         return lsp.Hover(contents=shown, range=_range(document, place.line, found.column, found.end))
 
+    @server.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, lsp.SignatureHelpOptions(trigger_characters=["(", ","]))
+    def signature_help(params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
+        document = server.workspace.get_text_document(params.text_document.uri)
+        place = document.position_codec.position_from_client_units(document.lines, params.position)
+        found = assistance.signature_at(document.source, place.line, place.character)
+        return None if found is None else _signature_help(found)
+
     @server.feature(
         lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix])
     )
@@ -129,6 +136,15 @@ def _item(found: assistance.Completion) -> lsp.CompletionItem:
     return lsp.CompletionItem(
         label=found.label, kind=_KINDS[found.kind], detail=found.detail or None, documentation=text
     )
+
+
+def _signature_help(found: Signature) -> lsp.SignatureHelp:
+    text = lsp.MarkupContent(kind=lsp.MarkupKind.Markdown, value=found.text)
+    parameters = [lsp.ParameterInformation(label=place) for place in found.parameters]
+    # An index past the last parameter highlights none.
+    active = len(parameters) if found.active is None else found.active
+    shown = lsp.SignatureInformation(label=found.label, documentation=text, parameters=parameters)
+    return lsp.SignatureHelp(signatures=[shown], active_signature=0, active_parameter=active)
 
 
 def _diagnostic(document: TextDocument, found: Finding) -> lsp.Diagnostic:

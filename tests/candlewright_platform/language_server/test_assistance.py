@@ -13,11 +13,13 @@ from candlewright_platform.language_server.assistance import (
     findings,
     given_beside,
     help_at,
+    signature_at,
 )
 from documentation.trigger_text import Text, read
 from tests.conftest import ROOT
 from tests.triggers.guide import texts
 from triggers.texts.check import INPUTS, TriggerRules
+from triggers.texts.language import language
 
 RULES = TriggerRules()
 FALL = """-- parameters: limit=3; tickers: BTC/USDT.BINANCE
@@ -155,3 +157,49 @@ def test_no_text_makes_the_assistance_fail() -> None:
         column = chance.randint(0, len(lines[line]))
         completions(text, line, column, views={})
         help_at(text, line, column)
+
+
+@pytest.mark.parametrize(
+    ("before", "label", "active"),
+    [
+        ("EMA(", "EMA(x, n)", "x"),
+        ("EMA((close + open) / 2, ", "EMA(x, n)", "n"),
+        ("EMA((close + ", "EMA(x, n)", "x"),
+        ("EMA(x, 3, ", "EMA(x, n)", None),
+        ("bollinger_upper(EMA(close, 3), 20, ", "BOLLINGER_UPPER(x, n, k)", "k"),
+        ("bollinger_upper(EMA(close, ", "EMA(x, n)", "n"),
+        ("COALESCE(a, b, c, ", "COALESCE(a, b, …)", "…"),
+        ("COALESCE(a, 'x, (y', \n-- EMA(\n", "COALESCE(a, b, …)", "…"),
+        ("ARRAY_CONTAINS(ARRAY[1, 2], ", "ARRAY_CONTAINS(array, x)", "x"),
+        ("ARRAY_CONTAINS(ARRAY[1, 2", "ARRAY_CONTAINS(array, x)", "array"),
+        ("IF(side IN ('buy', ", "IF(condition, then, else)", "condition"),
+        ("GROUP BY TUMBLE(ts, ", "TUMBLE(time, size)", "size"),
+        ("CAST(", "CAST(x AS type)", "x AS type"),
+        ("SUM(size) OVER (PARTITION BY ", None, None),
+        ("EMA(close, 3)", None, None),
+        ("price > (", None, None),
+        ("CLASSIFIER(", "CLASSIFIER()", None),
+        ("TABLE(", "TABLE(TUMBLE(TABLE t, DESCRIPTOR(time), size))", None),
+        ("'EMA(", None, None),
+        (")) , EMA(", "EMA(x, n)", "x"),
+    ],
+)
+def test_a_signature_is_that_of_the_innermost_call(before: str, label: str | None, active: str | None) -> None:
+    line, column = before.count("\n"), len(before) - before.rfind("\n") - 1
+    found = signature_at(before + "1) > 2, EMA(", line, column)
+    if found is None:
+        assert label is None
+        return
+    assert found.label == label and found.text
+    shown = None if found.active is None else found.label[slice(*found.parameters[found.active])]
+    assert shown == active
+
+
+def test_every_signature_has_parameters() -> None:
+    for each in language()["functions"]:
+        found = signature_at(f"{each['name']}(", 0, 100)
+        assert found is not None and found.label == each["signature"]
+        inner = each["signature"].partition("(")[2].partition(")")[0]
+        assert [found.label[slice(*place)] for place in found.parameters] == [
+            part for part in inner.split(", ") if part
+        ]

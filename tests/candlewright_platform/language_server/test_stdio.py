@@ -82,6 +82,25 @@ async def test_an_editor_is_helped_over_stdio() -> None:
         listed = await editor.text_document_completion_async(lsp.CompletionParams(document, place))
         assert isinstance(listed, lsp.CompletionList)
         assert {"RSI", "price", "GROUP BY"} <= {each.label for each in listed.items}
+        change_text(editor, "SELECT '😀', LAG(EMA(price, 9), ", 9)
+        for column, label, active in (
+            (31, "LAG(x, n, default)", 1),
+            (27, "EMA(x, n)", 1),
+            (17, "LAG(x, n, default)", 0),
+        ):
+            help_ = await editor.text_document_signature_help_async(
+                lsp.SignatureHelpParams(document, lsp.Position(0, column))
+            )
+            assert help_ is not None
+            (signature,) = help_.signatures
+            assert (signature.label, help_.active_parameter) == (label, active)
+            assert signature.parameters is not None
+            start, end = signature.parameters[1].label
+            assert label[int(start) : int(end)] == "n"
+        outside = lsp.SignatureHelpParams(document, lsp.Position(0, 8))
+        assert await editor.text_document_signature_help_async(outside) is None
+        change_text(editor, mended, 10)
+        await editor.told()
         options = lsp.FormattingOptions(tab_size=2, insert_spaces=True)
         (layout,) = await editor.text_document_formatting_async(lsp.DocumentFormattingParams(document, options)) or []
         assert "\nFROM ticks\nWHERE" in layout.new_text
