@@ -155,7 +155,7 @@ class Binder:
         self.limits = limits
         #: The columns of the input of a row pattern, if `fields` are its output.
         self.behind: Sequence[Field] = ()
-        #: Names that the SELECT gives to its results; WHERE and HAVING cannot see them.
+        #: Names that the SELECT gives to its results; WHERE cannot see them, HAVING not those of window functions.
         self.results: frozenset[str] = frozenset()
 
     # -- entries --------------------------------------------------------------------------------------------------

@@ -29,7 +29,14 @@ from candlewright_cep.planning.plans import (
     Sort,
     Union,
 )
-from candlewright_cep.planning.select_binder import LATER, GroupBinder, SelectBinder, has_aggregate, with_results
+from candlewright_cep.planning.select_binder import (
+    LATER,
+    GroupBinder,
+    SelectBinder,
+    has_aggregate,
+    has_window,
+    with_results,
+)
 from candlewright_cep.planning.sources import bars_by, matched, renamed, unnested, window_table
 from candlewright_cep.planning.views import Views
 from candlewright_cep.planning.windows import WindowTable
@@ -287,7 +294,11 @@ class Planner:
                 raise item.expression.at.reject(
                     "* is not possible with GROUP BY, HAVING or aggregates", "name the columns; WHERE filters rows"
                 )
-        having = binder.condition(node.having, "HAVING") if node.having is not None else None
+        having = None
+        if node.having is not None:
+            # The results of window functions come after HAVING.
+            named = {name: part for name, part in _named(node, source.fields).items() if not has_window(part)}
+            having = binder.condition(with_results(node.having, named), "HAVING")
         return self._finish(node, source, binder, order_by, having)
 
     def _group_key(self, part: Node, node: SelectNode, binder: Binder) -> Expression:
@@ -378,10 +389,7 @@ class Planner:
         """The condition over window functions, which may use names of results in the select list."""
         if node.qualify is None:
             return None
-        named = {item.alias.text.lower(): item.expression for item in node.items if item.alias is not None}
-        of_input = {field.name.lower() for field in binder.fields}
-        results = {name: part for name, part in named.items() if name not in of_input}
-        found = binder.condition(with_results(node.qualify, results), "QUALIFY")
+        found = binder.condition(with_results(node.qualify, _named(node, binder.fields)), "QUALIFY")
         if not binder.uses:
             raise node.qualify.at.reject(
                 "QUALIFY needs a window function", "filter rows with WHERE, groups with HAVING"
@@ -532,6 +540,13 @@ def _forgotten_commas(node: SelectNode, source: Plan) -> Iterator[str]:
         written, alias = item.expression.parts[-1].text, item.alias.text
         if alias.lower() in names - {written.lower()}:
             yield f"{written} is renamed to {alias}: write {written}, {alias} for two columns, or {written} AS {alias}"
+
+
+def _named(node: SelectNode, fields: Sequence[Field]) -> dict[str, Node]:
+    """The results that have a name, unless the input has a column of that name."""
+    of_input = {field.name.lower() for field in fields}
+    named = {item.alias.text.lower(): item.expression for item in node.items if item.alias is not None}
+    return {name: part for name, part in named.items() if name not in of_input}
 
 
 def _results(node: SelectNode) -> frozenset[str]:

@@ -35,6 +35,7 @@ from candlewright_cep.types import BIGINT, BOOLEAN, Kind
 
 # Numbers of columns that window functions will have: their final index is known once the whole select list is bound.
 LATER = 1_000_000
+_NESTED, _ALONE = "a window function is not possible inside another", "make it a column of a sub-query"
 
 
 @dataclass(slots=True)
@@ -72,7 +73,21 @@ def with_results(node: Node, results: Mapping[str, Node]) -> Node:
         return results.get(node.parts[0].text.lower(), node)
     if isinstance(node, CallNode):
         return replace(node, arguments=tuple(with_results(part, results) for part in node.arguments))
+    if isinstance(node, OverNode) and isinstance(node.window, WindowNode):
+        window = replace(
+            node.window,
+            partition_by=tuple(with_results(part, results) for part in node.window.partition_by),
+            order_by=tuple(
+                replace(item, expression=with_results(item.expression, results)) for item in node.window.order_by
+            ),
+        )
+        return replace(node, window=window)
     return node
+
+
+def has_window(node: Node) -> bool:
+    """Whether the node contains a window function."""
+    return isinstance(node, OverNode) or (isinstance(node, CallNode) and any(map(has_window, node.arguments)))
 
 
 class SelectBinder(Binder):
@@ -101,6 +116,8 @@ class SelectBinder(Binder):
             hint = self._last_rows(node) or f"use it with GROUP BY, HAVING or OVER, as in {self._windowed(node)}"
             raise node.at.reject(f"the aggregate {node.name} is not possible here", hint)
         if not node.is_operator and (node.name in RANKING or node.name in VALUES or node.name in INDICATORS):
+            if self._in_window:
+                raise node.at.reject(_NESTED, _ALONE)
             raise node.at.reject(f"{node.name} needs OVER", f"write {node.name}(...) {self.window_form()}")
         return super().call(node)
 
@@ -123,7 +140,7 @@ class SelectBinder(Binder):
 
     def over(self, node: OverNode) -> Expression:
         if self._in_window:
-            raise node.at.reject("a window function is not possible inside another")
+            raise node.at.reject(_NESTED, _ALONE)
         self._in_window = True
         try:
             specification = self._specification(node.window)

@@ -39,6 +39,10 @@ SAME = [
     "SELECT ticker, ts, price, size FROM ticks QUALIFY ROW_NUMBER() OVER (PARTITION BY ticker ORDER BY size DESC, ts) <= 3",
     "SELECT ticker, ts, RANK() OVER w AS r FROM ticks WINDOW w AS (PARTITION BY ticker ORDER BY size) QUALIFY r <= 2",
     "SELECT ticker, SUM(size) AS total, RANK() OVER (ORDER BY SUM(size) DESC) AS r FROM ticks GROUP BY ticker QUALIFY r < 3",
+    "SELECT ticker, SUM(size) AS total FROM ticks GROUP BY ticker QUALIFY RANK() OVER (ORDER BY total DESC) < 3",
+    "SELECT ticker, size * 2 AS twice FROM ticks QUALIFY ROW_NUMBER() OVER (PARTITION BY twice ORDER BY twice + size, ts) = 1",
+    "SELECT ticker, SUM(size) AS total, COUNT(*) AS n FROM ticks GROUP BY ticker HAVING total > 300 AND n + 1 > 5",
+    "SELECT ticker, SUM(size) AS size FROM ticks GROUP BY ticker HAVING MAX(size) > 15",
     "SELECT * FROM (SELECT ticker, ts, NTILE(7) OVER (PARTITION BY ticker ORDER BY ts) AS n FROM ticks) WHERE n = 2",
     "SELECT ticker, MEDIAN(price) AS m, PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY price) AS p, PERCENTILE_DISC(0.3) "
     "WITHIN GROUP (ORDER BY size) AS d, PERCENTILE_CONT(0.2) WITHIN GROUP (ORDER BY price DESC) AS q, "

@@ -144,6 +144,7 @@ def test_a_slip_is_named_and_corrected(sql: str, hint: str, mended: str) -> None
             "make it a column of a sub-query, as in SELECT * FROM (SELECT *, LAG(close) OVER (PARTITION BY ticker",
         ),
         ("price > 3 FOR 5 MINUTES", "write MIN(price) OVER (PARTITION BY ticker ORDER BY ts RANGE BETWEEN INTERVAL"),
+        ("SELECT LAG(EMA(price, 9)) OVER (ORDER BY ts) AS e FROM ticks", "make it a column of a sub-query"),
         ("SELECT * EXCLUDE (side) FROM ticks", "name the columns"),
         ("SELECT MEDIAN(price) OVER 20 FROM ticks", "write OVER (PARTITION BY ticker ORDER BY ts ROWS 19 PRECEDING)"),
         ("SELECT MEDIAN(price) OVER PARTITION BY side FROM ticks", "write the window in parentheses"),
