@@ -1,7 +1,9 @@
 """Rows that wait for a slow trigger, so that it does not delay the others in its partition.
 
-A trigger that keeps exceeding its share of a step gets its rows after all others: in each step as many as fit the
-share, by the measured cost of its rows so far. That cost is part of the state, so a repeated step takes the same rows.
+A trigger that keeps exceeding its share of a step gets its rows after all others: when it has its turn, as many as
+seem to fit the share. Most of the cost of a turn does not depend on its rows, so their number is found by trying: it
+doubles while turns are cheap, and is halved after one that was not. It is part of the state, so a repeated step takes
+the same rows.
 """
 
 import json
@@ -27,6 +29,8 @@ _PARTS = "backlog"
 _HEADER = b"candlewright"
 #: Batches smaller than this are merged.
 _SMALL_ROWS = 512
+#: In one turn.
+_MOST_ROWS = 1 << 16
 
 
 @dataclass(kw_only=True, frozen=True, slots=True)
@@ -88,12 +92,15 @@ class _Batch:
 
 @dataclass(kw_only=True)
 class Backlog:
-    """`cost_ns`: measured processor time per row. `clocks`: for each input, how far its rows have been taken. `taken`:
-    how many rows of the oldest batch have been taken; batches are numbered, and those before `first` are done.
+    """`cost_ns`, `turn_ns`: processor time of a row and of all rows, in the last turn. `most`: rows to take in the next
+    one. `clocks`: for each input, how far its rows have been taken. `taken`: how many rows of the oldest batch have
+    been taken; batches are numbered, and those before `first` are done.
     """
 
     cost_ns: float
+    turn_ns: float
     clocks: dict[int, Clock]
+    most: int = 1
     first: int = 0
     taken: int = 0
     rows: int = 0
@@ -137,6 +144,14 @@ class Backlog:
             self._batches[-1] = joined
             self._packed.pop(self.first + last, None)
 
+    def measure(self, nanoseconds: int, rows: int, *, share_ns: int) -> None:
+        """After a turn: decide how many rows the next one takes."""
+        self.cost_ns, self.turn_ns = nanoseconds / rows, nanoseconds
+        if nanoseconds > share_ns:
+            self.most = max(1, min(self.most, rows) // 2)
+        elif rows >= self.most and nanoseconds <= share_ns / 2:
+            self.most = min(2 * self.most, _MOST_ROWS)
+
     def take(self, most: int) -> Iterator[tuple[int, Moved, Ages | None]]:
         """Take at least one row, if there is one, and at most `most`, unless rows must be taken together."""
         while self._batches and most > 0:
@@ -174,6 +189,8 @@ class Backlog:
     def save(self) -> dict[str, bytes]:
         told = {
             "cost_ns": self.cost_ns,
+            "turn_ns": self.turn_ns,
+            "most": self.most,
             "first": self.first,
             "taken": self.taken,
             "clocks": {label: [own.watermarks, sorted(own.closed)] for label, own in self.clocks.items()},
@@ -192,7 +209,16 @@ class Backlog:
             return None
         told: dict[str, Any] = json.loads(unsqueezed(parts[_PARTS]))
         clocks = {int(label): Clock(known, set(closed)) for label, (known, closed) in told["clocks"].items()}
-        found = cls(cost_ns=told["cost_ns"], clocks=clocks, first=told["first"], taken=told["taken"])
+        # States of older versions have neither.
+        turn_ns, most = told.get("turn_ns", told["cost_ns"]), told.get("most", 1)
+        found = cls(
+            cost_ns=told["cost_ns"],
+            turn_ns=turn_ns,
+            clocks=clocks,
+            most=most,
+            first=told["first"],
+            taken=told["taken"],
+        )
         count = sum(name.startswith(f"{_PARTS}-") for name in parts)
         for number in range(found.first, found.first + count):
             written = parts[f"{_PARTS}-{number}"]

@@ -73,12 +73,12 @@ class Shares:
             spent.rows += shard.rows_fed
 
     def turns(self) -> Iterator[tuple[int, Shard, int]]:
-        """The streams that are behind and how many rows each may take now, by the measured cost of its rows; all rows
-        if shares are not limited.
+        """The streams that have a turn now and how many rows each may take: as many streams as seem to fit the share
+        of one, at least one; all, and all rows, if shares are not limited.
         """
         waiting = sorted(self._backlogs(), key=lambda one: (one[0] <= self.turn, one[0]))
         left = float(self._share_ns)
-        for place, (number, shard) in enumerate(waiting):
+        for number, shard in waiting:
             backlog = shard.backlog
             if backlog is None:
                 continue
@@ -87,10 +87,9 @@ class Shares:
                 continue
             if left <= 0:
                 break
-            most = max(1, int(left / (len(waiting) - place) / max(backlog.cost_ns, 1.0)))
-            left -= min(most, max(1, backlog.rows)) * backlog.cost_ns
+            left -= backlog.turn_ns
             self.turn = number
-            yield number, shard, most
+            yield number, shard, backlog.most
 
     def settle(self, clocks: Mapping[int, Clock], output: TriggerOutput) -> None:
         """Decide from the cost of this step which streams are behind in the next one. `clocks`: the current ones, by
@@ -114,7 +113,7 @@ class Shares:
         backlog = shard.backlog
         assert backlog is not None
         if spent.rows:
-            backlog.cost_ns = spent.nanoseconds / spent.rows
+            backlog.measure(spent.nanoseconds, spent.rows, share_ns=self._share_ns)
         if not self._rules.share_ns or (not len(backlog) and spent.nanoseconds <= self._share_ns / 2):
             shard.backlog = None
             self._registry.version += 1
@@ -131,7 +130,7 @@ class Shares:
                 self._slow[self._registry.keep(part)] = _SLOW_STEPS - 1
             return
         self._registry.part(shard)
-        shard.fall_behind(spent.nanoseconds / max(1, spent.rows), clocks)
+        shard.fall_behind(spent.nanoseconds, spent.rows, clocks)
         self._registry.version += 1
         self._behind.add(number)
 

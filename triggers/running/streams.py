@@ -323,12 +323,14 @@ class Shard:
         assert self.backlog is not None
         self.backlog.put(label, moved, self._rows(moved), ages=ages, is_whole=is_whole)
 
-    def fall_behind(self, cost_ns: float, clocks: Mapping[int, Clock]) -> None:
-        """From now on rows are postponed with `put_off`. `cost_ns`: per row; `clocks`: the current ones, by input."""
+    def fall_behind(self, spent_ns: int, rows: int, clocks: Mapping[int, Clock]) -> None:
+        """From now on rows are postponed with `put_off`. `spent_ns`: processor time of the last `rows`; `clocks`: the
+        current ones, by input.
+        """
         own = None if self._every is not None else self.owners.keys()
         known = {label: clock.of_tickers(own) for label, clock in clocks.items() if self.takes(label)}
         missed = self._missed(known)
-        self.backlog = Backlog(cost_ns=cost_ns, clocks=known)
+        self.backlog = Backlog(cost_ns=spent_ns / max(1, rows), turn_ns=spent_ns, clocks=known)
         for label, moved in missed.items():
             self.backlog.put(label, moved, moved.rows, ages=None, is_whole=False)
 

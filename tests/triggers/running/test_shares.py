@@ -127,6 +127,25 @@ def test_a_trigger_that_keeps_pace_again_no_longer_waits(monkeypatch: pytest.Mon
     assert costs(partition)["slow"].row_ns == 0
 
 
+def test_many_triggers_behind_catch_up_although_a_turn_costs_much_more_than_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each used to take one row a step, at the price of a turn, and fell further behind."""
+    slow = [register(f"slow-{place}", f"{IN_ORDER} WHERE price > {place}", TICKER) for place in range(10)]
+    partition = fallen_behind(*slow)
+    half_a_millisecond = iter(range(0, 10**12, 500_000))
+    monkeypatch.setattr(shares.Shares, "now", staticmethod(lambda: next(half_a_millisecond)))
+    partition = TriggerPartition.load(partition.save(), TriggerRules(share_ns=5_000_000, waiting_rows=10_000))
+    found = ids(partition.process([prices(3, *[20.0] * 400)]))
+    steps = 1
+    while partition.is_behind:
+        found += ids(partition.process([]))
+        steps += 1
+    assert sorted(found) == sorted(f"slow-{place}" for place in range(10) for _ in range(400))
+    assert steps < 20
+    assert {cost.waiting_rows for cost in costs(partition).values()} == {0}
+
+
 def test_rows_that_wait_for_a_removed_trigger_go_with_it() -> None:
     partition = fallen_behind(register("slow", IN_ORDER, TICKER))
     partition.process([prices(3, 1.0, 2.0, 3.0)])
