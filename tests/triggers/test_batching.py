@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from candlewright.wire.grid import SECOND
@@ -215,6 +215,51 @@ def test_events_are_the_rows_of_one_evaluation(steps: list[tuple[str, int, int]]
         found = [row for event in events if event.trigger_id == name for row in rows(event)]
         expected = _as_dictionary(evaluate(sql, seen if own else table))
         assert sorted(found, key=repr) == sorted(expected, key=repr), name
+
+
+_BY_PARITY = "FROM (SELECT *, CAST(price AS BIGINT) % 2 AS odd FROM ticks)"
+#: Several partitions or groups of a ticker, whose results may be decided in any order.
+COOLED = {
+    "greedy": (
+        f"SELECT * {_BY_PARITY} MATCH_RECOGNIZE (PARTITION BY ticker, odd ORDER BY ts MEASURES A.price AS p, "
+        "COUNT(*) AS n PATTERN (A B*) DEFINE B AS price >= PREV(price)) AS m"
+    ),
+    "late": (
+        f"SELECT * {_BY_PARITY} MATCH_RECOGNIZE (PARTITION BY ticker, odd ORDER BY ts MEASURES A.price AS p "
+        "ONE ROW PER MATCH WITH TIMEOUT ROWS PATTERN (A B) WITHIN INTERVAL '3' SECOND DEFINE B AS price > A.price) AS m"
+    ),
+    "ahead": (
+        "SELECT ticker, ts, price, LEAD(price) OVER (PARTITION BY ticker, odd ORDER BY ts) AS later " + _BY_PARITY
+    ),
+    "windows": (
+        f"SELECT ticker, odd, COUNT(*) AS n {_BY_PARITY} GROUP BY ticker, odd, SESSION(ts, INTERVAL '2' SECOND)"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COOLED)
+@settings(_SETTINGS, max_examples=rounds(40))
+@given(trades, st.lists(st.integers(0, 30), max_size=8))
+@example([(TICKER, 0, 3), (TICKER, 0, 4), (TICKER, 1, 2), (TICKER, 0, 1)], [3])
+@example([(TICKER, 0, 1), (TICKER, 0, 2), (TICKER, 1, 4), (TICKER, 0, 3)], [3])
+@example([(TICKER, 0, 1), (TICKER, 0, 2), (TICKER, 1, 1), (TICKER, 2, 2), (TICKER, 7, 1)], [4])
+def test_a_cooldown_keeps_the_same_events_however_rows_are_cut(
+    name: str, steps: list[tuple[str, int, int]], cuts: list[int]
+) -> None:
+    arrived = _arrivals(steps)
+
+    def kept(places: Sequence[int]) -> set[str]:
+        partition = TriggerPartition(_RULES)
+        partition.process([], controls=[register("cool", COOLED[name], cooldown_seconds="4")], now_ns=1)
+        events: list[CEPTriggerEvent] = []
+        for start, end in zip([0, *places], [*places, len(arrived)], strict=True):
+            events += partition.process([_record(arrived, place) for place in range(start, end)], now_ns=1).events
+            if places:
+                partition = TriggerPartition.load(partition.save(), _RULES)
+        events += partition.process([], now_ns=1 + 10 * SECOND).events
+        return {event.context["event_id"] for event in events}
+
+    assert kept(_cuts(cuts, len(arrived))) == kept([])
 
 
 @_SETTINGS

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from candlewright.wire.grid import SECOND
 from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
 from candlewright_cep.matching.glance import Glance, Resting
 from candlewright_cep.planning.plans import Join
@@ -28,6 +29,7 @@ from triggers.running.standings import Standings
 from triggers.running.states import Parts, States, states_in
 from triggers.running.thresholds import thresholds_of
 from triggers.running.trigger import Common, Text, Trigger, glance_of, text_of
+from triggers.running.turns import fed
 from triggers.running.views import View, clock_of
 from triggers.texts.check import CompiledTrigger
 
@@ -200,7 +202,7 @@ class Shard:
             if isinstance(stream, JoinedStream):
                 events = stream.feed_input("ohlc" if label else "ticks", label, rows, clock=clock)
             else:
-                events = stream.feed(rows, clock, is_own=is_own)
+                events = self._fed(stream, label, rows, clock, is_own=is_own)
         else:
             options = self.compiled.options
             if self._lookback.pending is not None or old is not None:
@@ -211,6 +213,11 @@ class Shard:
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
         return events, stream.reports.dropped_starts > dropped
+
+    def _fed(self, stream: TriggerStream, label: int, rows: pa.Table, clock: Clock, *, is_own: bool) -> Events:
+        if not self.compiled.options.cooldown_ns or self.compiled.options.revisions:
+            return stream.feed(rows, clock, is_own=is_own)
+        return fed(stream, rows, clock, period_ns=label * SECOND, is_own=is_own)
 
     def _follow(
         self, view: View, stream: TriggerStream, label: int, moved: Moved, *, ages: Ages | None

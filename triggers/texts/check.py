@@ -13,7 +13,19 @@ from candlewright_cep import Diagnosis, Limits, StreamInput, StreamQuery, Trigge
 from candlewright_cep.binding.binder import closest
 from candlewright_cep.binding.recovery import reworded
 from candlewright_cep.planning.doubts import OfTickers
-from candlewright_cep.planning.plans import Filter, Group, Join, Narrowed, Project, Renamed, Scan, Union
+from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.plans import (
+    Filter,
+    Group,
+    Join,
+    Match,
+    Narrowed,
+    Plan,
+    Project,
+    Renamed,
+    Scan,
+    Union,
+)
 from candlewright_cep.streaming.stages.stages import is_lookup
 from candlewright_cep.syntax.tokens import TokenKind, tokenize
 from core.settings import TriggersSettings
@@ -237,9 +249,11 @@ class CompiledTrigger:
     @property
     def shared_views(self) -> tuple[int, ...]:
         """`StreamQuery.views` that are computed once for all triggers: rows of joins by time, events and a look-back
-        come to each trigger in an order of its own.
+        come to each trigger in an order of its own, and a cooldown may need the rows one by one.
         """
         is_own = self.query.joined is not None or self.reads_events or self.looks_back
+        if self.options.cooldown_ns:
+            is_own |= takes_turns(self.query) or groups_rows(self.query)
         return () if is_own else self.query.views
 
     def warnings_for(self, tickers: Sequence[str]) -> tuple[str, ...]:
@@ -335,6 +349,25 @@ def _unused(sql: str, parameters: Set[str]) -> tuple[str, ...]:
         f"nothing uses the parameter {name[:60]}" + (f"; {hint}" if hint else "")
         for name, hint in zip(found, hints, strict=True)
     )
+
+
+def takes_turns(query: StreamQuery) -> bool:
+    """Whether results of several partitions of a ticker may be decided in any order."""
+    return query.joined is None and not query.needs_merge and any(map(_decides_apart, query.nodes))
+
+
+def _decides_apart(node: Plan) -> bool:
+    if isinstance(node, Match):
+        return len(node.recognize.partition) > 1
+    looks_ahead = isinstance(node, Over) and (
+        node.window.frame.upper.kind.endswith("FOLLOWING") or any(each.name == "LEAD" for each in node.functions)
+    )
+    return looks_ahead and isinstance(node, Over) and len(node.window.partition) > 1
+
+
+def groups_rows(query: StreamQuery) -> bool:
+    """Whether it has windows, several of which may end in one step."""
+    return any(isinstance(node, Group) for node in query.nodes)
 
 
 def is_joint(compiled: CompiledTrigger, tickers: Sequence[str], partitions: int) -> bool:
