@@ -197,7 +197,14 @@ class Log(Protocol):
         ...
 
     def begin_publish_as(
-        self, topic: str, records: Sequence[Record], *, writer: str, number: int
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        writer: str,
+        number: int,
+        lease: str | None = None,
+        is_contiguous: bool = False,
     ) -> PendingPublish | None:
         """`publish_as` for a caller that must not wait; None if it cannot be started immediately."""
         ...

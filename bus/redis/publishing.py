@@ -55,7 +55,14 @@ class RedisPublishing(RedisRetention):
         return positions
 
     def begin_publish_as(
-        self, topic: str, records: Sequence[Record], *, writer: str, number: int
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        writer: str,
+        number: int,
+        lease: str | None = None,
+        is_contiguous: bool = False,
     ) -> PendingAppend | None:
         count = self._counts.get(topic)
         if not records or count is None:
@@ -63,8 +70,9 @@ class RedisPublishing(RedisRetention):
         chosen = self._router.route(topic, records, count)
         pending = PendingAppend(Counter(chosen))
         arguments, packed = self._arguments(
-            topic, records, chosen, count, (f"as:{writer}", number), _NAMED_CALL_SECONDS
-        )
+            topic, records, chosen, count, (f"as:{writer}", number), _NAMED_CALL_SECONDS,
+            lease=lease, is_contiguous=is_contiguous,
+        )  # fmt: skip
         return pending if self._store.begin_script(pending, "publish", arguments, arguments=packed) else None
 
     def publish_once(

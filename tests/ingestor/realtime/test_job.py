@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bus import Position, Record
+from bus.redis.pending import PendingAppend
 from bus.topics import TICKS
 from candlewright.wire.errors import BusFull, LeaseLost, Unavailable
 from ingestor.realtime.job import TickJob
@@ -233,6 +234,9 @@ class AbsentBus(FreshBus):
         if self.is_full and topic == TICKS:
             raise BusFull(topic, 10, 10)
         return super().publish_as(topic, records, **call)
+
+    def begin_publish_as(self, topic: str, records: Sequence[Record], **call: Any) -> PendingAppend | None:
+        return None if self.is_full else super().begin_publish_as(topic, records, **call)
 
 
 async def test_while_the_bus_is_full_the_socket_is_not_read_and_nothing_is_lost(

@@ -1,8 +1,11 @@
 """Trades on their way to the bus: order, back-pressure, fences."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
+
+import redis
 
 from bus import Position, Record
 from bus.topics import TICK_MARKS
@@ -26,7 +29,10 @@ class StubbornBus(FreshBus):
     refusals = 0
     is_deceitful = False
 
-    def publish_as(self, topic: str, records: Sequence[Record], **options: Any) -> list[Position]:  # type: ignore[override]
+    def begin_publish_as(self, *arguments: Any, **options: Any) -> None:
+        """Leaves each publish to the call that waits."""
+
+    def publish_as(self, topic: str, records: Sequence[Record], **options: Any) -> list[Position]:
         if self.refusals:
             self.refusals -= 1
             if not self.is_deceitful:
@@ -169,3 +175,100 @@ async def test_a_job_ends_if_the_bus_has_lost_its_last_publish() -> None:
     assert [str(error) for error in broken] == [
         "the bus has lost records: the last call of j1 that it holds is 1, and this is 3"
     ]
+
+
+class WatchedBus(FreshBus):
+    """Notes the threads that wait for a publish. `may_begin`: if false, no publish begins without waiting."""
+
+    may_begin = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[str] = []
+
+    def begin_publish_as(self, topic: str, records: Sequence[Record], **options: Any) -> Any:
+        return super().begin_publish_as(topic, records, **options) if self.may_begin else None
+
+    def publish_as(self, topic: str, records: Sequence[Record], **options: Any) -> list[Position]:
+        self.waiting.append(threading.current_thread().name)
+        return super().publish_as(topic, records, **options)
+
+
+async def opened_lane(bus: WatchedBus) -> tuple[LanePublisher, Lane, list[CandlewrightError]]:
+    """A lane after its first publishes, since when the topics and the script are known and a connection is free."""
+    publisher, lane, broken = await lane_on(bus)
+    publisher.mark(lane, records.TickMark(ticker=TICKER, covered=records.Covered(job_id="j1")))
+    publisher.publish(lane, trades(1, 1))
+    await publisher.drained(lane)
+    bus.waiting.clear()
+    return publisher, lane, broken
+
+
+async def test_no_thread_takes_part_in_the_publish_of_a_few_trades() -> None:
+    bus = WatchedBus()
+    publisher, lane, broken = await opened_lane(bus)
+    for number in range(2, 200):
+        publisher.publish(lane, trades(number, 1))
+        publisher.mark(lane, records.TickMark(ticker=TICKER, gap=records.Gap(gap_id=str(number))))
+        if number % 3:
+            await asyncio.sleep(0.0005)
+    await publisher.drained(lane)
+    publisher.close()
+    assert bus.waiting == [] and not broken
+    assert ids(bus, TICKER) == list(range(1, 200))
+    assert [gap.gap_id for gap in marks(bus, TICKER, "gap")] == [str(number) for number in range(2, 200)]
+    assert lane.sequence == 199 and lane.unpublished == 0
+
+
+async def test_many_trades_are_left_to_a_thread_and_keep_their_order() -> None:
+    bus = WatchedBus()
+    publisher, lane, _ = await opened_lane(bus)
+    publisher.publish(lane, trades(2, 5_000))
+    publisher.publish(lane, trades(5_002, 1))
+    await publisher.drained(lane)
+    assert set(bus.waiting) == {"ticks"}
+    bus.waiting.clear()
+    publisher.publish(lane, trades(5_003, 1))
+    await publisher.drained(lane)
+    publisher.close()
+    assert bus.waiting == []
+    assert ids(bus, TICKER) == list(range(1, 5_004))
+
+
+async def test_a_publish_whose_connection_broke_is_repeated_once_by_a_thread() -> None:
+    bus = WatchedBus()
+    publisher, lane, broken = await opened_lane(bus)
+    with redis.Redis.from_url(bus.url) as server:
+        server.client_pause(60_000, all=False)
+        publisher.publish(lane, trades(2, 1))
+        publisher.publish(lane, trades(3, 1))
+        server.client_kill_filter(_type="normal", skipme=True)
+        await until(lambda: bus.waiting)
+        server.client_unpause()
+    await publisher.drained(lane)
+    publisher.close()
+    assert ids(bus, TICKER) == [1, 2, 3] and not broken
+
+
+async def test_a_lease_revoked_before_a_publish_that_does_not_wait_breaks_the_lane() -> None:
+    bus = WatchedBus()
+    publisher, lane, broken = await opened_lane(bus)
+    bus.revoke(["j1"])
+    publisher.publish(lane, trades(2, 1))
+    await until(lambda: broken)
+    publisher.close()
+    assert isinstance(broken[0], LeaseLost) and ids(bus, TICKER) == [1]
+
+
+async def test_a_closed_lane_publishes_nothing_more() -> None:
+    bus = WatchedBus()
+    publisher, lane, broken = await opened_lane(bus)
+    publisher.publish(lane, trades(2, 1))
+    publisher.publish(lane, trades(3, 1))
+    publisher.close_lane(lane)
+    other = Lane(ticker=TICKER, job_id="j1", venue="BINANCE", on_broken=broken.append, calls=3, sequence=2)
+    await until(lambda: not lane.is_queued)
+    publisher.publish(other, trades(4, 1))
+    await publisher.drained(other)
+    publisher.close()
+    assert ids(bus, TICKER) == [1, 2, 4] and not broken
