@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import ccxt
+from aiohttp import WSMsgType
 
 from candlewright.wire.errors import CandlewrightError, ExchangeError, NotOffered, Unavailable, UnknownTicker
 from core.background import awaited_task, only_noted, start_task
@@ -41,6 +42,7 @@ _READING_ROUNDS = 4
 _MARK_SECONDS = 0.1, 1.0
 _MEASURE_SECONDS = 0.25
 _RESTART_SECONDS = 1.0
+_CONTENT = (WSMsgType.TEXT, WSMsgType.BINARY)
 
 
 class Listener(Protocol):
@@ -249,11 +251,7 @@ class Feed:
         gate = self._gates.setdefault(url, asyncio.Event())
         gate.set()
 
-        async def receive() -> Any:
-            await gate.wait()
-            return await client.connection.receive()
-
-        client.receive = receive
+        client.receive = partial(received, client, gate)
         for subscription in self._on(url):
             self._attach(subscription, client)
 
@@ -414,6 +412,18 @@ class Feed:
             self._pinged_at[url] = now
             ping = awaited_task(client.connection.ping())
             ping.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+async def received(client: Any, gate: asyncio.Event) -> Any:
+    """The next message that is not content. Content is handled at once: ccxt itself would handle the first of several
+    messages alone, after two more rounds of the event loop, and its trades would be published before the others.
+    """
+    while True:
+        await gate.wait()
+        message = await client.connection.receive()
+        if message.type not in _CONTENT:
+            return message
+        client.handle_message(message)
 
 
 def _tell_end(task: "asyncio.Task[None]", subscription: Subscription) -> None:
