@@ -60,6 +60,10 @@ class Inbox(Generic[Item]):
         self.wakeup.set()
         return True
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._items
+
     def take(self) -> list[Item]:
         """All queued items; may be empty."""
         with self._space:

@@ -1,4 +1,8 @@
-"""The notifications socket: one thread owns the XPUB, takes subscriptions, and sends what other threads hand over.
+"""The notifications socket: one thread takes its subscriptions, and sends what other threads hand over.
+
+A thread with a few messages sends them itself if the socket is free, which spares the wake-up of the other thread. A
+lock makes this permissible. It also requires that the socket is waited for by its descriptor, which becomes readable
+once for each change and stays so only until the next call of the socket: whoever has called it looks for subscriptions.
 
 XPUB_VERBOSE reports every subscription, and when the last subscriber of a topic unsubscribes or disconnects. libzmq
 itself keeps the set of connections per topic, so nothing needs to be counted here. A subscription is active before it
@@ -7,6 +11,7 @@ not a subscription makes libzmq assign the next ones to another connection, and 
 looks like two.) With keys on, XPUB_MANUAL is used anyway, guarded by `relay.doors.gate`.
 """
 
+import select
 import threading
 import time
 from collections.abc import Sequence
@@ -32,6 +37,8 @@ _GATE_MILLISECONDS = 250
 _REBIND_SECONDS = 0.02
 #: Handing over small batches keeps reader and sender in step, so subscribers work while the rest is read.
 _BATCHES = 4
+#: A thread sends at most this many messages itself.
+_FEW_MESSAGES = 16
 #: Plain integers and single sends, because pyzmq's send_multipart takes three times as long for small frames.
 _MORE, _LAST = int(zmq.SNDMORE | zmq.NOBLOCK), int(zmq.NOBLOCK)
 log = get_logger()
@@ -48,6 +55,9 @@ class Notifier:
         self._gate = gate
         self._address = ""
         self._inbox: Inbox[Batch] = Inbox(_BATCHES)
+        #: Held while the socket is used.
+        self._lock = threading.Lock()
+        self._is_serving = False
         self._topics: set[bytes] = set()
         self._socket = self._open()
 
@@ -73,32 +83,59 @@ class Notifier:
         return self._address
 
     def publish(self, batch: Batch, timeout_seconds: float) -> bool:
-        """Queue a batch, from any thread. False, with nothing queued, if the socket's thread did not keep up in
-        time.
+        """Send or queue a batch, from any thread. False, with nothing queued, if the socket's thread did not keep up
+        in time.
         """
-        return self._inbox.put(batch, timeout_seconds)
+        return (len(batch) <= _FEW_MESSAGES and self._sent(batch)) or self._inbox.put(batch, timeout_seconds)
+
+    def _sent(self, batch: Batch) -> bool:
+        """Send at once; False if the socket is in use, or earlier batches wait for it."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._is_serving or not self._inbox.is_empty:
+                return False
+            self._send(batch)
+            if self._has_subscriptions():
+                self._inbox.wakeup.set()
+            return True
+        finally:
+            self._lock.release()
 
     def run(self, stop: threading.Event, on_subscribed: OnSubscribed, on_last_left: OnTopic) -> None:
         """Serve until `stop`. Both callbacks are called with a topic or prefix, in the order of events; neither may
         block.
         """
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._inbox.wakeup.fileno(), zmq.POLLIN)
         while not stop.is_set():
-            poller.poll(1_000 if self._gate is None else _GATE_MILLISECONDS)
-            if self._gate is None:
-                self._take_subscriptions(on_subscribed, on_last_left)
-            else:
-                self._gate.take(self._socket, _PER_ROUND, on_subscribed, on_last_left=on_last_left)
-                if not self._gate.look(on_last_left):
-                    poller.unregister(self._socket)
-                    self._start_anew(stop)
-                    self._gate.start_anew(on_last_left)
-                    poller.register(self._socket, zmq.POLLIN)
-                metrics.SUBSCRIPTIONS.set(len(self._gate))
-            for batch in self._inbox.take():
-                self._send(batch)
+            with self._lock:
+                self._is_serving = True
+                self._round(stop, on_subscribed, on_last_left)
+                descriptor, is_idle = self._option(zmq.FD), not self._has_subscriptions()
+            if is_idle:
+                poller = select.poll()
+                poller.register(descriptor, select.POLLIN)
+                poller.register(self._inbox.wakeup, select.POLLIN)
+                poller.poll(1_000 if self._gate is None else _GATE_MILLISECONDS)
+        with self._lock:
+            self._is_serving = False
+
+    def _round(self, stop: threading.Event, on_subscribed: OnSubscribed, on_last_left: OnTopic) -> None:
+        if self._gate is None:
+            self._take_subscriptions(on_subscribed, on_last_left)
+        else:
+            self._gate.take(self._socket, _PER_ROUND, on_subscribed, on_last_left=on_last_left)
+            if not self._gate.look(on_last_left):
+                self._start_anew(stop)
+                self._gate.start_anew(on_last_left)
+            metrics.SUBSCRIPTIONS.set(len(self._gate))
+        for batch in self._inbox.take():
+            self._send(batch)
+
+    def _has_subscriptions(self) -> bool:
+        return bool(self._option(zmq.EVENTS) & zmq.POLLIN)
+
+    def _option(self, name: int) -> int:
+        return int(self._socket.getsockopt(name))
 
     def _start_anew(self, stop: threading.Event) -> None:
         """End all connections; permitted clients reconnect by themselves and subscribe again."""
