@@ -36,6 +36,10 @@ class ExchangeClock:
         """The exchange's time in ms."""
         return int(self._start_ms + (self._monotonic() - self._started) * 1000.0 * self._speed)
 
+    def seconds_until(self, time_ms: int) -> float:
+        """Real seconds until `now` is `time_ms`; the clock must not be stopped."""
+        return (time_ms - self._start_ms) / 1000.0 / self._speed - (self._monotonic() - self._started)
+
     def set(self, now_ms: int | None = None, speed: float | None = None) -> None:
         """Jump to a time, change the speed, or both. Trades in the skipped time are not streamed."""
         self._rebase(self.now() if now_ms is None else now_ms)

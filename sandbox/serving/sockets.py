@@ -23,6 +23,8 @@ _PONG_SECONDS = 60.0
 _LIFETIME_SECONDS = 24 * 3600.0
 _SHORTEST_WAIT = 0.002
 _LONGEST_WAIT = 5.0
+#: A timer may fire this much too early.
+_EARLY = 0.0001
 _MAX_STREAMS = 1024
 
 
@@ -151,7 +153,7 @@ class StreamConnection:
         due = self.session.next_due(now)
         wait = _LONGEST_WAIT
         if due is not None and self._clock.speed:
-            wait = min(_LONGEST_WAIT, max(_SHORTEST_WAIT, (due - now) / 1000.0 / self._clock.speed))
+            wait = min(_LONGEST_WAIT, max(_SHORTEST_WAIT, self._clock.seconds_until(due) + _EARLY))
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), wait)
 

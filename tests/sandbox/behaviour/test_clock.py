@@ -66,3 +66,14 @@ def test_time_does_not_pass_backwards() -> None:
 
 def test_date_header_has_the_exchange_time() -> None:
     assert http_date(1_709_640_030_999) == "Tue, 05 Mar 2024 12:00:30 GMT"
+
+
+def test_the_time_until_an_event_has_no_steps_of_milliseconds() -> None:
+    watch = Watch()
+    clock = ExchangeClock(1_000, 2.0, monotonic=watch)
+    assert clock.seconds_until(1_010) == 0.005
+    watch.seconds += 0.0004
+    assert clock.now() == 1_000
+    assert clock.seconds_until(1_010) == pytest.approx(0.0046)
+    watch.seconds += 0.006
+    assert clock.seconds_until(1_010) < 0
