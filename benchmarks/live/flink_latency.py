@@ -5,17 +5,27 @@
 It runs in a separate environment, which needs Java 17 and holds nothing of this project. Trades come from a socket one
 by one, with a pause after each; each has a higher price than the one before, and so decides a match, which goes to
 another socket. Everything runs in Flink's JVM, in one process, without checkpoints, and each record is sent on at once
-(a buffer timeout of 0). Nothing is stored: a kill loses what was in flight. One JSON line for each order of rows:
+(a buffer timeout of 0). One JSON line for each order of rows:
 
 - `arrival`: by processing time. A row is evaluated as it comes.
 - `event`: by the trades' times, with a watermark every millisecond that is the newest time.
+
+and, in `way`, for each way of trades and matches:
+
+- `between sockets`: from one socket to the other. Nothing is stored: a kill loses what was in flight.
+- `on the bus`: the platform's own way, with trades and matches on disk (`flink_bus.py`, which runs in the project's
+  `.venv`). This still lacks Flink's checkpoints, without which a kill loses and repeats matches. Two further lines:
+  `without Flink`, what the way itself takes, and `candlewright`, the platform's own engine in Flink's place.
 """
 
 import argparse
 import json
 import random
 import socket
+import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyflink.datastream import DataStream, StreamExecutionEnvironment  # type: ignore[import-not-found]
@@ -35,6 +45,7 @@ FROM lines"""
 TIMES = {"arrival": "arrived", "event": "happened"}
 HOST = "127.0.0.1"
 WARM_ROWS = 200
+PROJECT = Path(__file__).parents[2]
 
 
 def listening() -> socket.socket:
@@ -43,15 +54,15 @@ def listening() -> socket.socket:
     return found
 
 
-def submit(order: str, trades: socket.socket, matches: socket.socket) -> Any:
-    """Start the job, which connects to both sockets."""
+def submit(order: str, trades: int, matches: int) -> Any:
+    """Start the job, which connects to both ports."""
     environment = StreamExecutionEnvironment.get_execution_environment()
     environment.set_parallelism(1)
     environment.set_buffer_timeout(0)
     environment.get_config().set_auto_watermark_interval(1)
     tables = StreamTableEnvironment.create(environment)
     tables.get_config().set("table.local-time-zone", "UTC")
-    lines = environment._j_stream_execution_environment.socketTextStream(HOST, trades.getsockname()[1], "\n")
+    lines = environment._j_stream_execution_environment.socketTextStream(HOST, trades, "\n")
     schema = (
         Schema.new_builder()
         .column("f0", "STRING")
@@ -66,13 +77,13 @@ def submit(order: str, trades: socket.socket, matches: socket.socket) -> Any:
     jvm = get_gateway().jvm
     texts = tables._j_tenv.toDataStream(found._j_table, jvm.java.lang.Class.forName("java.lang.String"))
     text_schema = jvm.org.apache.flink.api.common.serialization.SimpleStringSchema()
-    texts.writeToSocket(HOST, matches.getsockname()[1], text_schema)
+    texts.writeToSocket(HOST, matches, text_schema)
     return environment.execute_async(order)
 
 
-def run(order: str, rows: int, pause: float) -> dict[str, Any]:
+def between_sockets(order: str, rows: int, pause: float) -> dict[str, Any]:
     with listening() as trades, listening() as matches:
-        job = submit(order, trades, matches)
+        job = submit(order, trades.getsockname()[1], matches.getsockname()[1])
         (source, _), (sink, _) = trades.accept(), matches.accept()
         with source, sink:
             for end in (source, sink):
@@ -91,10 +102,34 @@ def run(order: str, rows: int, pause: float) -> dict[str, Any]:
     timed = sorted(milliseconds[-rows:])
     return {
         "name": order,
+        "way": "between sockets",
         "p50_ms": round(timed[len(timed) // 2], 1),
         "p99_ms": round(timed[min(len(timed) - 1, len(timed) * 99 // 100)], 1),
+        "max_ms": round(timed[-1], 1),
         "rows": rows,
     }
+
+
+def on_the_bus(rows: int, pause: float) -> Iterator[dict[str, Any]]:
+    command = [
+        str(PROJECT / ".venv/bin/python"),
+        "-m",
+        "benchmarks.live.flink_bus",
+        f"--rows={rows}",
+        f"--pause={pause}",
+    ]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as bus:
+        assert bus.stdout is not None
+        lines, orders, job, order = map(json.loads, bus.stdout), iter(TIMES), None, ""
+        for line in lines:
+            if "trades" in line:
+                order = next(orders)
+                job = submit(order, line["trades"], line["matches"])
+                continue
+            if job is not None:
+                job.cancel().result()
+                job = None
+            yield {"name": order, "way": "on the bus"} | line
 
 
 def main() -> None:
@@ -103,7 +138,9 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.2, help="mean seconds between a match and the next trade")
     options = parser.parse_args()
     for order in TIMES:
-        print(json.dumps(run(order, options.rows, options.pause)), flush=True)
+        print(json.dumps(between_sockets(order, options.rows, options.pause)), flush=True)
+    for line in on_the_bus(options.rows, options.pause):
+        print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ SANDBOX_SQL = {
 TIMEOUT_SECONDS = 120.0
 WARM_ROWS = 5
 LOAD_TICKERS = 100
-_BASE_NS, _SECOND_NS, _MINUTE_NS = 1_704_067_200_000_000_000, 1_000_000_000, 60_000_000_000
+_BASE_NS, SECOND_NS, _MINUTE_NS = 1_704_067_200_000_000_000, 1_000_000_000, 60_000_000_000
 _LOAD_STEP_SECONDS = 0.02
 #: Seconds between two publishes that are timed alone.
 _BETWEEN_SECONDS = 0.01
@@ -213,7 +213,7 @@ def floor(url: str, rows: int, pause: float) -> list[float]:
         port = subscriber.bind_to_random_port("tcp://127.0.0.1")
         bus = connect(Settings.model_validate({"bus": {"url": url}}).bus)
         stack.callback(bus.close)
-        trades = Trades(bus, "FLOOR/USDT.BENCH", _SECOND_NS)
+        trades = Trades(bus, "FLOOR/USDT.BENCH", SECOND_NS)
         bus.publish(bus_topics.TICKS, [trades.record()])
         address = f"tcp://127.0.0.1:{port}"
         consumer = multiprocessing.get_context("spawn").Process(target=_consume, args=(url, address), daemon=True)
@@ -235,7 +235,7 @@ def floor(url: str, rows: int, pause: float) -> list[float]:
 def publishes(url: str, fsync: str, rows: int) -> Iterator[dict[str, Any]]:
     """Lines for a publish with and without waiting for the disk."""
     bus = connect(Settings.model_validate({"bus": {"url": url}}).bus)
-    trades, found = Trades(bus, "DISK/USDT.BENCH", _SECOND_NS), defaultdict[str, list[float]](list)
+    trades, found = Trades(bus, "DISK/USDT.BENCH", SECOND_NS), defaultdict[str, list[float]](list)
     with closing(bus), redis_client.Redis.from_url(url) as client:
         for _ in range(WARM_ROWS + rows):
             for name, setting in (("disk", fsync), ("memory", "no")):
@@ -255,7 +255,7 @@ def publishes(url: str, fsync: str, rows: int) -> Iterator[dict[str, Any]]:
 @contextmanager
 def load(bus: Bus, rate: int) -> Iterator[None]:
     """`rate` further trades a second over LOAD_TICKERS tickers, whose times advance as fast as they are published."""
-    step_ns = max(1, LOAD_TICKERS * _SECOND_NS // rate)
+    step_ns = max(1, LOAD_TICKERS * SECOND_NS // rate)
     feeds = [Trades(bus, _load_ticker(number), step_ns) for number in range(LOAD_TICKERS)]
     began, sent = time.monotonic(), 0
 
@@ -330,7 +330,7 @@ def _subscriber(stack: ExitStack, platform: PrivatePlatform, topic: str) -> "zmq
     return socket
 
 
-def _warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades, quiet_seconds: float) -> None:
+def warm_up(subscriber: "zmq.Socket[bytes]", trades: Trades, quiet_seconds: float) -> None:
     """Publish trades until results arrive, because the first trades may precede the subscription, and then until no
     result has arrived for this long.
     """
@@ -389,9 +389,9 @@ def run(
 
         if hops:
             yield from publishes(redis.url, fsync, rows)
-        trades = Trades(bus, PATTERN_TICKER, _SECOND_NS)
+        trades = Trades(bus, PATTERN_TICKER, SECOND_NS)
         events = _subscriber(stack, platform, streams.trigger(TRIGGER_ID))
-        _warm_up(events, trades, quiet_seconds)
+        warm_up(events, trades, quiet_seconds)
         published = {"engine": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
@@ -400,7 +400,7 @@ def run(
 
         minutes = Trades(bus, BARS_TICKER, _MINUTE_NS)
         bars = _subscriber(stack, platform, streams.bars(BARS_TICKER, 60))
-        _warm_up(bars, minutes, quiet_seconds)
+        warm_up(bars, minutes, quiet_seconds)
         way = measured(bars, minutes, {"engine": Results(bus, bus_topics.OHLC)}, rows=rows, pause=pause_seconds)
         yield {"name": "bars", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
         if hops:
@@ -411,7 +411,7 @@ def run(
             timeout=TIMEOUT_SECONDS,
         ).close()  # fmt: skip
         over_bars = _subscriber(stack, platform, streams.trigger(BAR_TRIGGER_ID))
-        _warm_up(over_bars, minutes, quiet_seconds)
+        warm_up(over_bars, minutes, quiet_seconds)
         stages = {"bar": Results(bus, bus_topics.OHLC), "event": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(over_bars, minutes, stages, rows=rows, pause=pause_seconds)
         yield {"name": "bar_trigger", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
@@ -425,7 +425,7 @@ def run(
         for number, name in enumerate(beside):
             tickers = [_load_ticker(number % LOAD_TICKERS)]
             client.triggers.add(LOAD_SQL % number, tickers=tickers, trigger_id=name, timeout=TIMEOUT_SECONDS).close()
-        _warm_up(events, trades, quiet_seconds)
+        warm_up(events, trades, quiet_seconds)
         with load(bus, load_rate):
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {
@@ -439,13 +439,13 @@ def run(
         for name in beside:
             client.triggers.remove(name)
 
-        slow = Trades(bus, _neighbour(bus, PATTERN_TICKER), _SECOND_NS)
+        slow = Trades(bus, _neighbour(bus, PATTERN_TICKER), SECOND_NS)
         client.triggers.add(
             SLOW_SQL % slow_rows, tickers=[slow.ticker], trigger_id="slow", timeout=TIMEOUT_SECONDS
         ).close()
         for _ in range(0, slow_rows, _SLOW_BATCH):
             bus.publish(bus_topics.TICKS, [slow.record(_SLOW_BATCH)])
-        _warm_up(events, trades, quiet_seconds)
+        warm_up(events, trades, quiet_seconds)
         with repeated(slow.publish, 1 / 50):
             way = measured(events, trades, published, rows=rows, pause=pause_seconds)
         yield {"name": "slow", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "slow_rows": slow_rows}
