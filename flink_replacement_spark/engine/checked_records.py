@@ -64,6 +64,11 @@ class CheckedRecords:
             self._note(record, reason)
             self.excluded.add(_place(record))
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether records were refused since the last `put_aside`."""
+        return bool(self._letters)
+
     def put_aside(self, bus: Bus) -> None:
         """Write the refused records as dead letters. Raises BusUnavailable."""
         for part in (PART, _TRIGGERS_PART):

@@ -233,7 +233,10 @@ class Steps:
             together.forget()
             is_planned = self.advance(owner.name, before, after) == after
             return (after, owner.run(after)) if is_planned else None
-        together.begin(may_wait=before.number >= 0 and unwritten is not None and unwritten.may_wait(after))
+        together.begin(
+            may_wait=before.number >= 0 and unwritten is not None and unwritten.may_wait(after),
+            follows_unwritten=unwritten is not None and bool(unwritten.start),
+        )
         done = owner.run(after, together)
         if unwritten is not None and unwritten.start:
             after = replace(after, start=unwritten.start)

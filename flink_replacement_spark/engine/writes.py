@@ -24,6 +24,11 @@ class Writes(Protocol):
         """Whether the state after this step may be written with that of a later one; not if it has published."""
         ...
 
+    @property
+    def follows_unwritten(self) -> bool:
+        """Whether the step follows others that were not written; only the state in memory contains those."""
+        ...
+
     def get(self, table: str, keys: Sequence[str]) -> list[bytes | None]: ...
 
     def publish_as(self, topic: str, records: Sequence[Record], *, writer: str, number: int) -> object: ...
@@ -45,7 +50,7 @@ class Writes(Protocol):
 
 
 class Direct:
-    may_wait = False
+    may_wait = follows_unwritten = False
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -83,12 +88,12 @@ class Together:
         self._published: list[tuple[str, Sequence[Record], str, int]] = []
         self._swaps: list[Swap] = []
         self._afterwards: list[Callable[[], object]] = []
-        self._may_wait = False
+        self._may_wait = self._follows_unwritten = False
 
-    def begin(self, *, may_wait: bool = False) -> None:
+    def begin(self, *, may_wait: bool = False, follows_unwritten: bool = False) -> None:
         """Drop requested writes that were not carried out."""
         self._published, self._swaps, self._afterwards = [], [], []
-        self._may_wait = may_wait
+        self._may_wait, self._follows_unwritten = may_wait, follows_unwritten
 
     def forget(self) -> None:
         """Drop the cache, because another process may have written."""
@@ -98,6 +103,10 @@ class Together:
     @property
     def may_wait(self) -> bool:
         return self._may_wait and not self._published
+
+    @property
+    def follows_unwritten(self) -> bool:
+        return self._follows_unwritten
 
     @property
     def is_empty(self) -> bool:

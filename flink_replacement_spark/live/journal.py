@@ -6,14 +6,15 @@ bytes, regardless of the number of tickers and the size of their state.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from bars.saved import OtherVersion
 from bus import Bus
 from bus import topics as bus_topics
 from core.poison import is_poison
-from flink_replacement_spark.engine.checked_records import CheckedRecords, Place
+from flink_replacement_spark.engine.checked_records import Place
 from flink_replacement_spark.engine.writes import Writes
 from flink_replacement_spark.live.partition import LivePartition
 from flink_replacement_spark.live.source import TOPICS, Range
@@ -29,28 +30,31 @@ MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a batch took, without the records that are `excluded`.
+    """What a batch took, without the records that are `excluded`; `steps`: what each of its steps took, in order.
 
     Since the last whole state: `size`, bytes of records; `held`, places in TOPICS of which any were taken.
     """
 
-    ranges: Sequence[Range]
+    steps: Sequence[Sequence[Range]]
     max_ahead_ns: int
     excluded: Sequence[Place] = ()
     size: int = 0
     held: Sequence[int] = ()
 
     @classmethod
-    def of(cls, ranges: Sequence[Range], max_ahead_ns: int, checked: CheckedRecords) -> "Note":
-        return cls(ranges, max_ahead_ns, sorted(checked.excluded), checked.size, sorted({tag for tag, _, _ in ranges}))
+    def of(cls, steps: Sequence[Sequence[Range]], max_ahead_ns: int, excluded: Iterable[Place], *, size: int) -> "Note":
+        return cls(steps, max_ahead_ns, sorted(excluded), size, sorted({tag for own in steps for tag, _, _ in own}))
 
     @classmethod
     def unpacked(cls, content: bytes) -> "Note":
-        ranges, max_ahead_ns, excluded, size, held = json.loads(content)
-        return cls([Range(*row) for row in ranges], max_ahead_ns, [tuple(place) for place in excluded], size, held)
+        ranges, max_ahead_ns, excluded, size, held, *before = json.loads(content)
+        steps = [[Range(*row) for row in own] for own in (*before, ranges)]
+        return cls(steps, max_ahead_ns, [tuple(place) for place in excluded], size, held)
 
     def packed(self) -> bytes:
-        return json.dumps([self.ranges, self.max_ahead_ns, self.excluded, self.size, self.held]).encode()
+        # The last step comes first: versions whose batches have one step wrote nothing more.
+        *before, ranges = self.steps
+        return json.dumps([ranges, self.max_ahead_ns, self.excluded, self.size, self.held, *before]).encode()
 
     def after(self, before: "Note") -> "Note":
         return replace(self, size=self.size + before.size, held=sorted({*self.held, *before.held}))
@@ -107,6 +111,10 @@ class Journal:
             replay(live, note)
         return base, live
 
+    def base_of(self, batch_id: int) -> int:
+        """The batch that `batch_id` continues from; -1 without one."""
+        return self._store.base_of(self._partition, batch_id)
+
     def keep(self, batch_id: int, live: LivePartition, note: Note) -> int:
         """Make the state after `batch_id` durable, with the previous one; returns the bytes of what was written."""
         pointer = self._store.pointer(self._partition)
@@ -129,7 +137,7 @@ class Journal:
     def _hold(self, note: Note, held: Sequence[int]) -> None:
         """Move the hold past the records before the first note after a whole state."""
         first: dict[int, int] = {}
-        for tag, start, _ in note.ranges:
+        for tag, start, _ in chain.from_iterable(note.steps):
             first[tag] = min(start, first.get(tag, start))
         for tag in first.keys() - set(held):
             self._bus.hold(TOPICS[tag], bus_topics.READER_BAR_STATE, {self._partition: first[tag]})

@@ -4,8 +4,9 @@ It publishes bars on the topic `ohlc`, and trades and gaps to be stored on `tick
 Each publish is named by query, partition and batch, so a repeated micro-batch publishes nothing twice.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 
 import numpy as np
@@ -20,10 +21,11 @@ from bus import topics as bus_topics
 from bus.api import partition_of
 from candlewright.wire import bar_columns, streams
 from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.tick_columns import TickColumns
 from core.poison import culprits, is_poison
 from flink_replacement_spark.engine.bus_source import NOTHING_KNOWN, KnownRecords, worker_bus
 from flink_replacement_spark.engine.checked_records import CheckedRecords
-from flink_replacement_spark.engine.writes import Direct, Writes
+from flink_replacement_spark.engine.writes import Direct, Outdated, Writes
 from flink_replacement_spark.live.journal import MAX_BYTES, Journal, Note
 from flink_replacement_spark.live.partition import LiveOutput, LivePartition
 from flink_replacement_spark.live.results import LiveCounts, counts_of
@@ -96,11 +98,12 @@ def run_step(
     max_ahead_ns: int,
     ranges: Sequence[Range],
     journal_bytes: int = MAX_BYTES,
+    starts: Mapping[int, int] | None = None,
     writes: Writes | None = None,
     known: KnownRecords = NOTHING_KNOWN,
 ) -> LiveCounts:
-    """Carry out a micro-batch for one partition. `writes`: how to write; by default each call at once. `known`: records
-    that need not be read.
+    """Carry out a micro-batch for one partition. `starts`: its first offset of each of TOPICS, also of those without
+    records. `writes`: how to write; by default each call at once. `known`: records that need not be read.
     """
     bus = worker_bus(url)
     writes = writes or Direct(bus)
@@ -109,39 +112,95 @@ def run_step(
 
     def replay(live: LivePartition, note: Note) -> None:
         """Replay a batch whose results are already published."""
-        _output(live, url, partition, note.ranges, CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
+        for own in note.steps:
+            _output(live, url, partition, own, CheckedRecords(note.max_ahead_ns, partitions, note.excluded))
 
-    def state() -> LivePartition:
-        """The state before the batch."""
-        # Removed from the cache, because a state that a failed batch has changed must not be reused.
-        _, found = journal.resume(batch_id, _CACHE.pop((query_id, partition), None), replay)
-        return found or _begin(bus, partition, ranges, lateness_ns, horizon_ns)
+    # Removed from the cache, because a state that a failed batch has changed must not be reused.
+    kept = _CACHE.pop((query_id, partition), None)
+    if (
+        kept is not None
+        and kept.unwritten.steps
+        and (kept.unwritten.ends != starts or kept.batch != journal.base_of(batch_id))
+    ):
+        kept = None
+    if kept is None and writes.follows_unwritten:
+        raise Outdated("the state after steps that were not written is gone")
+    before = kept.unwritten if kept is not None else _NONE
 
-    live = state()
-    before = live.duplicates, live.too_late
+    def state(cached: _Kept | None) -> tuple[int, LivePartition]:
+        """The state before the batch, and the last batch on the bus that it contains."""
+        base, found = journal.resume(batch_id, (cached.batch, cached.live) if cached else None, replay)
+        return base, found or _begin(bus, partition, ranges, lateness_ns, horizon_ns)
+
+    base, live = state(kept)
+    duplicates, too_late = live.duplicates, live.too_late
     checked = CheckedRecords(max_ahead_ns, partitions)
     try:
         output = _output(live, url, partition, ranges, checked, known)
     except Exception as error:  # No error caused by one record may stop the others.
         if not is_poison(error):
             raise
-        stored = state().save()
+        if before.steps:
+            raise Outdated(
+                "the records since the stored state are read again, because one cannot be processed"
+            ) from error
+        stored = state(None)[1].save()
         checked.exclude(_culprits(lambda: LivePartition.load(stored), url, partition, ranges, checked=checked))
         live = LivePartition.load(stored)
         output = _output(live, url, partition, ranges, checked)
+    has_refused = checked.has_refused
     checked.put_aside(bus)
+    counts = counts_of(output, live.duplicates - duplicates, live.too_late - too_late)
+    after = before.and_then(ranges, output.ticks, starts or {}, size=checked.size)
+    if writes.may_wait and base >= 0 and not has_refused and counts.counted().keys() <= {"ticks"}:
+        writes.afterwards(lambda: _CACHE.__setitem__((query_id, partition), _Kept(base, live, after)))
+        return LiveCounts()
+    output.ticks, counts.ticks = after.ticks, sum(map(len, after.ticks))
     with ThreadPoolExecutor(1) as publisher:
         # Publishing many bars takes longest. The state is written last, since it says that everything is published.
         published = _publish(publisher, writes, f"{query_id}:{partition}", batch_id, output)
-        _publish_rows(writes, f"{query_id}:{partition}:rows", batch_id, partition, output)
+        first_batch = batch_id - len(before.steps)
+        _publish_rows(
+            writes, f"{query_id}:{partition}:rows", batch_id, partition, output,
+            perhaps_stored=first_batch < _FIRST_BATCHES,
+        )  # fmt: skip
         published.result()
-    journal.keep(batch_id, live, Note.of(ranges, max_ahead_ns, checked))
-    writes.afterwards(lambda: _CACHE.__setitem__((query_id, partition), (batch_id, live)))
-    return counts_of(output, live.duplicates - before[0], live.too_late - before[1])
+    journal.keep(batch_id, live, Note.of(after.steps, max_ahead_ns, checked.excluded, size=after.size))
+    writes.afterwards(lambda: _CACHE.__setitem__((query_id, partition), _Kept(batch_id, live)))
+    return counts
 
 
-#: The states of this worker's partitions, each with the last batch that it contains.
-_CACHE: dict[tuple[str, int], tuple[int, LivePartition]] = {}
+@dataclass(frozen=True, slots=True)
+class _Unwritten:
+    """Steps that are not on the bus yet: the records and new trades to store of each, where the next one starts, and
+    the bytes of their records.
+    """
+
+    steps: Sequence[Sequence[Range]] = ()
+    ticks: list[TickColumns] = field(default_factory=list)
+    ends: Mapping[int, int] = field(default_factory=dict)
+    size: int = 0
+
+    def and_then(
+        self, ranges: Sequence[Range], ticks: Sequence[TickColumns], starts: Mapping[int, int], *, size: int
+    ) -> "_Unwritten":
+        ends = {**starts, **{tag: last + 1 for tag, _, last in ranges}}
+        return _Unwritten([*self.steps, ranges], [*self.ticks, *ticks], ends, self.size + size)
+
+
+_NONE = _Unwritten()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The state of one of this worker's partitions: after `batch`, the last one on the bus, and `unwritten` steps."""
+
+    batch: int
+    live: LivePartition
+    unwritten: _Unwritten = _NONE
+
+
+_CACHE: dict[tuple[str, int], _Kept] = {}
 
 
 def _begin(bus: Bus, partition: int, ranges: Sequence[Range], lateness_ns: int, horizon_ns: int) -> LivePartition:
@@ -228,8 +287,9 @@ def _publish(publisher: Executor, writes: Writes, writer: str, batch_id: int, ou
     return under_way
 
 
-def _publish_rows(writes: Writes, writer: str, batch_id: int, partition: int, output: LiveOutput) -> None:
-    perhaps_stored = batch_id < _FIRST_BATCHES
+def _publish_rows(
+    writes: Writes, writer: str, batch_id: int, partition: int, output: LiveOutput, *, perhaps_stored: bool
+) -> None:
     found = records_of_rows(output.ticks, output.gaps, partition, perhaps_stored=perhaps_stored)
     chunk = 0
     while part := list(islice(found, _PUBLISH_ROWS)):

@@ -74,7 +74,7 @@ class LiveOwner:
             for (first, end) in [(step.start[topic][self.name], step.end[topic][self.name])]
             if end > first
         ]
-        if not ranges:
+        if not ranges and not (writes and writes.follows_unwritten):
             return Done()
         times = self.times
         counts = run_step(
@@ -87,6 +87,7 @@ class LiveOwner:
             max_ahead_ns=times.max_ahead_ns,
             ranges=ranges,
             journal_bytes=times.journal_bytes,
+            starts={tag: step.start[topic][self.name] for tag, topic in enumerate(TOPICS)},
             writes=writes,
             known=self._few_records,
         )

@@ -167,6 +167,8 @@ def run_step(
     kept = _CACHE.pop((query_id, plan.owner), None)
     if kept is not None and (kept.stored.base != base or (kept.unwritten and kept.unwritten != plan.starts())):
         kept = None
+    if kept is None and writes.follows_unwritten:
+        raise Outdated("the state after steps that were not written is gone")
 
     def state() -> tuple[Stored, TriggerPartition]:
         """The stored state before the batch."""

@@ -33,7 +33,7 @@ class _Query:
         self.bus = bus
         self.name = name
         self.monkeypatch = monkeypatch
-        self.worker: dict[tuple[str, int], tuple[int, LivePartition]] = {}
+        self.worker: dict[tuple[str, int], live_rows._Kept] = {}
         self.batches = 0
         for topic in live_source.TOPICS:
             bus.create_topic(topic)
@@ -79,8 +79,9 @@ class _Query:
         partitions = self.bus.partitions(bus_topics.TICKS)
 
         def replay(live: LivePartition, note: live_journal.Note) -> None:
-            checked = CheckedRecords(note.max_ahead_ns, partitions, note.excluded)
-            live_rows._output(live, "", 0, note.ranges, checked)
+            for ranges in note.steps:
+                checked = CheckedRecords(note.max_ahead_ns, partitions, note.excluded)
+                live_rows._output(live, "", 0, ranges, checked)
 
         found = journal.resume(self.batches, None, replay)[1]
         assert found is not None
@@ -129,7 +130,7 @@ def test_the_state_and_the_bars_are_those_of_a_run_in_one_worker(steps: list[tup
 
 def _run_all(patch: pytest.MonkeyPatch, steps: list[tuple[int, str]], *, is_disturbed: bool) -> _Query:
     query = _Query(FreshBus(1), "q", patch)
-    others: dict[tuple[str, int], tuple[int, LivePartition]] = {}
+    others: dict[tuple[str, int], live_rows._Kept] = {}
     second = 0
     for number, (seconds, event) in enumerate(steps, start=1):
         second += seconds

@@ -10,12 +10,16 @@ from bus import Record, SequenceStamp
 from bus import topics as bus_topics
 from candlewright.wire.candlewright_pb2 import OHLCV, Side, TickBatch
 from candlewright.wire.grid import SECOND
-from flink_replacement_spark.engine.serving import Steps
+from flink_replacement_spark.engine import serving
+from flink_replacement_spark.engine.checked_records import CheckedRecords
+from flink_replacement_spark.engine.serving import Steps, Unwritten
+from flink_replacement_spark.engine.writes import Outdated
 from flink_replacement_spark.live import journal as live_journal
 from flink_replacement_spark.live import rows as live_rows
 from flink_replacement_spark.live import served as live_served
 from flink_replacement_spark.live.partition import LivePartition
 from flink_replacement_spark.live.served import LiveOwner, LiveTimes
+from flink_replacement_spark.live.tick_rows import rows_of_trades
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark.harness import wait_for
 from tests.flink_replacement_spark.serving import Deaths, OwnCache, pause, served
@@ -45,6 +49,58 @@ def published(bus: FreshBus) -> list[OHLCV]:
     if not bus.partitions(bus_topics.OHLC):
         return []
     return [OHLCV.FromString(record.value) for record in bus.read(bus_topics.OHLC, 0, 0, max_records=100_000)]
+
+
+def stored_ids(bus: FreshBus) -> list[int]:
+    """The trades for the table."""
+    found = bus.read(bus_topics.TICK_ROWS, 0, 0, max_records=100_000)
+    return [int(trade_id) for trade_id in rows_of_trades(found)["trade_id"].to_pylist()]
+
+
+def live_bus() -> FreshBus:
+    bus = FreshBus(1)
+    for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TICK_ROWS):
+        bus.create_topic(topic, 1)
+    return bus
+
+
+class Walk:
+    """Steps of one task, one after the other."""
+
+    def __init__(self, bus: FreshBus) -> None:
+        self.bus, self.steps = bus, Steps(bus, "q")
+        self.owner = LiveOwner(bus.url, "q", 0, TIMES)
+        self.together, self.unwritten = self.steps.begin(), Unwritten()
+        self.written = self.step = self.steps.newest("0")
+        self.count = 0
+
+    def trade(self, second: int) -> None:
+        self.count += 1
+        record = Record(trade(second, self.count), TICKER.encode(), sequence=SequenceStamp(f"TICKS:{TICKER}"))
+        self.bus.publish(bus_topics.TICKS, [record])
+
+    def mark(self, **body: object) -> None:
+        self.bus.publish(bus_topics.TICK_MARKS, [Record(mark(**body), TICKER.encode())])
+
+    def clock(self, second: int) -> None:
+        self.mark(clock=records.Clock(exchange_time=T0 + second * SECOND, sequence=self.count))
+
+    def carry_out(self) -> bool:
+        """Take the next step; whether it was written."""
+        planned = self.owner.next(self.step, written=self.written, longest_seconds=0.0)
+        assert planned is not None
+        found = self.steps.carry_out(
+            self.owner, self.written, planned, together=self.together, unwritten=self.unwritten
+        )
+        assert found is not None
+        row, _ = found
+        if row is None:
+            self.step = planned
+            self.unwritten.add(planned)
+            return False
+        self.step = self.written = row
+        self.unwritten = Unwritten()
+        return True
 
 
 def values(bar: OHLCV) -> tuple[object, ...]:
@@ -91,13 +147,97 @@ def test_bars_are_those_of_all_trades_and_their_numbers_have_no_holes(monkeypatc
             return found if found == expected else None
 
         wait_for(newest)
+        wait_for(lambda: len(stored_ids(bus)) >= 399 or None)
     assert deaths.count > 10 and len(expected) > 100
+    assert sorted(stored_ids(bus)) == list(range(1, 400))
     numbers, revisions = defaultdict(list), defaultdict(list)
     for bar in published(bus):
         numbers[bar.period_seconds].append(bar.sequence)
         revisions[bar.period_seconds, bar.open_time].append(bar.revision)
     assert all(own == list(range(1, len(own) + 1)) for own in numbers.values())
     assert all(own == list(range(len(own))) for own in revisions.values())
+
+
+def test_steps_without_bars_are_written_with_the_next_that_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_rows, "_CACHE", {})
+    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 3_600.0)
+    walk = Walk(live_bus())
+    walk.mark(wanted=records.Wanted(ticks=True, period_seconds=[60]))
+    assert walk.carry_out()
+    for second in range(1, 6):
+        walk.trade(second)
+        assert not walk.carry_out()
+        walk.clock(second)
+        assert not walk.carry_out()
+    assert stored_ids(walk.bus) == [] and walk.steps.newest("0") == walk.written
+    walk.clock(120)
+    assert walk.carry_out()
+    assert stored_ids(walk.bus) == [1, 2, 3, 4, 5]
+    assert [bar.trade_count for bar in published(walk.bus)] == [5]
+    newest = walk.steps.newest("0")
+    assert newest.start == {bus_topics.TICKS: {"0": 0}, bus_topics.TICK_MARKS: {"0": 1}}
+    assert newest.end == {bus_topics.TICKS: {"0": 5}, bus_topics.TICK_MARKS: {"0": 7}}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_task_that_takes_over_has_the_state_of_the_former_one(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Even if trades before and after a clock were in different steps that were written together."""
+    cache: dict[tuple[str, int], live_rows._Kept] = {}
+    monkeypatch.setattr(live_rows, "_CACHE", cache)
+    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 3_600.0)
+    chance, walk, second = random.Random(seed), Walk(live_bus()), 0
+    walk.mark(wanted=records.Wanted(ticks=True, period_seconds=[5, 60]))
+    outcomes = []
+    for _ in range(40):
+        second += chance.randint(0, 4)
+        for _ in range(chance.randint(1, 3)):
+            # Some trades are older than the clock.
+            walk.trade(max(1, second - chance.choice((0, 0, 3, 70))))
+        if chance.random() < 0.4:
+            walk.clock(second)
+        if walk.unwritten.start and chance.random() < 0.2:
+            walk.unwritten.must_be_written()
+        outcomes.append(walk.carry_out())
+        if outcomes[-1]:
+            before = cache["q", 0].live.save()
+            cache.clear()
+            walk.trade(second)
+            walk.unwritten.must_be_written()
+            assert walk.carry_out()
+            whole, partial = cache.pop(("q", 0)).live.save(), loaded(walk)
+            assert partial == whole and before != whole
+    assert outcomes.count(False) > 3 and outcomes.count(True) > 3
+    assert sorted(stored_ids(walk.bus)) == list(range(1, max(stored_ids(walk.bus)) + 1))
+
+
+def loaded(walk: Walk) -> bytes:
+    """The state that another worker loads."""
+    journal = live_journal.Journal(walk.bus, "q", 0)
+
+    def replay(live: LivePartition, note: live_journal.Note) -> None:
+        for ranges in note.steps:
+            live_rows._output(live, walk.bus.url, 0, ranges, CheckedRecords(note.max_ahead_ns, 1, note.excluded))
+
+    _, found = journal.resume(walk.written.number + 1, None, replay)
+    assert found is not None
+    return found.save()
+
+
+def test_a_task_without_the_unwritten_steps_of_its_state_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache: dict[tuple[str, int], live_rows._Kept] = {}
+    monkeypatch.setattr(live_rows, "_CACHE", cache)
+    monkeypatch.setattr(serving, "UNWRITTEN_SECONDS", 3_600.0)
+    walk = Walk(live_bus())
+    walk.trade(1)
+    assert walk.carry_out()
+    walk.trade(2)
+    assert not walk.carry_out()
+    # Another task of this process has taken the state over.
+    cache.clear()
+    walk.clock(120)
+    with pytest.raises(Outdated):
+        walk.carry_out()
+    assert walk.steps.newest("0") == walk.written and published(walk.bus) == []
 
 
 def test_the_exchanges_clock_alone_ends_a_bar_within_a_tenth_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
