@@ -2,7 +2,8 @@
 
 A thread with a few messages sends them itself if the socket is free, which spares the wake-up of the other thread. A
 lock makes this permissible. It also requires that the socket is waited for by its descriptor, which becomes readable
-once for each change and stays so only until the next call of the socket: whoever has called it looks for subscriptions.
+once for each change and stays so only until the next call of the socket: any thread that has called it looks for
+subscriptions.
 
 XPUB_VERBOSE reports every subscription, and when the last subscriber of a topic unsubscribes or disconnects. libzmq
 itself keeps the set of connections per topic, so nothing needs to be counted here. A subscription is active before it
