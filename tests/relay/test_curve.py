@@ -170,8 +170,9 @@ def test_a_new_key_works_and_a_removed_one_is_cut_off_without_a_restart(guarded:
     own = guarded.subscriber(bob, "RESPONSE:bob")
     guarded.remove("alice")
     wait_for(lambda: client.ask(cw.RequestStateQuery(request_id="r1")).DESCRIPTOR.name == "Error")
+    # All connections end. Bob's is recreated, and subscribed again once it is read; alice's does not come back.
+    wait_for(lambda: len(guarded.platform.relay._notifier._gate or ()) == 0)
     finish(guarded.bus, "r2")
-    # Bob's connection was recreated, and subscribed again; alice's does not come back.
     while own.next()[1].request_id != "r2":
         pass
     wait_for(lambda: len(guarded.platform.relay._notifier._gate or ()) == 1)
