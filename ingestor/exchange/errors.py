@@ -9,7 +9,6 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 import aiohttp
-import ccxt
 
 from candlewright.wire.errors import (
     BadReply,
@@ -23,6 +22,7 @@ from candlewright.wire.errors import (
     UnknownTicker,
 )
 from core.failures import Failure, FailureCode
+from ingestor.exchange.ccxt_classes import errors as ccxt
 from ingestor.venues.limits import Limits
 
 #: Pauses (s) if an exchange says "stop" without saying for how long.

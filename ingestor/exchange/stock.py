@@ -1,24 +1,17 @@
 """Configures stock ccxt exchanges: without ccxt's limiter, spot markets only, with access to each reply's headers."""
 
-import importlib
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
 
-import ccxt.async_support
-
 from candlewright.wire.errors import ConfigurationError, ExchangeError
 from ingestor.exchange import addresses
+from ingestor.exchange.ccxt_classes import exchange_class, exchange_ids
 from ingestor.exchange.errors import Reply
 from ingestor.venues import VenueDescription
 
 #: The newest HTTP reply of the running task, so that concurrent calls on one instance do not mix up their replies.
 _reply: ContextVar[Reply | None] = ContextVar("exchange_reply", default=None)
-
-
-def known_exchanges() -> list[str]:
-    """ccxt's exchange ids."""
-    return list(ccxt.async_support.exchanges)
 
 
 def last_reply() -> Reply | None:
@@ -31,12 +24,10 @@ def build(venue: VenueDescription, *, url: str, timeout_seconds: float, streamin
     With `streaming`, a ccxt.pro exchange behind the venue's hooks. Numbers stay text until they are parsed once. Raises
     ConfigurationError if ccxt does not have the id.
     """
-    # ccxt.pro needs tens of MiB, so only a streaming process imports it.
-    module = importlib.import_module("ccxt.pro") if streaming else ccxt.async_support
     ccxt_id = venue.ccxt_id
-    if ccxt_id not in module.exchanges:
+    if ccxt_id not in exchange_ids(streaming=streaming):
         raise ConfigurationError(f"ccxt has no exchange {ccxt_id!r}{' that streams' if streaming else ''}")
-    stock: type[Any] = getattr(module, ccxt_id)
+    stock = exchange_class(ccxt_id, streaming=streaming)
     if streaming and venue.stream is not None:
         stock = type(stock.__name__, (venue.stream.hooks, stock), {})
     exchange = _observed(stock)({"enableRateLimit": False, "timeout": int(timeout_seconds * 1_000)})

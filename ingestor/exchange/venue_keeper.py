@@ -13,9 +13,9 @@ from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusError, ExchangeError
 from core.log import get_logger
 from ingestor import metrics
+from ingestor.exchange.ccxt_classes import exchange_ids
 from ingestor.exchange.client import VenueClient
 from ingestor.exchange.pages import source_of
-from ingestor.exchange.stock import known_exchanges
 from ingestor.progress import Progress
 from ingestor.settings import IngestorConfig
 from ingestor.threads import BusThreads
@@ -120,6 +120,6 @@ def venue_record(client: VenueClient) -> cw.Venue:
 
 def all_venues() -> cw.Venue:
     """The record of all venues: ccxt's ids, and venues with other names."""
-    names = {*known_exchanges(), *(name.lower() for name in described())}
+    names = {*exchange_ids(), *(name.lower() for name in described())}
     markets = [cw.Market(symbol=name) for name in sorted(names)]
     return cw.Venue(venue=ALL_VENUES, markets=markets, market_count=len(names), updated_at=time.time_ns())

@@ -8,13 +8,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-import ccxt
 from aiohttp import WSMsgType
 
 from candlewright.wire.errors import CandlewrightError, ExchangeError, NotOffered, Unavailable, UnknownTicker
 from core.background import awaited_task, only_noted, start_task
 from core.log import get_logger
 from ingestor.exchange import stock as exchange
+from ingestor.exchange.ccxt_classes import errors as ccxt
 from ingestor.exchange.client import VenueClient
 from ingestor.exchange.errors import translate
 from ingestor.progress import Progress
