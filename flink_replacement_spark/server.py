@@ -41,7 +41,7 @@ from flink_replacement_spark.history.prover import Prover
 from flink_replacement_spark.live.source import LiveSource
 from flink_replacement_spark.live.tables import FOLLOWED_BARS, FOLLOWED_TICKS, BarTable, TickTable
 from flink_replacement_spark.spark.conf import QUERIES_SERVING, is_listening, leaves_a_core
-from flink_replacement_spark.spark.session import Starting
+from flink_replacement_spark.spark.session import Starting, add_vector_functions
 from flink_replacement_spark.tables.deliveries import APPENDED_DELIVERIES
 from flink_replacement_spark.tables.followers import Followers
 from flink_replacement_spark.tables.locks import TableLocks
@@ -64,6 +64,8 @@ _WATCH_SECONDS = 0.5
 #: A writer that waits longer (s) for its turn at a table is shown on the status page.
 _LONG_WAIT_SECONDS = 5.0
 _RESTART_SECONDS = 5.0
+#: How long after its start (s) Spark gets functions that few use and that take processor time.
+_FUNCTIONS_SECONDS = 15.0
 
 
 class DriverBroke(CandlewrightError):
@@ -148,6 +150,7 @@ class Driver:
             session.dataSource.register(source)
         # Spark's planning workers load what they need while this process waits for the role.
         start_thread("first-source", partial(_load_source, session), on_failure=only_noted)
+        start_thread("vector-functions", partial(self._add_functions, session), on_failure=only_noted)
         if (
             term := self._keeper.wait(self._stopping, lambda: self._stand_by(session, queries, on_standby))
         ) is not None:
@@ -165,6 +168,10 @@ class Driver:
             )
         elif self._failure is not None:
             raise DriverBroke(self._failure)
+
+    def _add_functions(self, session: SparkSession) -> None:
+        if not self._stopping.wait(_FUNCTIONS_SECONDS):
+            add_vector_functions(session)
 
     def _leave_a_core(self, session: SparkSession, queries: Queries) -> None:
         """Use micro-batches on a small cluster, where tasks that do not end would take all cores and history would wait

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Starting", "start_session"]
+__all__ = ["Starting", "add_vector_functions", "start_session"]
 
 #: What Spark SQL adds to the environment of its workers. Spark has a daemon for each environment.
 _OF_SQL = {"SPARK_SIMPLIFIED_TRACEBACK": "1", "PYTHON_UDF_BATCH_SIZE": "100"}
+#: Spark's service of extensions that adds functions for vectors.
+_VECTOR_FUNCTIONS = "org.apache.spark.sql.ml.InternalFunctionRegistration"
 
 
 class Starting:
@@ -113,7 +115,36 @@ def _session_of(context: "SparkContext") -> "SparkSession":
     from pyspark.sql import SparkSession
 
     _register_no_sources(context)
+    if SparkSession._should_update_active_session():
+        _make_default(context)
     return SparkSession.builder.getOrCreate()
+
+
+def _make_default(context: "SparkContext") -> None:
+    """Make the session that `getOrCreate` finds, as Spark would, but without the functions of its machine learning; see
+    `add_vector_functions`.
+    """
+    jvm: Any = context._jvm
+    sessions = _object(jvm, "org.apache.spark.sql.classic.SparkSession")
+    scala_context, extensions = context._jsc.sc(), jvm.org.apache.spark.sql.SparkSessionExtensions()
+    getattr(sessions, "org$apache$spark$sql$classic$SparkSession$$applyExtensions")(scala_context, extensions)
+    service = jvm.java.lang.Class.forName("org.apache.spark.sql.SparkSessionExtensionsProvider")
+    for provider in jvm.java.util.ServiceLoader.load(service).stream().toArray():
+        if provider.type().getName() != _VECTOR_FUNCTIONS:
+            provider.get().apply(extensions)
+    none, empty = jvm.scala.Option.empty(), _object(jvm, "scala.collection.immutable.Map").empty()
+    classic = getattr(jvm, "org.apache.spark.sql.classic.SparkSession")
+    classic.setDefaultSession(classic(scala_context, none, none, extensions, empty, empty))
+
+
+def add_vector_functions(session: "SparkSession") -> None:
+    """Add the functions `vector_to_array` and `array_to_vector` of Spark's machine learning.
+
+    Spark adds them with its first session, which takes a fifth of the processor time of its start, because only they
+    need Scala's reflection.
+    """
+    jvm: Any = session.sparkContext._jvm
+    getattr(jvm, _VECTOR_FUNCTIONS)().apply(session._jsparkSession.extensions())
 
 
 def _load_workers(context: "SparkContext") -> None:
@@ -131,6 +162,11 @@ def _register_no_sources(context: "SparkContext") -> None:
     The platform registers its own sources.
     """
     jvm: Any = context._jvm
-    sources = getattr(jvm, "org.apache.spark.sql.execution.datasources.DataSourceManager$")
-    none = getattr(getattr(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
-    getattr(getattr(sources, "MODULE$"), "dataSourceBuilders_$eq")(jvm.scala.Some(none))
+    sources = _object(jvm, "org.apache.spark.sql.execution.datasources.DataSourceManager")
+    none = _object(jvm, "scala.collection.immutable.Map").empty()
+    getattr(sources, "dataSourceBuilders_$eq")(jvm.scala.Some(none))
+
+
+def _object(jvm: Any, name: str) -> Any:
+    """A Scala object."""
+    return getattr(getattr(jvm, f"{name}$"), "MODULE$")
