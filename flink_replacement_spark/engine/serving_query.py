@@ -4,7 +4,8 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -39,6 +40,21 @@ def query_id_of(bus: KeyedTables, name: str) -> str:
     return bus.put_new(TABLE_SERVING, name, str(uuid.uuid4()).encode()).decode()
 
 
+@contextmanager
+def _interpreted(session: SparkSession) -> Iterator[None]:
+    """Streaming queries that start within run without generated code: compiling it takes more than half of the time in
+    which Spark starts this query's only batch, which has one row a task.
+    """
+    conf = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in conf:
+            session.conf.unset(name)
+
+
 class ServingQuery:
     """Runs on return; its tasks wait until `begin`. `owners`: of any query and term."""
 
@@ -65,13 +81,14 @@ class ServingQuery:
             .option("numPartitions", str(self._serving.tasks))
             .load()
         )
-        self.query = (
-            numbers.mapInArrow(task(self._serving, owners), "none int")
-            .writeStream.format("noop")
-            .queryName(name)
-            .option("checkpointLocation", f"file://{Path(checkpoint).absolute()}")
-            .start()
-        )
+        with _interpreted(session):
+            self.query = (
+                numbers.mapInArrow(task(self._serving, owners), "none int")
+                .writeStream.format("noop")
+                .queryName(name)
+                .option("checkpointLocation", f"file://{Path(checkpoint).absolute()}")
+                .start()
+            )
 
     @property
     def is_active(self) -> bool:
