@@ -3,6 +3,7 @@
 import sys
 
 from candlewright.wire.errors import ConfigurationError
+from core.absent import leave_out
 from core.background import loading
 from core.settings import load_settings
 from flink_replacement_spark.spark.session import Starting
@@ -13,6 +14,7 @@ def main() -> int:
         settings = load_settings()
         if not settings.bus.url:
             raise ConfigurationError("bus.url is needed: candlewright up sets it for the parts that it starts")
+        leave_out("pandas")
         with loading():
             spark = Starting.of(settings)
             # Loaded while the JVM starts.

@@ -3,6 +3,7 @@
 import os
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql.pandas import functions
 
 from bus.connect import check_access
 from bus.roles import say_lost, say_standby
@@ -20,6 +21,7 @@ __all__ = ["run"]
 
 def run(settings: Settings, spark: Starting) -> int:
     """Until SIGTERM; returns the exit code. Raises ConfigurationError."""
+    _map_without_pandas()
     driver = Driver(settings, os.environ.get("CANDLEWRIGHT_SUPERVISED", ""), spark)
     check_access(settings.bus)
     configure_logging(PART, settings.log.level)
@@ -40,3 +42,8 @@ def run(settings: Settings, spark: Starting) -> int:
         get_logger().error("driver_failed", error=gist_of(str(error)))
         return 1
     return 0
+
+
+def _map_without_pandas() -> None:
+    """PySpark requires pandas for `mapInArrow`, which does not use it: 0.2 s and 40 MB."""
+    vars(functions)["require_minimum_pandas_version"] = lambda: None
