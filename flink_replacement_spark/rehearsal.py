@@ -20,8 +20,9 @@ from core.log import configure_logging
 from core.settings import Settings
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.server import PART, Driver
-from flink_replacement_spark.spark.class_archive import QUIET, archive_of
+from flink_replacement_spark.spark.class_archive import QUIET, archive_of, class_path
 from flink_replacement_spark.spark.conf import JAVA_OPTIONS
+from flink_replacement_spark.spark.hadoop_defaults import write_defaults
 
 _EXIT_SECONDS = 300
 _MERGE = """
@@ -35,7 +36,11 @@ def main() -> int:
     configure_logging(PART, "error")
     with tempfile.TemporaryDirectory() as name:
         settings = _settings(Path(name))
-        archive = archive_of(fetch_jars(packages_of(settings)))
+        try:
+            write_defaults()
+        except OSError as error:
+            sys.stderr.write(f"Hadoop's defaults cannot be prepared: {error}\n")
+        archive = archive_of(class_path(fetch_jars(packages_of(settings))))
         if archive.exists():
             return 0
         fresh = archive.with_suffix(f".{os.getpid()}")

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from flink_replacement_spark.spark.hadoop_defaults import defaults_jar
 from flink_replacement_spark.spark.java import java_home, spark_home
 
 #: A JVM that finds an archive for another class path would warn and continue without it.
@@ -17,6 +18,12 @@ QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 #: At the address for which it was written, if that is free: most pages then stay clean, and JVMs share them. By default
 #: it is another address each time, for which the JVM patches the whole archive.
 AS_WRITTEN = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+
+
+def class_path(jars: Sequence[Path]) -> list[Path]:
+    """What comes before Spark's own jars: `jars`, and Hadoop's defaults if `rehearsal` has prepared them."""
+    defaults = defaults_jar()
+    return [*jars] if defaults is None or not defaults.exists() else [defaults, *jars]
 
 
 def archive_of(jars: Sequence[Path]) -> Path:

@@ -14,7 +14,7 @@ from core.catalog_conf import SPARK_CATALOG, spark_catalog_conf
 from core.settings import Settings
 from flink_replacement_spark.jars import fetch_jars, packages_of
 from flink_replacement_spark.spark import shipping
-from flink_replacement_spark.spark.class_archive import java_options
+from flink_replacement_spark.spark.class_archive import class_path, java_options
 
 _FOLDER = Path(__file__).parent
 #: A heap that begins small, whatever the memory of the machine, and is returned when idle; no jstat counters, which
@@ -94,8 +94,9 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     if settings.spark.master.startswith("local"):
         conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         # Only classes on the initial class path can be loaded from the archive.
-        conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
-        conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(jars)}".rstrip()
+        first = class_path(jars)
+        conf["spark.driver.extraClassPath"] = os.pathsep.join(map(str, first))
+        conf["spark.driver.extraJavaOptions"] = f"{JAVA_OPTIONS} {java_options(first)}".rstrip()
     else:
         conf["spark.jars"] = ",".join(map(str, jars))
         conf |= _CLUSTER | shipping.shipped(settings)

@@ -17,7 +17,7 @@ import pytest
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
 from core.settings import Settings
 from flink_replacement_spark import jars
-from flink_replacement_spark.spark import class_archive, jvm
+from flink_replacement_spark.spark import class_archive, hadoop_defaults, jvm
 from flink_replacement_spark.spark import conf as spark
 from flink_replacement_spark.spark.fence import DriverLock
 from flink_replacement_spark.spark.java import java_home, spark_home
@@ -195,6 +195,46 @@ def test_an_archive_of_classes_is_used_where_it_fits_the_class_path(
     assert f"-XX:SharedArchiveFile={archive}" in class_archive.java_options([jar])
     jar.write_bytes(b"another jar")
     assert class_archive.java_options([jar]) == ""
+
+
+def test_hadoops_defaults_come_first_in_the_class_path_and_have_the_same_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hadoop_defaults.sys, "prefix", str(tmp_path))
+    assert class_archive.class_path([tmp_path / "a.jar"]) == [tmp_path / "a.jar"]
+    hadoop_defaults.write_defaults()
+    defaults, second = class_archive.class_path([tmp_path / "a.jar"])
+    assert second == tmp_path / "a.jar"
+    [source] = (spark_home(os.environ) / "jars").glob("hadoop-client-api-*.jar")
+    own, written = (zipfile.ZipFile(jar).read("core-default.xml") for jar in (source, defaults))
+    assert len(written) < len(own) / 3
+    assert _values(written) == _values(own)
+
+
+def _values(xml: bytes) -> dict[str | None, dict[str, str | None]]:
+    """The parts of each property that Hadoop reads, by its name."""
+    parts = ("value", "final", "source", "tag")
+    return {
+        prop.findtext("name"): {part.tag: part.text for part in prop if part.tag in parts}
+        for prop in ElementTree.fromstring(xml)
+    }
+
+
+def test_the_driver_maps_rows_without_pandas() -> None:
+    code = """
+import sys
+from core.absent import leave_out
+leave_out("pandas")
+from flink_replacement_spark import process
+process._map_without_pandas()
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import StructType
+from pyspark.util import PythonEvalType
+pandas_udf(list, returnType=StructType(), functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+print("pandas" in sys.modules)
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert told.stdout.strip() == "False"
 
 
 def test_an_archive_of_classes_is_read_in_place(tmp_path: Path) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark import SparkContext
+from pyspark.ml.functions import vector_to_array
+from pyspark.ml.linalg import Vectors
+from pyspark.sql import Row
 
 from bus import topics as bus_topics
 from candlewright.wire import ingestor_pb2 as ing
@@ -21,8 +24,9 @@ from flink_replacement_spark.engine.bus_source import pass_on
 from flink_replacement_spark.history.merger import SparkMerger
 from flink_replacement_spark.history.query import HISTORY_QUERY
 from flink_replacement_spark.jars import fetch_jars, packages_of
-from flink_replacement_spark.spark.class_archive import archive_of
+from flink_replacement_spark.spark.class_archive import archive_of, class_path
 from flink_replacement_spark.spark.fence import DriverLock
+from flink_replacement_spark.spark.session import add_vector_functions
 from flink_replacement_spark.spark.worker_daemon import IDLE_SECONDS
 from flink_replacement_spark.sql.connect import SparkUnreachable, run_sql
 from flink_replacement_spark.tables.maintenance import Maintenance
@@ -266,11 +270,18 @@ def test_a_second_driver_does_not_get_the_lock_of_its_data_directory(platform: P
 
 
 def test_the_driver_starts_from_the_archive_of_classes_where_there_is_one(platform: Platform) -> None:
-    archive = archive_of(fetch_jars(packages_of(platform.settings)))
+    archive = archive_of(class_path(fetch_jars(packages_of(platform.settings))))
     gateway = SparkContext._gateway
     assert gateway is not None
     mapped = Path(f"/proc/{gateway.proc.pid}/maps").read_text()
     assert (str(archive) in mapped) is archive.exists()
+
+
+def test_functions_for_vectors_are_added_to_a_session_that_starts_without(platform: Platform) -> None:
+    session = platform.driver.session
+    add_vector_functions(session)
+    vectors = session.createDataFrame([(Vectors.dense(1.0, 2.0),)], ["vector"])
+    assert vectors.select(vector_to_array("vector").alias("array")).collect() == [Row(array=[1.0, 2.0])]
 
 
 @pytest.mark.long
