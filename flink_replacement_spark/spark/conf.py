@@ -79,6 +79,8 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.daemon.module": "flink_replacement_spark.spark.worker_daemon",
+        # How long an interrupted task waits for its Python process, which it does in a loop without a pause.
+        "spark.python.task.killTimeout": "100ms",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
