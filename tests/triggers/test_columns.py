@@ -22,6 +22,8 @@ TEXTS = {
     "id": PATTERN % ("A.trade_id AS a, B.received_at AS b", "trade_id", "trade_id"),
     "row": "SELECT size * 2 AS twice FROM ticks WHERE price > 3",
     "mean": "SELECT trade_id, AVG(size) OVER (PARTITION BY ticker ORDER BY ts ROWS 2 PRECEDING) AS m FROM ticks",
+    "windows": "SELECT MAX(size) AS top FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '2' SECOND)) "
+    "WHERE side = 'buy' GROUP BY ticker, window_start HAVING MIN(trade_id) > '1001'",
 }
 #: Run beside all others, so that rows are read and numbered. Its events are left out.
 LITTLE, WHOLE = TEXTS["price"], "SELECT * FROM ticks WHERE price > 0"

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from candlewright_cep.binding.expressions import FIRST_SLOT, Column, Expression, walk
-from candlewright_cep.planning.plans import Filter, Match, Plan, Project, Renamed, Scan, Union
+from candlewright_cep.binding.expressions import Column, Expression, walk
+from candlewright_cep.planning.over import Over
+from candlewright_cep.planning.plans import Filter, Group, Match, Plan, Project, Renamed, Scan, Union
+from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.patterns.match_stream import columns_of
 
 __all__ = ["columns_read"]
@@ -21,10 +23,16 @@ def columns_read(nodes: Sequence[Plan]) -> frozenset[str] | None:
                 continue
             case Filter():
                 found |= _read([node.condition])
-            case Project() | Match():
+            case WindowTable():
+                found |= {node.time_column, *node.partition}
+            case Over() if node.window.recognize is None:
+                found |= _read(part for function in node.functions for part in function.arguments)
+                found |= _read(key.expression for key in node.window.order) | {*node.window.partition}
+            case Project() | Match() | Group():
                 # Nodes above these cannot see the input.
-                found |= _read(node.expressions) if isinstance(node, Project) else columns_of(node.recognize)
-                return frozenset(nodes[0].fields[index].name for index in found if index < FIRST_SLOT)
+                found |= _read_last(node)
+                # Numbers of later columns are those that nodes have added, or slots.
+                return frozenset(part.name for index, part in enumerate(nodes[0].fields) if index in found)
             case _:
                 return None
     return None
@@ -41,6 +49,15 @@ def _read_by_all(node: Union) -> frozenset[str] | None:
             return None
         found |= names
     return frozenset(found)
+
+
+def _read_last(node: Project | Match | Group) -> set[int]:
+    match node:
+        case Project():
+            return _read(node.expressions)
+        case Group():
+            return _read([*node.keys, *node.aggregates])
+    return {*columns_of(node.recognize)}
 
 
 def _read(expressions: Iterable[Expression]) -> set[int]:

@@ -30,7 +30,17 @@ PATTERN = """ticks MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES LAS
         ("SELECT price * 2 AS p FROM ticks WHERE size > 1", {"price", "size"}),
         ("SELECT ticker FROM ticks WHERE side = 'buy'", {"ticker", "side"}),
         ("price > 1", None),
-        ("SELECT SUM(size) OVER (PARTITION BY ticker ORDER BY ts ROWS 3 PRECEDING) AS s FROM ticks", None),
+        (
+            "SELECT SUM(size) OVER (PARTITION BY ticker ORDER BY ts ROWS 3 PRECEDING) AS s FROM ticks",
+            {"ticker", "ts", "size"},
+        ),
+        ("SELECT *, LAG(size) OVER (PARTITION BY ticker ORDER BY ts) AS s FROM ticks", None),
+        (
+            "SELECT MAX(price) AS p FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) "
+            "WHERE size > 1 GROUP BY ticker, window_start HAVING COUNT(*) > 2",
+            {"ticker", "ts", "price", "size"},
+        ),
+        ("SELECT close FROM ticks BARS BY TRADES 3", None),
     ],
 )
 def test_columns_that_a_text_reads(sql: str, read: set[str] | None) -> None:
