@@ -15,7 +15,7 @@ from candlewright_cep.planning.plans import Filter, Group, Plan
 from candlewright_cep.planning.relation import Relation
 from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.rows.partitioning import ticker_codes
-from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact
+from candlewright_cep.streaming.rows.release import FOREVER, Clock, Rows, compact, joined
 from candlewright_cep.streaming.rows.row_log import RowLog
 from candlewright_cep.streaming.slots import Slots
 from candlewright_cep.streaming.stages.stages import Given, chained
@@ -57,6 +57,7 @@ class GroupStage:
         self._is_apart = False
         self._is_session = window.function == "SESSION"
         self._empty: Relation | None = None
+        self._coded: tuple[pa.Array, list[str], Index] | None = None
         #: The tickers whose rows may be in the log.
         self._names: set[str] = set()
         #: The watermarks up to which windows have been emitted: by ticker, and for all tickers together.
@@ -108,16 +109,24 @@ class GroupStage:
             if self._least == FOREVER:
                 # All tickers were closed and all their windows emitted; the windows of the new rows were not.
                 self._least = None
+        left = rows
         if rows.length:
-            self._log.append(compact(rows, self._columns))
-            self._open(rows, np.full(rows.length, _NEVER))
+            left = compact(rows, self._columns)
+            self._open(left, np.full(rows.length, _NEVER))
         due = {name for name, end in self._ends.items() if end <= self._watermark(name, clock)}
-        found = self._emitted(due, clock) if due else None
+        found = None
+        if due:
+            found, left = self._emitted(due, left, clock)
+        if left.length:
+            self._log.append(left)
+        if due and self._is_in_order:
+            self._names = self._log.tickers
         gone = self._names & clock.closed if self._by_ticker else set()
         if gone:
             self._log.drop(gone)
             self._names -= gone
         self._pass(clock)
+        self._coded = None
         return self._nothing(rows) if found is None else found
 
     def _nothing(self, rows: Rows) -> Rows:
@@ -131,7 +140,7 @@ class GroupStage:
 
     def _open(self, rows: Rows, after: Index) -> None:
         """Note when the windows of these rows next end, after the given time for each row."""
-        names, codes = ticker_codes(rows.ticker.fill_null(""))
+        names, codes = self._codes(rows)
         ends, times = (np.full(len(names), FOREVER) for _ in range(2))
         np.minimum.at(ends, codes, self._ends_of(rows, after)[0])
         np.minimum.at(times, codes, rows.time)
@@ -148,30 +157,46 @@ class GroupStage:
         # A row at the very end of a session still belongs to it, and rows at the watermark have not arrived yet.
         return (first + 1, last + 1) if self._is_session else (first, last)
 
-    def _emitted(self, due: set[str], clock: Clock) -> Rows | None:
-        """The groups of windows that have ended; `due`: the tickers that may have some."""
+    def _emitted(self, due: set[str], rows: Rows, clock: Clock) -> tuple[Rows | None, Rows]:
+        """The groups of windows that have ended, and which of these new rows still wait; `due`: the tickers that may
+        have such windows.
+        """
         if not self._is_apart:
             due = set(self._ends)
-        together = self._log.of_tickers(due)
+        kept = self._log.of_tickers(due)
+        new, others = self._divided(rows, due)
         for name in due:
             del self._ends[name], self._begun[name]
-        if together is None:
+        parts = [part for part in (kept, new) if part is not None and part.length]
+        if not parts:
             # None of their rows was in a window.
-            return None
+            return None, others
+        together = joined(parts)
         if isinstance(self.group, HopGroup):
             found = self._of_hops(self.group, together, clock)
         else:
             found = self._expanded(together, clock)
         now = self._reached(together, clock)
-        waiting = together.take(np.flatnonzero(self._ends_of(together, now)[1] > now))
+        places = np.flatnonzero(self._ends_of(together, now)[1] > now)
+        waiting = together.take(places)
+        if waiting.length:
+            self._open(waiting, now[places])
         if self._is_session:
             # A late row belongs to an open session near it, and must not continue one that was emitted.
             self._log.clear()
-            self._log.append(waiting)
-        self._names = self._log.tickers
-        if waiting.length:
-            self._open(waiting, self._reached(waiting, clock))
-        return found
+            return found, waiting
+        own = waiting.take(np.flatnonzero(places >= together.length - new.length))
+        return found, joined([compact(own), others]) if others.length else compact(own)
+
+    def _divided(self, rows: Rows, tickers: set[str]) -> tuple[Rows, Rows]:
+        """The rows of these tickers, and the others; all of them if tickers are not read separately."""
+        if not self._is_apart or not rows.length:
+            return rows, rows.slice(0, 0)
+        names, codes = self._codes(rows)
+        is_own = np.array([name in tickers for name in names], np.bool_).take(codes)
+        if is_own.all():
+            return rows, rows.slice(0, 0)
+        return rows.take(np.flatnonzero(is_own)), rows.take(np.flatnonzero(~is_own))
 
     def _pass(self, clock: Clock) -> None:
         """Windows up to the watermarks have been emitted."""
@@ -231,10 +256,16 @@ class GroupStage:
     def _of_tickers(self, rows: Rows, of_one: Callable[[str], int | None], of_all: int | None) -> Index:
         if not self._by_ticker:
             return np.full(rows.length, _NEVER if of_all is None else of_all, np.int64)
-        names, codes = ticker_codes(rows.ticker.fill_null(""))
+        names, codes = self._codes(rows)
         known = [_NEVER if value is None else value for value in map(of_one, names)]
         found: Index = np.array(known, np.int64).take(codes)
         return found
+
+    def _codes(self, rows: Rows) -> tuple[list[str], Index]:
+        """As `ticker_codes`, once for all calls with the same tickers."""
+        if self._coded is None or self._coded[0] is not rows.ticker:
+            self._coded = rows.ticker, *ticker_codes(rows.ticker.fill_null(""))
+        return self._coded[1:]
 
     @staticmethod
     def _described(result: Relation, ends: Index, ripe: Rows, rows: Index) -> Rows:

@@ -57,6 +57,13 @@ def test_steps_of_any_size_and_restarts_give_the_rows_of_the_batch(sql: str, see
     assert running.found == expected
 
 
+def test_rows_whose_windows_end_in_the_step_that_brings_them_are_not_kept() -> None:
+    table = ticks(random.Random(1), 5_000)
+    running = Running(_TEXTS[0], table)
+    running.push(table)
+    assert sum(map(len, running.stream.parts().values())) < 10_000
+
+
 @pytest.mark.parametrize("sql", [*_TEXTS, f"SELECT *, LAG(s) OVER (ORDER BY window_end) AS b FROM ({_TEXTS[0]})"])
 def test_windows_that_end_in_the_first_step_after_all_tickers_paused_are_emitted(sql: str) -> None:
     before = ticks(random.Random(1), 60)
