@@ -153,7 +153,7 @@ class TriggerPartition:
             for period in dropped:
                 self._registry.forget_period(period)
             output.is_changed |= bool(silent or dropped)
-        self._registry.views.unite(self._registry.shards.values(), intake.buffer.first_held)
+        self._registry.unite(intake.buffer.first_held)
         for value in controls:
             self._control(value, now_ns, output)
         return output

@@ -29,7 +29,7 @@ from candlewright_cep.planning.windows import WindowTable
 from candlewright_cep.streaming.inputs import Branch, KnownColumns, StreamInput, equates
 from candlewright_cep.streaming.patterns.columns import columns_read
 from candlewright_cep.streaming.patterns.left_behind import rising_columns
-from candlewright_cep.streaming.slots import Lifted, lift, written_key
+from candlewright_cep.streaming.slots import Lifted, has_numbers, lift, written_key
 from candlewright_cep.streaming.stages.stages import branches_of, is_lookup
 from candlewright_cep.syntax.tokens import BEGIN, Position
 from candlewright_cep.types import SqlType
@@ -71,6 +71,23 @@ class StreamQuery:
             if isinstance(node, Renamed) and node.registered and is_new:
                 found.append(place)
         return tuple(found[1:])
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """`views`, followed by the number of nodes up to the last operator with memory that texts share which differ
+        only in numbers: `lifted` takes none out of these nodes. A pattern is not such an operator, because whether rows
+        matter to it is decided from the input.
+        """
+        views = self.views
+        first = found = views[-1] if views else 0
+        if self.joined is not None or isinstance(self.nodes[0], Join | AsofJoin | Union):
+            return views
+        for place, node in enumerate(self.nodes[first:], first):
+            if has_numbers(node) or isinstance(node, Match | Join | AsofJoin):
+                break
+            if isinstance(node, Group | Over | Bars):
+                found = place + 1
+        return views if found == first else (*views, found)
 
     def key_of(self, count: int) -> str | None:
         """Equal for queries whose first `count` nodes give the same rows over the same input; None if unknown."""

@@ -92,6 +92,13 @@ def lift(nodes: Sequence[Plan], since: int = 0) -> Lifted | None:
     return None if key is None else Lifted(tuple(lifting.types), tuple(lifting.values), key, found, since)
 
 
+def has_numbers(node: Plan) -> bool:
+    """Whether `lift` takes numbers out of this node."""
+    lifting = _Lifting()
+    lifting.node(node)
+    return bool(lifting.values)
+
+
 def written_key(nodes: Sequence[Plan | Expression]) -> str | None:
     """Equal for chains, or expressions, that do the same; None for one that cannot be compared with others."""
     try:

@@ -192,8 +192,9 @@ class Registry:
         common = Common.of(compiled, trigger.text, is_alone=is_alone)
         if not is_alone:
             taken = set[int]().union(*(self._by_ticker.get(ticker, set()) for ticker in trigger.tickers))
-            number = min(self._by_key.get(common.key, set()) - taken, default=None)
-            if number is not None and self.shards[number].can_take(trigger):
+            free = sorted(self._by_key.get(common.key, set()) - taken)
+            number = next((number for number in free if self.shards[number].can_take(trigger)), None)
+            if number is not None:
                 self.shards[number].add(trigger, common.numbers)
                 self._shard_of[trigger.trigger_id] = number
                 self._index(number, trigger.tickers)
@@ -254,6 +255,22 @@ class Registry:
     def settle_views(self) -> None:
         """After a change of the streams: forget views that none of them reads."""
         self.views.settle(self.shards.values(), self.version)
+
+    def unite(self, first_held: int | None) -> None:
+        """See `Views.unite`. Streams that read the same view from now on, and keep nothing themselves, become one."""
+        if not self.views.unite(self.shards.values(), first_held):
+            return
+        homes: dict[str, list[tuple[int, Shard]]] = {}
+        for number, shard in sorted(self.shards.items()):
+            known = homes.setdefault(shard.key, [])
+            home, into = next(((place, own) for place, own in known if own.can_join(shard)), (number, shard))
+            if into is shard:
+                known.append((number, shard))
+                continue
+            self.forget(number)
+            into.join(shard)
+            self._index(home, shard.owners)
+            self._shard_of |= dict.fromkeys(shard.trigger_ids, home)
 
     def overlooked(self, moved: Moved, done: Collection[int]) -> Iterator[tuple[int, Shard]]:
         """The streams for which a view has rows although none of their tickers has moved. `done`: were fed."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 from candlewright.wire.grid import SECOND
 from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
 from candlewright_cep.matching.glance import Glance, Resting
+from candlewright_cep.planning.periods import STATELESS
 from candlewright_cep.planning.plans import Join
 from candlewright_cep.streaming.rows.packing import as_json, unpacked
 from candlewright_cep.streaming.slots import Number, written_key
@@ -126,6 +127,20 @@ class Shard:
             self.owners[ticker] = trigger.trigger_id
             self._first[ticker] = first
             self.numbers[ticker] = numbers
+
+    def can_join(self, other: "Shard") -> bool:
+        """Whether `join` is possible with a stream of the same key: all their state is that of the view."""
+        if self.view is None or self.view is not other.view or self.sole or self.backlog is not None:
+            return False
+        own = self.compiled.query.nodes[self.view.count :]
+        return all(isinstance(node, STATELESS) for node in own) and self.owners.keys().isdisjoint(other.owners)
+
+    def join(self, other: "Shard") -> None:
+        """Take the triggers of another stream."""
+        self._meta = None
+        self.owners.update(other.owners)
+        self.numbers.update(other.numbers)
+        self._first.update(other._first)
 
     def drop(self, trigger: Trigger) -> None:
         self._remove([ticker for ticker in trigger.tickers if self.owners.get(ticker) == trigger.trigger_id])

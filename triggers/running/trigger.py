@@ -146,6 +146,6 @@ def _with_slots(compiled: CompiledTrigger, lifted: Lifted) -> CompiledTrigger:
 
 def _views(compiled: CompiledTrigger) -> tuple[tuple[int, str], ...]:
     query, options = compiled.query, compiled.options
-    keys = [(count, query.key_of(count)) for count in compiled.shared_views]
+    keys = [(count, query.key_of(count)) for count in compiled.shared]
     fed = compiled.is_stateless, options.period_seconds, options.revisions
     return tuple((count, f"{key} {fed}") for count, key in keys if key is not None)

@@ -353,10 +353,11 @@ class Views:
             view.readers = triggers[number]
             view.keep(used[number])
 
-    def unite(self, readers: Collection[Reader], first_held: int | None) -> None:
-        """At the end of a step: let streams share views whose states are equal. `first_held`: the lowest number of the
-        trades that wait for their turn.
+    def unite(self, readers: Collection[Reader], first_held: int | None) -> bool:
+        """At the end of a step: let streams share views whose states are equal; returns whether there were any.
+        `first_held`: the lowest number of the trades that wait for their turn.
         """
+        is_changed = False
         self._due |= dict.fromkeys(number for number, view in self._views.items() if view.end_step())
         left = _COMPARED_BYTES
         while self._due and left > 0:
@@ -371,7 +372,9 @@ class Views:
                 is_early = first_held is not None and first_held < latest and not view.compiled.is_on_bars
                 if not is_early and main.is_like(view):
                     self._replace(view, main, readers)
+                    is_changed = True
                     break
+        return is_changed
 
     def _older(self, view: View) -> list[View]:
         """The oldest and the newest view before this one that may equal it; all would be too many to compare."""

@@ -248,13 +248,23 @@ class CompiledTrigger:
 
     @property
     def shared_views(self) -> tuple[int, ...]:
-        """`StreamQuery.views` that are computed once for all triggers: rows of joins by time, events and a look-back
-        come to each trigger in an order of its own, and a cooldown may need the rows one by one.
+        """`StreamQuery.views` that are computed once for all triggers."""
+        return () if self._has_own_rows else self.query.views
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """`StreamQuery.shared`: what is computed once for all triggers."""
+        return () if self._has_own_rows else self.query.shared
+
+    @property
+    def _has_own_rows(self) -> bool:
+        """Rows of joins by time, events and a look-back come to each trigger in an order of its own, and a cooldown may
+        need the rows one by one.
         """
         is_own = self.query.joined is not None or self.reads_events or self.looks_back
         if self.options.cooldown_ns:
             is_own |= takes_turns(self.query) or groups_rows(self.query)
-        return () if is_own else self.query.views
+        return is_own
 
     def warnings_for(self, tickers: Sequence[str]) -> tuple[str, ...]:
         """The warnings about its text; no tickers means all."""

@@ -10,6 +10,7 @@ import pytest
 from candlewright.wire.grid import SECOND
 from candlewright_cep import TriggerRejected
 from candlewright_cep.streaming.rows.release import Clock, Rows
+from candlewright_cep.streaming.stages.group_stage import GroupStage
 from candlewright_cep.streaming.stages.stages import OverStage
 from protobuf import records_pb2 as records
 from tests.rounds import seeds
@@ -77,6 +78,10 @@ _READERS = [
     "SELECT ticker, SUM(price) AS total FROM {view} GROUP BY ticker, window_start, window_end",
     "SELECT ticker, n FROM {view} WHERE n > 1",
     "SELECT ticker, MAX(price) AS top FROM {view} GROUP BY ticker EMIT CHANGES",
+    "SELECT ticker, COUNT(*) AS n FROM {view} GROUP BY ticker, TUMBLE({time}, INTERVAL '3' SECOND) "
+    "HAVING COUNT(*) >= {level}",
+    "SELECT ticker, price, mean FROM (SELECT *, AVG(price) OVER (PARTITION BY ticker ORDER BY {time} "
+    "ROWS 2 PRECEDING) AS mean FROM {view}) AS v WHERE price > mean + {level} / 2",
 ]
 
 
@@ -144,7 +149,7 @@ def _steps(chance: random.Random) -> list[Step]:
     now = dict.fromkeys((TICKER, OTHER, _THIRD), 0.0)
     numbers = dict.fromkeys(now, 0)
     minutes = dict.fromkeys(now, 0)
-    views = chance.sample(sorted(_VIEWS), chance.choice([1, 2, 3]))
+    views = chance.sample([*sorted(_VIEWS), "ticks"], chance.choice([1, 2, 3]))
     registered: list[str] = []
     steps = []
     for number in range(chance.randint(6, 14)):
@@ -239,9 +244,58 @@ def test_a_view_that_others_build_on_is_computed_once_for_all_of_them(computed: 
     texts = ["SELECT price, step FROM moves WHERE step > 1", "SELECT price FROM fast", "SELECT COUNT(*) AS n FROM fast "
              "GROUP BY ticker, TUMBLE(ts, INTERVAL '1' MINUTE)"]  # fmt: skip
     partition.process([], controls=[_register(f"t{n}", sql, TICKER) for n, sql in enumerate(texts)])
-    assert partition.views == 3  # large, moves and fast
+    assert partition.views == 4  # large, moves and fast, and the windows over it
     assert _fired(partition.process([prices(1, 1, 2, 3, 5)])) == [("t0", 5), ("t1", 3), ("t1", 5)]
     assert computed == {1: 3}
+
+
+_BUSY = (
+    "SELECT ticker, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE ticks, DESCRIPTOR(ts), INTERVAL '5' SECOND)) "
+    "GROUP BY ticker, window_start, window_end HAVING COUNT(*) > {}"
+)
+
+
+def test_windows_that_texts_compare_with_other_numbers_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    feed = GroupStage.feed
+
+    def counted(self: GroupStage, given: Rows, clock: Clock) -> Rows:
+        found.append(given.length)
+        return feed(self, given, clock)
+
+    monkeypatch.setattr(GroupStage, "feed", counted)
+    partition = TriggerPartition()
+    controls = [_register(f"{n}{ticker}", _BUSY.format(n), ticker) for ticker in (TICKER, OTHER) for n in (0, 1, 2)]
+    partition.process([], controls=controls)
+    output = partition.process([prices(1, 1, 1), prices(1, 1, ticker=OTHER), prices(9, 1), prices(9, 1, ticker=OTHER)])
+    assert sorted(_fired(output, "n")) == [(f"0{TICKER}", 2), (f"0{OTHER}", 1), (f"1{TICKER}", 2)]
+    assert found == [5]
+
+
+def test_averages_that_texts_compare_with_other_numbers_are_computed_once(computed: Counter[int]) -> None:
+    average = "SELECT *, AVG(price) OVER (PARTITION BY ticker ORDER BY ts ROWS 1 PRECEDING) AS mean FROM ticks"
+    partition = TriggerPartition()
+    texts = [f"SELECT price FROM ({average}) AS v WHERE price > mean * {factor}" for factor in (1.0, 1.25, 1.5)]
+    partition.process([], controls=[_register(f"t{n}", sql, TICKER) for n, sql in enumerate(texts)])
+    output = partition.process([prices(1, 1, 2, 7)])
+    assert _fired(output) == [("t0", 2), ("t0", 7), ("t1", 2), ("t1", 7), ("t2", 7)]
+    assert computed == {1: 3}
+
+
+def test_streams_over_one_view_become_one_when_triggers_begin_at_different_times() -> None:
+    rules = TriggerRules(idle_ns=1_000 * SECOND)
+    partition = TriggerPartition(rules)
+    fired: Counter[str] = Counter()
+    for number in range(1, 60):
+        for trigger_id, _ in _fired(partition.process([prices(number, 2.0), prices(number, 2.0, ticker=OTHER)]), "n"):
+            fired[trigger_id] += 1
+        if number % 10 == 1 and number < 42:
+            ticker = (TICKER, OTHER)[number // 10 % 2]
+            partition.process([], controls=[_register(f"t{number}", _BUSY.format(number // 20), ticker)])
+        partition = TriggerPartition.load(partition.save(), rules)
+    # As many as a ticker has triggers.
+    assert (partition.shards, partition.views) == (3, 1)
+    assert fired == {"t1": 11, "t11": 9, "t21": 7, "t31": 5, "t41": 3}
 
 
 def test_triggers_that_begin_later_share_a_view_once_its_state_is_equal() -> None:
@@ -411,7 +465,7 @@ def test_a_view_is_not_shared_while_rows_are_held_that_one_of_its_triggers_must_
     partition.process([prices(3, 3.0)])
     partition.process([], controls=[_register("late", sql.format(4), TICKER)])
     found = [fired for n in range(4, 20) for fired in _fired(partition.process([prices(n, float(n))]))]
-    assert partition.views == 1
+    assert partition.views == 4  # large, and OVER of each text
     assert [price for trigger_id, price in found if trigger_id == "early"] == [2.0, *map(float, range(3, 16))]
     assert [price for trigger_id, price in found if trigger_id == "late"] == [float(n) for n in range(4, 16)]
 
