@@ -1,8 +1,8 @@
 """Files for other tools contain the stored candles, compared byte by byte for text layouts."""
 
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from zipfile import ZipFile
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -15,6 +15,7 @@ from core.settings import Settings
 from datasets.layouts import LAYOUTS
 from datasets.stored import Candles, read_candles
 from tests.datasets.conftest import START_US, stored_candles
+from tests.datasets.lean_reader import read_all, read_days
 
 PRICES = ("open", "high", "low", "close", "volume")
 
@@ -64,25 +65,52 @@ def test_backtrader_gets_csv_with_times_in_utc(candles: Candles, tmp_path: Path)
     assert len(lines) == 1 + candles.whole.num_rows
 
 
-def test_lean_gets_a_zip_file_a_day_and_no_exponents(candles: Candles, tmp_path: Path) -> None:
+def as_read(candles: Candles) -> list[tuple[object, ...]]:
+    """The whole candles as `lean_reader` gives them."""
+    rows = candles.whole.to_pylist()
+    return [(row["open_time"], *(Decimal(repr(row[name])) for name in PRICES)) for row in rows]
+
+
+@pytest.mark.parametrize(("period", "resolution", "days"), [(1, "second", 1), (60, "minute", 2)])
+def test_lean_finds_every_whole_candle_in_a_zip_file_a_day(
+    period: int, resolution: str, days: int, tmp_path: Path
+) -> None:
+    candles = Candles("BTC/USDT.BINANCE", period, stored_candles("BTC/USDT.BINANCE", period), 0, 0, 0)
     LAYOUTS["lean"].write(candles, tmp_path)
-    folder = "crypto/binance/minute/btcusdt"
-    assert files(tmp_path) == [f"{folder}/20240101_trade.zip", f"{folder}/20240102_trade.zip"]
-    with ZipFile(tmp_path / folder / "20240101_trade.zip") as archive:
-        assert archive.namelist() == ["20240101_btcusdt_minute_trade.csv"]
-        lines = archive.read(archive.namelist()[0]).decode().splitlines()
-    first = lines[0].split(",")
-    assert first[0] == str((23 * 60 + 50) * 60_000)
-    assert first[5] == "0.00001"
-    row = candles.whole.slice(0, 1).to_pylist()[0]
-    assert [float(text) for text in first[1:]] == [row[name] for name in PRICES]
+    found = [date(2024, 1, 1), date(2024, 1, 2)][:days]
+    assert list(read_days(tmp_path, "binance", "btcusdt", resolution=resolution, days=found)) == as_read(candles)
+    assert len(files(tmp_path)) == days
 
 
-def test_lean_gets_one_file_of_hours(settings: Settings, tmp_path: Path) -> None:
-    candles = read_candles(settings, "BTC/USDT.BINANCE", 3_600)
-    [file] = LAYOUTS["lean"].write(candles, tmp_path)
-    with ZipFile(file) as archive:
-        assert archive.read("btcusdt.csv").decode().startswith("20240101 23:50,")
+@pytest.mark.parametrize(("period", "resolution"), [(3_600, "hour"), (86_400, "daily")])
+def test_lean_finds_every_hour_and_day_in_one_file(period: int, resolution: str, tmp_path: Path) -> None:
+    candles = Candles("ETH/USD.KRAKEN", period, stored_candles("ETH/USD.KRAKEN", period), 0, 0, 0)
+    LAYOUTS["lean"].write(candles, tmp_path)
+    assert list(read_all(tmp_path, "kraken", "ethusd", resolution=resolution)) == as_read(candles)
+    assert len(files(tmp_path)) == 1
+
+
+def candles_until(last_volume: float) -> Candles:
+    """Candles of two days; the last one has this volume."""
+    table = stored_candles("BTC/USDT.BINANCE", 60)
+    at = table.schema.get_field_index("volume")
+    volumes = [*table["volume"].to_pylist()[:-1], last_volume]
+    return Candles("BTC/USDT.BINANCE", 60, table.set_column(at, table.schema.field(at), [volumes]), 0, 0, 0)
+
+
+@pytest.mark.parametrize("value", [1e-05, 1e-15, 0.1 + 0.2, 123456.78901234567, 1e16, 1.8e19, 1.2345678901234567e-11])
+def test_lean_reads_the_number_that_is_stored(value: float, tmp_path: Path) -> None:
+    candles = candles_until(value)
+    LAYOUTS["lean"].write(candles, tmp_path)
+    *_, last = read_days(tmp_path, "binance", "btcusdt", resolution="minute", days=[date(2024, 1, 2)])
+    assert last == as_read(candles)[-1]
+
+
+@pytest.mark.parametrize("value", [2.0**64, 1.5e30, 1.2345678901234567e-13])
+def test_a_number_that_lean_would_misread_is_refused(value: float, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="LEAN cannot read"):
+        LAYOUTS["lean"].write(candles_until(value), tmp_path)
+    assert files(tmp_path) == []
 
 
 def test_nautilus_gets_fixed_point_numbers_and_closing_times(candles: Candles, tmp_path: Path) -> None:
