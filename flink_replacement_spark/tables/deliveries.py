@@ -19,9 +19,12 @@ def _rows(records: Sequence[StoredRecord]) -> pa.Table:
     """Raises BadFrame for a record that is not a delivery."""
     try:
         found = [orjson.loads(record.value) for record in records]
-        return pa.Table.from_pylist(found, DELIVERIES.arrow_schema)
+        rows = pa.Table.from_pylist(found, DELIVERIES.arrow_schema)
     except (orjson.JSONDecodeError, pa.ArrowInvalid, pa.ArrowTypeError, TypeError, AttributeError) as error:
         raise BadFrame("BAD_RECORD", f"not a delivery: {error}") from error
+    if lacking := [name for name in rows.column_names if rows[name].null_count]:
+        raise BadFrame("BAD_RECORD", f"not a delivery: {', '.join(lacking)} missing")
+    return rows
 
 
 APPENDED_DELIVERIES = Appended(
