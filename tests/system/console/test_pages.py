@@ -412,6 +412,15 @@ def test_no_page_scrolls_sideways_on_a_phone(show: Open, stored: str, system: Sy
         client.triggers.remove(name)
 
 
+def test_the_figures_of_a_narrow_chart_cover_no_candle(show: Open, stored: str) -> None:
+    page = show(390, 844).go(path_of("chart", stored))
+    expect(page.locator(".legend b").first).to_be_visible()
+    legend, canvas = (page.locator(f".chart-box {each}").bounding_box() for each in (".legend", ".canvas"))
+    assert legend is not None
+    assert canvas is not None
+    assert legend["y"] + legend["height"] <= canvas["y"]
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_page_fits_every_width_and_passes_axe(show: Open, stored: str, axe: Path, name: str) -> None:
     shown = show()
