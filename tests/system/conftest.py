@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import candlewright as cw
+from candlewright.settings import PREFIX
 from candlewright_platform.supervisor.ports import free_port
 from candlewright_platform.supervisor.private import PrivatePlatform
 from sandbox import SandboxThread
@@ -36,6 +37,18 @@ class System:
 
     def aconnect(self) -> cw.AsyncClient:
         return cw.aconnect(settings=self.platform.settings, timeout=20.0)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Leads another process's `connect()` to this platform."""
+        settings = self.platform.settings
+        found = {
+            "DATA_DIR": str(settings.data_dir),
+            "RELAY__REQUESTS_BIND": settings.relay.requests_bind,
+            "RELAY__NOTIFICATIONS_BIND": settings.relay.notifications_bind,
+            "CONSOLE__BIND": settings.console.bind,
+        }
+        return {f"{PREFIX}{name}": value for name, value in found.items()}
 
     def klines(self, symbol: str, start_ms: int, end_ms: int, *, interval: str = "1m") -> list[list[object]]:
         return klines(self.exchange.url, symbol, start_ms=start_ms, end_ms=end_ms, interval=interval)

@@ -7,7 +7,6 @@ import jupytext
 import nbclient
 import pytest
 
-from candlewright.settings import PREFIX
 from tests.conftest import ROOT
 from tests.system.conftest import System
 
@@ -17,14 +16,8 @@ LIVE = ROOT / "examples" / "notebook_live.py"
 
 @pytest.fixture(autouse=True)
 def _of_this_platform(system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    settings = system.platform.settings
-    for name, value in {
-        "DATA_DIR": str(settings.data_dir),
-        "RELAY__REQUESTS_BIND": settings.relay.requests_bind,
-        "RELAY__NOTIFICATIONS_BIND": settings.relay.notifications_bind,
-        "CONSOLE__BIND": settings.console.bind,
-    }.items():
-        monkeypatch.setenv(f"{PREFIX}{name}", value)
+    for name, value in system.environment.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
 
 
