@@ -1,5 +1,6 @@
 """`candlewright alerts` over a real bus."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from alerts.alert import Delivery, Outcome
+from alerts.alert import Status as End
+from alerts.store import AlertStore
 from bus import topics
 from candlewright.cli.app import app
 from core.http import SUPERVISOR_PORT_FILE, Status, StatusServer
+from tests.alerts.receiver import Receiver
 from tests.fresh_bus import FreshBus
 
 
@@ -69,3 +74,57 @@ def test_the_list_counts_each_kind_of_failure(bus: FreshBus, tmp_path: Path) -> 
         server.close()
     assert own.items() <= bot.items() and phone["failures"] is None
     assert "cut 1, slow 2" in " ".join(table.split()) and "s3cret" not in table
+
+
+async def test_a_test_alert_succeeds_only_if_the_destination_accepts_it(tmp_path: Path) -> None:
+    config = tmp_path / "candlewright.toml"
+
+    async def tried(name: str) -> Result:
+        arguments = ["alerts", "test", name, "--config", str(config), "--data-dir", str(tmp_path)]
+        return await asyncio.to_thread(CliRunner().invoke, app, arguments)
+
+    async with Receiver(["", "500"]).serve() as receiver:
+        config.write_text(
+            f'[alerts.bot]\nurl = "{receiver.url}"\nallow_private = true\n'
+            f'[alerts.shut]\nurl = "{receiver.url.replace("http:", "https:")}"\n'
+        )
+        assert (await tried("bot")).exit_code == 0
+        [body] = receiver.bodies
+        assert body["type"] == "test"
+        assert receiver.taken[0].startswith("test-")
+        for name, reason in (("bot", "500"), ("shut", "private"), ("bto", "no destination bto in the settings")):
+            found = await tried(name)
+            assert found.exit_code == 1
+            assert reason in str(found.exception)
+            assert "s3cret" not in str(found.exception)
+    assert len(receiver.requests) == 2
+
+
+def test_abandoned_deliveries_are_listed_and_sent_again(bus: FreshBus) -> None:
+    store = AlertStore(bus)
+    store.open()
+    delivery = Delivery(
+        destination="bot",
+        alert_id="dip-1",
+        kind="event",
+        trigger_id="dip",
+        ticker="BTC/USDT.BINANCE",
+        order=1,
+        title="title",
+        text="text",
+        body="{}",
+        taken_at=1.0,
+        attempts=40,
+        error="it answered with 503",
+    )
+    store.keep([delivery])
+    store.finish([Outcome(delivery=delivery, status=End.ABANDONED, at=2.0)])
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(app, ["alerts", "dead-letters", *arguments])
+
+    row = json.loads(run("--output", "json").stdout)
+    assert (row["trigger"], row["attempts"], row["error"]) == ("dip", 40, "it answered with 503")
+    assert "not an abandoned delivery: nothing" in str(run("--send", "nothing").exception)
+    assert run("--send", row["key"]).exit_code == 0
+    assert [each.alert_id for each in store.asked_again(3.0)] == ["dip-1"]
