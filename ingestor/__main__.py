@@ -8,7 +8,7 @@ from bus import Bus
 from bus.connect import check_access, connect
 from bus.origin import settle_origin
 from candlewright.wire.errors import CandlewrightError, ConfigurationError
-from core.background import exit_on_failure, loading
+from core.background import exit_on_failure, loading, switch_often
 from core.log import configure_logging, get_logger
 from core.part import call_to_stop, serve_status
 from core.settings import Settings, load_settings
@@ -38,6 +38,7 @@ def main() -> int:
         return 2
     configure_logging("ingestor", settings.log.level)
     exit_on_failure()
+    switch_often()
     try:
         if settings.origin is not None:
             settle_origin(bus, settings.origin)

@@ -11,6 +11,7 @@ from bus import KeyedTables
 from bus.topics import TABLE_VENUES
 from candlewright.wire import candlewright_pb2 as cw
 from candlewright.wire.errors import BusError, ExchangeError
+from core.background import spare_startup
 from core.log import get_logger
 from ingestor import metrics
 from ingestor.exchange.ccxt_classes import exchange_ids
@@ -58,6 +59,8 @@ class VenueKeeper:
         # know.
         await self._until_done(self._publish)
         self._on_ready()
+        # Live trades would wait for each search of an exchange's markets, which are hundreds of thousands of objects.
+        spare_startup()
         loaded_at = time.monotonic()
         while True:
             await asyncio.sleep(self._config.venue_refresh)
