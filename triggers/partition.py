@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 
 from candlewright_cep import Clock, Events
+from candlewright_cep.streaming.patterns.match_results import Reports
 from candlewright_cep.table_bytes import bytes_of, table_of
 from protobuf import records_pb2 as records
 from triggers.events.chained import EVENTS_LABEL
@@ -39,8 +40,8 @@ from venues import sound
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
 
 
-#: The result of a stream for its rows, and whether it gave up partial matches; None if no rows came.
-Feed = Callable[[Shard], tuple[Events, bool] | None]
+#: The result of a stream for its rows, and what it gave up; None if no rows came.
+Feed = Callable[[Shard], tuple[Events, Reports] | None]
 
 
 class TriggerPartition:
@@ -291,7 +292,8 @@ class TriggerPartition:
             if result is None:
                 return
             output.is_changed = True
-            events, is_truncated = result
+            events, given_up = result
+            output.degraded_skips += given_up.degraded_skips
             for ticker, count in shard.late_rows(label).items():
                 output.late_rows[ticker] = output.late_rows.get(ticker, 0) + count
             if shard.compiled.options.function is not None:
@@ -303,7 +305,7 @@ class TriggerPartition:
                 shard.compiled.query.columns,
                 told,
                 numbers_hold=shard.compiled.numbers_hold,
-                is_truncated=is_truncated,
+                given_up=given_up,
             )
         except Exception as error:  # No error caused by one trigger's rows may stop the others.
             if self._registry.part(shard, error):
@@ -414,11 +416,13 @@ def _takes(shard: Shard, due: Due) -> bool:
 
 def _with_rows(
     label: int, moved: Moved, ages: Ages | None, stirred: Sequence[str] | None, shard: Shard
-) -> tuple[Events, bool]:
+) -> tuple[Events, Reports]:
     return shard.feed(label, moved, ages, stirred=stirred)
 
 
-def _with_events(rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock], shard: Shard) -> tuple[Events, bool] | None:
+def _with_events(
+    rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock], shard: Shard
+) -> tuple[Events, Reports] | None:
     return shard.feed_events(rows, now_ns, clocks)
 
 

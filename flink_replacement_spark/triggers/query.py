@@ -57,6 +57,11 @@ _EVENTS = metrics.Counter("candlewright_spark_trigger_events_total", "Events of 
 _SUSPENDED = metrics.Counter(
     "candlewright_spark_triggers_suspended_total", "Triggers that failed and were stopped.", registry=metrics.REGISTRY
 )
+_DEGRADED = metrics.Counter(
+    "candlewright_spark_trigger_degraded_skips_total",
+    "Matches after which AFTER MATCH SKIP could not go to the row that it names.",
+    registry=metrics.REGISTRY,
+)
 _INPUT = metrics.Counter(
     "candlewright_spark_trigger_input_total",
     "Records that were read for triggers, and trades among them that no trigger saw.",
@@ -88,6 +93,8 @@ class TriggerHealth:
         for name, value in counts.items():
             if name == "events":
                 self._count_events(value)
+            elif name == "degraded_skips":
+                _DEGRADED.inc(value)
             else:
                 setattr(self, name, getattr(self, name) + value)
                 _INPUT.labels(name).inc(value)

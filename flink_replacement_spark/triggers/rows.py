@@ -381,6 +381,7 @@ def _result(
         "late_rows": sum(output.late_rows.values()),
         "duplicates": live.duplicates - before[0],
         "bad_records": live.bad_records - before[1],
+        "degraded_skips": output.degraded_skips,
     }
     return StepResult(
         {name: value for name, value in counts.items() if value},

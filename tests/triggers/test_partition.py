@@ -489,6 +489,26 @@ def test_an_event_of_too_many_rows_is_marked_as_truncated(partition: TriggerPart
     assert (event.context["truncated"], event.context["rows"]) == ("true", "900")
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_skip_to_a_row_that_is_missing_in_the_match_is_reported_once_and_counted(*, is_shared: bool) -> None:
+    skips = """MATCH_RECOGNIZE (PARTITION BY ticker ORDER BY ts MEASURES A.trade_id AS a
+               AFTER MATCH SKIP TO B PATTERN (A B? C) DEFINE A AS price = 1, B AS price = 2, C AS price = 3)"""
+    names = ["x", "y"] if is_shared else ["x"]
+    sql = "SELECT a FROM found" if is_shared else f"SELECT * FROM ticks {skips}"
+    views = {"found": f"SELECT ticker, a FROM ticks {skips}"} if is_shared else {}
+    asked = [
+        records.TriggerRegistration(trigger_id=n, sql=sql, tickers=[TICKER], version=1, views=views) for n in names
+    ]
+    partition = TriggerPartition()
+    partition.process([], controls=[records.TriggerControl(register=each).SerializeToString() for each in asked])
+    output = partition.process([prices(1, 1, 3)])
+    assert [(each.trigger_id, each.context["skip_degraded"]) for each in output.events] == [(n, "true") for n in names]
+    assert output.degraded_skips == len(names)
+    output = TriggerPartition.load(partition.save()).process([prices(3, 1, 2, 3)])
+    assert [(each.trigger_id, "skip_degraded" in each.context) for each in output.events] == [(n, False) for n in names]
+    assert output.degraded_skips == 0
+
+
 def test_a_quiet_tickers_partition_closes() -> None:
     partition = TriggerPartition(TriggerRules(idle_ns=5 * SECOND))
     partition.process([], controls=[register("v", V_SHAPE)], now_ns=SECOND)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from candlewright.wire.ingestor_pb2 import ResultSchema
 from candlewright_cep import Events
+from candlewright_cep.streaming.patterns.match_results import Reports
 from candlewright_cep.types import Kind, SqlType, flink_name
 from protobuf import value_columns
 from triggers.events.chained import CHAINED
@@ -35,6 +36,7 @@ __all__ = [
 #: The most bytes for the rows of one event; a larger event has only the first rows, and says `truncated`.
 MAX_EVENT_BYTES = 1 << 20
 _INT64 = pa.int64()
+_NOTHING = Reports()
 #: The fields of a CEPTriggerEvent as wire tags.
 _TRIGGER_ID, _TIMESTAMP, _SCHEMA, _ROW, _CONTEXT = b"\x0a", b"\x10", 0x1A, 0x22, 0x2A
 
@@ -118,7 +120,9 @@ _EVENT_ID = _open_entries("event_id", 32)[32]
 _NUMBER, _FIRST_TIME, _LAST_TIME = (_open_entries(key) for key in ("match_number", "first_time", "last_time"))
 #: For an event that was caused by events of other triggers.
 CHAINED_ENTRY = _entry(CHAINED, b"true")
-_TRUNCATED, _TIMED_OUT, _PARTIAL = (_entry(key, b"true") for key in ("truncated", "timed_out", "partial"))
+_TRUNCATED, _SKIP_DEGRADED, _TIMED_OUT, _PARTIAL = (
+    _entry(key, b"true") for key in ("truncated", "skip_degraded", "timed_out", "partial")
+)
 
 
 def schema_of(columns: Sequence[tuple[str, SqlType]]) -> bytes:
@@ -131,10 +135,15 @@ def _schema(names: Sequence[str], types: Sequence[str]) -> bytes:
 
 
 def firings(
-    events: Events, columns: Sequence[tuple[str, SqlType]], label: int, *, numbers_hold: bool, is_truncated: bool
+    events: Events,
+    columns: Sequence[tuple[str, SqlType]],
+    label: int,
+    *,
+    numbers_hold: bool,
+    given_up: Reports = _NOTHING,
 ) -> list[Firing]:
     """`label`: the input of the rows. `numbers_hold`: whether `Events.sequence` is the arrival number; otherwise rows
-    are distinguished by time and content.
+    are distinguished by time and content. `given_up`: by the stream, in this step.
     """
     count = events.table.num_rows
     if not count:
@@ -159,8 +168,10 @@ def firings(
         # Only rows without distinguishing numbers can be equal, and those always arrive together.
         again = repeated[identity] = repeated.get(identity, -1) + 1
         identity = f"{identity}, {again}"
-        if is_truncated:
+        if given_up.dropped_starts:
             context += _TRUNCATED
+        if given_up.degraded_skips:
+            context += _SKIP_DEGRADED
         found.append(
             Firing(
                 identity=identity,
@@ -169,7 +180,7 @@ def firings(
                 stamp=b"" if last <= 0 else stamp,
                 rows=rows[start:end],
                 context=context,
-                is_cut=is_truncated,
+                is_cut=bool(given_up.dropped_starts),
             )
         )
     return found

@@ -20,12 +20,13 @@ class TriggerReport:
     reason: str = ""
 
 
-@dataclass(slots=True)
+@dataclass(kw_only=True, slots=True)
 class TriggerOutput:
     """The results of one micro-batch.
 
     `late_rows`: for each ticker the rows that arrived after their watermark, or after that of other tickers' rows which
-    a trigger combines with them. `is_changed`: the state has changed. `lookbacks`: those of triggers that begin with
+    a trigger combines with them. `degraded_skips`: matches whose AFTER MATCH SKIP names a row that they do not have.
+    `is_changed`: the state has changed. `lookbacks`: those of triggers that begin with
     this call; pass their rows to `look_back` before the next one. `functions`: rows that are not events yet, but input
     of the functions that their triggers name.
     """
@@ -35,6 +36,7 @@ class TriggerOutput:
     lookbacks: list[LookbackRequest] = field(default_factory=list)
     functions: list[FunctionInput] = field(default_factory=list)
     late_rows: dict[str, int] = field(default_factory=dict)
+    degraded_skips: int = 0
     is_changed: bool = False
 
     @property

@@ -15,6 +15,7 @@ from candlewright_cep import Clock, Events, JoinedStream, TriggerStream
 from candlewright_cep.matching.glance import Glance, Resting
 from candlewright_cep.planning.periods import STATELESS
 from candlewright_cep.planning.plans import Join
+from candlewright_cep.streaming.patterns.match_results import Reports
 from candlewright_cep.streaming.rows.packing import as_json, unpacked
 from candlewright_cep.streaming.slots import Number, written_key
 from protobuf import records_pb2 as records
@@ -191,15 +192,15 @@ class Shard:
 
     def feed(
         self, label: int, moved: Moved, ages: Ages | None = None, *, stirred: Sequence[str] | None = None
-    ) -> tuple[Events, bool]:
-        """Results, and whether the stream had to give up partial matches. Raises any error of the trigger.
+    ) -> tuple[Events, Reports]:
+        """Results, and what the stream had to give up. Raises any error of the trigger.
 
         `ages`: identifies rows from before a registration that arrived after it; None if there are none. `stirred`: the
         tickers to feed, if the stream `rests_on` this input; None for all.
         """
         stream = self._stream(label)
         self._remember(label)
-        dropped = stream.reports.dropped_starts
+        before = stream.reports
         if not self.compiled.is_stateless:
             self._states.changed(self.label_of(label))
         if self.view is not None:
@@ -227,7 +228,7 @@ class Shard:
             rows = self._lookback.live(label, rows, clock, takes_revisions=options.revisions)
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
-        return events, stream.reports.dropped_starts > dropped
+        return events, stream.reports.since(before)
 
     def _fed(self, stream: TriggerStream, label: int, rows: pa.Table, clock: Clock, *, is_own: bool) -> Events:
         if not self.compiled.options.cooldown_ns or self.compiled.options.revisions:
@@ -236,7 +237,7 @@ class Shard:
 
     def _follow(
         self, view: View, stream: TriggerStream, label: int, moved: Moved, *, ages: Ages | None
-    ) -> tuple[Events, bool]:
+    ) -> tuple[Events, Reports]:
         """`feed` with the rows of a view."""
         rows = None
         if ages is not None and (old := ages(self._rows(moved))) is not None:
@@ -247,9 +248,9 @@ class Shard:
             self.rows_fed = sum(moved.by_ticker.places[name][1] for name in self._tickers(moved))
         else:
             self.rows_fed = moved.rows.num_rows
-        dropped = stream.reports.dropped_starts
+        before = stream.reports
         events = stream.follow(passed, self.rows_fed)
-        return events, view.is_truncated or stream.reports.dropped_starts > dropped
+        return events, view.given_up.plus(stream.reports.since(before))
 
     def has_old(self, moved: Moved, ages: Ages) -> bool:
         """Whether some of its rows are from before a registration."""
@@ -372,7 +373,7 @@ class Shard:
         standings.end()
         return found
 
-    def feed_events(self, rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock]) -> tuple[Events, bool] | None:
+    def feed_events(self, rows: pa.Table, now_ns: int, clocks: Mapping[int, Clock]) -> tuple[Events, Reports] | None:
         """`feed` with events of triggers, for a text that reads them; None if they change nothing. `clocks`: of the
         other inputs.
         """
@@ -388,12 +389,12 @@ class Shard:
         self._meta = None
         self._states.changed(self.label_of(EVENTS_LABEL))
         stream = self._stream(EVENTS_LABEL)
-        dropped = stream.reports.dropped_starts
+        before = stream.reports
         if isinstance(stream, JoinedStream):
             events = stream.feed_input(TRIGGER_EVENTS, 0, taken[0], clock=taken[1])
         else:
             events = stream.feed(*taken, is_own=self._every is None)
-        return events, stream.reports.dropped_starts > dropped
+        return events, stream.reports.since(before)
 
     def _of_every_input(self, clocks: Mapping[int, Clock]) -> Clock:
         """The clock of trades and bars together, just after their newest rows."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from candlewright_cep import Clock, TriggerRejected, TriggerStream
+from candlewright_cep.streaming.patterns.match_results import Reports
 from candlewright_cep.streaming.stream import Passed
 from triggers.packing import squeezed, unsqueezed
 from triggers.records.moved import Moved
@@ -55,7 +56,8 @@ class View:
         self.states = States(self.streams)
         self.readers = 0
         self.spent_ns = 0
-        self.is_truncated = False
+        #: What the view gave up in its last step.
+        self.given_up = Reports()
         #: Its only reader is behind, so it must not get another one.
         self.is_behind = False
         # Tickers that have had no rows or time since they were added.
@@ -150,7 +152,7 @@ class View:
     def _computed(self, label: int, moved: Moved, given: Passed | None, rows: pa.Table | None) -> Passed:
         stream = self.stream(label)
         self.states.changed(label)
-        dropped = stream.reports.dropped_starts
+        before = stream.reports
         tickers = self._tickers
         if rows is None:
             own = None if tickers is None else [name for name in tickers if name in moved.by_ticker]
@@ -160,8 +162,9 @@ class View:
         else:
             is_apart = tickers is not None and not self.compiled.query.needs_merge
             found = stream.view_after(given.of_tickers(self.firsts) if is_apart else given, rows.num_rows)
-        self.is_truncated = stream.reports.dropped_starts > dropped
-        self.is_truncated |= self.before is not None and self.before.is_truncated
+        self.given_up = stream.reports.since(before)
+        if self.before is not None:
+            self.given_up = self.given_up.plus(self.before.given_up)
         return found
 
     def _remember(self, label: int, moved: Moved) -> None:

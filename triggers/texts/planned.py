@@ -454,7 +454,7 @@ def _measured(
     """`times`: of all rows, ascending. Rows are fed while `found` is iterated."""
     began = time.process_time()
     columns = stream.query.columns
-    events = sum(len(firings(part, columns, 0, numbers_hold=True, is_truncated=False)) for part in found)
+    events = sum(len(firings(part, columns, 0, numbers_hold=True)) for part in found)
     used = time.process_time() - began
     span = (int(times[-1]) - int(times[0])) / SECOND if len(times) else 0.0
     size = len(stream.snapshot())

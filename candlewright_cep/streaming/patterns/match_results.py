@@ -44,6 +44,21 @@ class Reports:
     degraded_skips: int = 0
     late_rows: int = 0
 
+    def since(self, before: "Reports") -> "Reports":
+        """What was given up after `before` was counted."""
+        return Reports(
+            dropped_starts=self.dropped_starts - before.dropped_starts,
+            degraded_skips=self.degraded_skips - before.degraded_skips,
+            late_rows=self.late_rows - before.late_rows,
+        )
+
+    def plus(self, other: "Reports") -> "Reports":
+        return Reports(
+            dropped_starts=self.dropped_starts + other.dropped_starts,
+            degraded_skips=self.degraded_skips + other.degraded_skips,
+            late_rows=self.late_rows + other.late_rows,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class MatchResult:

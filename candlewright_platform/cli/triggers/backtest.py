@@ -132,7 +132,7 @@ class _Events:
         """`label`: of the input, each with its own cooldown."""
         kept: list[int] = []
         row = 0
-        for firing in firings(events, self._query.columns, label, numbers_hold=True, is_truncated=False):
+        for firing in firings(events, self._query.columns, label, numbers_hold=True):
             rows = range(row, row + len(firing.rows))
             row = rows.stop
             if self._options.cooldown_ns and firing.time_ns < self._next_free.get(label, 0):
