@@ -203,6 +203,7 @@ export interface Explained {
   trigger_id: string;
   tickers: string[];
   over: string;
+  views: ViewReadersBody[];
   rows: number;
   first: string | null;
   last: string | null;
@@ -752,6 +753,13 @@ export interface VenueRow {
 
 export interface Venues {
   venues: VenueRow[];
+}
+
+/** A view that is computed once for all triggers that read it. */
+export interface ViewReadersBody {
+  name: string;
+  /** How many triggers read it. */
+  triggers: number;
 }
 
 /** What a live event holds, by its kind. */
