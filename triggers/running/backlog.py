@@ -1,12 +1,12 @@
 """Rows that wait for a slow trigger, so that it does not delay the others in its partition.
 
 A trigger that keeps exceeding its share of a step gets its rows after all others: when it has its turn, as many as
-seem to fit the share. Most of the cost of a turn does not depend on its rows, so their number is found by trying: it
-doubles while turns are cheap, and is halved after one that was not. It is part of the state, so a repeated step takes
-the same rows.
+seem to fit the share, by the cost of its last turn. Much of that does not depend on the rows, so their number grows
+from turn to turn, at most to twice as many. It is part of the state, so a repeated step takes the same rows.
 """
 
 import json
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -147,10 +147,12 @@ class Backlog:
     def measure(self, nanoseconds: int, rows: int, *, share_ns: int) -> None:
         """After a turn: decide how many rows the next one takes."""
         self.cost_ns, self.turn_ns = nanoseconds / rows, nanoseconds
-        if nanoseconds > share_ns:
-            self.most = max(1, min(self.most, rows) // 2)
-        elif rows >= self.most and nanoseconds <= share_ns / 2:
-            self.most = min(2 * self.most, _MOST_ROWS)
+        if rows >= self.most or nanoseconds > share_ns:
+            fitting = rows * share_ns / max(1, nanoseconds)
+            # Rounded up within the share, so that even one row a turn grows to more.
+            self.most = max(
+                1, min(2 * rows, math.ceil(fitting) if nanoseconds <= share_ns else int(fitting), _MOST_ROWS)
+            )
 
     def take(self, most: int) -> Iterator[tuple[int, Moved, Ages | None]]:
         """Take at least one row, if there is one, and at most `most`, unless rows must be taken together."""
