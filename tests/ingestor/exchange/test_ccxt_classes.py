@@ -23,6 +23,7 @@ print(json.dumps([sorted(loaded), same, ccxt.pro.kraken.__name__, ccxt.BadSymbol
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("streaming", "loaded"),
     [
