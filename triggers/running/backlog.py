@@ -150,9 +150,8 @@ class Backlog:
         if rows >= self.most or nanoseconds > share_ns:
             fitting = rows * share_ns / max(1, nanoseconds)
             # Rounded up within the share, so that even one row a turn grows to more.
-            self.most = max(
-                1, min(2 * rows, math.ceil(fitting) if nanoseconds <= share_ns else int(fitting), _MOST_ROWS)
-            )
+            fitting = math.ceil(fitting) if nanoseconds <= share_ns else math.floor(fitting)
+            self.most = max(1, min(fitting, 2 * rows, _MOST_ROWS))
 
     def take(self, most: int) -> Iterator[tuple[int, Moved, Ages | None]]:
         """Take at least one row, if there is one, and at most `most`, unless rows must be taken together."""

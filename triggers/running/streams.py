@@ -26,12 +26,12 @@ from triggers.records.clocks import TICKS
 from triggers.records.lookback import Lookback
 from triggers.records.moved import Moved
 from triggers.running.backlog import Backlog
+from triggers.running.cooldowns import fed
 from triggers.running.recent import Recent
 from triggers.running.standings import Standings
 from triggers.running.states import Parts, States, states_in
 from triggers.running.thresholds import thresholds_of
 from triggers.running.trigger import Common, Text, Trigger, glance_of, text_of
-from triggers.running.turns import fed
 from triggers.running.views import View, clock_of
 from triggers.texts.check import CompiledTrigger
 
@@ -131,7 +131,9 @@ class Shard:
 
     def can_join(self, other: "Shard") -> bool:
         """Whether `join` is possible with a stream of the same key: all their state is that of the view."""
-        if self.view is None or self.view is not other.view or self.sole or self.backlog is not None:
+        if self.view is None or self.view is not other.view:
+            return False
+        if any(shard.sole or shard.backlog is not None for shard in (self, other)):
             return False
         own = self.compiled.query.nodes[self.view.count :]
         return all(isinstance(node, STATELESS) for node in own) and self.owners.keys().isdisjoint(other.owners)
@@ -218,7 +220,8 @@ class Shard:
             if isinstance(stream, JoinedStream):
                 events = stream.feed_input("ohlc" if label else "ticks", label, rows, clock=clock)
             else:
-                events = self._fed(stream, label, rows, clock, is_own=is_own)
+                options = self.compiled.options
+                events = fed(stream, rows, clock, options=options, period_ns=label * SECOND, is_own=is_own)
         else:
             options = self.compiled.options
             if self._lookback.pending is not None or old is not None:
@@ -229,11 +232,6 @@ class Shard:
             is_joined = any(isinstance(node, Join) for node in self.compiled.query.nodes)
             events = self._lookback.sent(label, stream.feed(rows, clock, is_own=is_own), is_joined=is_joined)
         return events, stream.reports.since(before)
-
-    def _fed(self, stream: TriggerStream, label: int, rows: pa.Table, clock: Clock, *, is_own: bool) -> Events:
-        if not self.compiled.options.cooldown_ns or self.compiled.options.revisions:
-            return stream.feed(rows, clock, is_own=is_own)
-        return fed(stream, rows, clock, period_ns=label * SECOND, is_own=is_own)
 
     def _follow(
         self, view: View, stream: TriggerStream, label: int, moved: Moved, *, ages: Ages | None

@@ -29,7 +29,7 @@ from candlewright_platform.cli.stored.near_tickers import near_stored
 from core.settings import Settings
 from triggers.events.firings import firings
 from triggers.records.intake import Intake
-from triggers.running.turns import fed
+from triggers.running.cooldowns import fed
 from triggers.texts.check import INPUTS, TriggerOptions, TriggerRules, compile_trigger
 
 Progress = Callable[[int, int], None]
@@ -182,12 +182,7 @@ class _Runner:
         return result
 
     def _feed(self, released: pa.Table, result: Backtest) -> None:
-        self._events.add(self._fed(released), result)
-
-    def _fed(self, released: pa.Table) -> Events:
-        if not self._options.cooldown_ns or self._options.revisions:
-            return self._stream.feed(released, self._buffer.clock)
-        return fed(self._stream, released, self._buffer.clock, period_ns=0)
+        self._events.add(fed(self._stream, released, self._buffer.clock, options=self._options), result)
 
 
 # ---- as it was seen

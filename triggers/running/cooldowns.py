@@ -13,19 +13,29 @@ import pyarrow as pa
 from candlewright_cep import Clock, Events, TriggerStream
 from candlewright_cep.streaming.patterns.match_results import Context
 from candlewright_cep.vector import Index
-from triggers.texts.check import groups_rows, takes_turns
+from triggers.texts.check import TriggerOptions, groups_rows, takes_turns
 
 __all__ = ["fed"]
 
 _INT64 = pa.int64()
 
 
-def fed(stream: TriggerStream, rows: pa.Table, clock: Clock, *, period_ns: int, is_own: bool = False) -> Events:
-    """`TriggerStream.feed` for a trigger with a cooldown: each ticker's events in the order in which they are decided;
-    those that only the passing of time decides in the order of their windows or first rows.
+def fed(
+    stream: TriggerStream,
+    rows: pa.Table,
+    clock: Clock,
+    *,
+    options: TriggerOptions,
+    period_ns: int = 0,
+    is_own: bool = False,
+) -> Events:
+    """`TriggerStream.feed`, for a trigger with a cooldown with each ticker's events in the order in which they are
+    decided; those that only the passing of time decides in the order of their windows or first rows.
 
     `period_ns`: from a row's time to the time that it proves to have passed, 0 for trades.
     """
+    if not options.cooldown_ns or options.revisions:
+        return stream.feed(rows, clock, is_own=is_own)
     if not takes_turns(stream.query):
         found = stream.feed(rows, clock, is_own=is_own)
         is_by_window = groups_rows(stream.query) and found.context is None
