@@ -37,6 +37,8 @@ from core.settings import Settings
 
 HOST = "127.0.0.1"
 ORDERS = 2
+#: Until a match must have arrived.
+TIMEOUT_SECONDS = 120.0
 #: As many as between sockets.
 WARM_ROWS = 200
 _MILLISECOND_NS = 1_000_000
@@ -114,6 +116,7 @@ def measured(url: str, relay: str, rows: int, pause: float, *, begin: Callable[[
         events: zmq.Socket[bytes] = stack.enter_context(zmq.Context.instance().socket(zmq.SUB))
         events.subscribe(streams.trigger(trigger_id))
         events.connect(relay)
+        events.rcvtimeo = round(TIMEOUT_SECONDS * 1_000)
         bus = stack.enter_context(closing(bus_at(url)))
         trades = latency.Trades(bus, latency.PATTERN_TICKER, latency.SECOND_NS)
         latency.warm_up(events, trades, quiet_seconds=1.0)

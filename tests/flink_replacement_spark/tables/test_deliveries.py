@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alerts.alert import Delivery, Outcome, Status
+from alerts.alert import Outcome, Status
 from alerts.store import AlertStore
 from bus import Record
 from bus import topics as bus_topics
@@ -16,26 +16,10 @@ from flink_replacement_spark.tables.deliveries import APPENDED_DELIVERIES
 from flink_replacement_spark.tables.follower import Follower, Taken
 from flink_replacement_spark.tables.locks import TableLocks
 from iceberg import DELIVERIES, create_tables, load_table, open_catalog
+from tests.alerts.deliveries import delivery
 from tests.fresh_bus import FreshBus
 
 AT = datetime(2026, 1, 5, 12, 0, 0, 250_000, tzinfo=UTC)
-
-
-def delivery(alert_id: str, attempts: int, error: str = "") -> Delivery:
-    return Delivery(
-        destination="hook",
-        alert_id=alert_id,
-        kind="event",
-        trigger_id="dip",
-        ticker="BTC/USDT.BINANCE",
-        order=1,
-        title="title",
-        text="text",
-        body="{}",
-        taken_at=1.0,
-        attempts=attempts,
-        error=error,
-    )
 
 
 def test_every_end_is_one_row_although_a_commit_is_repeated(tmp_path: Path) -> None:
@@ -45,8 +29,8 @@ def test_every_end_is_one_row_although_a_commit_is_repeated(tmp_path: Path) -> N
     alerts.open()
     alerts.finish(
         [
-            Outcome(delivery=delivery("dip-1", 1), status=Status.DELIVERED, at=AT.timestamp()),
-            Outcome(delivery=delivery("dip-2", 40, "503"), status=Status.ABANDONED, at=AT.timestamp()),
+            Outcome(delivery=delivery("dip-1", attempts=1), status=Status.DELIVERED, at=AT.timestamp()),
+            Outcome(delivery=delivery("dip-2", attempts=40, error="503"), status=Status.ABANDONED, at=AT.timestamp()),
         ]
     )
     # A foreign record on the topic costs no other its row.

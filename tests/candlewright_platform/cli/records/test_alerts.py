@@ -9,12 +9,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from alerts.alert import Delivery, Outcome
+from alerts.alert import Outcome
 from alerts.alert import Status as End
 from alerts.store import AlertStore
 from bus import topics
 from candlewright.cli.app import app
 from core.http import SUPERVISOR_PORT_FILE, Status, StatusServer
+from tests.alerts.deliveries import delivery
 from tests.alerts.receiver import Receiver
 from tests.fresh_bus import FreshBus
 
@@ -103,22 +104,9 @@ async def test_a_test_alert_succeeds_only_if_the_destination_accepts_it(tmp_path
 def test_abandoned_deliveries_are_listed_and_sent_again(bus: FreshBus) -> None:
     store = AlertStore(bus)
     store.open()
-    delivery = Delivery(
-        destination="bot",
-        alert_id="dip-1",
-        kind="event",
-        trigger_id="dip",
-        ticker="BTC/USDT.BINANCE",
-        order=1,
-        title="title",
-        text="text",
-        body="{}",
-        taken_at=1.0,
-        attempts=40,
-        error="it answered with 503",
-    )
-    store.keep([delivery])
-    store.finish([Outcome(delivery=delivery, status=End.ABANDONED, at=2.0)])
+    kept = delivery(destination="bot", attempts=40, error="it answered with 503")
+    store.keep([kept])
+    store.finish([Outcome(delivery=kept, status=End.ABANDONED, at=2.0)])
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(app, ["alerts", "dead-letters", *arguments])
