@@ -79,6 +79,8 @@ TICK_ROWS = _topic("tick_rows", None, kept=Kept.JOURNAL, is_ending=True)
 TRIGGER_CONTROLS = _topic("trigger_controls", rec.TriggerControl, kept=Kept.UP_TO_SIZE)
 #: One partition
 TRIGGER_PROGRESS = _topic("trigger_progress", rec.TriggerProgress, kept=Kept.JOURNAL, is_ending=True)
+#: Key = trigger id, one partition
+FUNCTION_ROWS = _topic("function_rows", rec.FunctionRows, kept=Kept.JOURNAL, is_ending=True)
 #: Trigger requests that other relays forward to the registry, one partition
 RELAY_ASKS = _topic("registry_asks", None, kept=Kept.JOURNAL)
 #: The registry's answers to them, and its notices, one partition
@@ -113,6 +115,7 @@ TABLE_PROVER = "prover"  # PROVER_KEY -> b"", kept fresh by the driver while it 
 TABLE_TRIGGERS = "triggers"  # trigger id -> TriggerEntry, written by the relay
 TABLE_JOINT_TRIGGERS = "joint_triggers"  # ids of triggers that take rows of several bus partitions together
 TABLE_VIEWS = "views"  # name of a view -> ViewEntry, written by the relay
+TABLE_FUNCTION_STATES = "function_states"  # trigger id -> state of its external function, written by the driver
 TABLE_TRIGGER_COSTS = "trigger_costs"  # partition of the trigger query -> TriggerCosts, written by it
 TABLE_WANTED = "broker_wanted"  # ticker -> Wanted, the union of the requests for it, written by the broker
 TABLE_REALTIME = "broker_realtime"  # request id -> DataRequest of a running realtime request, written by the broker
@@ -149,6 +152,7 @@ READER_HISTORY_WRITER = "history-writer"
 READER_BAR_MAKER = "bar-maker"
 READER_BAR_STATE = "bar-state"
 READER_TRIGGERS = "triggers"
+READER_TRIGGER_FUNCTIONS = "trigger-functions"
 READER_TRIGGER_TABLE = "trigger-table"
 READER_REVISION_TABLE = "revision-table"
 READER_BAR_TABLE = "bar-table"

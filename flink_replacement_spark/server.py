@@ -48,6 +48,7 @@ from flink_replacement_spark.tables.locks import TableLocks
 from flink_replacement_spark.tables.maintenance import Maintenance
 from flink_replacement_spark.tables.revisions import FOLLOWED_REVISIONS, RevisionTable, fill_once, must_fill
 from flink_replacement_spark.tables.trigger_events import APPENDED_EVENTS
+from flink_replacement_spark.triggers.functions import FOLLOWED_ROWS, TriggerFunctions
 from flink_replacement_spark.triggers.source import TriggerSource
 from iceberg import COVERAGE, OHLC, create_tables, is_shared, load_table, open_catalog, scan_range, settle_origin
 
@@ -114,6 +115,7 @@ class Driver:
         self._losses: LossWatch | None = None
         self._queries: Queries | None = None
         self._tables: Followers | None = None
+        self._functions: TriggerFunctions | None = None
         self._prover: Prover | None = None
         self._maintenance: Maintenance | None = None
 
@@ -253,6 +255,13 @@ class Driver:
         tables.follow("bars", FOLLOWED_BARS, BarTable(catalog, merger, self.locks).store)
         tables.follow("ticks", FOLLOWED_TICKS, TickTable(catalog, self.locks).store)
         tables.follow("revisions", FOLLOWED_REVISIONS, RevisionTable(catalog, self.locks).store)
+        functions = self._functions = TriggerFunctions(
+            bus,
+            settings.gateways.kapacitor.udf,
+            most_waiting=settings.triggers.max_waiting_rows,
+            on_outcome=queries.triggers.count_functions,
+        )
+        tables.follow("functions", FOLLOWED_ROWS, functions.store)
         prover = self._prover = Prover(bus, catalog, stopping)
         self._start_thread("prover", prover.run)
         importer = Importer(bus, catalog, self.locks, data_dir=settings.data_dir, stopping=stopping)
@@ -302,8 +311,8 @@ class Driver:
                 self._queries.stop()
             for thread in self._threads:
                 thread.join(5)
-            if self._queries is not None:
-                self._queries.close()
+            if self._functions is not None:
+                self._functions.close()
             if self._session is not None:
                 self._session.stop()
         except (Py4JError, PySparkException, OSError) as error:

@@ -344,6 +344,27 @@ class TriggerSuspended(_message.Message):
     reason: str
     def __init__(self, trigger_id: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class FunctionRows(_message.Message):
+    __slots__ = ("trigger_id", "version", "parameters", "frames", "query_id")
+    class ParametersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TRIGGER_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    QUERY_ID_FIELD_NUMBER: _ClassVar[int]
+    trigger_id: str
+    version: int
+    parameters: _containers.ScalarMap[str, str]
+    frames: bytes
+    query_id: str
+    def __init__(self, trigger_id: _Optional[str] = ..., version: _Optional[int] = ..., parameters: _Optional[_Mapping[str, str]] = ..., frames: _Optional[bytes] = ..., query_id: _Optional[str] = ...) -> None: ...
+
 class TriggerEntry(_message.Message):
     __slots__ = ("registration", "is_leaving", "control_offset", "suspended_reason", "warnings", "bar_seconds", "joined_seconds", "sources")
     REGISTRATION_FIELD_NUMBER: _ClassVar[int]

@@ -46,6 +46,7 @@ OF_ONE_KEY = {
     "serving_orders": ("flink_replacement_spark/engine/serving.py", "put(_ORDERS, {self.name:"),
     "serving_runs": ("flink_replacement_spark/engine/serving.py", "put(_RUNS, {self._query_id: self._run_id})"),
     "tick_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
+    "trigger_functions": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
     "trigger_costs": ("flink_replacement_spark/triggers/rows.py", "TABLE_TRIGGER_COSTS, {str(plan.owner)"),
     "trigger_table": ("flink_replacement_spark/tables/follower.py", '{"taken"'),
 }
@@ -56,6 +57,8 @@ FILLED_BY = {
     "test_realtime_requests_that_are_never_cancelled_fill_neither_memory_nor_their_table",
     "broker_wanted": "tests/broker/test_live.py::"
     "test_realtime_requests_that_are_never_cancelled_fill_neither_memory_nor_their_table",
+    "function_states": "tests/flink_replacement_spark/triggers/test_functions.py::"
+    "test_ended_triggers_are_forgotten_after_an_hour",
     "joint_triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
     "triggers": "tests/relay/test_triggers.py::test_too_many_triggers_are_refused",
 }
@@ -154,9 +157,6 @@ FILLED_HERE: dict[str, Callable[[FreshBus, int], str]] = {
     "platform": platform,
     "relay_trigger_progress": relay_trigger_progress,
     "steps": steps,
-    # Functions keep theirs by the same class.
-    "trigger_function_state": live_state,
-    "trigger_function_state_queries": live_state_queries,
     "trigger_state": trigger_state,
     "trigger_state_queries": live_state_queries,
 }

@@ -34,7 +34,7 @@ from triggers.running.streams import Shard
 from triggers.running.trigger import Trigger
 from triggers.running.views import Views
 from triggers.texts.check import CompiledTrigger, TriggerRules
-from triggers.udf.rows import FunctionInput, frames_of
+from triggers.udf.rows import frames_of
 from venues import sound
 
 __all__ = ["TriggerOutput", "TriggerPartition", "TriggerReport"]
@@ -333,9 +333,14 @@ class TriggerPartition:
         function, query = shard.compiled.options.function, shard.compiled.query
         if events.table.num_rows and function is not None:
             trigger = self.triggers[shard.sole]
-            frames = frames_of(events, query.columns, query.input_name)
-            output.functions.append(
-                FunctionInput(trigger.trigger_id, trigger.version, dict(function.parameters), frames)
+            output.functions += (
+                records.FunctionRows(
+                    trigger_id=trigger.trigger_id,
+                    version=trigger.version,
+                    parameters=dict(function.parameters),
+                    frames=frames,
+                )
+                for frames in frames_of(events, query.columns, query.input_name)
             )
 
     def _ages(self, shard: Shard, label: int) -> Ages:

@@ -29,12 +29,10 @@ from flink_replacement_spark.live.query import (
 from flink_replacement_spark.live.results import LiveHealth
 from flink_replacement_spark.spark.conf import checkpoint_of
 from flink_replacement_spark.tables.locks import TableLocks
-from flink_replacement_spark.triggers.functions import TriggerFunctions
 from flink_replacement_spark.triggers.query import (
     TRIGGERS_QUERY,
     TriggerHealth,
     held_for_triggers,
-    is_served,
     prepare_triggers,
     serve_triggers,
     settle_trigger_mode,
@@ -57,7 +55,6 @@ class Queries:
         self._session = session
         self._settings = settings
         self._stopping = stopping
-        self._functions = TriggerFunctions(settings.gateways.kapacitor.udf)
         self._partitions = 0
         self._serving: dict[str, ServingQuery] = {}
         self.watched: Sequence[WatchedQuery] = ()
@@ -66,9 +63,11 @@ class Queries:
         self.triggers = TriggerHealth()
         self.prepared = Prepared(
             {
-                **({LIVE_QUERY: self._prepare_live} if settings.spark.mode == "continuous" else {}),
-                **({TRIGGERS_QUERY: self._prepare_triggers} if is_served(settings) else {}),
+                LIVE_QUERY: self._prepare_live,
+                TRIGGERS_QUERY: self._prepare_triggers,
             }
+            if settings.spark.mode == "continuous"
+            else {}
         )
 
     @property
@@ -120,9 +119,6 @@ class Queries:
             query.stop()
         self.prepared.stop()
 
-    def close(self) -> None:
-        self._functions.close()
-
     def readings(self, bus: Bus, ends: Mapping[str, Sequence[int]], at: float) -> Iterator[tuple[str, Reading]]:
         """How far each query is, by name. `ends`: of the partitions of `TOPICS`."""
         if self.history is None:
@@ -152,16 +148,11 @@ class Queries:
 
     def _start_triggers(self, checkpoint: str) -> StreamingQuery:
         settings = self._settings
-        if is_served(settings):
+        if settings.spark.mode == "continuous":
             prepared = self._serving[TRIGGERS_QUERY] = self.prepared.take(TRIGGERS_QUERY, self._partitions)
             return serve_triggers(prepared, settings, self.triggers, stopping=self._stopping)
         return start_trigger_query(
-            self._session,
-            settings,
-            self.triggers,
-            checkpoint=checkpoint,
-            partitions=self._partitions,
-            functions=self._functions,
+            self._session, settings, self.triggers, checkpoint=checkpoint, partitions=self._partitions
         )
 
     def _prepare_live(self, partitions: int) -> ServingQuery:

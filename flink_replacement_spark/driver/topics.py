@@ -21,7 +21,12 @@ def prepare_topics(bus: Log) -> None:
         with attempt:
             for topic in (bus_topics.HISTORY_OUTCOMES, *_BY_TICKER, bus_topics.TRIGGER_EVENTS):
                 bus.create_topic(topic)
-            for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS, bus_topics.DELIVERIES):
+            for topic in (
+                bus_topics.TRIGGER_CONTROLS,
+                bus_topics.TRIGGER_PROGRESS,
+                bus_topics.FUNCTION_ROWS,
+                bus_topics.DELIVERIES,
+            ):
                 bus.create_topic(topic, 1)
             bus.create_topic(bus_topics.TICK_ROWS, bus.partitions(bus_topics.TICKS))
     counts = {topic: bus.partitions(topic) for topic in (*_BY_TICKER, bus_topics.TRIGGER_EVENTS)}

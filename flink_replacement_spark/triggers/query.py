@@ -23,12 +23,7 @@ from flink_replacement_spark.engine.modes import begin_anew, finish, to_batches,
 from flink_replacement_spark.engine.serving import Done, Step, Steps
 from flink_replacement_spark.engine.serving_query import ServingQuery, query_id_of
 from flink_replacement_spark.live.store import drop_outdated
-from flink_replacement_spark.triggers.functions import (
-    FUNCTION_STATE_PREFIX,
-    FunctionOutcome,
-    TriggerFunctions,
-    carry_out,
-)
+from flink_replacement_spark.triggers.functions import FunctionOutcome
 from flink_replacement_spark.triggers.rows import RESULT_SCHEMA, counted, process
 from flink_replacement_spark.triggers.served import TriggerOwner, reader_of
 from flink_replacement_spark.triggers.source import BEHIND, ROWS, SOURCE, Barrier
@@ -39,7 +34,6 @@ __all__ = [
     "TRIGGERS_QUERY",
     "TriggerHealth",
     "held_for_triggers",
-    "is_served",
     "prepare_triggers",
     "serve_triggers",
     "settle_trigger_mode",
@@ -52,6 +46,8 @@ _RETRY_SECONDS = 2.0
 _SHARE_NS = 4_000_000
 
 log = get_logger()
+#: Tasks' reports and external functions are counted on different threads.
+_COUNTING = threading.Lock()
 
 _EVENTS = metrics.Counter("candlewright_spark_trigger_events_total", "Events of triggers.", registry=metrics.REGISTRY)
 _SUSPENDED = metrics.Counter(
@@ -88,24 +84,27 @@ class TriggerHealth:
 
     def count(self, counts: Mapping[str, int], suspended: Mapping[str, str], batches: int = 1) -> None:
         """Count the results of micro-batches or steps."""
-        self.batches += batches
-        self.last_batch_at = time.time()
-        for name, value in counts.items():
-            if name == "events":
-                self._count_events(value)
-            elif name == "degraded_skips":
-                _DEGRADED.inc(value)
-            else:
-                setattr(self, name, getattr(self, name) + value)
-                _INPUT.labels(name).inc(value)
-        for trigger_id, reason in suspended.items():
-            self._count_suspended(trigger_id, reason)
+        with _COUNTING:
+            self.batches += batches
+            self.last_batch_at = time.time()
+            for name, value in counts.items():
+                if name == "events":
+                    self._count_events(value)
+                elif name == "degraded_skips":
+                    _DEGRADED.inc(value)
+                else:
+                    setattr(self, name, getattr(self, name) + value)
+                    _INPUT.labels(name).inc(value)
+            for trigger_id, reason in suspended.items():
+                self._count_suspended(trigger_id, reason)
 
-    def count_functions(self, outcome: FunctionOutcome, functions: TriggerFunctions) -> None:
-        self._count_events(len(outcome.fired))
-        for report in outcome.reports:
-            self._count_suspended(report.trigger_id, report.reason)
-        self.functions = dict(functions.totals)
+    def count_functions(self, outcome: FunctionOutcome, totals: Mapping[str, int]) -> None:
+        """Count the results of external functions."""
+        with _COUNTING:
+            self.functions = dict(totals)
+            self._count_events(len(outcome.fired))
+            for report in outcome.reports:
+                self._count_suspended(report.trigger_id, report.reason)
 
     def _count_suspended(self, trigger_id: str, reason: str) -> None:
         self.suspended += 1
@@ -124,23 +123,13 @@ def start_trigger_query(
     *,
     checkpoint: str,
     partitions: int,
-    functions: TriggerFunctions | None = None,
 ) -> StreamingQuery:
-    """`partitions`: of the topics `ticks` and `ohlc`. Source `triggers` must be registered, and its topics made.
-
-    `functions`: those of a query of the same checkpoint that has ended.
-    """
+    """`partitions`: of the topics `ticks` and `ohlc`. Source `triggers` must be registered, and its topics made."""
     rules = TriggerRules.of(settings.triggers, partitions)
-    functions = functions or TriggerFunctions(settings.gateways.kapacitor.udf)
 
     def write(frame: DataFrame, query_id: str, batch_id: int) -> None:
         work = process(settings.bus.url, query_id, batch_id, rules=rules, settings=settings)
-        results = frame.mapInArrow(work, RESULT_SCHEMA).toArrow()
-        outcome = carry_out(
-            worker_bus(settings.bus.url), functions, query_id, batch_id=batch_id, results=results, owner=partitions + 1
-        )
-        health.count(*counted(results))
-        health.count_functions(outcome, functions)
+        health.count(*counted(frame.mapInArrow(work, RESULT_SCHEMA).toArrow()))
 
     plans = (
         session.readStream.format(SOURCE)
@@ -151,8 +140,7 @@ def start_trigger_query(
     )
     query = start_query(session, settings, plans, name=TRIGGERS_QUERY, checkpoint=checkpoint, write=write)
     with closing(connect(settings.bus, retry_seconds=_RETRY_SECONDS)) as bus:
-        for prefix in (STATE_PREFIX, FUNCTION_STATE_PREFIX):
-            drop_outdated(bus, str(query.id), prefix)
+        drop_outdated(bus, str(query.id), STATE_PREFIX)
     return query
 
 
@@ -175,16 +163,9 @@ def serve_triggers(
     return query
 
 
-def is_served(settings: Settings) -> bool:
-    """Whether tasks that do not end can run the triggers; external functions need micro-batches, since their rows go
-    through the driver.
-    """
-    return settings.spark.mode == "continuous" and not settings.gateways.kapacitor.udf
-
-
 def held_for_triggers(settings: Settings, bus: Holds, partitions: int) -> dict[int, int]:
     """By partition, the first trade that is not evaluated yet."""
-    if not is_served(settings):
+    if settings.spark.mode != "continuous":
         return bus.holds(bus_topics.TICKS, bus_topics.READER_TRIGGERS)
     found: dict[int, int] = {}
     for partition in range(partitions):
@@ -215,7 +196,7 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
         return max(step.number for step in done), at | {"now_ns": now_ns} | written_lives(lives_at(bus, at))
 
     begin_anew(session, bus, TRIGGERS_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_TRIGGERS)
-    if is_served(settings):
+    if settings.spark.mode == "continuous":
         to_serving(session, bus, TRIGGERS_QUERY, checkpoint=checkpoint, reader=bus_topics.READER_TRIGGERS, split=split)
         for topic in ROWS + BEHIND:
             bus.release(topic, bus_topics.READER_TRIGGERS)
@@ -227,7 +208,9 @@ def settle_trigger_mode(session: SparkSession, settings: Settings, checkpoint: s
 
 def _owners(settings: Settings, query_id: str, partitions: int) -> list[TriggerOwner]:
     """One owner per partition, and the joint one."""
-    rules = replace(TriggerRules.of(settings.triggers, partitions), share_ns=_SHARE_NS if is_served(settings) else 0)
+    rules = replace(
+        TriggerRules.of(settings.triggers, partitions), share_ns=_SHARE_NS if settings.spark.mode == "continuous" else 0
+    )
     return [
         TriggerOwner(url=settings.bus.url, query_id=query_id, owner=owner, rules=rules, settings=settings)
         for owner in range(partitions + 1)

@@ -27,7 +27,6 @@ from protobuf import records_pb2 as records
 from triggers.events.firings import Fired
 from triggers.partition import TriggerOutput, TriggerPartition, TriggerReport
 from triggers.texts.check import TriggerRules
-from triggers.udf.rows import FunctionInput
 
 __all__ = [
     "RESULT",
@@ -43,10 +42,9 @@ __all__ = [
     "run_step",
 ]
 
-#: `name`: of a counter, with its `value`; with `reason`, the id of a suspended trigger; with `content`, that of one of
-#: version `value` whose rows go through a function in the driver (`FunctionInput.content`).
-RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string()), ("content", pa.binary())])
-RESULT_SCHEMA = "name string, value bigint, reason string, content binary"
+#: `name`: of a counter, with its `value`; with `reason`, the id of a suspended trigger.
+RESULT = pa.schema([("name", pa.string()), ("value", pa.int64()), ("reason", pa.string())])
+RESULT_SCHEMA = "name string, value bigint, reason string"
 
 _PUBLISH_RECORDS = 5_000
 _PUBLISH_BYTES = 8 << 20
@@ -117,17 +115,15 @@ def due_after(query_id: str, owner: int, now_ns: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Counts by name; the triggers that were suspended, with the reason; rows for functions in the driver."""
+    """Counts by name; the triggers that were suspended, with the reason."""
 
     counts: Mapping[str, int]
     suspended: Mapping[str, str]
-    functions: Sequence[FunctionInput]
 
     def rows(self) -> pa.RecordBatch:
         """A row of RESULT for each."""
         rows: list[dict[str, Any]] = [{"name": name, "value": value} for name, value in self.counts.items()]
         rows += [{"name": trigger_id, "reason": reason} for trigger_id, reason in self.suspended.items()]
-        rows += [{"name": f.trigger_id, "value": f.version, "content": f.content()} for f in self.functions]
         return pa.RecordBatch.from_pylist(rows, schema=RESULT)
 
 
@@ -137,7 +133,7 @@ def counted(results: pa.RecordBatch | pa.Table) -> tuple[dict[str, int], dict[st
     for row in results.to_pylist():
         if row["reason"] is not None:
             suspended[row["name"]] = row["reason"]
-        elif row["content"] is None:
+        else:
             counts[row["name"]] += row["value"]
     return counts, suspended
 
@@ -207,6 +203,7 @@ def run_step(
     reports += output.reports
     writer = f"{query_id}:{plan.owner}"
     publish_events(writes, writer, batch_id, events=output.fired)
+    _publish_rows(writes, writer, batch_id, query_id=query_id, rows=output.functions)
     _publish_progress(writes, writer, batch_id, plan, reports, is_new=is_new)
     rows_read = sum(span.end - span.first for span in spans if span.topic in ROWS) if was_active else 0
     result = _result(output, reports, live, before, rows_read)
@@ -343,6 +340,18 @@ def _chunks(events: Sequence[Fired]) -> Iterator[list[Record]]:
         yield part
 
 
+def _publish_rows(
+    writes: Writes, writer: str, batch_id: int, *, query_id: str, rows: Sequence[records.FunctionRows]
+) -> None:
+    """Publish the input of external functions, which the driver runs, once, as with events."""
+    if not rows:
+        return
+    for row in rows:
+        row.query_id = query_id
+    found = [Record(row.SerializeToString(), key=row.trigger_id.encode(), partition=0) for row in rows]
+    writes.publish_as(bus_topics.FUNCTION_ROWS, found, writer=f"{writer}:functions", number=batch_id)
+
+
 def _publish_progress(
     writes: Writes, writer: str, batch_id: int, plan: TriggerPlan, reports: Sequence[TriggerReport], *, is_new: bool
 ) -> None:
@@ -386,5 +395,4 @@ def _result(
     return StepResult(
         {name: value for name, value in counts.items() if value},
         {report.trigger_id: report.reason for report in reports if report.state == "suspended"},
-        output.functions,
     )

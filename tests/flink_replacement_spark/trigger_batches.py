@@ -26,7 +26,7 @@ def bus_for_triggers(url: str) -> Iterator[Bus]:
     bus._store.call("FLUSHALL")
     for topic in (bus_topics.TICKS, bus_topics.TICK_MARKS, bus_topics.OHLC, bus_topics.TRIGGER_EVENTS):
         bus.create_topic(topic, PARTITIONS)
-    for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS):
+    for topic in (bus_topics.TRIGGER_CONTROLS, bus_topics.TRIGGER_PROGRESS, bus_topics.FUNCTION_ROWS):
         bus.create_topic(topic, 1)
     yield bus
     bus.close()
@@ -64,10 +64,10 @@ class Query:
         return [row for part in parts for batch in work(self.reader.read(part)) for row in batch.to_pylist()]
 
 
-def register(bus: Bus, trigger_id: str, sql: str, *tickers: str, **parameters: str) -> int:
+def register(bus: Bus, trigger_id: str, sql: str, *tickers: str, version: int = 1, **parameters: str) -> int:
     """Register as the relay does, without waiting; returns the control's offset."""
     registration = records.TriggerRegistration(
-        trigger_id=trigger_id, sql=sql, tickers=tickers, parameters=parameters, version=1, registered_at=1
+        trigger_id=trigger_id, sql=sql, tickers=tickers, parameters=parameters, version=version, registered_at=1
     )
     offset = feed.control(bus, records.TriggerControl(register=registration))
     entry = records.TriggerEntry(registration=registration, control_offset=offset)

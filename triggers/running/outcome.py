@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
+from protobuf.records_pb2 import FunctionRows
 from triggers.events.firings import Fired
 from triggers.records.lookback import LookbackRequest
-from triggers.udf.rows import FunctionInput
 
 __all__ = ["TriggerOutput", "TriggerReport"]
 
@@ -34,7 +34,7 @@ class TriggerOutput:
     fired: list[Fired] = field(default_factory=list)
     reports: list[TriggerReport] = field(default_factory=list)
     lookbacks: list[LookbackRequest] = field(default_factory=list)
-    functions: list[FunctionInput] = field(default_factory=list)
+    functions: list[FunctionRows] = field(default_factory=list)
     late_rows: dict[str, int] = field(default_factory=dict)
     degraded_skips: int = 0
     is_changed: bool = False

@@ -13,7 +13,6 @@ from triggers.running.streams import Saved, Shard
 from triggers.running.trigger import Common, Text, Trigger
 from triggers.running.views import Views
 from triggers.texts.check import INPUTS, CompiledTrigger, TriggerRules, compile_trigger, is_joint
-from triggers.udf.rows import FunctionInput
 
 __all__ = ["Registry"]
 
@@ -160,7 +159,7 @@ class Registry:
     def _remove(self, trigger: Trigger, output: TriggerOutput) -> None:
         self._detach(trigger)
         if "udf" in trigger.parameters:
-            output.functions.append(FunctionInput(trigger.trigger_id, trigger.version, {}))
+            output.functions.append(records.FunctionRows(trigger_id=trigger.trigger_id, version=trigger.version))
         output.withdraw(trigger.trigger_id)
         del self.triggers[trigger.trigger_id]
 

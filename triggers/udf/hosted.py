@@ -1,4 +1,4 @@
-"""Keeps a function running: takes micro-batches, returns outputs and the state after them, and restarts it when it
+"""Keeps a function running: takes batches of rows, returns outputs and the state after them, and restarts it when it
 fails.
 
 The caller keeps the state with its own checkpoint and numbers its batches. A batch that fails is repeated by a new use

@@ -1,10 +1,7 @@
 """Result rows of a trigger as the points that its function takes, and the returned points as its events."""
 
-import json
 import math
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -12,65 +9,46 @@ import numpy as np
 from candlewright_cep import Events
 from candlewright_cep.types import SqlType
 from protobuf import udf_frames, value_columns
+from protobuf.records_pb2 import FunctionRows
 from protobuf.udf_frames import FrameReader
 from protobuf.udf_superset_pb2 import EdgeType, Point, Request
 from triggers.events.firings import Fired, Matches, point_event
 from triggers.udf.points import TICKER, Value, batch_requests, field_values, plain, point_request
 from triggers.udf.use import Output
 
-__all__ = ["FunctionInput", "chunks_of", "fired_by", "frames_of"]
+__all__ = ["chunks_of", "fired_by", "frames_of"]
 
 #: How many requests exist at a time: after an outage, a micro-batch may have a million rows.
 CHUNK = 50_000
-_LENGTH = struct.Struct("<I")
+#: Frames (bytes) of one record, unless a single event has more.
+_RECORD_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionInput:
-    """The input of one trigger's function in a micro-batch. `parameters`: those that name the function; empty if the
-    trigger has ended. `frames`: see `frames_of`.
-    """
-
-    trigger_id: str
-    version: int
-    parameters: Mapping[str, str]
-    frames: bytes = b""
-
-    @property
-    def is_end(self) -> bool:
-        return not self.parameters
-
-    def content(self) -> bytes:
-        """`parameters` and `frames`, serialised."""
-        head = json.dumps(dict(self.parameters)).encode()
-        return _LENGTH.pack(len(head)) + head + self.frames
-
-    @classmethod
-    def of(cls, trigger_id: str, version: int, content: bytes) -> "FunctionInput":
-        (length,) = _LENGTH.unpack_from(content)
-        at = _LENGTH.size + length
-        return cls(trigger_id, version, json.loads(content[_LENGTH.size : at]), content[at:])
-
-
-def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str) -> bytes:
+def frames_of(events: Events, columns: Sequence[tuple[str, SqlType]], name: str) -> Iterator[bytes]:
     """A frame for each row, which is a point named `name` in the group of its ticker; the rows of each event are
-    followed by an `end`.
+    followed by an `end`. Yields whole events, in pieces for one record each.
     """
     cells = [(column, plain(events.table.column(place))) for place, (column, _) in enumerate(columns)]
     ends = set((Matches.of(events).ends - 1).tolist())
-    found = []
+    found: list[bytes] = []
+    size = 0
     for row, (ticker, time_ns) in enumerate(zip(events.ticker, events.time.tolist(), strict=True)):
         tags = {TICKER: ticker} if ticker else {}
         fields = {column: values[row] for column, values in cells if column not in tags}
         found.append(udf_frames.encode(point_request(time_ns, name, list(tags), tags=tags, fields=fields)))
+        size += len(found[-1])
         if row in ends:
             end = Request()
             end.end.tmax = time_ns
             found.append(udf_frames.encode(end))
-    return b"".join(found)
+            if size >= _RECORD_BYTES:
+                yield b"".join(found)
+                found, size = [], 0
+    if found:
+        yield b"".join(found)
 
 
-def chunks_of(inputs: Iterable[FunctionInput], wants: EdgeType, size: int = CHUNK) -> Iterator[list[Request]]:
+def chunks_of(inputs: Iterable[FunctionRows], wants: EdgeType, size: int = CHUNK) -> Iterator[list[Request]]:
     """About `size` requests at a time, as the function takes them: points of a stream, sorted by time within a chunk
     (including those of late trades and of several partitions), or each event as a batch.
     """

@@ -1,32 +1,41 @@
-"""Triggers whose rows go through an external function: micro-batches over a real Redis and real processes,
-without Spark.
-"""
+"""Triggers whose rows go through an external function: over a real Redis and real processes, without Spark."""
 
 import os
+import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from bus import Bus
+from bus import Bus, Record
+from bus import topics as bus_topics
 from bus.redis.embedded import EmbeddedRedis
 from candlewright.wire.candlewright_pb2 import TriggerRemove
+from candlewright.wire.errors import BusUnavailable
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
 from core import metrics
+from core.settings import Settings
 from core.settings_gateways import KapacitorFunctionSettings
+from flink_replacement_spark.tables.follower import Follower, Taken
 from flink_replacement_spark.triggers import functions as trigger_functions
-from flink_replacement_spark.triggers.functions import FUNCTION_STATE_PREFIX, TriggerFunctions, carry_out
-from flink_replacement_spark.triggers.rows import RESULT
+from flink_replacement_spark.triggers import rows as trigger_rows
+from flink_replacement_spark.triggers import served as trigger_served
+from flink_replacement_spark.triggers.functions import FOLLOWED_ROWS, FunctionOutcome, TriggerFunctions
+from flink_replacement_spark.triggers.served import TriggerOwner
 from protobuf import records_pb2 as records
 from tests.flink_replacement_spark import trigger_feed as feed
+from tests.flink_replacement_spark.harness import wait_for
+from tests.flink_replacement_spark.serving import Deaths, OwnCache, pause, served
 from tests.flink_replacement_spark.trigger_batches import ONE, OTHER, PARTITIONS, Query, bus_for_triggers, register
 from tests.triggers.trigger_records import rows
+from triggers.texts.check import TriggerRules
 from triggers.udf.rows import chunks_of
 
 pytestmark = pytest.mark.timeout(60)
@@ -47,34 +56,49 @@ def _function(mode: str = "", note: Path | None = None) -> KapacitorFunctionSett
 
 
 class _Driver:
-    """The micro-batches of a driver. `run` is the next one, `again` the last one a second time."""
+    """A driver's micro-batches, each followed by the functions. `run` is the next one, `again` the last one a second
+    time.
+    """
 
     def __init__(self, query: Query, bus: Bus, functions: dict[str, KapacitorFunctionSettings]) -> None:
         self.query = query
         self.bus = bus
         self.settings = functions
-        self.functions = TriggerFunctions(functions, attempts=2)
+        self.outcomes: list[FunctionOutcome] = []
+        self.taken: Taken | None = None
+        self.begin()
+
+    def begin(self, most: int = 100, most_waiting: int = 100_000) -> None:
+        self.functions = TriggerFunctions(
+            self.bus,
+            self.settings,
+            most_waiting=most_waiting,
+            on_outcome=lambda outcome, _: self.outcomes.append(outcome),
+            attempts=2,
+            most=most,
+        )
+        self.follower = Follower(self.bus, FOLLOWED_ROWS, self.store, stopping=threading.Event())
+
+    def store(self, taken: Taken) -> None:
+        self.taken = taken
+        self.functions.store(taken)
 
     def run(self) -> None:
-        self.query.plan()
-        self.again()
+        self.query.run()
+        while self.follower.step():
+            pass
 
     def again(self) -> None:
-        results = pa.Table.from_pylist(self.query.again(), schema=RESULT)
-        carry_out(
-            self.bus,
-            self.functions,
-            self.query.query_id,
-            batch_id=self.query.number,
-            results=results,
-            owner=PARTITIONS + 1,
-        )
+        self.query.again()
+        assert self.taken is not None
+        self.functions.store(self.taken)
+        assert not self.follower.step()
 
     def restart(self) -> None:
         """Another process after a kill: only the stored state is known."""
         for hosted in self.functions._hosted.values():
             hosted._drop()
-        self.functions = TriggerFunctions(self.settings, attempts=2)
+        self.begin()
 
     def events(self, *trigger_ids: str) -> list[CEPTriggerEvent]:
         return feed.events(self.bus, *trigger_ids)
@@ -163,28 +187,23 @@ def test_batch_that_breaks_off_gives_each_event_once_when_it_runs_again(
     def kill(*_: object, **__: object) -> None:
         raise Killed
 
+    def store(taken: Taken) -> None:
+        patch.setattr(type(bus), dies_at, kill)
+        driver.functions.store(taken)
+
     driver = start(sums=_function())
     register(bus, "t", WHOLE, ONE, udf="sums")
     driver.run()
     feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
     feed.trades(bus, ONE, 2, prices=[2, 3])
-    driver.query.plan()
-    results = pa.Table.from_pylist(driver.query.again(), schema=RESULT)
-    with monkeypatch.context() as patch, suppress(Killed):
-        patch.setattr(type(bus), dies_at, kill)
-        carry_out(
-            bus,
-            driver.functions,
-            driver.query.query_id,
-            batch_id=driver.query.number,
-            results=results,
-            owner=PARTITIONS + 1,
-        )
+    driver.query.run()
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(driver.follower, "_store", store)
+        driver.follower.step()
     assert driver.sums("t") == [1]
     if restarts:
         driver.restart()
-    driver.again()
     feed.trades(bus, ONE, 4, prices=[4])
     driver.run()
     assert driver.sums("t") == [1, 3, 6, 10]
@@ -233,8 +252,7 @@ def test_an_unreadable_state_costs_only_its_triggers_memory(bus: Bus, start: Sta
     driver.run()
     feed.trades(bus, ONE, 1, prices=[1])
     driver.run()
-    table = f"{FUNCTION_STATE_PREFIX}:{driver.query.query_id}"
-    bus.put(table, {"t": b"\xff\x00"})
+    bus.put(bus_topics.TABLE_FUNCTION_STATES, {"t": b"\xff\x00"})
     driver.restart()
     feed.trades(bus, ONE, 2, prices=[2])
     driver.run()
@@ -303,12 +321,122 @@ def test_removed_trigger_ends_its_function_and_a_new_one_of_its_id_starts_afresh
     driver.run()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    assert bus.items(f"{FUNCTION_STATE_PREFIX}:{driver.query.query_id}") == {}
-    register(bus, "t", WHOLE, ONE, udf="sums")
+    # As from a task that learns of the removal later.
+    late = records.FunctionRows(trigger_id="t", version=1, parameters={"udf": "sums"}, query_id=driver.query.query_id)
+    bus.publish(bus_topics.FUNCTION_ROWS, [Record(late.SerializeToString(), partition=0)])
+    register(bus, "t", WHOLE, ONE, udf="sums", version=2)
     driver.run()
+    assert driver.functions.totals["uses"] == 1
     feed.trades(bus, ONE, 2, prices=[5])
     driver.run()
     assert driver.sums("t") == [1, 5]
+
+
+def test_ended_triggers_are_forgotten_after_an_hour(bus: Bus, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = start(sums=_function())
+    for number in range(3):
+        register(bus, f"t{number}", WHOLE, ONE, udf="sums")
+    driver.run()
+    feed.trades(bus, ONE, 1, prices=[1])
+    driver.run()
+    for number in range(3):
+        _remove(bus, f"t{number}")
+    driver.run()
+    driver.restart()
+    register(bus, "kept", WHOLE, ONE, udf="sums")
+    driver.run()
+    feed.trades(bus, ONE, 2, prices=[2])
+    driver.run()
+    assert bus.items(bus_topics.TABLE_FUNCTION_STATES).keys() == {"kept", "t0", "t1", "t2"}
+    monkeypatch.setattr(trigger_functions, "_ENDED_SECONDS", 0.0)
+    feed.trades(bus, ONE, 3, prices=[3])
+    driver.run()
+    assert bus.items(bus_topics.TABLE_FUNCTION_STATES).keys() == {"kept"}
+    assert driver.sums("kept") == [2, 5]
+
+
+def test_rows_of_two_versions_that_are_taken_together_go_through_one_function_each(bus: Bus, start: Start) -> None:
+    driver = start(sums=_function())
+    register(bus, "t", WHOLE, ONE, udf="sums")
+    driver.query.run()
+    feed.trades(bus, ONE, 1, prices=[1, 2])
+    driver.query.run()
+    register(bus, "t", WHOLE, ONE, udf="sums", version=2)
+    driver.query.run()
+    feed.trades(bus, ONE, 3, prices=[3, 4])
+    driver.run()
+    assert driver.sums("t") == [1, 3, 3, 7]
+    driver.restart()
+    driver.again()
+    assert driver.sums("t") == [1, 3, 3, 7]
+
+
+def test_the_slowest_function_is_stopped_when_too_many_records_wait(bus: Bus, start: Start) -> None:
+    slow = _function().model_copy(update={"settle_seconds": 0.3})
+    driver = start(slow=slow, sums=_function())
+    driver.begin(most_waiting=2)
+    register(bus, "slow", WHOLE, ONE, udf="slow")
+    register(bus, "good", WHOLE, ONE, udf="sums")
+    driver.query.run()
+    for number in range(4):
+        feed.trades(bus, ONE, 1 + number, prices=[1])
+        driver.query.run()
+    driver.follower._followed = replace(FOLLOWED_ROWS, max_records=2)
+    driver.run()
+    assert driver.sums("good") == [1, 2, 3, 4]
+    ((trigger_id, reason),) = _suspended(bus)
+    assert trigger_id == "slow"
+    assert reason == ("the function slow is too slow: more than triggers.max_waiting_rows = 2 records wait for it")
+    assert len(driver.sums("slow")) < 4
+
+
+def test_events_are_those_of_all_rows_each_once_whichever_process_dies(
+    bus: Bus, redis: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch, start: Start
+) -> None:
+    """Tasks that serve two partitions, the function and its driver."""
+    cache, deaths, chance = OwnCache(), Deaths(often=0), random.Random(7)
+    monkeypatch.setattr(trigger_rows, "_CACHE", cache)
+    monkeypatch.setattr(trigger_served, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(trigger_rows, "publish_events", deaths.around(trigger_rows.publish_events))
+    driver = start(sums=_function())
+    monkeypatch.setattr(trigger_functions, "publish_events", deaths.around(trigger_functions.publish_events))
+    rules = TriggerRules(partitions=PARTITIONS)
+    owners = [
+        partial(TriggerOwner, url=redis.url, query_id="q", owner=owner, rules=rules, settings=Settings())
+        for owner in range(PARTITIONS + 1)
+    ]
+    count, stopping = 150, threading.Event()
+
+    def follow() -> None:
+        while not stopping.is_set():
+            try:
+                if not driver.follower.step():
+                    time.sleep(0.002)
+                if chance.random() < 0.05:
+                    driver.restart()
+            except BusUnavailable:
+                driver.restart()
+
+    with served(bus, "q", cache, owners=owners):
+        offset = register(bus, "t", WHOLE, ONE, OTHER, udf="sums")
+        wait_for(lambda: feed.is_carried_out(bus, offset) or None)
+        following = threading.Thread(target=follow)
+        following.start()
+        try:
+            deaths.often = 8
+            for number in range(count):
+                for ticker in (ONE, OTHER):
+                    feed.trades(bus, ticker, 1 + number, prices=[1 + number])
+                    pause(chance)
+            feed.wait_for_events(bus, 2 * count, "t", timeout=40)
+        finally:
+            stopping.set()
+            following.join()
+    assert deaths.count > 10
+    for ticker in (ONE, OTHER):
+        events = [event for event in driver.events("t") if event.context["ticker"] == ticker]
+        assert [row["sum"] for event in events for row in rows(event)] == list(accumulate(range(1, 1 + count)))
+    assert len({event.context["event_id"] for event in driver.events("t")}) == 2 * count
 
 
 def test_many_rows_go_in_by_chunks_and_each_comes_out_once(
@@ -330,7 +458,7 @@ def test_many_rows_go_in_by_chunks_and_each_comes_out_once(
 
 def test_triggers_past_the_bound_of_processes_are_suspended(bus: Bus, start: Start) -> None:
     driver = start(sums=_function())
-    driver.functions = TriggerFunctions(driver.settings, most=1)
+    driver.begin(most=1)
     register(bus, "a", WHOLE, ONE, udf="sums")
     driver.run()
     feed.trades(bus, ONE, 1, prices=[1])

@@ -1,11 +1,19 @@
 """What a trigger's function emits, as events."""
 
+import numpy as np
+import pyarrow as pa
+import pytest
+
 from candlewright.wire.ingestor_pb2 import CEPTriggerEvent
+from candlewright_cep import Events
+from candlewright_cep.types import Kind, SqlType
 from protobuf import udf_frames
+from protobuf.records_pb2 import FunctionRows
 from protobuf.udf_superset_pb2 import BeginBatch, EdgeType, EndBatch, Point, Request
 from tests.triggers.trigger_records import rows
+from triggers.udf import rows as udf_rows
 from triggers.udf.points import point_request
-from triggers.udf.rows import FunctionInput, chunks_of, fired_by
+from triggers.udf.rows import chunks_of, fired_by, frames_of
 from triggers.udf.use import Output
 
 
@@ -46,12 +54,20 @@ def test_columns_of_several_types_are_texts_and_numbers_doubles() -> None:
     assert event.context["ticker"] == "A"
 
 
-def test_function_input_survives_serialisation() -> None:
-    frames = b"frames\x00"
-    before = FunctionInput("t", 3, {"udf": "f", "udf.x": "'ü'"}, frames)
-    assert FunctionInput.of("t", 3, before.content()) == before
-    assert FunctionInput.of("t", 3, FunctionInput("t", 3, {}).content()).is_end
+def test_no_rows_are_no_chunks() -> None:
     assert list(chunks_of([], EdgeType.BATCH)) == []
+
+
+def test_rows_are_cut_into_records_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udf_rows, "_RECORD_BYTES", 1)
+    times = np.array([1, 2, 3])
+    events = Events(pa.table({"x": times}), ["A"] * 3, times, times, context=None)
+    pieces = list(frames_of(events, [("x", SqlType(Kind.BIGINT))], "n"))
+    inputs = [FunctionRows(trigger_id="t", frames=piece) for piece in pieces]
+    assert len(pieces) == 3
+    assert [[request.WhichOneof("message") for request in chunk] for chunk in chunks_of(inputs, EdgeType.BATCH)] == [
+        ["begin", "point", "end"] * 3
+    ]
 
 
 def test_points_of_a_stream_go_in_by_their_times_and_those_of_one_time_as_they_came() -> None:
@@ -60,7 +76,7 @@ def test_points_of_a_stream_go_in_by_their_times_and_those_of_one_time_as_they_c
         requests = [
             point_request(time, "n", ["ticker"], tags={"ticker": one}, fields={}) for one, time in tickers_times
         ]
-        inputs.append(FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests))))
+        inputs.append(FunctionRows(trigger_id="t", frames=b"".join(map(udf_frames.encode, requests))))
     (chunk,) = chunks_of(inputs, EdgeType.STREAM)
     found = [(request.point.tags["ticker"], request.point.time) for request in chunk]
     assert found == [("A", 1), ("B", 2), ("A", 3), ("B", 3)]
@@ -76,7 +92,7 @@ def test_events_stay_whole_where_batches_are_given_in_chunks() -> None:
         end = Request()
         end.end.tmax = time
         requests += [point_request(time, "n", [], tags={}, fields={}), end]
-    one = FunctionInput("t", 1, {"udf": "f"}, b"".join(map(udf_frames.encode, requests)))
+    one = FunctionRows(trigger_id="t", frames=b"".join(map(udf_frames.encode, requests)))
     kinds = [[request.WhichOneof("message") for request in chunk] for chunk in chunks_of([one], EdgeType.BATCH, 4)]
     assert kinds == [["begin", "point", "end"] * 2, ["begin", "point", "end"] * 2, ["begin", "point", "end"]]
 
