@@ -322,7 +322,7 @@ def _pss_bytes(pid: int) -> int:
     return sum(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Pss:"))
 
 
-def _subscriber(stack: ExitStack, platform: PrivatePlatform, topic: str) -> "zmq.Socket[bytes]":
+def subscriber_of(stack: ExitStack, platform: PrivatePlatform, topic: str) -> "zmq.Socket[bytes]":
     socket: zmq.Socket[bytes] = stack.enter_context(zmq.Context.instance().socket(zmq.SUB))
     socket.setsockopt(zmq.RCVTIMEO, round(TIMEOUT_SECONDS * 1_000))
     socket.subscribe(topic)
@@ -390,7 +390,7 @@ def run(
         if hops:
             yield from publishes(redis.url, fsync, rows)
         trades = Trades(bus, PATTERN_TICKER, SECOND_NS)
-        events = _subscriber(stack, platform, streams.trigger(TRIGGER_ID))
+        events = subscriber_of(stack, platform, streams.trigger(TRIGGER_ID))
         warm_up(events, trades, quiet_seconds)
         published = {"engine": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(events, trades, published, rows=rows, pause=pause_seconds)
@@ -399,7 +399,7 @@ def run(
             yield from _hop_lines("trigger", way)
 
         minutes = Trades(bus, BARS_TICKER, _MINUTE_NS)
-        bars = _subscriber(stack, platform, streams.bars(BARS_TICKER, 60))
+        bars = subscriber_of(stack, platform, streams.bars(BARS_TICKER, 60))
         warm_up(bars, minutes, quiet_seconds)
         way = measured(bars, minutes, {"engine": Results(bus, bus_topics.OHLC)}, rows=rows, pause=pause_seconds)
         yield {"name": "bars", **figures(way.whole), **figures(least, "floor_"), "rows": rows, "fsync": fsync}
@@ -410,7 +410,7 @@ def run(
             "close > 0", tickers=[BARS_TICKER], parameters={"period_seconds": "60"}, trigger_id=BAR_TRIGGER_ID,
             timeout=TIMEOUT_SECONDS,
         ).close()  # fmt: skip
-        over_bars = _subscriber(stack, platform, streams.trigger(BAR_TRIGGER_ID))
+        over_bars = subscriber_of(stack, platform, streams.trigger(BAR_TRIGGER_ID))
         warm_up(over_bars, minutes, quiet_seconds)
         stages = {"bar": Results(bus, bus_topics.OHLC), "event": Results(bus, bus_topics.TRIGGER_EVENTS)}
         way = measured(over_bars, minutes, stages, rows=rows, pause=pause_seconds)
@@ -469,7 +469,7 @@ def of_sandbox(rows: int, *, fsync: str, mode: str, master: str) -> Iterator[dic
         poller, found = zmq.Poller(), defaultdict[str, list[float]](list)
         names: dict[zmq.Socket[bytes], str] = {}
         for name, sql in SANDBOX_SQL.items():
-            events = _subscriber(stack, platform, streams.trigger(name))
+            events = subscriber_of(stack, platform, streams.trigger(name))
             poller.register(events, zmq.POLLIN)
             names[events] = name
             client.triggers.add(sql, tickers=[SANDBOX_TICKER], trigger_id=name, timeout=TIMEOUT_SECONDS).close()
