@@ -7,7 +7,7 @@ A topic is created by its first record or group, which fixes its number of parti
 (topic, partition). Once a call has returned, its effect is as durable as `bus.fsync` specifies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -32,6 +32,7 @@ __all__ = [
     "PendingPublish",
     "Position",
     "Record",
+    "RecordRun",
     "Registries",
     "SequenceStamp",
     "StoredRecord",
@@ -92,6 +93,18 @@ class StoredRecord(NamedTuple):
     value: bytes
     headers: Mapping[str, str]
     sequence: int | None = None
+
+
+class RecordRun(NamedTuple):
+    """Consecutive records of a partition, the first one at `offset`. `values` may lack the numbers that the bus has
+    appended. `records` makes the records themselves.
+    """
+
+    partition: int
+    offset: int
+    values: list[bytes]
+    times_ms: list[int]
+    records: Callable[[], list[StoredRecord]]
 
 
 #: Consecutive records by topic and partition.
@@ -223,6 +236,12 @@ class Log(Protocol):
 
         Raises OffsetOutOfRange when `offset` was trimmed; with `lives`, the reader's knowledge of these partitions,
         RecordsLost if the store has lost records before `offset`.
+        """
+        ...
+
+    def read_runs(self, topic: str, partition: int, *, first: int, end: int) -> Iterator[RecordRun]:
+        """The records from offset `first` to before `end`, for a reader of many that needs their values. Raises
+        OffsetOutOfRange if one is missing.
         """
         ...
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bus.api import FewRecords, PartitionState, Position, StoredRecord, TopicPartition
+from bus.api import FewRecords, PartitionState, Position, RecordRun, StoredRecord, TopicPartition
 from bus.lives import Lives
 from bus.lost import report
-from bus.redis.replies import dense, stored
+from bus.redis.replies import dense, run_of, stored
 from bus.redis.store import pack
 from bus.redis.tables import RedisTables
 from bus.redis.topics import log_of, states_of
@@ -19,6 +19,8 @@ __all__ = ["RedisReading"]
 
 #: Requested at once.
 _MAX_ENTRIES = 1_000
+#: About the bytes of one run.
+_RUN_BYTES = 4 << 20
 #: Of each partition, with a wait for records.
 _FEW_ENTRIES = 8
 
@@ -64,7 +66,7 @@ class RedisReading(RedisTables):
                     break
                 raise BusError(f"{topic}/{partition} holds entries near {at} that the bus did not write")
             received = sum(len(record[3]) for record in records)
-            self._means[topic, partition] = max(1.0, received / len(records)), max(1.0, len(records) / len(entries))
+            self._note_means(topic, partition, received, len(records), len(entries))
             is_all = len(entries) < count and len(records) <= wanted
             if len(records) > wanted:
                 del records[wanted:]
@@ -81,6 +83,26 @@ class RedisReading(RedisTables):
             if is_all:
                 break
         return found
+
+    def read_runs(self, topic: str, partition: int, *, first: int, end: int) -> Iterator[RecordRun]:
+        self._check_partition(topic, partition)
+        at = first
+        while at < end:
+            count = self._entries_of(topic, partition, end - at, _RUN_BYTES)
+            entries, (kept, written) = self._store.calls(
+                [
+                    ("XRANGE", log_of(topic, partition), f"{at}-0", "+", "COUNT", count),
+                    ("HMGET", f"cw:topic:{topic}", f"{partition}:first", f"{partition}:end"),
+                ]
+            )
+            if not int(kept or 0) <= at < int(written or 0):
+                raise OffsetOutOfRange(topic, partition, at, first=int(kept or 0), end=int(written or 0))
+            run = run_of(topic, partition, entries, first=at, end=end) if entries else None
+            if run is None:
+                raise BusError(f"{topic}/{partition} holds entries near {at} that the bus did not write")
+            self._note_means(topic, partition, sum(map(len, run.values)), len(run.values), len(entries))
+            yield run
+            at += len(run.values)
 
     def locate(self, topic: str, name: str, sequence: int) -> Position | None:
         found = self._store.run("locate", topic, name, sequence)
@@ -186,6 +208,9 @@ class RedisReading(RedisTables):
         except RecordsLost as error:
             report(self, error)
             raise
+
+    def _note_means(self, topic: str, partition: int, size: int, records: int, entries: int) -> None:
+        self._means[topic, partition] = max(1.0, size / records), max(1.0, records / entries)
 
     def _entries_of(self, topic: str, partition: int, max_records: int, max_bytes: int) -> int:
         """How many entries to request: Redis has no byte limit, and an entry may hold many records."""

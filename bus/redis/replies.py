@@ -16,7 +16,7 @@ from redis import ConnectionError as RedisConnectionError
 from redis import InvalidResponse
 from redis._parsers import BaseParser
 
-from bus.api import StoredRecord
+from bus.api import RecordRun, StoredRecord
 from candlewright.wire.varint import varint
 
 _READ_SIZE = 1 << 18
@@ -31,6 +31,16 @@ _HEAD = re.compile(
     rb"(?:\$1\r\ns\r\n\$\d+\r\n(\d+)\.\d+\r\n)?"
     rb"(?:\$1\r\nh\r\n\$\d+\r\n([^\r]*)\r\n)?"
     rb"(?:\$1\r\nk\r\n\$(\d+)\r\n(.{0,256}?)\r\n)?"
+    rb"\$1\r\nv\r\n\$(\d+)\r\n",
+    re.DOTALL,
+)
+#: The same of a pack whose records have numbers, `[id, [t, time, s, stamp, g, tag, k, key, n, lengths, v, values]]`.
+_PACK_HEAD = re.compile(
+    rb"\*2\r\n\$\d+\r\n(\d+)-2\r\n\*12\r\n\$1\r\nt\r\n\$\d+\r\n(\d+)\r\n"
+    rb"\$1\r\ns\r\n\$\d+\r\n(\d+)\.\d+\r\n"
+    rb"\$1\r\ng\r\n\$(\d+)\r\n(.{0,8}?)\r\n"
+    rb"\$1\r\nk\r\n\$(\d+)\r\n(.{0,256}?)\r\n"
+    rb"\$1\r\nn\r\n\$\d+\r\n([\d ]+)\r\n"
     rb"\$1\r\nv\r\n\$(\d+)\r\n",
     re.DOTALL,
 )
@@ -132,6 +142,32 @@ def stored(topic: str, partition: int, entries: Iterable[Entry]) -> list[StoredR
     return list(map(partial(tuple.__new__, StoredRecord), rows))
 
 
+def run_of(topic: str, partition: int, entries: list[Any], *, first: int, end: int) -> RecordRun | None:
+    """The records of a stream's entries from offset `first` to before `end`; None as for `dense`."""
+    values: list[bytes] = []
+    times_ms: list[int] = []
+    for entry in entries:
+        if type(entry) is Entry:
+            own = [entry.value]
+        elif type(entry) is Pack or type(entry) is KeyedPack:
+            own = _parts(entry.values, entry.lengths)
+        else:
+            return None
+        if not values and entry.offset - first + 1 < len(own):
+            own = own[len(own) - (entry.offset - first + 1) :]
+        values += own
+        times_ms += [entry.timestamp_ms] * len(own)
+    if entries[-1].offset - first + 1 != len(values):
+        return None
+    count = min(len(values), end - first)
+    del values[count:], times_ms[count:]
+    return RecordRun(partition, first, values, times_ms, partial(_records_of, topic, partition, entries, first, count))
+
+
+def _records_of(topic: str, partition: int, entries: list[Any], first: int, count: int) -> list[StoredRecord]:
+    return stored(topic, partition, (dense(entries, first) or [])[:count])
+
+
 class ReplyParser(BaseParser):
     def __init__(self, socket_read_size: int = _READ_SIZE) -> None:
         self._socket: Any = None
@@ -195,7 +231,11 @@ class ReplyParser(BaseParser):
         for _ in range(count - len(items)):
             match = head(data, at)
             if match is None:
-                break
+                if (found := self._pack(at)) is None:
+                    break
+                pack, at = found
+                append(pack)
+                continue
             offset, time, sequence, headers, key_length, key, length = match.groups()
             start = match.end()
             end = start + int(length)
@@ -205,6 +245,19 @@ class ReplyParser(BaseParser):
             append(as_tuple(Entry, (int(offset), int(time), key, data[start:end], headers, number)))
             at = end + 2
         self._at = at
+
+    def _pack(self, at: int) -> tuple[Pack, int] | None:
+        """The pack that begins at `at` and its end, if it is completely in the buffer."""
+        match = _PACK_HEAD.match(self._data, at)
+        if match is None:
+            return None
+        offset, time, number, tag_length, tag, key_length, key, lengths, length = match.groups()
+        start = match.end()
+        end = start + int(length)
+        if end + 2 > len(self._data) or len(key) != int(key_length) or len(tag) != int(tag_length):
+            return None
+        values = self._data[start:end]
+        return Pack(int(offset), int(time), key, values, list(map(int, lengths.split())), int(number), tag), end + 2
 
     def _strings(self, items: list[Any], count: int) -> None:
         """Append the strings that are completely in the buffer, up to `count` items."""

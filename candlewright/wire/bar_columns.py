@@ -37,7 +37,7 @@ class BarColumns:
     `volumes`: volume and quote volume, (2, n); the others: (n,).
     """
 
-    ticker: list[str]
+    ticker: NDArray[np.object_]
     period_seconds: NDArray[np.int64]
     open_time: NDArray[np.uint64]
     prices: NDArray[np.float64]
@@ -47,7 +47,7 @@ class BarColumns:
     has_trade_count: NDArray[np.bool_]
     complete: NDArray[np.bool_]
     revision: NDArray[np.int64]
-    source: list[str]
+    source: NDArray[np.object_]
     from_client: NDArray[np.bool_]
 
 
@@ -201,9 +201,8 @@ class _Decoded:
     def __init__(self, count: int) -> None:
         self._whole = {number: np.zeros(count, np.uint64) for number in _WIDEST}
         self._doubles = {number: np.zeros(count) for number in _DOUBLES}
-        self._texts = {number: [""] * count for number in _TEXTS}
+        self._texts = {number: np.full(count, "", np.object_) for number in _TEXTS}
         self._has = {number: np.zeros(count, np.bool_) for number in (_QUOTE_VOLUME, _TRADE_COUNT)}
-        self._names: dict[bytes, str] = {}
 
     def set_alike(self, places: NDArray[np.int64], block: NDArray[np.uint8], layout: _Layout) -> None:
         for number, (start, stop) in layout.fields.items():
@@ -218,13 +217,13 @@ class _Decoded:
                 digits = (content & 0x7F).T.astype(np.uint64)
                 self._whole[number][places] = sum(digit << np.uint64(7 * place) for place, digit in enumerate(digits))
 
-    def _set_texts(self, column: list[str], places: NDArray[np.int64], content: NDArray[np.uint8]) -> None:
-        data, width, names = content.tobytes(), content.shape[1], self._names
-        for at, place in enumerate(places.tolist()):
-            written = data[at * width : (at + 1) * width]
-            if written not in names:
-                names[written] = written.decode()
-            column[place] = names[written]
+    def _set_texts(self, column: NDArray[np.object_], places: NDArray[np.int64], content: NDArray[np.uint8]) -> None:
+        """Reads a text once for the neighbouring bars that share it."""
+        starts = np.flatnonzero((content[1:] != content[:-1]).any(axis=1)) + 1
+        starts = np.concatenate(([0], starts))
+        written = [row.tobytes() for row in content[starts]]
+        texts = np.array([text.decode() for text in written], np.object_)
+        column[places] = np.repeat(texts, np.diff(starts, append=len(content)))
 
     def set_one(self, place: int, bar: OHLCV) -> None:
         for field, value in bar.ListFields():

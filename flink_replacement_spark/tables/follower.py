@@ -19,6 +19,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from bus import Bus, Lives, PartitionState, StoredRecord, TopicPartition
 from bus.dead_letters import Letter, put_aside
 from bus.lost import report
@@ -26,7 +28,8 @@ from candlewright.wire.errors import OffsetOutOfRange, RecordsLost
 from core import metrics
 from core.log import get_logger
 from core.poison import is_poison, refused
-from flink_replacement_spark.engine.bus_source import lives_of, read_range, written_lives
+from flink_replacement_spark.engine.bus_source import lives_of, written_lives
+from flink_replacement_spark.tables.taken_records import TakenRecords, places_of
 
 __all__ = ["Followed", "Follower", "Taken"]
 
@@ -110,9 +113,13 @@ class Taken:
     def moments_after(self) -> dict[int, tuple[int, int]]:
         """The `moments` of the next commit."""
         found = dict(self.moments)
-        for record in self.records:
-            if found.get(record.partition, (-1, 0))[0] != record.timestamp_ms:
-                found[record.partition] = record.timestamp_ms, record.offset
+        partitions, offsets, times_ms = places_of(self.records)
+        for partition in np.unique(partitions).tolist():
+            is_own = partitions == partition
+            times, own = times_ms[is_own], offsets[is_own]
+            others = np.flatnonzero(times != times[-1])
+            if len(others) or found.get(partition, (-1, 0))[0] != times[-1]:
+                found[partition] = int(times[-1]), int(own[others[-1] + 1 if len(others) else 0])
         return found
 
 
@@ -332,15 +339,19 @@ class Follower:
         *,
         is_repeat: bool,
     ) -> Taken:
-        records = [
-            record
+        runs = [
+            run
             for partition, stop in end.items()
-            if stop > start[partition]
-            for part in read_range(self._bus, self.topic, partition, first=start[partition], last=stop - 1)
-            for record in part
+            for run in self._bus.read_runs(self.topic, partition, first=start[partition], end=stop)
         ]
         return Taken(
-            number=number, name=name, start=start, end=end, records=records, is_repeat=is_repeat, moments=moments
+            number=number,
+            name=name,
+            start=start,
+            end=end,
+            records=TakenRecords(runs),
+            is_repeat=is_repeat,
+            moments=moments,
         )
 
     def _start(self, states: Sequence[PartitionState]) -> Mapping[int, int]:
@@ -387,7 +398,7 @@ class Follower:
 
 def _age_seconds(taken: Taken) -> float:
     now_ms = time.time_ns() // 1_000_000
-    return max(0, now_ms - min((record.timestamp_ms for record in taken.records), default=now_ms)) / 1_000
+    return max(0, now_ms - int(places_of(taken.records).time_ms.min(initial=now_ms))) / 1_000
 
 
 def _offsets(written: Mapping[str, int]) -> dict[int, int]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import compress
-from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -12,6 +11,7 @@ from bus import StoredRecord
 from candlewright.wire import bar_columns
 from candlewright.wire.candlewright_pb2 import OHLCV
 from candlewright.wire.errors import BadFrame
+from flink_replacement_spark.tables.taken_records import places_of, values_of
 from iceberg import OHLC_REVISIONS, PUBLISHED_LAST
 from venues import sound
 
@@ -19,7 +19,7 @@ __all__ = ["published_bars"]
 
 _SCHEMA = OHLC_REVISIONS.arrow_schema
 #: The sources of the platform's own bars; clients' bars are stored in no table, whatever source they name.
-_SOURCES = frozenset({"ticks", "derived"})
+_SOURCES = ("ticks", "derived")
 _PRICES = ("open", "high", "low", "close")
 
 
@@ -31,14 +31,14 @@ def published_bars(
 
     Raises BadFrame for a record that is not a sound bar.
     """
-    bars = bar_columns.decode([record.value for record in records])
-    is_own = np.fromiter((source in _SOURCES for source in bars.source), np.bool_, len(records)) & ~bars.from_client
-    tickers = list(compress(bars.ticker, is_own.tolist()))
+    bars = bar_columns.decode(values_of(records))
+    is_own = np.logical_or.reduce([bars.source == source for source in _SOURCES]) & ~bars.from_client
+    tickers, sources = bars.ticker[is_own], bars.source[is_own]
     prices, volumes = bars.prices[:, is_own], bars.volumes[:, is_own]
     period_seconds, open_ns = bars.period_seconds[is_own], bars.open_time[is_own]
     trade_count, revision = bars.trade_count[is_own], bars.revision[is_own]
     if not sound.are_sound_bars(
-        tickers,
+        tickers.tolist(),
         period_seconds=period_seconds,
         open_time=open_ns,
         prices=prices,
@@ -49,14 +49,14 @@ def published_bars(
         own = (OHLCV.FromString(record.value) for record in compress(records, is_own.tolist()))
         raise BadFrame("BAD_RECORD", next(filter(None, map(sound.problem_with_bar, own))))
     columns: dict[str, pa.Array] = {
-        "ticker": pa.array(tickers),
+        "ticker": pa.array(tickers, pa.string()),
         "period_seconds": pa.array(period_seconds),
         "open_time": pa.array(open_ns.astype(np.int64) // 1_000),
         **dict(zip(_PRICES, map(pa.array, prices), strict=True)),
         "volume": pa.array(volumes[0]),
         "quote_volume": pa.array(volumes[1], mask=~bars.has_quote_volume[is_own]),
         "trade_count": pa.array(trade_count, mask=~bars.has_trade_count[is_own]),
-        "source": pa.array(list(compress(bars.source, is_own.tolist()))),
+        "source": pa.array(sources, pa.string()),
         "complete": pa.array(bars.complete[is_own]),
         "revision": pa.array(revision),
         "known_at": pa.array(_known_at(records, moments)[is_own]),
@@ -72,10 +72,7 @@ def _known_at(
     """
     if not records:
         return np.empty(0, np.int64)
-    partition, time_ms, offset = (
-        np.fromiter(map(attrgetter(name), records), np.int64, len(records))
-        for name in ("partition", "timestamp_ms", "offset")
-    )
+    partition, offset, time_ms = places_of(records)
     is_first = np.ones(len(records), np.bool_)
     is_first[1:] = (time_ms[1:] != time_ms[:-1]) | (partition[1:] != partition[:-1])
     run = np.cumsum(is_first) - 1

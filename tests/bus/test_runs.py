@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from bus.api import Bus, Record, SequenceStamp
 from bus.redis.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import OHLCV
+from candlewright.wire.errors import OffsetOutOfRange
+from candlewright.wire.varint import varint
 from tests.fresh_bus import FreshBus
 from tests.rounds import rounds
 
@@ -68,6 +71,43 @@ def test_runs_of_records_have_the_same_effect_as_single_records(
     assert (together, sizes) == (_content(single), single.state("t"))
     bus.close()
     single.close()
+
+
+@settings(max_examples=rounds(40), deadline=None)
+@given(_RUNS, st.data())
+def test_runs_that_are_read_have_the_records_of_a_read(
+    runs: list[tuple[int, int, bool, list[bytes]]], data: st.DataObject
+) -> None:
+    bus = FreshBus()
+    bus.publish("t", _records(runs))
+    for partition, state in enumerate(bus.state("t")):
+        first = data.draw(st.integers(0, state.end))
+        end = data.draw(st.integers(first, state.end))
+        wanted = bus.read("t", partition, first, max_records=end - first) if end > first else []
+        found = list(bus.read_runs("t", partition, first=first, end=end))
+        assert [record for run in found for record in run.records()] == wanted
+        assert [time_ms for run in found for time_ms in run.times_ms] == [record.timestamp_ms for record in wanted]
+        assert [run.offset + place for run in found for place in range(len(run.values))] == [
+            record.offset for record in wanted
+        ]
+        for record, value in zip(wanted, (value for run in found for value in run.values), strict=True):
+            numbered = value + b"\x68" + varint(record.sequence or 0)
+            assert record.value in (value, numbered)
+    bus.close()
+
+
+def test_a_run_that_was_trimmed_or_never_written_is_out_of_range(redis_url: str) -> None:
+    bus = RedisBus(redis_url)
+    bus.create_topic("t", 1)
+    bus.publish("t", _bars(1_000))
+    with pytest.raises(OffsetOutOfRange):
+        list(bus.read_runs("t", 0, first=990, end=1_001))
+    bus.hold("t", "reader", {0: 500})
+    bus.trim("t", keep_seconds=-1)
+    with pytest.raises(OffsetOutOfRange):
+        list(bus.read_runs("t", 0, first=499, end=1_000))
+    assert sum(len(run.values) for run in bus.read_runs("t", 0, first=500, end=1_000)) == 500
+    bus.close()
 
 
 def test_a_number_inside_a_long_run_is_located(redis_url: str) -> None:

@@ -3,13 +3,17 @@
 from itertools import pairwise
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as hyp
 
-from bus import StoredRecord
+from bus import Record, RecordRun, SequenceStamp, StoredRecord
+from bus.redis.embedded import EmbeddedRedis
+from bus.redis.redis_bus import RedisBus
 from candlewright.wire.candlewright_pb2 import OHLCV
 from flink_replacement_spark.tables.follower import Taken
 from flink_replacement_spark.tables.published_bars import published_bars
+from flink_replacement_spark.tables.taken_records import TakenRecords
 
 TICKER = "BTC/USDT.BINANCE"
 PARTITIONS = 2
@@ -59,3 +63,32 @@ def test_a_millisecond_that_two_commits_share_is_counted_through(
     for log in logs:
         known = [row["known_at"] for row in published_bars(log).to_pylist()]
         assert all(first < second for first, second in pairwise(known))
+
+
+def test_runs_of_records_have_the_rows_and_moments_of_the_records_themselves(redis: EmbeddedRedis) -> None:
+    bus = RedisBus(redis.url)
+    bus.create_topic("ohlc", 1)
+    stamp = SequenceStamp("bars", tag=b"\x68")
+    for first in (0, 5, 300):
+        values = [record(0, 1 + first + place, 0).value for place in range(300)]
+        bus.publish("ohlc", [Record(value, key=TICKER.encode(), sequence=stamp) for value in values])
+    single = bus.read("ohlc", 0, 3, max_records=800)
+    runs = TakenRecords(list(bus.read_runs("ohlc", 0, first=3, end=803)))
+    assert list(runs) == single
+    moments = {0: (single[0].timestamp_ms, 1)}
+    assert published_bars(runs, moments) == published_bars(single, moments)
+    one, other = (
+        Taken(number=0, name="", start={}, end={}, records=records, is_repeat=False, moments=moments).moments_after()
+        for records in (runs, single)
+    )
+    assert one == other
+    bus.close()
+
+
+def test_bars_become_rows_without_an_object_for_each() -> None:
+    def never() -> list[StoredRecord]:
+        pytest.fail("the records were made")
+
+    values = [record(0, 1 + place, 0).value for place in range(20)]
+    rows = published_bars(TakenRecords([RecordRun(0, 7, values, [5] * 20, never)]))
+    assert rows["known_at"].cast(pa.int64()).to_pylist() == [5_000 + place for place in range(20)]

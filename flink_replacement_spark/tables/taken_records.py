@@ -1,0 +1,75 @@
+"""The records of one commit as columns.
+
+A commit of bars needs no object for each record, unless one of them cannot be stored.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bus import RecordRun, StoredRecord
+
+__all__ = ["Places", "TakenRecords", "places_of", "values_of"]
+
+
+class Places(NamedTuple):
+    """Of each record."""
+
+    partition: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    time_ms: NDArray[np.int64]
+
+
+class TakenRecords(Sequence[StoredRecord]):
+    """The records of these runs, one run after the other."""
+
+    def __init__(self, runs: Sequence[RecordRun]) -> None:
+        self._runs = runs
+        self._count = sum(len(run.values) for run in runs)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> StoredRecord: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StoredRecord]: ...
+    def __getitem__(self, at: int | slice) -> StoredRecord | Sequence[StoredRecord]:
+        return self._records[at]
+
+    @cached_property
+    def values(self) -> list[bytes]:
+        return list(chain.from_iterable(run.values for run in self._runs))
+
+    @cached_property
+    def places(self) -> Places:
+        counts = [len(run.values) for run in self._runs]
+        return Places(
+            np.repeat(np.array([run.partition for run in self._runs], np.int64), counts),
+            np.array(
+                list(chain.from_iterable(range(run.offset, run.offset + len(run.values)) for run in self._runs)),
+                np.int64,
+            ),
+            np.array(list(chain.from_iterable(run.times_ms for run in self._runs)), np.int64),
+        )
+
+    @cached_property
+    def _records(self) -> list[StoredRecord]:
+        return list(chain.from_iterable(run.records() for run in self._runs))
+
+
+def values_of(records: Sequence[StoredRecord]) -> Sequence[bytes]:
+    """Their values; the number that the bus has appended to one may be missing."""
+    return records.values if isinstance(records, TakenRecords) else [record.value for record in records]
+
+
+def places_of(records: Sequence[StoredRecord]) -> Places:
+    if isinstance(records, TakenRecords):
+        return records.places
+    names = ("partition", "offset", "timestamp_ms")
+    return Places(*(np.fromiter(map(attrgetter(name), records), np.int64, len(records)) for name in names))
